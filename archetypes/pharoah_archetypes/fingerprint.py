@@ -1,0 +1,70 @@
+"""Fingerprint: everything the ladder is made from, as it lies in a file on the tenant's side.
+
+A fingerprint never leaves the tenant. What leaves is what `ladder` and the exchange derive from it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+FORMAT = 1
+
+
+class FingerprintError(ValueError):
+    """A fingerprint file that is not one; the message names the field."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    archetype: str
+    """Name of the skeleton, 32 hex digits."""
+    grammar: str
+    """The skeleton as people read it; for `explain`, never for the wire."""
+    features: dict[str, str]
+    """What the software chose: dtype, attention kernel, optimizer."""
+    sizes: dict[str, int]
+    """Bytes: `parameters` (all trainable) and `activations` (written by the forward pass)."""
+    versions: dict[str, str]
+    """Package to version; `torch` is always there."""
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **self.__dict__}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Fingerprint:
+        """Read what `to_json` wrote. Raises FingerprintError that names the field."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise FingerprintError(f"not JSON: {error}") from None
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise FingerprintError(f"format: expected {FORMAT}; made by another release of pharoah?")
+        fingerprint = cls(
+            archetype=_checked(data, "archetype", str),
+            grammar=_checked(data, "grammar", str),
+            features=_mapping(data, "features", str),
+            sizes=_mapping(data, "sizes", int),
+            versions=_mapping(data, "versions", str),
+        )
+        if "torch" not in fingerprint.versions:
+            raise FingerprintError("versions: torch is missing")
+        for name in ("parameters", "activations"):
+            if fingerprint.sizes.get(name, -1) < 0:
+                raise FingerprintError(f"sizes.{name}: missing or negative")
+        return fingerprint
+
+
+def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
+    if not isinstance(data.get(name), kind):
+        raise FingerprintError(f"{name}: missing or not a {kind.__name__}")
+    return data[name]
+
+
+def _mapping(data: dict[str, Any], name: str, kind: type) -> dict[str, Any]:
+    value = _checked(data, name, dict)
+    for key, item in value.items():
+        if not isinstance(item, kind) or isinstance(item, bool):
+            raise FingerprintError(f"{name}.{key}: not a {kind.__name__}")
+    return dict(value)

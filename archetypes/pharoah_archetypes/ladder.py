@@ -1,0 +1,69 @@
+"""The ladder: canonical inputs of signatures, from most to least specific.
+
+| rung    | says                                                        |
+|---------|-------------------------------------------------------------|
+| `exact` | archetype, features, size classes, full versions            |
+| `minor` | archetype, features, minor versions                         |
+| `major` | archetype, major versions                                   |
+
+Every input is a conjunction of all tokens of its rung: single tokens are few enough to be listed by anyone who may
+ask the provider, conjunctions are not.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from pharoah_archetypes.fingerprint import Fingerprint
+
+RUNGS = ("exact", "minor", "major")
+
+VERSIONED = ("torch", "cuda", "cudnn", "nccl", "transformers", "flash-attn")
+"""Packages whose version can change how an archetype behaves."""
+
+
+def size_class(size_bytes: int) -> int:
+    """The log2 size class: all sizes in [2^k, 2^(k+1)) share class k; 0 has class -1."""
+    return size_bytes.bit_length() - 1
+
+
+def rung_tokens(fingerprint: Fingerprint, rung: str) -> tuple[str, ...]:
+    """Tokens of one rung, sorted. Raises ValueError for a rung that does not exist."""
+    if rung not in RUNGS:
+        raise ValueError(f"rung {rung!r}: the ladder has {', '.join(RUNGS)}")
+    tokens = [f"archetype={fingerprint.archetype}"]
+    if rung != "major":
+        tokens += [f"{name}={value}" for name, value in fingerprint.features.items()]
+    if rung == "exact":
+        tokens += [f"{name}=2^{size_class(size)}" for name, size in fingerprint.sizes.items()]
+    parts = {"exact": None, "minor": 2, "major": 1}[rung]
+    for package in VERSIONED:
+        if version := fingerprint.versions.get(package):
+            tokens.append(f"{package}={_release(version, parts)}")
+    return tuple(sorted({_normal(token) for token in tokens}))
+
+
+def canonical_input(kind: str, rung: str, tokens: Iterable[str]) -> bytes:
+    """The bytes a signature is made from: length-prefixed parts, tokens normalised, sorted, without repeats.
+
+    Raises ValueError when a part is longer than 65,535 bytes.
+    """
+    return lp(b"pharoah/in/v1", kind.encode(), rung.encode(), *(t.encode() for t in sorted({_normal(t) for t in tokens})))
+
+
+def lp(*parts: bytes) -> bytes:
+    """Length-prefixed concatenation: 2 bytes big-endian, then the part. Injective over lists of parts."""
+    for part in parts:
+        if len(part) > 0xFFFF:
+            raise ValueError(f"a part of {len(part)} bytes does not fit a 2-byte length")
+    return b"".join(len(part).to_bytes(2, "big") + part for part in parts)
+
+
+def _release(version: str, parts: int | None) -> str:
+    public = version.partition("+")[0]
+    return public if parts is None else ".".join(public.split(".")[:parts])
+
+
+def _normal(token: str) -> str:
+    return unicodedata.normalize("NFC", token).lower()

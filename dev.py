@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""The project's verbs, in plain Python: `python3 dev.py test`. The Makefile only calls this.
+
+Needs nothing but Python 3.11+. `setup` makes `.venv` from `constraints.txt`; the other verbs call it first
+when it is missing or older than what it was made from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "pharoah.stamp"
+SOURCES = ["pyproject.toml", "constraints.txt"]
+
+
+def _inputs_digest() -> str:
+    content = b"".join((ROOT / name).read_bytes() for name in SOURCES)
+    return hashlib.sha256(content + sys.version.encode()).hexdigest()
+
+
+def setup() -> None:
+    """Make `.venv` with pinned versions; a second call costs nothing."""
+    if STAMP.exists() and STAMP.read_text() == _inputs_digest():
+        return
+    print("setting up .venv (pinned in constraints.txt; torch 2.13.0 is the large part)", flush=True)
+    shutil.rmtree(VENV, ignore_errors=True)
+    try:
+        venv.create(VENV, with_pip=True)
+    except subprocess.CalledProcessError:
+        sys.exit("python3 -m venv failed: this Python has no ensurepip. On Debian: apt-get install python3-venv")
+    install = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt"]
+    # torch first: asked for alone and pinned, pip takes the CPU build where the index offers one.
+    _call([*install, "torch==2.13.0"])
+    _call([*install, "-e", ".[dev]"])
+    STAMP.write_text(_inputs_digest())
+
+
+def demo() -> None:
+    """The main job end to end, at most 5 minutes on 2 cores."""
+    setup()
+    _call([PYTHON, "-m", "evaluation", "demo"])
+
+
+def test() -> None:
+    """The test suite, at most 10 minutes."""
+    setup()
+    _call([PYTHON, "-m", "pytest"])
+
+
+def lint() -> None:
+    """ruff, as formatter and as linter."""
+    setup()
+    _call([PYTHON, "-m", "ruff", "format", "--check", "."])
+    _call([PYTHON, "-m", "ruff", "check", "."])
+
+
+def types() -> None:
+    """mypy, strict."""
+    setup()
+    _call([PYTHON, "-m", "mypy"])
+
+
+def protos() -> None:
+    """Descriptor set and type stubs from proto/."""
+    setup()
+    _call([PYTHON, "proto/generate.py"])
+
+
+def check() -> None:
+    """lint, types and test."""
+    lint()
+    types()
+    test()
+
+
+def clean() -> None:
+    """Remove what the verbs made, .venv included."""
+    for name in (".venv", "demo", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"):
+        shutil.rmtree(ROOT / name, ignore_errors=True)
+
+
+VERBS = [setup, demo, test, lint, types, protos, check, clean]
+
+
+def _call(command: list[str | Path]) -> None:
+    result = subprocess.run([str(part) for part in command], cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    if result.returncode:
+        sys.exit(result.returncode)
+
+
+def main() -> None:
+    if sys.version_info < (3, 11):
+        sys.exit(f"Pharoah needs Python 3.11 or newer; this is {sys.version.split()[0]}")
+    parser = argparse.ArgumentParser(description="The project's verbs.")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb in VERBS:
+        verbs.add_parser(verb.__name__, help=verb.__doc__, description=verb.__doc__)
+    named = {verb.__name__: verb for verb in VERBS}
+    named[parser.parse_args().verb]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Node tickets: an agent's signed statement which node a run starts on. Made on demand, good once, for minutes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+LIFETIME_SECONDS = 600.0
+_DOMAIN = b"pharoah/ticket/v1\n"
+
+
+class TicketError(ValueError):
+    """A ticket that is malformed, forged or over."""
+
+
+@dataclass(frozen=True)
+class Ticket:
+    node: str
+    boot_id: str
+    nonce: str
+    expires_at: float
+
+    @classmethod
+    def issue(cls, node: str, boot_id: str, key: Ed25519PrivateKey, now: float) -> tuple[bytes, bytes]:
+        """(body, signature) of a fresh ticket."""
+        ticket = cls(node, boot_id, secrets.token_hex(16), now + LIFETIME_SECONDS)
+        body = json.dumps(asdict(ticket), sort_keys=True).encode()
+        return body, key.sign(_DOMAIN + body)
+
+    @classmethod
+    def read(cls, body: bytes) -> Ticket:
+        """The claims, unverified. Raises TicketError."""
+        try:
+            data = json.loads(body)
+            ticket = cls(str(data["node"]), str(data["boot_id"]), str(data["nonce"]), float(data["expires_at"]))
+        except (ValueError, KeyError, TypeError):
+            raise TicketError("ticket: malformed") from None
+        return ticket
+
+    @classmethod
+    def verify(cls, body: bytes, signature: bytes, key: Ed25519PublicKey, now: float) -> Ticket:
+        """The claims, once signature and expiry hold. Raises TicketError."""
+        try:
+            key.verify(signature, _DOMAIN + body)
+        except InvalidSignature:
+            raise TicketError("ticket: not signed by this node's agent") from None
+        ticket = cls.read(body)
+        if now > ticket.expires_at:
+            raise TicketError("ticket: expired")
+        return ticket
