@@ -1,0 +1,35 @@
+"""Alerts: what a running job is told about the node under it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One change of one alert. An alert fires once (`confirmed`) and is resolved once (`cleared`)."""
+
+    alert_id: str
+    state: str
+    node_alias: str
+    fault_domain: str
+    """node, fabric, software, neighbour or unknown."""
+    what: str
+    evidence: str
+    since: float
+    """Unix seconds when it began."""
+    at: float
+    """Unix seconds of this change."""
+    step_ratio: float
+    """Step time over the run's own baseline; 1.0 is as before."""
+
+    def __str__(self) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(self.at))
+        began = time.strftime("%H:%M:%S", time.localtime(self.since))
+        lines = [
+            f"{clock} pharoah {self.state.upper()}  {self.what}  since {began}",
+            f"  where     {self.node_alias} ({self.fault_domain})",
+            f"  evidence  {self.evidence}",
+        ]
+        return "\n".join(lines)

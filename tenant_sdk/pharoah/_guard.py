@@ -1,0 +1,34 @@
+"""The one place where our own faults in a training process end: logged once, never raised. Under test they raise."""
+
+from __future__ import annotations
+
+import logging
+import os
+from types import TracebackType
+
+log = logging.getLogger("pharoah")
+log.addHandler(logging.NullHandler())
+
+RAISE = False
+"""Set by the test suite: faults become failures."""
+
+
+class Guard:
+    """`with guard("what"):` lets the block fail without the job noticing. Ctrl-C and SystemExit pass."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._told = False
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if fault is None or RAISE or not isinstance(fault, Exception):
+            return False
+        if not self._told:
+            self._told = True
+            log.warning("%s failed: %s", self._what, fault, exc_info=bool(os.environ.get("PHAROAH_DEBUG")))
+        return True

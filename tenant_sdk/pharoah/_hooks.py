@@ -1,0 +1,79 @@
+"""Hooks into torch's optimizers, and what becomes of them in forked children. Everything put in can be taken out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pharoah._steps import StepClock
+
+_clock: StepClock | None = None
+_handles: list[Any] = []
+_inert = False
+
+
+def attach(clock: StepClock) -> None:
+    """Let `clock` see every optimizer step of this process from now on."""
+    global _clock
+    _clock = clock
+    watch_optimizers(lambda: clock)
+
+
+def watch_optimizers(clock: Callable[[], StepClock | None]) -> None:
+    """Register once; `clock` is asked at the first step, so nothing is connected before there is one."""
+    if _handles:
+        return
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    def begins(*_: Any) -> None:
+        if _clock is not None:
+            _clock.optimizer_begins()
+
+    def ends(optimizer: Any, *_: Any) -> None:
+        global _clock
+        if _inert:
+            return
+        if _clock is None:
+            _clock = clock()
+        if _clock is not None:
+            _clock.tick("optimizer", optimizer)
+
+    _handles.append(register_optimizer_step_pre_hook(begins))
+    _handles.append(register_optimizer_step_post_hook(ends))
+
+
+def detach() -> None:
+    """Take every hook out again."""
+    global _clock
+    _clock = None
+    while _handles:
+        _handles.pop().remove()
+
+
+def torch_is_loaded() -> bool:
+    return "torch.optim.optimizer" in sys.modules
+
+
+def inert() -> bool:
+    """True in a forked child: whatever was set up belongs to the parent."""
+    return _inert
+
+
+_after_fork: list[Callable[[], None]] = []
+
+
+def on_fork(callback: Callable[[], None]) -> None:
+    """Call `callback` in a forked child. One process-wide hook serves all: registrations cannot be undone."""
+    _after_fork.append(callback)
+
+
+def _forked() -> None:
+    global _inert, _clock
+    _inert, _clock = True, None
+    for callback in _after_fork:
+        callback()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,71 @@
+"""The rank's side of the socket to the courier: one packet per message, never blocking after the greeting.
+
+A SEQPACKET socket keeps message borders and tells the courier by its end that the rank is gone. What does not fit the
+socket's buffer is dropped and counted; the count travels with the next message that does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any
+
+COURIER = "PHAROAH_COURIER"
+"""Path of the courier's socket, set for ranks by whoever started the courier."""
+LARGEST_MESSAGE = 200_000
+
+
+class Link:
+    """A connection to the courier."""
+
+    def __init__(self, path: str, timeout_seconds: float) -> None:
+        """Raises OSError when nobody listens."""
+        self.path = path
+        self.dropped = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(timeout_seconds)
+        self._pid = os.getpid()
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
+
+    def ask(self, op: str, timeout_seconds: float, **content: Any) -> dict[str, Any]:
+        """Send and wait for the answer. Raises OSError when it does not come in time."""
+        self._socket.settimeout(timeout_seconds)
+        self._socket.send(json.dumps({"op": op, **content}).encode())
+        answer = self.receive()
+        if answer is None:
+            raise ConnectionResetError("the courier is gone")
+        return answer
+
+    def tell(self, op: str, **content: Any) -> bool:
+        """Send without waiting; False when it was dropped. Raises nothing."""
+        try:
+            message = json.dumps({"op": op, "dropped": self.dropped, **content}).encode()
+            self._socket.send(message, socket.MSG_DONTWAIT)
+            return True
+        except (OSError, ValueError):
+            self.dropped += 1
+            return False
+
+    def receive(self, timeout_seconds: float | None = -1) -> dict[str, Any] | None:
+        """The next message; None when the courier is gone. -1 keeps the timeout that is set."""
+        if timeout_seconds != -1:
+            self._socket.settimeout(timeout_seconds)
+        packet = self._socket.recv(1 << 20)
+        return json.loads(packet) if packet else None
+
+    def close(self) -> None:
+        """Wakes a thread that waits in `receive`."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._socket.close()
+
+    def forget(self) -> None:
+        """In a forked child: let go of the descriptor; the parent's connection goes on."""
+        self._socket.close()

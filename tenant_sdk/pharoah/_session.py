@@ -1,0 +1,278 @@
+"""`register` and the session it returns: the public face of the SDK inside a training process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pharoah import _dryrun, _hooks
+from pharoah._alert import Alert
+from pharoah._errors import IncompatibleError, UnknownReason
+from pharoah._guard import Guard
+from pharoah._link import COURIER, Link
+from pharoah._settings import Settings
+from pharoah._steps import StepClock
+from pharoah._verdict import Verdict, unknown
+
+log = logging.getLogger("pharoah")
+
+StepFn = Callable[[], object]
+AlertCallback = Callable[[Alert], object]
+
+
+class Session:
+    """One job as Pharoah sees it. Every method is safe to call at any time, in any process; none raises.
+
+    Thread-safe. In a forked child, and when nothing listens, the same methods do nothing.
+    """
+
+    def __init__(self, verdict: Verdict, link: Link | None = None, settings: Settings | None = None) -> None:
+        self._verdict = verdict
+        self._link = link
+        self._settings = settings or Settings()
+        self._clock = StepClock(link, rank()) if link else None
+        self._listener: _Listener | None = None
+        self._failed = False
+        if link is not None:
+            _hooks.on_fork(self._forget)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The newest verdict: a `pending` one becomes final after the first steps were captured."""
+        return self._listener.verdict or self._verdict if self._listener else self._verdict
+
+    @property
+    def run_id(self) -> str:
+        """The same on all ranks; empty when no courier is there."""
+        return self._verdict.run_id
+
+    def step(self) -> None:
+        """An optimizer step is over. Microseconds; optional where torch optimizers step by themselves."""
+        if self._clock is not None and not _hooks.inert():
+            self._clock.tick("session")
+
+    def on_alert(self, callback: AlertCallback) -> AlertCallback:
+        """Call `callback(alert)` on a daemon thread for every change of an alert. Usable as a decorator."""
+        with Guard("on_alert"):
+            if listener := self._listening():
+                listener.callbacks.append(callback)
+        return callback
+
+    def alerts(self) -> Iterator[Alert]:
+        """Alerts that have come since the last call; does not wait."""
+        listener = self._listening()
+        while listener is not None:
+            try:
+                yield listener.pending.get_nowait()
+            except queue.Empty:
+                return
+
+    def status(self) -> dict[str, Any]:
+        """What is known now: run, steps, verdict, what was dropped, whether the provider is reached."""
+        known: dict[str, Any] = {"run_id": self.run_id, "verdict": self.verdict.status, "connected": False}
+        if self._clock is not None and self._link is not None and not _hooks.inert():
+            known.update(steps=self._clock.steps, dropped=self._link.dropped)
+            with Guard("status"), contextlib.closing(Link(self._link.path, 0.5)) as link:
+                known.update(link.ask("status", 0.5))
+        return known
+
+    def finish(self, state: str = "") -> None:
+        """The job is over; `state` is one of the end states, `ok` or `failed` by default. Takes at most 2 s."""
+        if self._link is None or _hooks.inert():
+            return
+        link, self._link = self._link, None
+        with Guard("finish"):
+            _hooks.detach()
+            if self._clock is not None:
+                self._clock.flush()
+            with contextlib.suppress(OSError):
+                state = state or ("failed" if self._failed else "ok")
+                link.ask("end", self._settings.shutdown_timeout_seconds, state=state, rank=rank())
+            if self._listener:
+                self._listener.close()
+            link.close()
+
+    def _listening(self) -> _Listener | None:
+        if self._listener is None and self._link is not None and not _hooks.inert():
+            with Guard("alerts"):
+                self._listener = _Listener(self._link.path)
+        return self._listener
+
+    def _forget(self) -> None:
+        for held in (self._link, self._listener):
+            if held is not None:
+                held.forget()
+
+
+class _Listener:
+    """Receives alerts on a daemon thread and hands them to callbacks and to `Session.alerts`."""
+
+    def __init__(self, path: str) -> None:
+        self.callbacks: list[AlertCallback] = []
+        self.pending: queue.Queue[Alert] = queue.Queue(maxsize=1000)
+        self.verdict: Verdict | None = None
+        self._link = Link(path, 2.0)
+        self._link.tell("listen", rank=rank())
+        threading.Thread(target=self._run, name="pharoah-alerts", daemon=True).start()
+
+    def close(self) -> None:
+        self._link.close()
+
+    def forget(self) -> None:
+        self._link.forget()
+
+    def _run(self) -> None:
+        try:
+            while message := self._link.receive(None):
+                if "verdict" in message:
+                    self.verdict = Verdict.from_dict(message["verdict"])
+                elif "alert" in message:
+                    self._deliver(Alert(**message["alert"]))
+        except (OSError, ValueError):
+            log.debug("the courier is gone; no more alerts")
+
+    def _deliver(self, alert: Alert) -> None:
+        with contextlib.suppress(queue.Full):
+            self.pending.put_nowait(alert)
+        for callback in list(self.callbacks):
+            try:
+                callback(alert)
+            except Exception:
+                log.exception("an on_alert callback raised")
+
+
+_session: Session | None = None
+
+
+def register(
+    job: StepFn | None = None,
+    *,
+    gate: str | None = None,
+    mode: str | None = None,
+    privacy: str | None = None,
+    endpoint: str | None = None,
+    allow_beside_job: bool | None = None,
+    dry_run_timeout_seconds: float | None = None,
+) -> Session:
+    """Tell Pharoah about this job; ask before the first step, listen while it runs.
+
+    Where the fingerprint comes from: the handle left by `pharoah run`, if there is one; else `job`, a function that
+    does one training step, dry-run in a child; else this script, dry-run by running the same command line in a child.
+    What cannot be dry-run is `pending` until step 3 has been captured.
+
+    Never raises because of Pharoah, the provider or the network. Raises SettingsError for a setting that cannot be
+    read, and IncompatibleError if `gate="block"` and the verdict is incompatible. Calling it again returns the same
+    session.
+    """
+    global _session
+    if _session is not None or _hooks.inert() or os.environ.get(_dryrun.ACTIVE):
+        return _session or Session(unknown("inside a dry run or a forked child"))
+    settings = Settings.load(
+        gate=gate,
+        mode=mode,
+        privacy=privacy,
+        endpoint=endpoint,
+        allow_beside_job=allow_beside_job,
+        dry_run_timeout_seconds=dry_run_timeout_seconds,
+    )
+    _session = Session(unknown("pharoah failed to start"))
+    with Guard("register"):
+        _session = _begin(job, settings)
+    if settings.gate == "block" and _session.verdict.blocking and not os.environ.get(COURIER):
+        verdict, failed = _session.verdict, _session
+        _session = None
+        failed.finish("cancelled")
+        raise IncompatibleError(verdict)
+    return _session
+
+
+def _begin(job: StepFn | None, settings: Settings) -> Session:
+    if settings.mode == "disabled":
+        return Session(unknown("pharoah is disabled"))
+    if os.environ.get(COURIER):
+        return _join(os.environ[COURIER], settings)
+    if not settings.endpoint or settings.mode == "offline":
+        return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)" if not settings.endpoint else "offline"))
+    from pharoah._spawn import courier_of_this_node
+
+    return _join(courier_of_this_node(settings), settings, lambda: _fingerprint(job, settings))
+
+
+def _join(path: str, settings: Settings, fingerprint: Callable[[], str] | None = None) -> Session:
+    """Greet the courier; rank 0 of a job nobody has checked yet brings the fingerprint."""
+    try:
+        link = Link(path, settings.timeout_seconds)
+        answer = link.ask("hello", settings.timeout_seconds, rank=rank(), pid=os.getpid(), ranks=ranks_here())
+        if fingerprint is not None and rank() == 0 and answer["verdict"]["status"] == "pending":
+            content: dict[str, str] = {}
+            try:
+                content["fingerprint"] = fingerprint()
+            except UnknownReason as reason:
+                content["pending"] = str(reason)
+            answer = link.ask("check", 4 * settings.timeout_seconds, **content)
+            link.tell("launch", ranks=ranks_here())
+    except (OSError, ValueError, KeyError) as error:
+        return Session(unknown(f"the courier does not answer: {error}"))
+    session = Session(Verdict.from_dict(answer["verdict"]), link, settings)
+    if session._clock is not None and _hooks.torch_is_loaded():
+        _hooks.attach(session._clock)
+    _finish_at_exit(session)
+    if rank() == 0 and fingerprint is not None:
+        log.info("%s", session.verdict.summary())
+    return session
+
+
+def _fingerprint(job: StepFn | None, settings: Settings) -> str:
+    if job is not None:
+        return _dryrun.fingerprint_step(job, settings.dry_run_timeout_seconds).to_json()
+    command = [sys.executable, *sys.orig_argv[1:]]
+    return _dryrun.fingerprint_command(command, settings.dry_run_timeout_seconds).to_json()
+
+
+def _finish_at_exit(session: Session) -> None:
+    """Leave in time, and know whether an exception ended the script."""
+    previous = sys.excepthook
+
+    def note_failure(kind: type[BaseException], value: BaseException, trace: Any) -> None:
+        session._failed = True
+        previous(kind, value, trace)
+
+    sys.excepthook = note_failure
+    atexit.register(session.finish)
+
+
+def join_from_hook() -> StepClock | None:
+    """For `pharoah run`: the first optimizer step of a script that never heard of Pharoah."""
+    global _session
+    with Guard("join"):
+        if _session is None and os.environ.get(COURIER) and not os.environ.get(_dryrun.ACTIVE):
+            _session = _join(os.environ[COURIER], Settings.load())
+        return _session._clock if _session else None
+    return None
+
+
+def rank() -> int:
+    """This process's rank in the job: torchrun, Slurm or Open MPI; 0 when there is no launcher."""
+    return _launcher_number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+
+
+def local_rank() -> int:
+    return _launcher_number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
+
+
+def ranks_here() -> int:
+    return max(1, _launcher_number("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE"))
+
+
+def _launcher_number(*variables: str) -> int:
+    for variable in variables:
+        if os.environ.get(variable, "").isdigit():
+            return int(os.environ[variable])
+    return 0

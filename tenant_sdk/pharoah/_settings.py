@@ -1,0 +1,116 @@
+"""Settings of the tenant side. Explicit argument > environment variable > default; only this module reads both.
+
+| variable | setting | default |
+|---|---|---|
+| `PHAROAH_ENDPOINT` | `endpoint` | none: verdicts stay local and unknown |
+| `PHAROAH_TOKEN_FILE` | `token_file` | none |
+| `PHAROAH_PROVIDER_KEY_FILE` | `provider_key_file` | none |
+| `PHAROAH_NODE_SOCKET` | `node_socket` | `/run/pharoah/agent.sock` |
+| `PHAROAH_MODE` | `mode` | `online` |
+| `PHAROAH_PRIVACY` | `privacy` | `private` |
+| `PHAROAH_GATE` | `gate` | `warn` |
+| `PHAROAH_TIMEOUT_S` | `timeout_seconds` | 2 |
+| `PHAROAH_DRY_RUN_TIMEOUT_S` | `dry_run_timeout_seconds` | 30 |
+| `PHAROAH_SHUTDOWN_TIMEOUT_S` | `shutdown_timeout_seconds` | 2 |
+| `PHAROAH_ALLOW_BESIDE_JOB` | `allow_beside_job` | 0 |
+| `PHAROAH_VERDICT_FILE` | `verdict_file` | none |
+| `DO_NOT_TRACK=1` | sets `mode=disabled` | |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pharoah._errors import SettingsError
+
+MODES = ("online", "offline", "dryrun", "disabled")
+GATES = ("off", "warn", "block")
+PRIVACIES = ("private",)
+
+
+@dataclass(frozen=True)
+class Settings:
+    endpoint: str = ""
+    """host:port of the provider; empty means nobody is asked."""
+    token_file: str = ""
+    """File that holds this tenant's token."""
+    provider_key_file: str = ""
+    """File with the provider's Ed25519 public key in hex; heads signed by anyone else are refused."""
+    node_socket: str = "/run/pharoah/agent.sock"
+    """Where the node's agent hands out tickets."""
+    mode: str = "online"
+    """online: ask; offline: open no socket; dryrun: show what would be sent; disabled: do nothing."""
+    privacy: str = "private"
+    """private: the provider learns nothing about the job."""
+    gate: str = "warn"
+    """off: do not ask before launch; warn: say what was found; block: do not start an incompatible job."""
+    timeout_seconds: float = 2.0
+    """Deadline of one call to the provider."""
+    dry_run_timeout_seconds: float = 30.0
+    shutdown_timeout_seconds: float = 2.0
+    """Most that leaving the job may be delayed."""
+    allow_beside_job: bool = False
+    """Whether the provider may run micro-benchmarks on this node while the job runs."""
+    probe_limit_seconds: float = 10.0
+    """Most seconds one micro-benchmark beside the job may take."""
+    verdict_file: str = ""
+    """Where to leave the verdict as JSON, for schedulers."""
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None, **explicit: Any) -> Settings:
+        """Settings from arguments that are not None, then the environment. Raises SettingsError."""
+        environ = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            if explicit.get(field.name) is not None:
+                values[field.name] = explicit[field.name]
+            elif (text := environ.get(_VARIABLES.get(field.name, ""), "")) != "":
+                values[field.name] = _parse(field.name, type(field.default), text)
+        if environ.get("DO_NOT_TRACK", "") not in ("", "0"):
+            values["mode"] = "disabled"
+        settings = cls(**values)
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        for name, allowed in (("mode", MODES), ("gate", GATES), ("privacy", PRIVACIES)):
+            if getattr(self, name) not in allowed:
+                raise SettingsError(f"{name}: {getattr(self, name)!r} is not one of {', '.join(allowed)}")
+        for name in ("timeout_seconds", "dry_run_timeout_seconds", "shutdown_timeout_seconds", "probe_limit_seconds"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise SettingsError(f"{name}: {getattr(self, name)} is not a positive number of seconds")
+
+
+_VARIABLES = {
+    "endpoint": "PHAROAH_ENDPOINT",
+    "token_file": "PHAROAH_TOKEN_FILE",
+    "provider_key_file": "PHAROAH_PROVIDER_KEY_FILE",
+    "node_socket": "PHAROAH_NODE_SOCKET",
+    "mode": "PHAROAH_MODE",
+    "privacy": "PHAROAH_PRIVACY",
+    "gate": "PHAROAH_GATE",
+    "timeout_seconds": "PHAROAH_TIMEOUT_S",
+    "dry_run_timeout_seconds": "PHAROAH_DRY_RUN_TIMEOUT_S",
+    "shutdown_timeout_seconds": "PHAROAH_SHUTDOWN_TIMEOUT_S",
+    "allow_beside_job": "PHAROAH_ALLOW_BESIDE_JOB",
+    "verdict_file": "PHAROAH_VERDICT_FILE",
+}
+
+
+def _parse(name: str, kind: type, text: str) -> Any:
+    parsers: dict[type, Callable[[str], Any]] = {str: str, float: lambda s: float(s.removesuffix("s")), bool: _flag}
+    try:
+        return parsers[kind](text)
+    except ValueError:
+        raise SettingsError(f"{_VARIABLES[name]}: {text!r} is not a {kind.__name__}") from None
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(text)

@@ -1,0 +1,114 @@
+"""The verdict: what the tenant is told before launch, with evidence and a way out."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+STATUSES = ("compatible", "warn", "incompatible", "unknown", "pending")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found, always with its numbers."""
+
+    severity: str
+    """info, warn or block."""
+    what: str
+    evidence: str = ""
+    """Counts and base rate: `5/5 runs failed; base 0/45`."""
+    remedy: str = ""
+    rung: str = ""
+    """How specific the match was: exact, minor or major."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known about this job on this node. `bool(verdict)` raises: ask `ok` or `blocking`, which differ on unknown."""
+
+    status: str
+    reason: str = ""
+    """Why it is unknown or pending; empty otherwise."""
+    findings: tuple[Finding, ...] = ()
+    rung: str = ""
+    runs: int = 0
+    """Comparable runs the answer rests on."""
+    release: int = 0
+    epoch: int = 0
+    run_id: str = ""
+    latency_ms: float = 0.0
+    sent: dict[str, int] = field(default_factory=dict)
+    """What left this machine: number of blinded inputs and bytes."""
+
+    @property
+    def ok(self) -> bool:
+        """Known to work here. Unknown is not ok."""
+        return self.status == "compatible"
+
+    @property
+    def blocking(self) -> bool:
+        """Known to fail here."""
+        return self.status == "incompatible"
+
+    @property
+    def suggestions(self) -> tuple[str, ...]:
+        return tuple(f.remedy for f in self.findings if f.remedy)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a verdict is not true or false: use .ok or .blocking")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Verdict:
+        findings = tuple(Finding(**finding) for finding in data.get("findings", ()))
+        return cls(**{**data, "findings": findings})
+
+    def write(self, path: str) -> None:
+        """Leave the verdict as JSON for a scheduler; written whole or not at all."""
+        target = Path(path)
+        scratch = target.with_name(f".{target.name}.new")
+        scratch.write_text(self.to_json() + "\n")
+        scratch.replace(target)
+
+    def summary(self) -> str:
+        """One line."""
+        told = self.reason or (self.findings[0].what if self.findings else "")
+        return f"{self.status.upper()}" + (f": {told}" if told else "")
+
+    def render(self) -> str:
+        """The verdict for a terminal, at most 80 columns where the words allow."""
+        head = f"VERDICT  {self.status.upper()}"
+        if self.rung:
+            head += f"   rung {self.rung}   n={self.runs} comparable runs"
+        if self.epoch:
+            head += f"   release {self.release}/epoch {self.epoch}"
+        if self.latency_ms:
+            head += f"   {self.latency_ms:.0f} ms"
+        lines = [head]
+        if self.reason:
+            lines.append(f"  {self.reason}")
+        for finding in self.findings:
+            lines.append(f"  {finding.severity.upper():5} {finding.what}")
+            if finding.evidence:
+                lines.append(f"        evidence  {finding.evidence}")
+            if finding.remedy:
+                lines.append(f"        way out   {finding.remedy}")
+        if self.sent:
+            lines.append(f"  sent: {self.sent['inputs']} blinded inputs, {self.sent['bytes']} bytes, the same for every job")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.render())}</pre>"
+
+
+def unknown(reason: str, run_id: str = "") -> Verdict:
+    """An honest answer: nothing is known, and why."""
+    return Verdict("unknown", reason=reason, run_id=run_id)
