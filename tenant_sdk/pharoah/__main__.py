@@ -1,0 +1,3 @@
+from pharoah.cli import entry
+
+entry()

@@ -1,0 +1,106 @@
+"""What the sub-commands share: options, the courier of a check, and the meaning of a verdict as an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pharoah._dryrun import fingerprint_command
+from pharoah._errors import SettingsError, UnknownReason
+from pharoah._link import Link
+from pharoah._settings import GATES, Settings
+from pharoah._spawn import private_folder, start_courier, wait_for
+from pharoah._verdict import Verdict, unknown
+
+CHECK_SECONDS = 15.0
+INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
+
+
+def add_check_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gate", choices=GATES, help="what an incompatible verdict does (default: warn)")
+    parser.add_argument("--strict", action="store_true", help="exit with 11 when the verdict is unknown")
+    parser.add_argument("--require-online", action="store_true", help="exit with 12 when no provider is reached")
+    parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
+    parser.add_argument("--node-socket", metavar="PATH", help="the node's agent (PHAROAH_NODE_SOCKET)")
+    parser.add_argument("--verdict-file", metavar="PATH", help="leave the verdict here as JSON")
+    parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
+
+
+def add_command(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the job's command line")
+
+
+def job_command(arguments: argparse.Namespace) -> list[str]:
+    """The command after `--`. Raises SettingsError when there is none."""
+    command = list(arguments.job)
+    if command[:1] == ["--"]:
+        command = command[1:]
+    if not command:
+        raise SettingsError("no command given: write it after `--`, e.g. `pharoah run -- python train.py`")
+    return command
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    names = ("gate", "endpoint", "node_socket", "verdict_file", "dry_run_timeout_seconds", "allow_beside_job")
+    return Settings.load(**{name: getattr(arguments, name, None) for name in names})
+
+
+@contextlib.contextmanager
+def courier(settings: Settings) -> Iterator[Link]:
+    """A courier of our own, and a connection that keeps it alive. Raises OSError when it does not start."""
+    folder = private_folder()
+    path = folder / "courier.sock"
+    process = start_courier(path, settings)
+    try:
+        wait_for(path, 10.0)
+        with contextlib.closing(Link(str(path), settings.timeout_seconds)) as link:
+            yield link
+        with contextlib.suppress(Exception):
+            process.wait(settings.shutdown_timeout_seconds)
+    finally:
+        process.kill()  # it has had its time; an ended process does not mind
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_job(link: Link, command: Sequence[str], settings: Settings) -> tuple[Verdict, dict[str, Any]]:
+    """The verdict on a command line, and the profile of this node."""
+    content: dict[str, Any] = {}
+    try:
+        program = shutil.which(command[0]) or command[0]
+        content["fingerprint"] = fingerprint_command(
+            [program, *command[1:]], settings.dry_run_timeout_seconds
+        ).to_json()
+    except UnknownReason as reason:
+        content["pending"] = str(reason)
+    try:
+        answer = link.ask("check", CHECK_SECONDS, **content)
+    except OSError as error:
+        return unknown(f"the courier does not answer: {error}"), {}
+    return Verdict.from_dict(answer["verdict"]), answer["profile"]
+
+
+def exit_code(verdict: Verdict, arguments: argparse.Namespace, settings: Settings) -> int:
+    """0, or why the job must not start."""
+    if settings.gate == "block" and verdict.blocking:
+        return INCOMPATIBLE
+    if arguments.require_online and not verdict.epoch:
+        return OFFLINE
+    if arguments.strict and verdict.status in ("unknown", "pending"):
+        return STRICT
+    return 0
+
+
+def inside_pharoah(link: Link) -> dict[str, str]:
+    """Environment that lets ranks find the courier, and scripts be watched without an edit."""
+    from pathlib import Path
+
+    import pharoah
+
+    inject = str(Path(pharoah.__file__).parent / "_inject")
+    path = os.environ.get("PYTHONPATH", "")
+    return {"PHAROAH_COURIER": link.path, "PYTHONPATH": f"{inject}{os.pathsep}{path}" if path else inject}

@@ -1,0 +1,36 @@
+"""`pharoah check -- CMD`: the verdict on a job, without launching it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from pharoah._verdict import unknown
+from pharoah.cli import _common
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("check", help="the verdict on a job, without launching it", description=__doc__)
+    _common.add_check_options(parser)
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    _common.add_command(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    command, settings = _common.job_command(arguments), _common.settings_of(arguments)
+    if settings.mode in ("disabled", "offline"):
+        verdict = unknown(f"mode={settings.mode}: nobody is asked")
+    else:
+        try:
+            with _common.courier(settings) as link:
+                verdict, _ = _common.check_job(link, command, settings)
+        except OSError as error:
+            verdict = unknown(str(error))
+    if verdict.status == "pending":
+        verdict = unknown(verdict.reason, verdict.run_id)
+    sys.stdout.write((verdict.to_json() if arguments.output == "json" else verdict.render()) + "\n")
+    if settings.verdict_file:
+        verdict.write(settings.verdict_file)
+    return _common.exit_code(verdict, arguments, settings)

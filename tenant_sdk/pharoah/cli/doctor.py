@@ -1,0 +1,93 @@
+"""`pharoah doctor`: is everything there that a check needs? Each line passes, warns or fails, with what to do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+from pharoah._errors import PharoahError
+from pharoah._settings import Settings
+from pharoah.cli import _common
+
+Check = Callable[[Settings], str]
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("doctor", help="is everything there that a check needs?", description=__doc__)
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    parser.add_argument("--endpoint", metavar="HOST:PORT")
+    parser.add_argument("--node-socket", metavar="PATH")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = _common.settings_of(arguments)
+    results = []
+    for name, check in CHECKS.items():
+        try:
+            results.append({"check": name, "result": "PASS", "detail": check(settings)})
+        except Exception as error:  # noqa: BLE001 - a doctor reports whatever is wrong
+            detail = str(error) if isinstance(error, PharoahError) else f"{type(error).__name__}: {error}"
+            results.append({"check": name, "result": "FAIL", "detail": detail})
+    if arguments.output == "json":
+        print(json.dumps(results))
+    else:
+        for row in results:
+            print(f"{row['result']}  {row['check']:10} {row['detail']}")
+    return int(any(row["result"] == "FAIL" for row in results))
+
+
+def _packages(_: Settings) -> str:
+    return ", ".join(f"{name} {metadata.version(name)}" for name in ("grpcio", "protobuf", "cryptography"))
+
+
+def _torch(_: Settings) -> str:
+    return f"torch {metadata.version('torch')}"
+
+
+def _sodium(_: Settings) -> str:
+    from pharoah.exchange.group import sodium
+
+    library = sodium()
+    return f"libsodium with ristretto255 ({library._name})"
+
+
+def _agent(settings: Settings) -> str:
+    from pharoah.courier.node import ask_node
+
+    answer = asyncio.run(ask_node(settings.node_socket, settings.timeout_seconds))
+    return f"a ticket was issued; profile {answer.profile or 'none'}"
+
+
+def _provider(settings: Settings) -> str:
+    import time
+
+    from pharoah._errors import UnknownReason
+    from pharoah.courier.exchange import PrivateExchange
+    from pharoah.courier.rpc import Provider, reason
+
+    async def ask() -> str:
+        import grpc.aio
+
+        try:
+            head = await PrivateExchange(Provider(settings))._head()
+        except grpc.aio.AioRpcError as error:
+            raise UnknownReason(reason(error)) from None
+        return f"epoch {head.epoch} of release {head.release}, {(head.not_after - time.time()) / 3600:.1f} h left"
+
+    if not settings.endpoint:
+        raise UnknownReason("no endpoint: set PHAROAH_ENDPOINT")
+    return asyncio.run(ask())
+
+
+CHECKS: dict[str, Check] = {
+    "packages": _packages,
+    "torch": _torch,
+    "libsodium": _sodium,
+    "agent": _agent,
+    "provider": _provider,
+}

@@ -1,0 +1,101 @@
+"""`pharoah run -- CMD`: check, then launch; the job's exit code passes through."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pharoah._errors import PharoahError
+from pharoah._settings import Settings
+from pharoah._verdict import Verdict
+from pharoah.cli import _common
+from pharoah.profile import command_under
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("run", help="check a job, then launch it", description=__doc__)
+    _common.add_check_options(parser)
+    parser.add_argument(
+        "--allow-beside-job",
+        action="store_true",
+        default=None,
+        help="let the provider run micro-benchmarks on this node while the job runs",
+    )
+    _common.add_command(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    command, settings = _common.job_command(arguments), _common.settings_of(arguments)
+    if settings.mode in ("disabled", "offline"):
+        return _launch(command, {})
+    with contextlib.ExitStack() as held:
+        try:
+            link = held.enter_context(_common.courier(settings))
+        except OSError as error:
+            print(f"pharoah: {error}; the job starts without it", file=sys.stderr)
+            return _launch(command, {})
+        verdict, profile = _common.check_job(link, command, settings)
+        _tell(verdict, settings)
+        if code := _common.exit_code(verdict, arguments, settings):
+            print(f"pharoah: not started (gate={settings.gate}, exit code {code})", file=sys.stderr)
+            with contextlib.suppress(OSError):
+                link.ask("end", settings.shutdown_timeout_seconds, state="cancelled", last=True)
+            return code
+        with contextlib.suppress(OSError):
+            link.ask("launch", settings.timeout_seconds, ranks=1, answer=True)
+        status = _launch(command_under(profile, command), _common.inside_pharoah(link))
+        with contextlib.suppress(OSError):
+            link.ask("end", settings.shutdown_timeout_seconds, state=_end_state(status), last=True)
+    return status
+
+
+def _tell(verdict: Verdict, settings: Settings) -> None:
+    if settings.gate != "off":
+        print(f"pharoah  {verdict.render()}", file=sys.stderr, flush=True)
+    if settings.verdict_file:
+        try:
+            verdict.write(settings.verdict_file)
+        except OSError as error:
+            raise PharoahError(f"verdict file {settings.verdict_file}: {error.strerror}") from None
+
+
+def _launch(command: list[str], extra: dict[str, str]) -> int:
+    """Run the job, pass signals on to it, return its exit code (128 + n when signal n ended it)."""
+    try:
+        child = subprocess.Popen(command, env={**os.environ, **extra})
+    except OSError as error:
+        print(f"pharoah: cannot start {command[0]}: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    with _forwarding(child):
+        status = child.wait()
+    return status if status >= 0 else 128 - status
+
+
+@contextlib.contextmanager
+def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    def forward(number: int, _: Any) -> None:
+        # A terminal sends Ctrl-C to the whole group: the job has it already.
+        if number != signal.SIGINT or os.getpgid(0) != os.tcgetpgrp(0) if sys.stdin.isatty() else True:
+            child.send_signal(number)
+
+    previous = {number: signal.signal(number, forward) for number in FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _end_state(status: int) -> str:
+    if status in (128 + signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGHUP):
+        return "cancelled"
+    return "failed" if status else "ok"

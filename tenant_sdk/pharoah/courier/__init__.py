@@ -1,0 +1,4 @@
+"""The courier: the helper process that owns gRPC, cryptography and waiting, so that no rank has to.
+
+One per node and job, started by exec. It dies with its last connection; a courier that dies costs the job nothing.
+"""

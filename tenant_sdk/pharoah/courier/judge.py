@@ -1,0 +1,67 @@
+"""From opened rows to a verdict. Pure: what the tenant is told depends on the rows and nothing else."""
+
+from __future__ import annotations
+
+from pharoah._verdict import Finding, Verdict
+from pharoah.courier.exchange import Answer, Match
+from pharoah_archetypes.remedies import remedy
+
+ORDER = [
+    ("exact", "server"),
+    ("minor", "server"),
+    ("exact", "device"),
+    ("minor", "device"),
+    ("major", "server"),
+    ("major", "device"),
+]
+"""Most specific first: what is known of this very configuration beats what is known of similar ones."""
+
+_STATUS = {"ok": "compatible", "warn": "warn", "avoid": "warn", "block": "incompatible"}
+_OUTCOME = {
+    "memory": "runs out of memory here",
+    "error": "fails with an error here",
+    "nan": "loses its numbers (NaN or infinity)",
+    "slow": "runs much slower here than on comparable nodes",
+    "timeout": "does not finish in time here",
+    "crash": "crashes here",
+}
+
+
+def judge(answer: Answer, run_id: str) -> Verdict:
+    """The verdict of the most specific rung that knows anything."""
+    common = {
+        "run_id": run_id,
+        "release": answer.head.release,
+        "epoch": answer.head.epoch,
+        "sent": {"inputs": 2 * 64, "bytes": answer.bytes_sent},
+    }
+    match = _most_specific(answer.matches)
+    if match is None:
+        return Verdict("unknown", reason="nothing like this job has run on nodes like this one", **common)  # type: ignore[arg-type]
+    if match.rung == "major" and match.row.severity == "ok":
+        return Verdict(
+            "unknown",
+            reason="this architecture is known here, but not with this software (dtype, kernels, versions)",
+            **common,  # type: ignore[arg-type]
+        )
+    row = match.row
+    findings = () if row.severity == "ok" else (_finding(match),)
+    status = _STATUS[row.severity]
+    if row.severity == "ok" and match.rung == "minor":
+        findings = (Finding("info", "known at other sizes only: memory at this size was not judged", rung="minor"),)
+    return Verdict(status, findings=findings, rung=match.rung, runs=row.runs, **common)  # type: ignore[arg-type]
+
+
+def _most_specific(matches: tuple[Match, ...]) -> Match | None:
+    ranked = sorted(matches, key=lambda match: ORDER.index((match.rung, match.scope)))
+    return ranked[0] if ranked else None
+
+
+def _finding(match: Match) -> Finding:
+    row = match.row
+    evidence = f"{row.failures}/{row.runs} comparable runs; base {row.base_failures}/{row.base_runs}"
+    severity = "block" if row.severity == "block" else "warn"
+    what = f"this job {_OUTCOME.get(row.outcome, row.outcome)}"
+    if row.outcome == "memory" and match.rung != "exact":
+        what = "other sizes of this job run out of memory here; this size was not tried"
+    return Finding(severity, what, evidence, remedy(row.remedy), match.rung)

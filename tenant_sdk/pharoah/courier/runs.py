@@ -1,0 +1,151 @@
+"""A run while it runs: join, report, listen, end. The provider may vanish and come back at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc.aio
+
+from pharoah._alert import Alert
+from pharoah._settings import Settings
+from pharoah.courier.rpc import Provider
+from pharoah.courier.windows import Row
+from pharoah.proto.v1 import (
+    AlertState,
+    Consent,
+    EndRunRequest,
+    EndState,
+    JoinRunRequest,
+    NodeTicket,
+    ReportRequest,
+    WatchAlertsRequest,
+)
+from pharoah.rpc import Stub
+
+log = logging.getLogger("pharoah.courier")
+
+KEPT_ROWS = 10_000
+REPORT_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 15.0
+
+
+class RunReporter:
+    """Tells the provider about one run and brings back its alerts. Owns two tasks between `start` and `end`."""
+
+    def __init__(
+        self, provider: Provider, run_id: bytes, settings: Settings, deliver: Callable[[Alert], None]
+    ) -> None:
+        self._provider = provider
+        self._stub = Stub(provider.channel, "Runs")
+        self._run_id = run_id
+        self._settings = settings
+        self._deliver = deliver
+        self._rows: deque[Row] = deque()
+        self._first_row = 0
+        self._attempt = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._seen: set[tuple[str, str]] = set()
+        self.dropped = 0
+        self.alias = ""
+        self.connected = False
+
+    def start(self, ticket: NodeTicket, ranks: int) -> None:
+        self._tasks = [asyncio.create_task(self._report(ticket, ranks)), asyncio.create_task(self._listen())]
+
+    def add(self, rows: list[Row]) -> None:
+        """Keep rows for the next report; the oldest go, counted, when the provider has been away for too long."""
+        self._rows.extend(rows)
+        while len(self._rows) > KEPT_ROWS:
+            self._rows.popleft()
+            self._first_row += 1
+            self.dropped += 1
+
+    async def end(self, state: str) -> None:
+        """Send what is left and the end state, within the shutdown time."""
+        for task in self._tasks:
+            task.cancel()
+        try:
+            async with asyncio.timeout(0.9 * self._settings.shutdown_timeout_seconds):
+                if self._attempt:
+                    while self._rows:
+                        await self._send()
+                    code = EndState.Value(f"END_STATE_{state.upper()}")
+                    await self._call("EndRun", EndRunRequest(run_id=self._run_id, state=code))
+        except (TimeoutError, grpc.aio.AioRpcError) as error:
+            log.info("the end of the run could not be told: %s", error)
+
+    async def _report(self, ticket: NodeTicket, ranks: int) -> None:
+        pause = REPORT_SECONDS
+        while True:
+            try:
+                if not self._attempt:
+                    await self._join(ticket, ranks)
+                while self._rows:
+                    await self._send()
+                self.connected, pause = True, REPORT_SECONDS
+            except grpc.aio.AioRpcError as error:
+                self.connected = False
+                if error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+                    log.warning("this run is not monitored: %s", error.details())
+                    return
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+
+    async def _join(self, ticket: NodeTicket, ranks: int) -> None:
+        consent = Consent(
+            beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds
+        )
+        request = JoinRunRequest(run_id=self._run_id, ticket=ticket, ranks=ranks, consent=consent)
+        answer = await self._call("JoinRun", request)
+        self._attempt, self.alias = answer.attempt, answer.node_alias
+
+    async def _send(self) -> None:
+        batch = [self._rows[i] for i in range(min(len(self._rows), 512))]
+        request = ReportRequest(
+            run_id=self._run_id,
+            attempt=self._attempt,
+            first_row=self._first_row,
+            ended_at=[row.ended_at for row in batch],
+            span_seconds=[row.span_seconds for row in batch],
+            ranks=[row.rank for row in batch],
+            step_ratio=[row.step_ratio for row in batch],
+            memory_ratio=[row.memory_ratio for row in batch],
+            dropped=self.dropped,
+        )
+        last = self._first_row + len(batch)
+        await self._call("Report", request)
+        while self._rows and self._first_row < last:  # rows may have been dropped meanwhile
+            self._rows.popleft()
+            self._first_row += 1
+
+    async def _listen(self) -> None:
+        pause = REPORT_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                call = self._stub.WatchAlerts(
+                    WatchAlertsRequest(run_id=self._run_id), metadata=self._provider.metadata
+                )
+                async for message in call:
+                    self._received(message)
+                pause = 1.0
+            except grpc.aio.AioRpcError:
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _received(self, message: Any) -> None:
+        state = AlertState.Name(message.state).removeprefix("ALERT_STATE_").lower()
+        if (message.alert_id, state) in self._seen:
+            return  # told again after a reconnect
+        self._seen.add((message.alert_id, state))
+        names = ("alert_id", "node_alias", "fault_domain", "what", "evidence", "since", "at", "step_ratio")
+        self._deliver(Alert(state=state, **{name: getattr(message, name) for name in names}))
+
+    async def _call(self, method: str, request: Any) -> Any:
+        return await getattr(self._stub, method)(
+            request, timeout=self._provider.timeout, metadata=self._provider.metadata
+        )

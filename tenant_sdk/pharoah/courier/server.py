@@ -1,0 +1,191 @@
+"""The courier's own loop: ranks on one side, the provider on the other, one run in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pharoah._alert import Alert
+from pharoah._errors import UnknownReason
+from pharoah._settings import Settings
+from pharoah._verdict import Finding, Verdict, unknown
+from pharoah.courier.exchange import PrivateExchange
+from pharoah.courier.judge import judge
+from pharoah.courier.node import NodeAnswer, ask_node
+from pharoah.courier.rpc import Provider
+from pharoah.courier.runs import RunReporter
+from pharoah.courier.windows import RankWindows
+from pharoah_archetypes import Fingerprint, FingerprintError
+
+log = logging.getLogger("pharoah.courier")
+
+FIRST_CONNECTION_SECONDS = 60.0
+
+
+class Courier:
+    """Serves one run on one node. Ends when its last connection has closed."""
+
+    def __init__(self, path: Path, settings: Settings, run_id: bytes) -> None:
+        self._path = path
+        self._settings = settings
+        self._run_id = run_id
+        self._connections: dict[socket.socket, asyncio.Task[None]] = {}
+        self._listeners: set[socket.socket] = set()
+        self._empty = asyncio.Event()
+        self._verdict = Verdict("pending", reason="nobody has asked yet", run_id=run_id.hex())
+        self._checked = ""
+        """Archetype the verdict is about; empty while it is unknown what runs."""
+        self._windows: dict[int, RankWindows] = {}
+        self._provider: Provider | None = None
+        self._node: NodeAnswer | None = None
+        self._reporter: RunReporter | None = None
+        self._end_state = "failed"  # unless somebody says otherwise before the last connection closes
+        self._ended = False
+
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            scratch = self._path.with_suffix(".new")
+            server.bind(str(scratch))
+            server.listen(128)
+            server.setblocking(False)
+            scratch.rename(self._path)  # whoever sees the path can connect
+            accepting = asyncio.create_task(self._accept(loop, server))
+            first = loop.call_later(FIRST_CONNECTION_SECONDS, self._end_if_empty)
+            await self._empty.wait()
+            first.cancel()
+            accepting.cancel()
+        self._path.unlink(missing_ok=True)
+        await self._end_run(self._end_state)
+
+    async def _accept(self, loop: asyncio.AbstractEventLoop, server: socket.socket) -> None:
+        while True:
+            connection, _ = await loop.sock_accept(server)
+            connection.setblocking(False)
+            self._connections[connection] = asyncio.create_task(self._serve_rank(loop, connection))
+
+    async def _serve_rank(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+        try:
+            while packet := await loop.sock_recv(connection, 1 << 20):
+                message = json.loads(packet)
+                answer = await self._handle(message, connection)
+                if answer is not None:
+                    await loop.sock_sendall(connection, json.dumps(answer).encode())
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("a rank's connection ended: %s: %s", type(error).__name__, error)
+        finally:
+            self._listeners.discard(connection)
+            del self._connections[connection]
+            connection.close()
+            self._end_if_empty()
+
+    def _end_if_empty(self) -> None:
+        if not self._connections:
+            self._empty.set()
+
+    async def _handle(self, message: dict[str, Any], connection: socket.socket) -> dict[str, Any] | None:
+        match message["op"]:
+            case "hello":
+                return {"verdict": asdict(self._verdict)}
+            case "check":
+                await self._check(message)
+                return {"verdict": asdict(self._verdict), "profile": self._node.profile if self._node else {}}
+            case "launch":
+                self._launch(int(message["ranks"]))
+                return {"run_id": self._run_id.hex()} if message.get("answer") else None
+            case "steps":
+                self._steps(message)
+            case "capture":
+                await self._captured(Fingerprint.from_json(message["fingerprint"]))
+            case "listen":
+                self._listeners.add(connection)
+                self._tell({"verdict": asdict(self._verdict)}, [connection])
+            case "status":
+                return self._status()
+            case "end":
+                self._end_state = message["state"]
+                if message.get("last", len(self._connections) - len(self._listeners) <= 1):
+                    await self._end_run(self._end_state)
+                return {"ended": True}
+            case unexpected:
+                log.warning("a rank sent %r, which this courier does not know", unexpected)
+        return None
+
+    async def _check(self, message: dict[str, Any]) -> None:
+        """Ask for a verdict about a fingerprint, or find out why there is none."""
+        run_id = self._run_id.hex()
+        began = time.perf_counter()
+        try:
+            if not self._settings.endpoint:
+                raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
+            self._provider = self._provider or Provider(self._settings)
+            self._node = self._node or await ask_node(self._settings.node_socket, self._settings.timeout_seconds)
+            if "fingerprint" not in message:
+                self._verdict = Verdict("pending", reason=message["pending"], run_id=run_id)
+                return
+            fingerprint = Fingerprint.from_json(message["fingerprint"])
+            answer = await PrivateExchange(self._provider).ask(fingerprint, self._node.ticket)
+            self._checked = fingerprint.archetype
+            verdict = judge(answer, run_id)
+            elapsed = 1000 * (time.perf_counter() - began)
+            self._verdict = Verdict.from_dict({**asdict(verdict), "latency_ms": elapsed})
+        except (UnknownReason, FingerprintError) as error:
+            self._verdict = unknown(str(error), run_id)
+
+    async def _captured(self, seen: Fingerprint) -> None:
+        """What really runs: the late answer to a pending verdict, and a check of an early one."""
+        if self._verdict.status == "pending":
+            await self._check({"fingerprint": seen.to_json()})
+        elif self._checked and seen.archetype != self._checked:
+            warning = Finding("warn", "what runs is not what was checked: the operators of step 4 differ")
+            changed = {**asdict(self._verdict), "findings": [*self._verdict.findings, warning]}
+            changed["findings"] = [asdict(f) if isinstance(f, Finding) else f for f in changed["findings"]]
+            self._verdict = Verdict.from_dict(changed)
+        else:
+            return
+        self._tell({"verdict": asdict(self._verdict)}, self._listeners)
+
+    def _launch(self, ranks: int) -> None:
+        if self._provider is None or self._node is None or self._reporter is not None:
+            return  # nobody to report to; the verdict says why
+        self._reporter = RunReporter(self._provider, self._run_id, self._settings, self._deliver)
+        self._reporter.start(self._node.ticket, ranks)
+
+    def _steps(self, message: dict[str, Any]) -> None:
+        windows = self._windows.setdefault(message["rank"], RankWindows(message["rank"]))
+        rows = windows.add(message["durations"], message["resident"], time.time())
+        if self._reporter is not None:
+            self._reporter.add(rows)
+
+    def _deliver(self, alert: Alert) -> None:
+        self._tell({"alert": asdict(alert)}, self._listeners)
+
+    def _tell(self, message: dict[str, Any], connections: Any) -> None:
+        packet = json.dumps(message).encode()
+        for connection in list(connections):
+            with contextlib.suppress(OSError):  # a listener that does not read loses alerts, not the run
+                connection.send(packet)
+
+    def _status(self) -> dict[str, Any]:
+        reporter = self._reporter
+        return {
+            "run_id": self._run_id.hex(),
+            "verdict": self._verdict.status,
+            "connected": bool(reporter and reporter.connected),
+            "node_alias": reporter.alias if reporter else "",
+            "windows_dropped": reporter.dropped if reporter else 0,
+            "ranks": sorted(self._windows),
+        }
+
+    async def _end_run(self, state: str) -> None:
+        if not self._ended:
+            self._ended = True
+            if self._reporter is not None:
+                await self._reporter.end(state)
