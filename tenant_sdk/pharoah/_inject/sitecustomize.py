@@ -3,6 +3,7 @@
 Costs nothing in processes that never import torch. A sitecustomize the environment already had runs first.
 """
 
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -38,11 +39,9 @@ class _Finder:
 
 def _run_the_other_sitecustomize():
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _here]
-    del sys.modules["sitecustomize"]
-    try:
-        import sitecustomize  # noqa: F401
-    except ImportError:
-        pass
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
 if os.environ.get("PHAROAH_COURIER"):

@@ -14,7 +14,7 @@ import grpc.aio
 from pharoah._alert import Alert
 from pharoah._settings import Settings
 from pharoah.courier.rpc import Provider
-from pharoah.courier.windows import Row
+from pharoah.windows import Row
 from pharoah.proto.v1 import (
     AlertState,
     Consent,

@@ -21,7 +21,7 @@ from pharoah.courier.judge import judge
 from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.rpc import Provider
 from pharoah.courier.runs import RunReporter
-from pharoah.courier.windows import RankWindows
+from pharoah.windows import RankWindows
 from pharoah_archetypes import Fingerprint, FingerprintError
 
 log = logging.getLogger("pharoah.courier")

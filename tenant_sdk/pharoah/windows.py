@@ -10,6 +10,7 @@ SKIPPED_STEPS = 5
 BASELINE_WINDOWS = 8
 WINDOW_SECONDS = 1.0
 WINDOW_STEPS = 4
+"""At least this many steps, so that one checkpoint or evaluation pause never moves a window's median."""
 QUANTUM = 64
 """Ratios are rounded to 1/64."""
 
@@ -28,6 +29,8 @@ class RankWindows:
     """Windows of one rank: at least 1 s and at least 4 steps each; the median of the first eight is the baseline."""
 
     rank: int
+    window_seconds: float = WINDOW_SECONDS
+    baseline_windows: int = BASELINE_WINDOWS
     _skip: int = SKIPPED_STEPS
     _open: list[float] = field(default_factory=list)
     _first: list[tuple[float, int]] = field(default_factory=list)
@@ -42,7 +45,7 @@ class RankWindows:
                 self._skip -= 1
                 continue
             self._open.append(duration / 1e9)
-            if sum(self._open) >= WINDOW_SECONDS and len(self._open) >= WINDOW_STEPS:
+            if sum(self._open) >= self.window_seconds and len(self._open) >= WINDOW_STEPS:
                 rows += self._close(resident, now)
         return rows
 
@@ -51,7 +54,7 @@ class RankWindows:
         self._open = []
         if self.baseline is None:
             self._first.append((typical, resident))
-            if len(self._first) == BASELINE_WINDOWS:
+            if len(self._first) == self.baseline_windows:
                 self.baseline = (median(t for t, _ in self._first), median(r for _, r in self._first))
             return []
         steps, memory = self.baseline

@@ -1,0 +1,69 @@
+"""Cells and their outcomes: what is ordered, and what came of it. JSON on the wire between provider, agent and zygote."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+OUTCOMES = ("ok", "memory", "error", "nan", "timeout", "crash")
+
+
+@dataclass(frozen=True)
+class Degradation:
+    """What is done to a cell while it trains."""
+
+    kind: str
+    """hog: another process takes part of the core; leak: the process itself grows until its limit; none: healthy twin."""
+    start_seconds: float = 2.0
+    ramp_seconds: float = 3.0
+    """Time from nothing to full strength; 0 is a step."""
+    strength: float = 1.0
+    """hog: share of time it wants, 0-1; leak: bytes per second."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    id: str
+    workload: str
+    settings: dict[str, Any]
+    steps: int = 4
+    repeat: int = 0
+    seconds: float = 0.0
+    """Train for this long instead of `steps`; for degraded cells."""
+    limit_seconds: float = 60.0
+    degradation: Degradation | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Cell:
+        data = json.loads(text)
+        degradation = data.pop("degradation")
+        return cls(**data, degradation=Degradation(**degradation) if degradation else None)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a cell. A failing cell is a result, not an error of the campaign."""
+
+    cell: str
+    outcome: str
+    detail: str = ""
+    step_seconds: list[float] = field(default_factory=list)
+    rows: list[tuple[float, float, float]] = field(default_factory=list)
+    """Windows of a degraded cell: seconds since start, step ratio, memory ratio (as a run would report them)."""
+    context: dict[str, Any] = field(default_factory=dict)
+    """Effective values, read back inside the cell."""
+    fingerprint: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Outcome:
+        outcome = cls(**json.loads(text))
+        if outcome.outcome not in OUTCOMES:
+            raise ValueError(f"outcome {outcome.outcome!r} is not one of {', '.join(OUTCOMES)}")
+        return outcome

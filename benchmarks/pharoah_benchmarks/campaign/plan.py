@@ -1,0 +1,113 @@
+"""Campaign files (TOML) and the cells they ask for.
+
+    name = "nightly"
+    repeats = 5
+
+    [[workload]]
+    name = "gpt"
+    steps = 4
+    vary = { attention = ["flash", "math"], length = [128, 1024] }   # every combination
+    also = [{ dtype = "bfloat16" }]                                  # single points beside the grid
+
+    [degrade]
+    workload = "gpt"
+    seconds = 8
+    healthy = 6
+    hogs = [1.0, 0.5]        # one degraded cell per entry: the share of a core the hog wants
+    leaks = [100_000_000]    # bytes per second
+"""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+from pharoah_benchmarks.campaign.cell import Cell, Degradation
+
+_TOP = {"name", "repeats", "workload", "degrade", "limit_seconds"}
+_WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
+_DEGRADE = {"workload", "settings", "seconds", "healthy", "hogs", "leaks", "ramp_seconds"}
+NAMES = ("convnet", "gpt", "mlp", "recommender")
+
+
+class PlanError(ValueError):
+    """A campaign file nobody can run; the message names the key."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    name: str
+    cells: tuple[Cell, ...]
+    """To be run once in every context."""
+    degraded: tuple[Cell, ...]
+    """To be run once each, anywhere without other load."""
+
+
+def parse_plan(text: str) -> Plan:
+    """Read a campaign file. Raises PlanError for unknown keys and wrong kinds."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError(f"not TOML: {error}") from None
+    _known(data, _TOP, "")
+    repeats = _number(data, "repeats", 5)
+    limit = float(_number(data, "limit_seconds", 60))
+    cells = [cell for entry in data.get("workload", []) for cell in _workload_cells(entry, repeats, limit)]
+    if not cells:
+        raise PlanError("workload: a campaign needs at least one [[workload]]")
+    degraded = tuple(_degraded_cells(data["degrade"], limit)) if "degrade" in data else ()
+    return Plan(str(data.get("name", "campaign")), tuple(cells), degraded)
+
+
+def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[Cell]:
+    _known(entry, _WORKLOAD, "workload.")
+    name = _workload_name(entry.get("name"))
+    fixed, vary, also = entry.get("settings", {}), entry.get("vary", {}), entry.get("also", [])
+    for key, values in vary.items():
+        if not isinstance(values, list) or not values:
+            raise PlanError(f"workload.vary.{key}: expected a list of values")
+    grid = [dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values())]
+    return [
+        Cell(_id(name, settings, repeat), name, settings, _number(entry, "steps", 4), repeat, limit_seconds=limit)
+        for point in [*grid, *also]
+        for settings in [{**fixed, **point}]
+        for repeat in range(_number(entry, "repeats", repeats))
+    ]
+
+
+def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
+    _known(entry, _DEGRADE, "degrade.")
+    name, settings = _workload_name(entry.get("workload")), entry.get("settings", {})
+    seconds, ramp = float(_number(entry, "seconds", 8)), float(entry.get("ramp_seconds", 3))
+    kinds = [Degradation("none")] * _number(entry, "healthy", 4)
+    kinds += [Degradation("hog", 2.2, ramp * (i % 2), float(s)) for i, s in enumerate(entry.get("hogs", []))]
+    kinds += [Degradation("leak", 2.2, 0.0, float(strength)) for strength in entry.get("leaks", [])]
+    return [
+        Cell(f"degrade/{d.kind}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=d)
+        for i, d in enumerate(kinds)
+    ]
+
+
+def _id(name: str, settings: dict[str, Any], repeat: int) -> str:
+    return f"{name}/{','.join(f'{key}={value}' for key, value in sorted(settings.items()))}#{repeat}"
+
+
+def _workload_name(name: Any) -> str:
+    if name not in NAMES:
+        raise PlanError(f"workload.name: {name!r} is not one of {', '.join(NAMES)}")
+    return str(name)
+
+
+def _number(data: dict[str, Any], key: str, default: int) -> int:
+    value = data.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise PlanError(f"{key}: {value!r} is not a whole number >= 0")
+    return value
+
+
+def _known(data: dict[str, Any], keys: set[str], where: str) -> None:
+    for key in data:
+        if key not in keys:
+            raise PlanError(f"{where}{key}: unknown key; known are {', '.join(sorted(keys))}")

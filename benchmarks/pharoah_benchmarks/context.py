@@ -1,0 +1,58 @@
+"""The context a process really runs in: read back, not believed.
+
+`python -m pharoah_benchmarks.context` prints the facts as JSON; the agent runs it under its node profile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+
+def effective_context() -> dict[str, Any]:
+    """Facts of this process: device model, instruction set in force, threads, CPUs, data-segment limit. Imports torch."""
+    import torch
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    facts: dict[str, Any] = {
+        "device": device_model(),
+        "isa": torch.backends.cpu.get_cpu_capability().lower(),
+        "threads": torch.get_num_threads(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_limit": 0 if limit == resource.RLIM_INFINITY else limit,
+    }
+    if torch.cuda.is_available():
+        facts["gpu"] = torch.cuda.get_device_name(0)
+    return facts
+
+
+def server_facts(facts: dict[str, Any]) -> list[str]:
+    """All facts as tokens; a server configuration is the set of them."""
+    return sorted(f"{name}={value}" for name, value in facts.items())
+
+
+def device_facts(facts: dict[str, Any]) -> list[str]:
+    """What names the device model only."""
+    return sorted(f"{name}={facts[name]}" for name in ("device", "isa", "gpu") if name in facts)
+
+
+def device_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("model name", "Processor", "CPU part")):
+            return line.partition(":")[2].strip()
+    return os.uname().machine
+
+
+def data_bytes() -> int:
+    """Size of this process's data segment, the quantity RLIMIT_DATA limits."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+if __name__ == "__main__":
+    print(json.dumps(effective_context()))  # noqa: T201

@@ -1,0 +1,78 @@
+"""Workloads of campaigns: each file is one model with its data and loss, readable by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NAMES = ("convnet", "gpt", "mlp", "recommender")
+
+
+class SettingError(ValueError):
+    """A campaign asks for a workload or setting that does not exist; the message names it."""
+
+
+@dataclass
+class Workload:
+    """A model and where its batches come from. `loss` takes the model and one batch."""
+
+    model: nn.Module
+    batch: Callable[[], tuple[Tensor, ...]]
+    loss: Callable[[nn.Module, tuple[Tensor, ...]], Tensor]
+    around: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)
+    """Contexts the forward pass runs in (attention kernel, autocast)."""
+
+
+def build(name: str, settings: dict[str, Any]) -> tuple[Callable[[], Tensor], torch.optim.Optimizer]:
+    """A function that does one training step and returns the loss, and the optimizer inside it.
+
+    Common settings: `dtype` (float32, bfloat16 by autocast, float16 parameters) and `optimizer` (adamw or sgd, with an
+    implementation: `adamw/foreach`). Raises SettingError.
+    """
+    if name not in NAMES:
+        raise SettingError(f"workload {name!r}: known are {', '.join(NAMES)}")
+    settings = dict(settings)
+    dtype, kind = settings.pop("dtype", "float32"), settings.pop("optimizer", "adamw/forloop")
+    try:
+        workload: Workload = import_module(f"{__name__}.{name}").build(**settings)
+    except TypeError as error:
+        raise SettingError(f"workload {name}: {error}") from None
+    if dtype not in ("float32", "bfloat16", "float16", "float8_e4m3fn"):
+        raise SettingError(f"dtype {dtype!r}: known are float32, bfloat16, float16, float8_e4m3fn")
+    _apply_dtype(workload, dtype)
+    optimizer = _optimizer(kind, workload.model)
+
+    def step() -> Tensor:
+        with ExitStack() as stack:
+            for context in workload.around:
+                stack.enter_context(context())
+            loss = workload.loss(workload.model, workload.batch())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step, optimizer
+
+
+def _apply_dtype(workload: Workload, dtype: str) -> None:
+    if dtype == "bfloat16":
+        workload.around.append(lambda: torch.autocast("cpu", torch.bfloat16))
+    elif dtype != "float32":
+        workload.model.to(getattr(torch, dtype))
+
+
+def _optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
+    family, _, implementation = kind.partition("/")
+    flags = {"forloop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+    if family not in ("adamw", "sgd") or implementation not in flags:
+        raise SettingError(f"optimizer {kind!r}: known are adamw or sgd, with /forloop, /foreach or /fused")
+    if family == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **flags[implementation])
+    return torch.optim.AdamW(model.parameters(), lr=1e-3, **flags[implementation])

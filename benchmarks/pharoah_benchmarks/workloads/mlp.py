@@ -1,0 +1,22 @@
+"""A multilayer perceptron that learns a random linear map."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pharoah_benchmarks.workloads import Workload
+
+
+def build(batch: int = 256, width: int = 512, depth: int = 4) -> Workload:
+    layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(width, 16))
+    weight = model[0].weight
+    truth = torch.randn(width, 16)
+
+    def draw() -> tuple[Tensor, Tensor]:
+        x = torch.randn(batch, width)
+        return x.to(weight.dtype), (x @ truth).to(weight.dtype)
+
+    return Workload(model, draw, lambda net, drawn: F.mse_loss(net(drawn[0]), drawn[1]))
