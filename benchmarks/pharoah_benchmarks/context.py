@@ -29,16 +29,6 @@ def effective_context() -> dict[str, Any]:
     return facts
 
 
-def server_facts(facts: dict[str, Any]) -> list[str]:
-    """All facts as tokens; a server configuration is the set of them."""
-    return sorted(f"{name}={value}" for name, value in facts.items())
-
-
-def device_facts(facts: dict[str, Any]) -> list[str]:
-    """What names the device model only."""
-    return sorted(f"{name}={facts[name]}" for name in ("device", "isa", "gpu") if name in facts)
-
-
 def device_model() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith(("model name", "Processor", "CPU part")):

@@ -43,6 +43,7 @@ def fake_step() -> Iterator[None]:
     register_optimizer_step_pre_hook(begin)
     register_optimizer_step_post_hook(end)
     _load_data_in_this_process()
+    _rebind_parameters()
     with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True), recorder:
         yield
 
@@ -61,6 +62,32 @@ def _load_data_in_this_process() -> None:
     iterator = data.dataloader._BaseDataLoaderIter
     iterator.__next__ = _without_fakes(iterator.__next__)  # type: ignore[method-assign]
     data.DataLoader.__iter__ = _without_fakes(data.DataLoader.__iter__)  # type: ignore[method-assign]
+
+
+def _rebind_parameters() -> None:
+    """`model.to(...)` replaces parameters: fakes cannot be swapped in place as torch would do it."""
+    # Tied weights stay tied; the old one is kept so that its id is not used again.
+    moved: dict[int, tuple[torch.nn.Parameter, torch.nn.Parameter]] = {}
+
+    def rebound(parameter: torch.nn.Parameter, change: Any) -> torch.nn.Parameter:
+        if id(parameter) not in moved:
+            with torch.no_grad():
+                new = torch.nn.Parameter(change(parameter), parameter.requires_grad)
+            moved[id(parameter)] = (parameter, new)
+        return moved[id(parameter)][1]
+
+    def apply(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
+        for child in self.children() if recurse else ():
+            child._apply(change)
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                self._parameters[name] = rebound(parameter, change)
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = change(buffer)
+        return self
+
+    torch.nn.Module._apply = apply  # type: ignore[method-assign]
 
 
 def _without_fakes(function: Any) -> Any:

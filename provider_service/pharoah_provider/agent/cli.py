@@ -1,0 +1,119 @@
+"""`pharoah-agent`: run on a node, or check it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah.profile import ProfileError, check_profile
+from pharoah_benchmarks.facts import device_facts, server_facts
+from pharoah_provider.agent.children import Child, ChildDied, read_facts
+from pharoah_provider.agent.stream import AgentStream
+from pharoah_provider.agent.telemetry import Telemetry
+from pharoah_provider.agent.tickets import load_key, ticket_socket
+from pharoah_provider.domain import Node
+
+SOCKET = "/run/pharoah/agent.sock"
+CODES = {"npd": {"ok": 0, "problem": 1, "unknown": 2}, "nagios": {"ok": 0, "problem": 2, "unknown": 3}, "slurm": {"ok": 0, "problem": 1, "unknown": 0}}  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="pharoah-agent", description="Pharoah on one node.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="measure this node, hand out tickets, run what the provider orders")
+    run.add_argument("--node", required=True, help="this node's name; never guessed from the network")
+    run.add_argument("--endpoint", default=os.environ.get("PHAROAH_ENDPOINT", "127.0.0.1:7443"))
+    run.add_argument("--token-file", type=Path, required=True)
+    run.add_argument("--socket", type=Path, default=Path(SOCKET), help="default: %(default)s")
+    run.add_argument("--key", type=Path, default=Path("/var/lib/pharoah/ticket.key"), help="default: %(default)s")
+    run.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
+    run.set_defaults(run=_run)
+    check = commands.add_parser("check", help="is this node fit for a job? reads what is known, benchmarks nothing")
+    check.add_argument("--socket", type=Path, default=Path(SOCKET))
+    check.add_argument("--format", choices=list(CODES), default="npd", help="whose exit codes to use")
+    check.set_defaults(run=_check)
+    arguments = parser.parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except (ProfileError, ChildDied, OSError) as error:
+        print(f"pharoah-agent: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {arguments.node} %(levelname)s %(message)s")
+    profile, token = _profile(arguments.profile), arguments.token_file.read_text().strip()
+    key = load_key(arguments.key)
+    asyncio.run(_stand(arguments, profile, token, key))
+    return 0
+
+
+async def _stand(
+    arguments: argparse.Namespace, profile: Mapping[str, Any], token: str, key: Ed25519PrivateKey
+) -> None:
+    facts = await read_facts(profile)
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    cpus = tuple(profile.get("cpus") or sorted(os.sched_getaffinity(0)))
+    public = key.public_key().public_bytes_raw()
+    node = Node(
+        arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus
+    )
+    probes = Child("pharoah_benchmarks.probe", profile)
+    limit = str(profile.get("memory_limit_bytes", 0))
+    zygote = Child("pharoah_benchmarks.campaign.zygote", profile, limit, limit_memory=False)
+    stream = AgentStream(node, arguments.endpoint, token, Telemetry(cpus), probes, zygote)
+    running = asyncio.create_task(stream.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, running.cancel)
+    try:
+        async with ticket_socket(arguments.socket, arguments.node, boot_id, key, profile):
+            await running
+    except asyncio.CancelledError:
+        pass
+    finally:
+        probes.stop()
+        zygote.stop()
+
+
+def _profile(text: str) -> dict[str, Any]:
+    try:
+        content = text if text.lstrip().startswith("{") else Path(text).read_text()
+        return check_profile(json.loads(content))
+    except ValueError as error:
+        raise ProfileError(f"--profile {text}: {error}") from None
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Whether the agent answers on its socket; node classes come from the provider and are cached there."""
+    from pharoah._errors import UnknownReason
+    from pharoah.courier.node import ask_node
+
+    try:
+        asyncio.run(ask_node(str(arguments.socket), 1.0))
+        state, told = "ok", "agent answers"
+    except UnknownReason as reason:
+        state, told = "unknown", str(reason)
+    print(told[:80])
+    return CODES[arguments.format][state]
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,153 @@
+"""The agent's stream to the provider: telemetry and results up, orders down; reconnects for as long as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from pharoah import __version__
+from pharoah.proto.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
+from pharoah.proto.v1 import Telemetry as TelemetryMessage
+from pharoah.rpc import Stub
+from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_provider.agent.children import Child, ChildDied
+from pharoah_provider.agent.telemetry import Sample, Telemetry
+from pharoah_provider.domain import Node
+
+log = logging.getLogger("pharoah.agent")
+
+KEPT_BATCHES = 500
+LONGEST_PAUSE_SECONDS = 10.0
+
+
+class AgentStream:
+    """One node's connection. `run` returns only when it is cancelled or the provider refuses this agent."""
+
+    def __init__(self, node: Node, endpoint: str, token: str, telemetry: Telemetry, probes: Child, zygote: Child) -> None:
+        self._node, self._endpoint, self._token = node, endpoint, token
+        self._telemetry, self._probes, self._zygote = telemetry, probes, zygote
+        self._out: asyncio.Queue[AgentMessage] = asyncio.Queue()
+        self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
+        self._batch = 0
+        self._work: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Raises PermissionError when the provider refuses this agent's token."""
+        options = [("grpc.enable_http_proxy", 0), ("grpc.keepalive_time_ms", 60_000)]
+        pause = 0.5
+        async with grpc.aio.insecure_channel(self._endpoint, options) as channel:
+            while True:
+                try:
+                    await self._connected(channel)
+                    pause = 0.5
+                except grpc.aio.AioRpcError as error:
+                    if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+                        raise PermissionError(f"{self._endpoint}: {error.details()}") from None
+                    log.info("the provider is not there (%s); again in %.1f s", error.code().name, pause)
+                await asyncio.sleep(pause * random.uniform(0.7, 1.0))
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _connected(self, channel: grpc.aio.Channel) -> None:
+        metadata = (("authorization", f"Bearer {self._token}"),)
+        self._out = asyncio.Queue()
+        for batch in self._unacknowledged:
+            self._out.put_nowait(AgentMessage(telemetry=batch))
+        call = Stub(channel, "Agent").Connect(self._messages(), metadata=metadata)
+        sampling: asyncio.Task[None] | None = None
+        try:
+            async for order in call:
+                match order.WhichOneof("content"):
+                    case "welcome":
+                        log.info("connected to %s as %s", self._endpoint, self._node.node)
+                        sampling = asyncio.create_task(self._sample(order.welcome.telemetry_period_seconds))
+                    case "ack":
+                        while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
+                            self._unacknowledged.popleft()
+                    case _:
+                        self._start(order)
+        finally:
+            if sampling:
+                sampling.cancel()
+
+    async def _messages(self) -> AsyncIterator[AgentMessage]:
+        node = self._node
+        yield AgentMessage(
+            hello=Hello(
+                node=node.node,
+                ticket_key=node.ticket_key,
+                boot_id=node.boot_id,
+                server_facts=node.server_facts,
+                device_facts=node.device_facts,
+                cpus=node.cpus,
+                version=__version__,
+            )
+        )
+        queue = self._out
+        while True:
+            yield await queue.get()
+
+    async def _sample(self, period_seconds: float) -> None:
+        while True:
+            await asyncio.sleep(period_seconds)
+            samples: list[Sample] = self._telemetry.sample()
+            self._batch += 1
+            message = TelemetryMessage(
+                batch=self._batch,
+                sampled_at=[s[0] for s in samples],
+                metric=[s[1] for s in samples],
+                device=[s[2] for s in samples],
+                value=[s[3] for s in samples],
+            )
+            self._unacknowledged.append(message)
+            await self._out.put(AgentMessage(telemetry=message))
+
+    def _start(self, order: AgentOrder) -> None:
+        """Orders run beside each other: a probe may be wanted while a cell trains."""
+        work = self._probe(order.probe) if order.WhichOneof("content") == "probe" else self._cell(order.cell)
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _probe(self, order: ProbeOrder) -> None:
+        await self._probes.warm()
+        for benchmark in order.benchmarks:
+            began = time.time()
+            request = {"benchmark": benchmark, "repeats": order.repeats, "limit_seconds": order.limit_seconds}
+            answer = await self._ask_probe(request, order.limit_seconds)
+            await self._out.put(
+                AgentMessage(
+                    probe=ProbeResult(
+                        order_id=order.order_id,
+                        benchmark=benchmark,
+                        seconds=answer["seconds"],
+                        beside_job=order.beside_job,
+                        started_at=began,
+                        ended_at=time.time(),
+                        error=answer["error"],
+                    )
+                )
+            )
+
+    async def _ask_probe(self, request: dict[str, Any], limit_seconds: float) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = json.loads(await self._probes.ask(json.dumps(request), limit_seconds + 15))
+            return answer
+        except (ChildDied, TimeoutError, ValueError) as error:
+            return {"seconds": [], "error": f"{type(error).__name__}: {error}"}
+
+    async def _cell(self, order: CellOrder) -> None:
+        cell = Cell.from_json(order.cell)
+        try:
+            outcome = await self._zygote.ask(order.cell, order.limit_seconds + 75)
+        except (ChildDied, TimeoutError) as error:
+            outcome = Outcome(cell.id, "crash", f"the campaign process ended: {error}").to_json()
+        await self._out.put(AgentMessage(cell=CellResult(order_id=order.order_id, outcome=outcome.strip())))

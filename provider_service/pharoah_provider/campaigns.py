@@ -1,0 +1,124 @@
+"""Campaigns: every cell in every context that is connected, then degraded runs, then benchmark baselines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, replace
+
+from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
+from pharoah_benchmarks.campaign.plan import Plan
+from pharoah_provider.domain import Node
+from pharoah_provider.errors import NotReady
+from pharoah_provider.fleet import Fleet, shares_cores
+from pharoah_provider.store import Store
+
+BENCHMARKS = ["gemm", "memory"]
+BASELINE_ROUNDS = 4
+PROBE_REPEATS = 40
+PROBE_LIMIT_SECONDS = 3.0
+COMPANION = Cell("baseline/companion", "gpt", {}, seconds=14.0, degradation=Degradation("none"))
+"""What trains while the beside-a-job baseline is taken."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    done: int
+    total: int
+    node: str
+    cell: str
+    outcome: str
+
+
+class Campaign:
+    """One campaign over the fleet. Nodes that share cores take turns; everything else runs in parallel."""
+
+    def __init__(self, plan: Plan, fleet: Fleet, store: Store) -> None:
+        """Raises NotReady without a connected node."""
+        self._plan, self._fleet, self._store = plan, fleet, store
+        self._nodes = fleet.connected()
+        if not self._nodes:
+            raise NotReady("no agent is connected: start pharoah-agent on the nodes first")
+        self._hosts = _turns(self._nodes)
+        self._events: asyncio.Queue[Progress | BaseException | None] = asyncio.Queue()
+        self._done = 0
+        self._contexts = {node.context_id for node in self._nodes}
+        self._total = (
+            len(plan.cells) * len(self._contexts)
+            + len(plan.degraded)
+            + len(self._nodes) * BASELINE_ROUNDS * 2
+        )
+
+    async def run(self) -> AsyncIterator[Progress]:
+        """Progress as it is made. Raises what stopped the campaign; what is done is stored."""
+        work = asyncio.create_task(self._run())
+        try:
+            while (event := await self._events.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+        finally:
+            work.cancel()
+
+    async def _run(self) -> None:
+        try:
+            queues = {context: list(reversed(self._plan.cells)) for context in self._contexts}
+            degraded = list(reversed(self._plan.degraded))
+            async with asyncio.TaskGroup() as group:
+                for nodes in self._hosts:
+                    group.create_task(self._work(nodes, queues, degraded))
+            await self._events.put(None)
+        except BaseExceptionGroup as failures:
+            await self._events.put(failures.exceptions[0])
+
+    async def _work(self, nodes: list[Node], queues: dict[str, list[Cell]], degraded: list[Cell]) -> None:
+        """One set of cores: cells of its nodes' contexts, rarest context first, then degraded runs, then baselines."""
+        rarity = {c: sum(node.context_id == c for node in self._nodes) for c in self._contexts}
+        for node in sorted(nodes, key=lambda node: rarity[node.context_id]):
+            queue = queues[node.context_id]
+            while queue:
+                await self._cell(node, queue.pop())
+        # Degraded runs need the plainest node there is: the context most nodes share.
+        plain = max(nodes, key=lambda node: rarity[node.context_id])
+        while degraded:
+            await self._cell(plain, degraded.pop())
+        for node in nodes:
+            await self._baseline(node)
+
+    async def _cell(self, node: Node, cell: Cell) -> Outcome:
+        outcome = await self._fleet.run_cell(node.node, cell)
+        await self._store.append_cell(self._plan.name, node, cell, outcome)
+        await self._advance(node, cell.id, outcome.outcome)
+        return outcome
+
+    async def _baseline(self, node: Node) -> None:
+        for _ in range(BASELINE_ROUNDS):
+            await self._probe(node, beside_job=False)
+        companion = asyncio.create_task(
+            self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}"))
+        )
+        await asyncio.sleep(3.0)  # past its start-up
+        for _ in range(BASELINE_ROUNDS):
+            await self._probe(node, beside_job=True)
+        await companion
+
+    async def _probe(self, node: Node, beside_job: bool) -> None:
+        probes = await self._fleet.probe(node.node, BENCHMARKS, PROBE_REPEATS, beside_job, PROBE_LIMIT_SECONDS)
+        await self._store.append_probes(probes, "baseline")
+        failed = [probe.error for probe in probes if probe.error]
+        await self._advance(node, f"baseline {'beside a job' if beside_job else 'idle'}", failed[0] if failed else "ok")
+
+    async def _advance(self, node: Node, cell: str, outcome: str) -> None:
+        self._done += 1
+        await self._events.put(Progress(self._done, self._total, node.node, cell, outcome))
+
+
+def _turns(nodes: Iterable[Node]) -> list[list[Node]]:
+    """Nodes that share cores, together."""
+    groups: dict[int, list[Node]] = defaultdict(list)
+    for node in nodes:
+        shared = [key for key, members in groups.items() if any(shares_cores(node, other) for other in members)]
+        merged = [node, *(member for key in shared for member in groups.pop(key))]
+        groups[id(node)] = merged
+    return list(groups.values())

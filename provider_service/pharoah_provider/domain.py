@@ -1,0 +1,146 @@
+"""Words of the provider as types. Nothing here knows SQL, protobuf or gRPC."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+def identity(facts: Iterable[str]) -> str:
+    """Name of a context or device model: the same facts in any order give the same name."""
+    return hashlib.blake2b("\n".join(sorted(facts)).encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class Node:
+    node: str
+    ticket_key: bytes
+    boot_id: str
+    server_facts: tuple[str, ...]
+    device_facts: tuple[str, ...]
+    cpus: tuple[int, ...]
+    version: str = ""
+
+    @property
+    def context_id(self) -> str:
+        return identity(self.server_facts)
+
+    @property
+    def device_id(self) -> str:
+        return identity(self.device_facts)
+
+
+@dataclass(frozen=True)
+class Run:
+    run_id: bytes
+    tenant: str
+    node: str
+    attempt: int
+    ranks: int
+    beside_job: bool
+    limit_seconds: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """One window of one rank, relative to the run's own baseline."""
+
+    row_number: int
+    rank: int
+    ended_at: float
+    span_seconds: float
+    step_ratio: float
+    memory_ratio: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Result of one micro-benchmark on one node."""
+
+    order_id: str
+    node: str
+    benchmark: str
+    beside_job: bool
+    started_at: float
+    ended_at: float
+    seconds: tuple[float, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One cell as learning sees it."""
+
+    workload: str
+    settings: dict[str, object]
+    context_id: str
+    device_id: str
+    outcome: str
+    step_seconds: tuple[float, ...]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class DegradedRun:
+    """One degraded (or healthy twin) run as windows: time, step ratio, memory ratio; and whether the process died."""
+
+    kind: str
+    windows: tuple[tuple[float, float, float], ...]
+    died: bool
+
+
+@dataclass(frozen=True)
+class LearnedRow:
+    """One row of an incompatibility table before it is sealed."""
+
+    scope: str
+    group_id: str
+    """Context for scope `server`, device model for `device`."""
+    rung: str
+    tokens: tuple[str, ...]
+    severity: str
+    outcome: str
+    failures: int
+    runs: int
+    base_failures: int
+    base_runs: int
+    remedy: int
+    confidence: int
+    title: str = ""
+    """For people at the provider: workload and settings."""
+
+
+@dataclass(frozen=True)
+class SurvivalModel:
+    """Cox model of degradation, ready to score: risk = coefficients . (features - means); larger is sooner failure."""
+
+    coefficients: tuple[float, ...]
+    means: tuple[float, ...]
+    hazard_per_second: float
+    threshold: float
+    """Risk above which a window is suspicious."""
+    runs: int
+    events: int
+    method: str = "cox"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a healthy node shows on one benchmark: typical seconds per repeat, and how much rounds differ (ratio)."""
+
+    node: str
+    benchmark: str
+    beside_job: bool
+    seconds: float
+    spread_ratio: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Release:
+    release: int
+    rows: tuple[LearnedRow, ...] = ()
+    survival: SurvivalModel | None = None
+    baselines: tuple[Baseline, ...] = ()
+    notes: tuple[str, ...] = field(default=())

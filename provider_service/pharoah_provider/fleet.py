@@ -1,0 +1,139 @@
+"""The nodes that are connected now, and orders to them. In memory: a node that reconnects is simply here again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_provider.domain import Node, Probe
+from pharoah_provider.errors import NotReady
+
+Order = tuple[str, str, dict[str, Any]]
+"""Kind (probe, cell), order id, content; the servicer makes a message of it."""
+
+
+class Connection:
+    """One connected agent: orders out, results in."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.orders: asyncio.Queue[Order] = asyncio.Queue()
+        self.last_seen = time.time()
+        self._waiting: dict[str, asyncio.Queue[Any]] = {}
+
+    @contextlib.asynccontextmanager
+    async def order(self, kind: str, content: dict[str, Any]) -> AsyncIterator[asyncio.Queue[Any]]:
+        """Send an order; its results arrive on the queue."""
+        order_id = secrets.token_hex(8)
+        self._waiting[order_id] = results = asyncio.Queue()
+        try:
+            await self.orders.put((kind, order_id, content))
+            yield results
+        finally:
+            del self._waiting[order_id]
+
+    def result(self, order_id: str, result: Any) -> bool:
+        """False when nobody waits for it any more."""
+        if order_id not in self._waiting:
+            return False
+        self._waiting[order_id].put_nowait(result)
+        return True
+
+    def fail(self) -> None:
+        """The agent is gone: whoever waits is told."""
+        for results in self._waiting.values():
+            results.put_nowait(None)
+
+
+class Fleet:
+    """All connected nodes."""
+
+    def __init__(self) -> None:
+        self._connections: dict[str, Connection] = {}
+        self.probing: dict[str, list[tuple[float, float]]] = {}
+        """Node to (start, end) of its recent probes: what a job does meanwhile says nothing about the node."""
+
+    def connect(self, node: Node) -> Connection:
+        """A node that connects again replaces its old connection."""
+        if old := self._connections.get(node.node):
+            old.fail()
+        self._connections[node.node] = connection = Connection(node)
+        return connection
+
+    def disconnect(self, connection: Connection) -> None:
+        connection.fail()
+        if self._connections.get(connection.node.node) is connection:
+            del self._connections[connection.node.node]
+
+    def connected(self) -> list[Node]:
+        return [connection.node for _, connection in sorted(self._connections.items())]
+
+    def last_seen(self) -> dict[str, float]:
+        return {name: connection.last_seen for name, connection in self._connections.items()}
+
+    def peers(self, node: Node) -> list[Node]:
+        """Connected nodes of the same context that do not share its cores."""
+        return [
+            peer
+            for peer in self.connected()
+            if peer.node != node.node and peer.context_id == node.context_id and not shares_cores(peer, node)
+        ]
+
+    async def probe(
+        self, node: str, benchmarks: list[str], repeats: int, beside_job: bool, limit_seconds: float
+    ) -> list[Probe]:
+        """Run micro-benchmarks on a node. Raises NotReady when it is not connected or does not answer."""
+        content = {
+            "benchmarks": benchmarks,
+            "repeats": repeats,
+            "beside_job": beside_job,
+            "limit_seconds": limit_seconds,
+        }
+        probes: list[Probe] = []
+        window = [time.time(), float("inf")]
+        intervals = self.probing.setdefault(node, [])
+        intervals.append((window[0], window[1]))
+        try:
+            async with self._connection(node).order("probe", content) as results:
+                async with asyncio.timeout(limit_seconds * len(benchmarks) + 20):
+                    for _ in benchmarks:
+                        if (probe := await results.get()) is None:
+                            raise NotReady(f"node {node}: its agent went away")
+                        probes.append(probe)
+        except TimeoutError:
+            raise NotReady(f"node {node}: the micro-benchmarks did not come back in time") from None
+        finally:
+            intervals.remove((window[0], float("inf")))
+            intervals.append((window[0], time.time()))
+            del intervals[:-20]
+        return probes
+
+    async def run_cell(self, node: str, cell: Cell) -> Outcome:
+        """Run one cell on a node. Raises NotReady when the node is not there or goes away."""
+        content = {"cell": cell.to_json(), "limit_seconds": cell.limit_seconds}
+        try:
+            async with (
+                asyncio.timeout(cell.limit_seconds + 90),
+                self._connection(node).order("cell", content) as results,
+            ):
+                if (outcome := await results.get()) is None:
+                    raise NotReady(f"node {node}: its agent went away")
+                assert isinstance(outcome, Outcome)
+                return outcome
+        except TimeoutError:
+            raise NotReady(f"node {node}: cell {cell.id} did not come back in time") from None
+
+    def _connection(self, node: str) -> Connection:
+        if node not in self._connections:
+            raise NotReady(f"node {node} is not connected")
+        return self._connections[node]
+
+
+def shares_cores(left: Node, right: Node) -> bool:
+    """Whether two nodes are guests on the same cores of one host: never measured at the same time."""
+    return left.boot_id == right.boot_id and bool(set(left.cpus) & set(right.cpus))

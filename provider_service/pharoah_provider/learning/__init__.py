@@ -1,0 +1,1 @@
+"""Learning: from stored trials, degraded runs and benchmarks to a release."""

@@ -1,0 +1,31 @@
+"""`learn`: everything stored becomes the next release."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from pharoah_provider.domain import Release
+from pharoah_provider.errors import NotReady
+from pharoah_provider.learning.baselines import learn_baselines
+from pharoah_provider.learning.survival import fit_survival
+from pharoah_provider.learning.table import learn_table
+from pharoah_provider.store import Store
+
+
+async def learn(store: Store) -> AsyncIterator[str | Release]:
+    """Say what is learned as it is learned; the release comes last. Raises NotReady without any trial."""
+    trials = await store.trials()
+    if not trials:
+        raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign FILE)")
+    rows = await asyncio.to_thread(learn_table, trials)
+    found = sum(row.severity == "block" and row.rung == "exact" and row.scope == "server" for row in rows)
+    yield f"table: {len(rows)} rows from {len(trials)} trials; {found} exact incompatibilities"
+    survival, note = await asyncio.to_thread(fit_survival, await store.degraded_runs())
+    yield note
+    baselines = learn_baselines(await store.baseline_probes())
+    yield f"baselines: {len(baselines)} (node x benchmark x load)"
+    previous = await store.newest_release()
+    release = Release(previous.release + 1 if previous else 1, tuple(rows), survival, tuple(baselines), (note,))
+    await store.put_release(release)
+    yield release

@@ -1,0 +1,1 @@
+"""Pure models: arrays in, numbers out. No I/O, no clock, no protobuf."""

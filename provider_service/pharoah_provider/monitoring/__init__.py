@@ -1,0 +1,1 @@
+"""Monitoring: reports become risk, risk becomes suspicion, suspicion is validated before anybody is alarmed."""

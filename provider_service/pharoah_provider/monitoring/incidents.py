@@ -1,0 +1,61 @@
+"""The life of one alert, as a pure state machine: windows and validations in, transitions out.
+
+    quiet ──2 of 3 windows risky──▶ suspected ──validation confirms──▶ confirmed ──5 clean windows──▶ cleared
+                                        └───────5 clean windows──▶ quiet (nobody was told)
+
+An alert fires once and is resolved once. A suspicion that validation does not confirm stays one, and is validated
+again after a growing pause as long as it is risky.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from dataclasses import dataclass, field
+
+RISKY_OF = (2, 3)
+CLEAN_WINDOWS = 5
+FIRST_PAUSE_SECONDS = 4.0
+LONGEST_PAUSE_SECONDS = 60.0
+
+
+@dataclass
+class Incident:
+    """What is believed about the node under one run."""
+
+    state: str = "quiet"
+    alert_id: str = ""
+    since: float = 0.0
+    _recent: deque[bool] = field(default_factory=lambda: deque(maxlen=max(RISKY_OF[1], CLEAN_WINDOWS)))
+    _validate_at: float = 0.0
+    _pause: float = FIRST_PAUSE_SECONDS
+
+    def window(self, risky: bool, began: float) -> str | None:
+        """One more window that began at unix time `began`. Returns the new state when it changed."""
+        self._recent.append(risky)
+        needed, of = RISKY_OF
+        recent = list(self._recent)
+        if self.state == "quiet" and sum(recent[-of:]) >= needed:
+            self.state, self.alert_id, self.since = "suspected", f"al-{secrets.token_hex(3)}", began
+            self._validate_at, self._pause = 0.0, FIRST_PAUSE_SECONDS
+            return "suspected"
+        if self.state != "quiet" and len(recent) >= CLEAN_WINDOWS and not any(recent[-CLEAN_WINDOWS:]):
+            was, self.state = self.state, "quiet"
+            return "cleared" if was == "confirmed" else "dismissed"
+        return None
+
+    def wants_validation(self, now: float) -> bool:
+        """Whether to run micro-benchmarks now; asking again before the answer is pointless, so it waits a pause."""
+        risky = bool(self._recent) and self._recent[-1]
+        if self.state != "suspected" or not risky or now < self._validate_at:
+            return False
+        self._validate_at = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        return True
+
+    def validated(self, slow: bool) -> str | None:
+        """The answer of a validation. Returns the new state when it changed."""
+        if self.state == "suspected" and slow:
+            self.state = "confirmed"
+            return "confirmed"
+        return None

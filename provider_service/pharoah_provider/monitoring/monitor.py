@@ -1,0 +1,194 @@
+"""The monitor: one state per active run, fed by reports, remembered in the store so that a restart does not re-fire."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pharoah_provider.domain import Release, Report, Run, SurvivalModel
+from pharoah_provider.errors import ProviderError
+from pharoah_provider.fleet import Fleet
+from pharoah_provider.learning.survival import fit_survival
+from pharoah_provider.metrics import Metrics
+from pharoah_provider.models.compare import Comparison
+from pharoah_provider.models.hazard import features, risk
+from pharoah_provider.monitoring.incidents import Incident
+from pharoah_provider.monitoring.validation import Validator
+from pharoah_provider.store import Store
+
+log = logging.getLogger("pharoah.provider.monitoring")
+
+KEPT_WINDOWS = 16
+TOLD = ("confirmed", "cleared")
+"""States a tenant hears of; suspicion is the provider's own business until it is validated."""
+
+
+@dataclass
+class Watched:
+    """One active run."""
+
+    run: Run
+    incident: Incident = field(default_factory=Incident)
+    windows: dict[int, deque[Report]] = field(default_factory=dict)
+    """Newest windows by rank."""
+    evidence: str = ""
+    validation: asyncio.Task[None] | None = None
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+    """Transitions that were told, in order."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+
+
+class Monitor:
+    """Scores reports, validates suspicions, tells alerts."""
+
+    def __init__(self, store: Store, fleet: Fleet, metrics: Metrics) -> None:
+        self._store, self._fleet, self._metrics = store, fleet, metrics
+        self._validator = Validator(fleet, store, self.run_on)
+        self._watched: dict[bytes, Watched] = {}
+        self._release = Release(0)
+        self._model: SurvivalModel = fit_survival([])[0]
+
+    async def restore(self) -> None:
+        """After a restart: go on with the runs that had not ended, in the state they were in."""
+        for run in await self._store.active_runs():
+            self.watch(run)
+        for alert in await self._store.open_alerts():
+            if watched := self._watched.get(bytes(alert["run_id"])):
+                watched.incident = Incident(alert["state"], alert["alert_id"], alert["since"])
+                watched.evidence = alert["evidence"]
+                if alert["state"] in TOLD:
+                    watched.alerts.append(alert)
+
+    def use(self, release: Release) -> None:
+        """Score with this release from now on."""
+        self._release = release
+        if release.survival is not None:
+            self._model = release.survival
+
+    def watch(self, run: Run) -> None:
+        """A new attempt of a run starts with a clean record."""
+        if old := self._watched.get(run.run_id):
+            old.run, old.windows = run, {}
+        else:
+            self._watched[run.run_id] = Watched(run)
+        self._metrics.sessions_active.set(len(self._watched))
+
+    async def unwatch(self, run_id: bytes) -> None:
+        """The run is over: an alert that still fires is resolved with it."""
+        if watched := self._watched.pop(run_id, None):
+            if watched.validation:
+                watched.validation.cancel()
+            if watched.incident.state == "confirmed":
+                await self._transition(watched, "cleared", 1.0, "the run ended")
+            watched.ended = True
+            watched.changed.set()
+        self._metrics.sessions_active.set(len(self._watched))
+
+    def run_on(self, node: str) -> Run | None:
+        """The run on a node now."""
+        return next((w.run for w in self._watched.values() if w.run.node == node), None)
+
+    def score(self, run: Run, reports: Sequence[Report]) -> tuple[list[bool], list[float]]:
+        """Whether each window is masked (a probe ran during it), and its risk; remembers the windows."""
+        watched = self._watched.get(run.run_id)
+        masked, risks = [], []
+        for report in reports:
+            hidden = self._probed_during(run.node, report)
+            masked.append(hidden)
+            windows = watched.windows.setdefault(report.rank, deque(maxlen=KEPT_WINDOWS)) if watched else deque()
+            if not hidden:
+                windows.append(report)
+            risks.append(self._risk(windows) if windows and not hidden else float("nan"))
+        return masked, risks
+
+    async def react(self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risks: Sequence[float]) -> None:
+        """Move the run's incident on; call after the reports are committed."""
+        watched = self._watched.get(run.run_id)
+        if watched is None:
+            return
+        for report, hidden, score in zip(reports, masked, risks, strict=True):
+            if hidden:
+                continue
+            began = report.ended_at - report.span_seconds
+            change = watched.incident.window(score > self._model.threshold, began)
+            if change:
+                await self._transition(watched, change, report.step_ratio)
+        self._validate_if_wanted(watched)
+
+    async def alerts(self, run_id: bytes) -> AsyncIterator[dict[str, Any]]:
+        """What a tenant hears of a run: transitions so far, then as they come, until the run ends."""
+        watched = self._watched.get(run_id)
+        told = 0
+        while watched is not None:
+            watched.changed.clear()
+            while told < len(watched.alerts):
+                yield watched.alerts[told]
+                told += 1
+            if watched.ended:
+                return
+            await watched.changed.wait()
+
+    def _risk(self, windows: Sequence[Report]) -> float:
+        recent = list(windows)
+        x = features([r.step_ratio for r in recent], [r.memory_ratio for r in recent])
+        return risk(x, self._model.coefficients, self._model.means)
+
+    def _probed_during(self, node: str, report: Report) -> bool:
+        began = report.ended_at - report.span_seconds
+        return any(start < report.ended_at and began < end for start, end in self._fleet.probing.get(node, []))
+
+    def _validate_if_wanted(self, watched: Watched) -> None:
+        busy = watched.validation is not None and not watched.validation.done()
+        if busy or not watched.run.beside_job or not watched.incident.wants_validation(time.monotonic()):
+            return
+        watched.validation = asyncio.create_task(self._validate(watched))
+
+    async def _validate(self, watched: Watched) -> None:
+        try:
+            node = await self._store.node(watched.run.node)
+            if node is None:
+                return
+            comparisons = await self._validator.validate(node, watched.run, self._release)
+            slow = [c for c in comparisons if c.slow]
+            self._metrics.validations.labels("slow" if slow else "healthy").inc()
+            watched.evidence = "; ".join(_told(c) for c in slow or comparisons)
+            if change := watched.incident.validated(bool(slow)):
+                await self._transition(watched, change, _latest_ratio(watched))
+        except ProviderError as error:
+            log.warning("validation of %s failed: %s", watched.run.node, error)
+
+    async def _transition(self, watched: Watched, state: str, step_ratio: float, evidence: str = "") -> None:
+        now = time.time()
+        alert = {
+            "alert_id": watched.incident.alert_id,
+            "run_id": watched.run.run_id,
+            "node": watched.run.node,
+            "state": state,
+            "fault_domain": "node" if state in TOLD else "unknown",
+            "what": f"step time {step_ratio:.2f}x baseline",
+            "evidence": evidence or watched.evidence,
+            "since": watched.incident.since,
+            "changed_at": now,
+            "step_ratio": step_ratio,
+        }
+        await self._store.put_alert(alert)
+        log.info("alert %s on %s: %s", alert["alert_id"], alert["node"], state)
+        if state in TOLD:
+            self._metrics.alerts.labels(state).inc()
+            watched.alerts.append(alert)
+            watched.changed.set()
+
+
+def _latest_ratio(watched: Watched) -> float:
+    newest = [windows[-1].step_ratio for windows in watched.windows.values() if windows]
+    return max(newest, default=1.0)
+
+
+def _told(c: Comparison) -> str:
+    return f"{c.benchmark} {c.own_ratio:.2f}x its baseline beside a job, peer {c.peer_ratio:.2f}x"

@@ -1,0 +1,1 @@
+"""gRPC servicers: decode, call, encode. Protobuf stops here."""

@@ -1,0 +1,118 @@
+"""`pharoah.v1.Agent`: one stream per node."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from pharoah.proto.v1 import Ack, AgentMessage, AgentOrder, CellOrder, Hello, ProbeOrder, Telemetry, Welcome
+from pharoah_benchmarks.campaign.cell import Outcome
+from pharoah_provider.domain import Node, Probe
+from pharoah_provider.errors import Invalid, Refused
+from pharoah_provider.fleet import Connection, Fleet, Order
+from pharoah_provider.services.auth import Gatekeeper
+from pharoah_provider.store import Store
+
+TELEMETRY_PERIOD_SECONDS = 2.0
+LARGEST_BATCH = 10_000
+
+
+class AgentServicer:
+    def __init__(self, store: Store, fleet: Fleet, gatekeeper: Gatekeeper) -> None:
+        self._store, self._fleet, self._gatekeeper = store, fleet, gatekeeper
+
+    async def Connect(
+        self, messages: AsyncIterator[AgentMessage], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[AgentOrder]:
+        first = await anext(aiter(messages), None)
+        if first is None or first.WhichOneof("content") != "hello":
+            raise Invalid("content: the first message must be hello")
+        if first.hello.node != self._gatekeeper.name(context):
+            raise Refused("this token belongs to another node")
+        node = _node(first.hello)
+        await self._store.put_node(node)
+        connection = self._fleet.connect(node)
+        yield AgentOrder(welcome=Welcome(telemetry_period_seconds=TELEMETRY_PERIOD_SECONDS))
+        acks: asyncio.Queue[AgentOrder | None] = asyncio.Queue()
+        reading = asyncio.create_task(self._read(messages, connection, acks))
+        sending = asyncio.create_task(_orders(connection, acks))
+        try:
+            while (order := await acks.get()) is not None:
+                yield order
+            await reading  # raises what ended it
+        finally:
+            sending.cancel()
+            reading.cancel()
+            self._fleet.disconnect(connection)
+
+    async def _read(
+        self, messages: AsyncIterator[AgentMessage], connection: Connection, acks: asyncio.Queue[AgentOrder | None]
+    ) -> None:
+        try:
+            async for message in messages:
+                connection.last_seen = time.time()
+                match message.WhichOneof("content"):
+                    case "telemetry":
+                        await self._store_telemetry(connection.node.node, message.telemetry)
+                        await acks.put(AgentOrder(ack=Ack(batch=message.telemetry.batch)))
+                    case "probe":
+                        connection.result(message.probe.order_id, _probe(connection.node.node, message.probe))
+                    case "cell":
+                        connection.result(message.cell.order_id, Outcome.from_json(message.cell.outcome))
+        finally:
+            await acks.put(None)
+
+    async def _store_telemetry(self, node: str, rows: Telemetry) -> None:
+        size = len(rows.sampled_at)
+        for name in ("metric", "device", "value"):
+            if len(getattr(rows, name)) != size:
+                raise Invalid(f"telemetry.{name}: {len(getattr(rows, name))} values, sampled_at has {size}")
+        if size > LARGEST_BATCH:
+            raise Invalid(f"telemetry.sampled_at: {size} rows, at most {LARGEST_BATCH} in one batch")
+        if size:
+            await self._store.append_telemetry(node, rows.sampled_at, rows.metric, rows.device, rows.value)
+
+
+async def _orders(connection: Connection, out: asyncio.Queue[AgentOrder | None]) -> None:
+    while True:
+        await out.put(_message(await connection.orders.get()))
+
+
+def _message(order: Order) -> AgentOrder:
+    kind, order_id, content = order
+    if kind == "probe":
+        return AgentOrder(probe=ProbeOrder(order_id=order_id, **content))
+    return AgentOrder(cell=CellOrder(order_id=order_id, **content))
+
+
+def _node(hello: Hello) -> Node:
+    if len(hello.ticket_key) != 32:
+        raise Invalid(f"hello.ticket_key: {len(hello.ticket_key)} bytes, expected 32")
+    if not hello.server_facts or not hello.device_facts:
+        raise Invalid("hello.server_facts, hello.device_facts: a node without facts has no context")
+    return Node(
+        hello.node,
+        hello.ticket_key,
+        hello.boot_id,
+        tuple(hello.server_facts),
+        tuple(hello.device_facts),
+        tuple(hello.cpus),
+        hello.version,
+    )
+
+
+def _probe(node: str, result: Any) -> Probe:
+    return Probe(
+        result.order_id,
+        node,
+        result.benchmark,
+        result.beside_job,
+        result.started_at,
+        result.ended_at,
+        tuple(result.seconds),
+        result.error,
+    )

@@ -1,0 +1,95 @@
+"""`pharoah.v1.Operator`: for the provider's own people and tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from pharoah.proto.v1 import (
+    LearnRequest,
+    LearnResponse,
+    Listing,
+    ListRequest,
+    ListResponse,
+    RunCampaignRequest,
+    RunCampaignResponse,
+)
+from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
+from pharoah_provider.campaigns import Campaign
+from pharoah_provider.domain import Release
+from pharoah_provider.errors import Invalid, NotReady
+from pharoah_provider.exchange import Exchange
+from pharoah_provider.fleet import Fleet
+from pharoah_provider.learning.release import learn
+from pharoah_provider.models.proportions import wilson
+from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.store import Store
+
+
+class OperatorServicer:
+    def __init__(self, store: Store, fleet: Fleet, exchange: Exchange, monitor: Monitor) -> None:
+        self._store, self._fleet, self._exchange, self._monitor = store, fleet, exchange, monitor
+        self._campaign: Campaign | None = None
+
+    async def RunCampaign(
+        self, request: RunCampaignRequest, _: grpc.aio.ServicerContext
+    ) -> AsyncIterator[RunCampaignResponse]:
+        try:
+            plan = parse_plan(request.campaign)
+        except PlanError as error:
+            raise Invalid(f"campaign: {error}") from None
+        if self._campaign is not None:
+            raise NotReady("a campaign is running already")
+        self._campaign = Campaign(plan, self._fleet, self._store)
+        try:
+            async for progress in self._campaign.run():
+                yield RunCampaignResponse(**progress.__dict__)
+        finally:
+            self._campaign = None
+
+    async def Learn(self, _: LearnRequest, __: grpc.aio.ServicerContext) -> AsyncIterator[LearnResponse]:
+        async for said in learn(self._store):
+            if isinstance(said, Release):
+                epoch = await self._exchange.publish(said)
+                self._monitor.use(said)
+                yield LearnResponse(
+                    message=f"release {said.release} sealed as epoch {epoch}", release=said.release, epoch=epoch
+                )
+            else:
+                yield LearnResponse(message=said)
+
+    async def List(self, request: ListRequest, _: grpc.aio.ServicerContext) -> ListResponse:
+        if request.listing not in Listing.values() or not request.listing:
+            raise Invalid(f"listing: {request.listing} is not one of {', '.join(Listing.keys()[1:])}")
+        name = Listing.Name(request.listing).removeprefix("LISTING_").lower()
+        rows = await self._table() if name == "table" else await self._store.listing(name)
+        return ListResponse(rows=[json.dumps(row, default=str) for row in rows])
+
+    async def _table(self) -> list[dict[str, Any]]:
+        """The newest release's rows with their intervals."""
+        release = await self._store.newest_release()
+        nodes = await self._store.nodes()
+        names = {node.context_id: "+".join(n.node for n in nodes if n.context_id == node.context_id) for node in nodes}
+        return [
+            {
+                "release": release.release,
+                "scope": row.scope,
+                "context": row.group_id,
+                "nodes": names.get(row.group_id, ""),
+                "rung": row.rung,
+                "title": row.title,
+                "severity": row.severity,
+                "outcome": row.outcome,
+                "failures": row.failures,
+                "runs": row.runs,
+                "rate_low": round(wilson(row.failures, row.runs)[0], 3),
+                "rate_high": round(wilson(row.failures, row.runs)[1], 3),
+                "base_failures": row.base_failures,
+                "base_runs": row.base_runs,
+                "remedy": row.remedy,
+            }
+            for row in (release.rows if release else ())
+        ]

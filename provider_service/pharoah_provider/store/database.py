@@ -1,0 +1,136 @@
+"""DuckDB with one writer thread. What `append` and `execute` have returned from is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from pharoah_provider.errors import StoreError
+
+Change = Callable[[duckdb.DuckDBPyConnection], None]
+GROUPED = 512
+"""Most changes of one commit."""
+
+
+class Database:
+    """Changes go through a queue to one thread that commits them in groups; reads use cursors of their own.
+
+    Thread-safe. A group that cannot be committed is tried again change by change, so that one bad row does not take
+    its neighbours along.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file and bring its schema up to date. Raises StoreError naming the file."""
+        self.path = path
+        try:
+            self._connection = duckdb.connect(str(path))
+            migrate(self._connection)
+        except duckdb.Error as error:
+            raise StoreError(_explained(path, error)) from None
+        self._queue: queue.Queue[tuple[Change, Future[None]] | None] = queue.Queue()
+        self._writer = threading.Thread(target=self._write, name="pharoah-store", daemon=True)
+        self._writer.start()
+
+    async def append(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append rows given as columns of equal length. Raises StoreError."""
+        batch = pa.table({name: list(values) for name, values in columns.items()})
+
+        def insert(connection: duckdb.DuckDBPyConnection) -> None:
+            connection.register("batch", batch)
+            connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM batch")
+            connection.unregister("batch")
+
+        await self._change(insert)
+
+    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """One change. Raises StoreError."""
+        await self._change(lambda connection: connection.execute(sql, list(parameters)) and None)
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Rows of a read, on a cursor of the calling thread. Raises StoreError."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql, list(parameters))
+                names = [column[0] for column in cursor.description or ()]
+                return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        except duckdb.Error as error:
+            raise StoreError(_explained(self.path, error)) from None
+
+    async def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """`query` off the event loop."""
+        return await asyncio.to_thread(self.query, sql, parameters)
+
+    def close(self) -> None:
+        """Commit what is queued and let go of the file."""
+        self._queue.put(None)
+        self._writer.join()
+        self._connection.close()
+
+    async def _change(self, change: Change) -> None:
+        done: Future[None] = Future()
+        self._queue.put((change, done))
+        await asyncio.wrap_future(done)
+
+    def _write(self) -> None:
+        while (first := self._queue.get()) is not None:
+            group = [first]
+            while len(group) < GROUPED and not self._queue.empty():
+                if (more := self._queue.get()) is None:
+                    self._queue.put(None)
+                    break
+                group.append(more)
+            if self._commit([change for change, _ in group]) is None:
+                for _, done in group:
+                    done.set_result(None)
+                continue
+            for change, done in group:
+                if (error := self._commit([change])) is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(StoreError(_explained(self.path, error)))
+
+    def _commit(self, changes: Sequence[Change]) -> Exception | None:
+        try:
+            self._connection.begin()
+            for change in changes:
+                change(self._connection)
+            self._connection.commit()
+        except Exception as error:  # noqa: BLE001 - told to whoever waits for the change
+            try:
+                self._connection.rollback()
+            except duckdb.Error:
+                pass  # a failed commit has rolled back by itself
+            return error
+        return None
+
+
+def migrate(connection: duckdb.DuckDBPyConnection) -> None:
+    """Apply the numbered migrations that are missing; doing it twice changes nothing."""
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)")
+    applied = {row[0] for row in connection.execute("SELECT version FROM schema_version").fetchall()}
+    files = resources.files(__package__).joinpath("migrations").iterdir()
+    for file in sorted((f for f in files if f.name.endswith(".sql")), key=lambda f: f.name):
+        version = int(file.name.partition("_")[0])
+        if version not in applied:
+            connection.begin()
+            connection.execute(file.read_text())
+            connection.execute("INSERT INTO schema_version VALUES (?)", [version])
+            connection.commit()
+
+
+def _explained(path: Path, error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    if "lock" in text.lower():
+        return f"{path}: another process has this database open; one provider owns it (ask it through pharoah-provider)"
+    if "not a valid DuckDB" in text or "Serialization" in text or "corrupt" in text.lower():
+        return f"{path}: not a readable DuckDB database ({text}); restore a copy or start with another --db"
+    return f"{path}: {text}"

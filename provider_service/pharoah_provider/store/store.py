@@ -1,0 +1,257 @@
+"""What the provider keeps, by subject. The only module that knows table and column names."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_provider.domain import (
+    Baseline,
+    DegradedRun,
+    LearnedRow,
+    Node,
+    Probe,
+    Release,
+    Report,
+    Run,
+    SurvivalModel,
+    TrialRow,
+)
+from pharoah_provider.store.database import Database
+
+
+class Store:
+    """Reads and writes in domain types. Writes return once committed; raises StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def close(self) -> None:
+        self._db.close()
+
+    # nodes and telemetry
+
+    async def put_node(self, node: Node) -> None:
+        await self._db.execute(
+            "INSERT OR REPLACE INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?)",
+            [node.node, node.ticket_key, node.boot_id, node.context_id, node.device_id, list(node.server_facts),
+             list(node.device_facts), list(node.cpus), node.version, time.time()],
+        )  # fmt: skip
+
+    async def node(self, name: str) -> Node | None:
+        rows = await self._db.read("SELECT * FROM nodes WHERE node = ?", [name])
+        return _node(rows[0]) if rows else None
+
+    async def nodes(self) -> list[Node]:
+        return [_node(row) for row in await self._db.read("SELECT * FROM nodes ORDER BY node")]
+
+    async def append_telemetry(
+        self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
+    ) -> None:
+        columns = {"node": [node] * len(at), "sampled_at": at, "metric": metric, "device": device, "value": value}
+        await self._db.append("telemetry", columns)
+
+    # runs
+
+    async def put_run(self, run: Run, nonce: str) -> None:
+        await self._db.execute(
+            "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?,NULL,NULL)",
+            [run.run_id, run.tenant, run.node, run.attempt, run.ranks, run.beside_job, run.limit_seconds, time.time()],
+        )
+        await self._db.execute("INSERT OR REPLACE INTO tickets VALUES (?,?)", [nonce, run.run_id])
+
+    async def ticket_owner(self, nonce: str) -> bytes | None:
+        rows = await self._db.read("SELECT run_id FROM tickets WHERE nonce = ?", [nonce])
+        return bytes(rows[0]["run_id"]) if rows else None
+
+    async def run(self, run_id: bytes) -> Run | None:
+        rows = await self._db.read("SELECT * FROM runs WHERE run_id = ?", [run_id])
+        return _run(rows[0]) if rows else None
+
+    async def active_runs(self) -> list[Run]:
+        return [_run(row) for row in await self._db.read("SELECT * FROM runs WHERE ended_at IS NULL")]
+
+    async def end_run(self, run_id: bytes, state: str) -> None:
+        """The first end state stands."""
+        await self._db.execute(
+            "UPDATE runs SET ended_at = ?, end_state = ? WHERE run_id = ? AND ended_at IS NULL",
+            [time.time(), state, run_id],
+        )
+
+    async def append_reports(
+        self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
+    ) -> None:
+        columns: dict[str, Sequence[Any]] = {
+            "run_id": [run.run_id] * len(reports),
+            "attempt": [run.attempt] * len(reports),
+            "masked": masked,
+            "risk": risk,
+        }
+        for name in ("row_number", "rank", "ended_at", "span_seconds", "step_ratio", "memory_ratio"):
+            columns[name] = [getattr(report, name) for report in reports]
+        await self._db.append("reports", columns)
+
+    async def last_row_number(self, run_id: bytes, attempt: int) -> int:
+        rows = await self._db.read(
+            "SELECT max(row_number) AS last FROM reports WHERE run_id = ? AND attempt = ?", [run_id, attempt]
+        )
+        return -1 if rows[0]["last"] is None else int(rows[0]["last"])
+
+    # alerts
+
+    async def put_alert(self, alert: dict[str, Any]) -> None:
+        names = ("alert_id", "run_id", "node", "state", "fault_domain", "what", "evidence", "since", "changed_at", "step_ratio")  # fmt: skip
+        await self._db.execute(
+            f"INSERT OR REPLACE INTO alerts VALUES ({','.join('?' * len(names))})", [alert[name] for name in names]
+        )
+
+    async def open_alerts(self) -> list[dict[str, Any]]:
+        return await self._db.read("SELECT * FROM alerts WHERE state IN ('suspected', 'confirmed')")
+
+    # benchmarks and campaigns
+
+    async def append_probes(self, probes: Sequence[Probe], purpose: str) -> None:
+        names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at", "error")
+        columns: dict[str, Sequence[Any]] = {name: [getattr(p, name) for p in probes] for name in names}
+        await self._db.append(
+            "probes", {**columns, "seconds": [list(p.seconds) for p in probes], "purpose": [purpose] * len(probes)}
+        )
+
+    async def baseline_probes(self) -> list[Probe]:
+        rows = await self._db.read("SELECT * FROM probes WHERE purpose = 'baseline' AND error = '' ORDER BY started_at")
+        return [
+            Probe(r["order_id"], r["node"], r["benchmark"], r["beside_job"], r["started_at"], r["ended_at"], tuple(r["seconds"]))
+            for r in rows
+        ]  # fmt: skip
+
+    async def append_cell(self, campaign: str, node: Node, cell: Cell, outcome: Outcome) -> None:
+        row: dict[str, Any] = {
+            "campaign": campaign,
+            "cell": cell.id,
+            "node": node.node,
+            "context_id": node.context_id,
+            "device_id": node.device_id,
+            "workload": cell.workload,
+            "settings": json.dumps(cell.settings, sort_keys=True),
+            "degradation": cell.degradation.kind if cell.degradation else "",
+            "outcome": outcome.outcome,
+            "detail": outcome.detail,
+            "step_seconds": outcome.step_seconds,
+            "windows": json.dumps(outcome.rows),
+            "fingerprint": outcome.fingerprint,
+            "context": json.dumps(outcome.context),
+            "ran_at": time.time(),
+        }
+        # A list column must have a type even when this cell measured nothing.
+        row["step_seconds"] = [float(s) for s in outcome.step_seconds] or [float("nan")]
+        await self._db.append("cells", {name: [value] for name, value in row.items()})
+
+    async def trials(self) -> list[TrialRow]:
+        rows = await self._db.read("SELECT * FROM cells WHERE degradation = '' AND fingerprint != ''")
+        return [
+            TrialRow(
+                r["workload"],
+                json.loads(r["settings"]),
+                r["context_id"],
+                r["device_id"],
+                r["outcome"],
+                tuple(s for s in r["step_seconds"] if s == s),
+                r["fingerprint"],
+            )
+            for r in rows
+        ]
+
+    async def degraded_runs(self) -> list[DegradedRun]:
+        rows = await self._db.read("SELECT degradation, windows, outcome FROM cells WHERE degradation != ''")
+        return [
+            DegradedRun(
+                r["degradation"],
+                tuple((float(t), float(s), float(m)) for t, s, m in json.loads(r["windows"])),
+                r["outcome"] in ("memory", "crash"),
+            )
+            for r in rows
+        ]
+
+    # releases and epochs
+
+    async def put_release(self, release: Release) -> None:
+        await self._db.execute(
+            "INSERT INTO releases VALUES (?,?,?)", [release.release, time.time(), json.dumps(asdict(release))]
+        )
+
+    async def newest_release(self) -> Release | None:
+        rows = await self._db.read("SELECT content FROM releases ORDER BY release DESC LIMIT 1")
+        return _release(json.loads(rows[0]["content"])) if rows else None
+
+    async def release(self, number: int) -> Release | None:
+        rows = await self._db.read("SELECT content FROM releases WHERE release = ?", [number])
+        return _release(json.loads(rows[0]["content"])) if rows else None
+
+    async def put_epoch(
+        self, epoch: int, release: int, not_before: int, not_after: int, head: bytes, signature: bytes
+    ) -> None:
+        await self._db.execute(
+            "INSERT INTO epochs VALUES (?,?,?,?,?,?)", [epoch, release, not_before, not_after, head, signature]
+        )
+
+    async def newest_epoch(self) -> dict[str, Any] | None:
+        rows = await self._db.read("SELECT * FROM epochs ORDER BY epoch DESC LIMIT 1")
+        return rows[0] if rows else None
+
+    # listings for people
+
+    async def listing(self, name: str) -> list[dict[str, Any]]:
+        """Rows of one of LISTINGS, ready for JSON."""
+        return await self._db.read(LISTINGS[name])
+
+
+LISTINGS = {
+    "nodes": """
+        SELECT n.node, n.context_id AS context, n.server_facts AS facts, round(epoch(now()) - n.last_seen, 1) AS seen_seconds_ago,
+               (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
+               (SELECT count(*) FROM alerts a WHERE a.node = n.node AND a.state = 'confirmed') AS alerts
+        FROM nodes n ORDER BY n.node""",
+    "alerts": "SELECT * EXCLUDE (run_id), hex(run_id)[:8] AS run FROM alerts ORDER BY since",
+    "runs": "SELECT hex(run_id)[:8] AS run, * EXCLUDE (run_id) FROM runs ORDER BY joined_at",
+    "probes": """
+        SELECT node, benchmark, purpose, beside_job, started_at, ended_at, list_avg(seconds) AS mean_seconds,
+               len(seconds) AS repeats, error
+        FROM probes ORDER BY started_at""",
+    "cells": """
+        SELECT campaign, cell, node, context_id AS context, workload, settings, degradation, outcome, detail,
+               list_median(step_seconds[2:]) AS step_seconds FROM cells ORDER BY ran_at""",
+    "risks": """
+        SELECT hex(run_id)[:8] AS run, ended_at, span_seconds, step_ratio, memory_ratio, masked, risk
+        FROM reports ORDER BY ended_at""",
+}  # fmt: skip
+
+
+def _node(row: dict[str, Any]) -> Node:
+    return Node(
+        row["node"],
+        bytes(row["ticket_key"]),
+        row["boot_id"],
+        tuple(row["server_facts"]),
+        tuple(row["device_facts"]),
+        tuple(row["cpus"]),
+        row["version"],
+    )
+
+
+def _run(row: dict[str, Any]) -> Run:
+    names = ("tenant", "node", "attempt", "ranks", "beside_job", "limit_seconds")
+    return Run(bytes(row["run_id"]), **{name: row[name] for name in names})
+
+
+def _release(data: dict[str, Any]) -> Release:
+    rows = tuple(LearnedRow(**{**row, "tokens": tuple(row["tokens"])}) for row in data["rows"])
+    survival = data["survival"]
+    if survival is not None:
+        lists = {"coefficients": tuple(survival["coefficients"]), "means": tuple(survival["means"])}
+        survival = SurvivalModel(**{**survival, **lists})
+    baselines = tuple(Baseline(**baseline) for baseline in data["baselines"])
+    return Release(data["release"], rows, survival, baselines, tuple(data["notes"]))
