@@ -16,9 +16,9 @@ from pharoah_provider.store import Store
 
 BENCHMARKS = ["gemm", "memory"]
 BASELINE_ROUNDS = 4
-PROBE_REPEATS = 40
-PROBE_LIMIT_SECONDS = 3.0
-COMPANION = Cell("baseline/companion", "gpt", {}, seconds=14.0, degradation=Degradation("none"))
+PROBE_REPEATS = 100
+PROBE_LIMIT_SECONDS = 4.0
+COMPANION = Cell("baseline/companion", "gpt", {}, seconds=13.0, degradation=Degradation("none"))
 """What trains while the beside-a-job baseline is taken."""
 
 
@@ -98,7 +98,7 @@ class Campaign:
         companion = asyncio.create_task(
             self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}"))
         )
-        await asyncio.sleep(3.0)  # past its start-up
+        await asyncio.sleep(2.5)  # past its start-up
         for _ in range(BASELINE_ROUNDS):
             await self._probe(node, beside_job=True)
         await companion

@@ -24,6 +24,8 @@ from pharoah_benchmarks.context import data_bytes
 _PLAIN_DATA_BYTES = data_bytes()
 """Data segment of a process that has only imported torch, as a user's script has; a limit is relative to that."""
 
+LEAK_ROOM_BYTES = 400_000_000
+
 from pharoah import _fake  # noqa: E402 - imported after the measurement above, before any fork
 from pharoah_benchmarks.campaign.trial import run_trial  # noqa: E402
 from pharoah_benchmarks.workloads import SettingError, build  # noqa: E402
@@ -51,6 +53,8 @@ class Zygote:
     def _trial(self, cell: Cell) -> str:
         if self._limit:
             limit_memory(self._limit + data_bytes() - _PLAIN_DATA_BYTES)
+        elif cell.degradation is not None and cell.degradation.kind == "leak":
+            limit_memory(data_bytes() + LEAK_ROOM_BYTES)  # or it would leak for a long time before anything happens
         try:
             outcome = run_trial(cell)
         except SettingError as error:

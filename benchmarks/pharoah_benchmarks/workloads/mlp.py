@@ -16,7 +16,8 @@ def build(batch: int = 256, width: int = 512, depth: int = 4) -> Workload:
     truth = torch.randn(width, 16)
 
     def draw() -> tuple[Tensor, Tensor]:
-        x = torch.randn(batch, width)
-        return x.to(weight.dtype), (x @ truth).to(weight.dtype)
+        with torch.no_grad():  # data, not part of the step
+            x = torch.randn(batch, width)
+            return x.to(weight.dtype), (x @ truth).to(weight.dtype)
 
     return Workload(model, draw, lambda net, drawn: F.mse_loss(net(drawn[0]), drawn[1]))

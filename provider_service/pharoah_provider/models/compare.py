@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, stdev
 
 LEAST_EFFECT = 1.10
 """Below 10 % a difference is not called, whatever the statistics say."""
+SPREADS = 2.5
+"""Standard deviations of healthy rounds that a round must leave behind to count as slow."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Comparison:
 
     @property
     def slow(self) -> bool:
-        return self.own_ratio > self.limit and self.own_ratio > self.limit * self.peer_ratio
+        return self.own_ratio > self.limit and self.own_ratio > LEAST_EFFECT * self.peer_ratio
 
 
 def typical_seconds(seconds: Sequence[float]) -> float:
@@ -37,14 +39,13 @@ def typical_seconds(seconds: Sequence[float]) -> float:
 
 
 def spread(rounds: Sequence[float]) -> float:
-    """How much healthy rounds differ: largest distance from their median, as a ratio (0.05 = 5 %)."""
-    middle = median(rounds)
-    return max(abs(r / middle - 1) for r in rounds)
+    """How much healthy rounds differ: their standard deviation over their median (0.05 = 5 %); 0 for a single round."""
+    return stdev(rounds) / median(rounds) if len(rounds) > 1 else 0.0
 
 
 def compare(
     benchmark: str, own: float, own_baseline: float, spread_ratio: float, peer_ratio: float = 1.0
 ) -> Comparison:
     """`own` and `own_baseline` in seconds per repeat under the same load."""
-    limit = max(LEAST_EFFECT, 1 + 1.5 * spread_ratio)
+    limit = max(LEAST_EFFECT, 1 + SPREADS * spread_ratio)
     return Comparison(benchmark, own / own_baseline, max(1.0, peer_ratio), limit)

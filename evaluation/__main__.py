@@ -1,0 +1,33 @@
+"""`python -m evaluation NAME`: run one evaluation, print its table, write its figures."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from pathlib import Path
+
+NAMES = {
+    "demo": "the main job end to end, with pictures (what `make demo` runs)",
+    "loop": "verdicts, detection and cost of the whole loop, on real processes",
+}
+
+
+def main() -> int:
+    listed = "\n".join(f"  {name:8} {what}" for name, what in NAMES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluation",
+        description=f"{__doc__}\n\nevaluations:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=list(NAMES))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="reference data, where one is needed")
+    parser.add_argument("--quick", action="store_true", help="a smaller run that shows the same things")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="write the figures here as JSON")
+    arguments = parser.parse_args()
+    return int(import_module(f"evaluation.{arguments.name}").run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

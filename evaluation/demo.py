@@ -1,0 +1,154 @@
+"""The main job end to end: campaign, learning, launches, a node that degrades, an alert that clears. Nothing is scripted.
+
+Leaves `demo/summary.json`, `demo/step_time.png` and `demo/incompatibility.png`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from evaluation import pictures
+from evaluation.jobs import Job, losses_identical, start_hog
+from evaluation.site import Site, running_site
+
+FOLDER = Path("demo")
+CAMPAIGN = Path("examples/campaign.toml")
+PYTHON = sys.executable
+GPT = [PYTHON, "examples/train_gpt.py", "--batch", "4", "--length", "64", "--workers", "1"]
+STEPS = 1500
+TOO_LARGE = [PYTHON, "examples/train_gpt.py", "--attention", "math", "--length", "1024", "--batch", "2", "--steps", "20"]
+NEVER_SEEN = [PYTHON, "examples/train_lstm.py", "--steps", "50"]
+REGISTERS = [PYTHON, "examples/train_mlp.py", "--seconds", "75"]
+
+
+def run(_: argparse.Namespace) -> int:
+    began = time.monotonic()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    summary: dict[str, Any] = {}
+    with running_site(FOLDER / "site") as site:
+        _say(began, "a provider and three nodes are up", "n1, n2: one core each; n3: 540 MB, avx2 only")
+        _campaign(site, summary)
+        _say(began, "campaign and learning are done", "epoch 1 is sealed")
+        _launches(site, summary, began)
+        summary["risks"] = site.listing("risks")
+        summary["table"] = site.listing("table")
+    pictures.step_time(summary, FOLDER / "step_time.png")
+    pictures.incompatibility(summary["table"], FOLDER / "incompatibility.png")
+    summary["seconds"] = round(time.monotonic() - began, 1)
+    (FOLDER / "summary.json").write_text(json.dumps(summary, indent=1, default=str) + "\n")
+    return _conclude(summary)
+
+
+def _campaign(site: Site, summary: dict[str, Any]) -> None:
+    print(flush=True)
+    if site.operator("campaign", str(CAMPAIGN)).wait() != 0:
+        raise SystemExit(f"the campaign failed; logs are in {site.folder}")
+    learned, _ = site.operator("learn").communicate()
+    print("\n".join(f"  {line}" for line in learned.splitlines()), flush=True)
+    summary["learned"] = learned.splitlines()
+
+
+def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
+    alerts, losses = FOLDER / "alerts.txt", FOLDER / "losses.txt"
+    command = [*GPT, "--steps", str(STEPS), "--alerts", str(alerts), "--losses", str(losses)]
+    main = Job(site, "n1", command, FOLDER / "main", "--allow-beside-job")
+    peer = Job(site, "n2", REGISTERS, FOLDER / "peer", wrapped=False)
+    _say(began, "a GPT starts on n1 (pharoah run); an MLP that registers itself starts on n2")
+    blocked = Job(site, "n3", TOO_LARGE, FOLDER / "blocked", "--gate", "block")
+    blocked.wait()
+    _say(began, "the same GPT with math attention, 1,024 tokens, on n3:", f"exit code {blocked.returncode}")
+    print(_indented(blocked.verdict_text()), flush=True)
+    unknown = Job(site, "n3", NEVER_SEEN, FOLDER / "unknown")
+    unknown.wait()
+    _say(began, "an LSTM, never campaigned, on n3:", unknown.verdict_text().splitlines()[0])
+    # The run must know itself before anything happens to its node.
+    _wait(lambda: len(_windows(site, main)) >= 4, 90, "the main job's baseline", main)
+    _say(began, "n1 is degraded for real: a copy loop on its core", f"(step time so far {_ratio(site, main):.2f}x)")
+    hog_began = time.time()
+    hog = start_hog(site.profiles["n1"]["cpus"], 1.0)
+    try:
+        _wait(lambda: "CONFIRMED" in _text(alerts), 60, "the alert", main)
+    finally:
+        hog.kill()
+        hog.wait()
+    hog_ended = time.time()
+    _say(began, f"the alert reached the training script after {hog_ended - hog_began:.1f} s; the copy loop stops")
+    print(_indented(_text(alerts).strip()), flush=True)
+    _wait(lambda: "CLEARED" in _text(alerts) or main.process.poll() is not None, 60, "the alert to clear", main)
+    main.wait()
+    peer.wait()
+    _say(began, "the job ends; now the same job without Pharoah, for its losses")
+    bare_losses = FOLDER / "losses-bare.txt"
+    bare = [*GPT, "--steps", str(STEPS), "--losses", str(bare_losses)]
+    subprocess.run(site.bare("n1", bare), check=True, stdout=subprocess.DEVNULL)
+    summary.update(
+        main={"exit_code": main.returncode, "verdict": main.verdict(), "run": main.verdict()["run_id"][:8]},
+        registered={"exit_code": peer.returncode, "verdict": peer.output().splitlines()[0]},
+        blocked={"exit_code": blocked.returncode, "verdict": blocked.verdict()},
+        unknown={"exit_code": unknown.returncode, "verdict": unknown.verdict()},
+        hog={"began": hog_began, "ended": hog_ended, "detected_after_seconds": round(hog_ended - hog_began, 1)},
+        alerts=site.listing("alerts"),
+        alert_lines={state: _text(alerts).count(state) for state in ("CONFIRMED", "CLEARED")},
+        loss_identical=losses_identical(losses, bare_losses),
+        steps=STEPS,
+    )
+
+
+def _conclude(summary: dict[str, Any]) -> int:
+    block = summary["blocked"]["verdict"]["findings"]
+    expectations = {
+        "compatible job ran": summary["main"]["exit_code"] == 0 and summary["main"]["verdict"]["status"] == "compatible",
+        "registered job ran, compatible": summary["registered"]["exit_code"] == 0
+        and "COMPATIBLE" in summary["registered"]["verdict"],
+        "incompatible job was stopped before it started": summary["blocked"]["exit_code"] == 10 and bool(block),
+        "unseen workload is unknown": summary["unknown"]["verdict"]["status"] == "unknown",
+        "alert fired once": summary["alert_lines"]["CONFIRMED"] == 1,
+        "alert cleared once": summary["alert_lines"]["CLEARED"] == 1,
+        f"{summary['steps']} losses bit-identical to the bare run": summary["loss_identical"],
+    }
+    summary["holds"] = expectations
+    (FOLDER / "summary.json").write_text(json.dumps(summary, indent=1, default=str) + "\n")
+    print(f"\nSummary ({summary['seconds']:.0f} s; everything in {FOLDER}/)")
+    for what, held in expectations.items():
+        print(f"  {'yes' if held else 'NO ':3}  {what}")
+    print(f"  {FOLDER}/summary.json, {FOLDER}/step_time.png, {FOLDER}/incompatibility.png")
+    return 0 if all(expectations.values()) else 1
+
+
+def _windows(site: Site, job: Job) -> list[dict[str, Any]]:
+    run_id = job.verdict().get("run_id", "")[:8].upper()
+    return [row for row in site.listing("risks") if row["run"].upper() == run_id]
+
+
+def _ratio(site: Site, job: Job) -> float:
+    return float(_windows(site, job)[-1]["step_ratio"])
+
+
+def _wait(condition: Callable[[], bool], seconds: float, what: str, job: Job) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if job.process.poll() is not None:
+            raise SystemExit(f"the main job ended ({job.process.returncode}) before {what}:\n{job.output()[-2000:]}")
+        if time.monotonic() > deadline:
+            raise SystemExit(f"waited {seconds:g} s for {what}; logs are in {FOLDER}/")
+        time.sleep(0.3)
+
+
+def _say(began: float, *words: str) -> None:
+    print(f"\n[{time.monotonic() - began:5.0f} s] {' '.join(words)}", flush=True)
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

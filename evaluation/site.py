@@ -1,0 +1,167 @@
+"""A small site on one machine: a provider and three nodes, all real processes that talk over loopback.
+
+Two nodes share a configuration (each has a core of its own, where there are two); the third is a guest on the second
+core with little memory and an older instruction set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SMALL_MEMORY_BYTES = 540_000_000
+
+
+def node_profiles() -> dict[str, dict[str, Any]]:
+    """Profiles of the three nodes."""
+    first, *rest = sorted(os.sched_getaffinity(0))
+    second = rest[0] if rest else first
+    return {
+        "n1": {"cpus": [first], "threads": 1},
+        "n2": {"cpus": [second], "threads": 1},
+        "n3": {"cpus": [second], "threads": 1, "isa": "avx2", "memory_limit_bytes": SMALL_MEMORY_BYTES},
+    }
+
+
+@dataclass
+class Site:
+    folder: Path
+    profiles: dict[str, dict[str, Any]] = field(default_factory=node_profiles)
+    endpoint: str = ""
+    http: str = ""
+    provider_key: str = ""
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    # processes
+
+    def start(self) -> None:
+        """Provider first, then the agents; returns when all three are connected."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write_tokens()
+        self.endpoint, self.http = f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}"
+        self.start_provider()
+        for node in self.profiles:
+            self._start_agent(node)
+        self._wait(lambda: len(self.listing("nodes")) == len(self.profiles), "the agents to connect")
+
+    def start_provider(self) -> None:
+        """Also again, after `kill_provider`: same files, same port."""
+        files = {"--db": "provider.duckdb", "--keys": "keys", "--tokens": "tokens"}
+        arguments = [part for flag, name in files.items() for part in (flag, str(self.folder / name))]
+        command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]
+        self._spawn("provider", "pharoah_provider.cli", command)
+        self._wait(self._serving, "the provider to listen")
+        self.provider_key = self._said_key()
+        (self.folder / "provider.pub").write_text(self.provider_key)
+
+    def kill_provider(self) -> None:
+        self._processes.pop("provider").kill()
+
+    def stop(self) -> None:
+        """Ask everything to end, then make sure."""
+        for process in reversed(list(self._processes.values())):
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._processes.clear()
+
+    # what a tenant, an operator and a plain user do here
+
+    def tenant_environment(self, node: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PHAROAH_ENDPOINT": self.endpoint,
+            "PHAROAH_TOKEN_FILE": str(self.folder / "tenant.token"),
+            "PHAROAH_PROVIDER_KEY_FILE": str(self.folder / "provider.pub"),
+            "PHAROAH_NODE_SOCKET": str(self.folder / f"{node}.sock"),
+        }
+
+    def under_pharoah(self, node: str, command: Sequence[str], *options: str) -> list[str]:
+        return [sys.executable, "-m", "pharoah", "run", *options, "--", *command]
+
+    def bare(self, node: str, command: Sequence[str]) -> list[str]:
+        """The same command under the node's profile, without Pharoah around it."""
+        return [sys.executable, "-m", "pharoah.profile", json.dumps(self.profiles[node]), *command]
+
+    def operator(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "pharoah_provider.cli", *arguments, "--endpoint", self.endpoint]
+        command += ["--token-file", str(self.folder / "operator.token")]
+        return subprocess.Popen(command, stdout=None if arguments[0] == "campaign" else subprocess.PIPE, text=True)
+
+    def listing(self, name: str) -> list[dict[str, Any]]:
+        process = self.operator(name, "-o", "json")
+        output, _ = process.communicate(timeout=60)
+        return json.loads(output) if process.returncode == 0 else []
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def _start_agent(self, node: str) -> None:
+        arguments = ["run", "--node", node, "--endpoint", self.endpoint]
+        arguments += ["--token-file", str(self.folder / f"{node}.token"), "--socket", str(self.folder / f"{node}.sock")]
+        arguments += ["--key", str(self.folder / f"{node}.key"), "--profile", json.dumps(self.profiles[node])]
+        self._spawn(node, "pharoah_provider.agent.cli", arguments)
+
+    def _spawn(self, name: str, module: str, arguments: list[str]) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def _write_tokens(self) -> None:
+        principals = [("tenant", "acme", "tenant"), ("operator", "ops", "operator")]
+        principals += [("agent", node, node) for node in self.profiles]
+        lines = []
+        for role, name, file in principals:
+            token = secrets.token_hex(16)
+            (self.folder / f"{file}.token").write_text(token)
+            lines.append(f"{role} {name} {token}")
+        (self.folder / "tokens").write_text("\n".join(lines) + "\n")
+
+    def _serving(self) -> bool:
+        if (status := self._processes["provider"].poll()) is not None:
+            raise RuntimeError(f"the provider ended with {status}: {self.log('provider')[-500:]}")
+        host, _, port = self.endpoint.rpartition(":")
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) == 0 and "provider key" in self.log("provider")
+
+    def _said_key(self) -> str:
+        return self.log("provider").rpartition("provider key for tenants: ")[2].split()[0]
+
+    def _wait(self, condition: Any, what: str, seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {seconds:g} s for {what}; logs are in {self.folder}")
+            time.sleep(0.1)
+
+
+@contextmanager
+def running_site(folder: Path, profiles: Mapping[str, dict[str, Any]] | None = None) -> Iterator[Site]:
+    """A site that is stopped on the way out, whatever happens."""
+    site = Site(folder, dict(profiles) if profiles else node_profiles())
+    try:
+        site.start()
+        yield site
+    finally:
+        site.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
