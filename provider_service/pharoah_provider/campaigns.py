@@ -15,7 +15,7 @@ from pharoah_provider.fleet import Fleet, shares_cores
 from pharoah_provider.store import Store
 
 BENCHMARKS = ["gemm", "memory"]
-BASELINE_ROUNDS = 4
+BASELINE_ROUNDS = 3
 PROBE_REPEATS = 100
 PROBE_LIMIT_SECONDS = 4.0
 COMPANION = Cell("baseline/companion", "gpt", {}, seconds=13.0, degradation=Degradation("none"))
