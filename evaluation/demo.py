@@ -38,7 +38,7 @@ def run(_: argparse.Namespace) -> int:
         _campaign(site, summary)
         _say(began, "campaign and learning are done", "epoch 1 is sealed")
         _launches(site, summary, began)
-        summary["risks"] = site.listing("risks")
+        summary["reports"] = site.listing("reports")
         summary["table"] = site.listing("table")
     pictures.step_time(summary, FOLDER / "step_time.png")
     pictures.incompatibility(summary["table"], FOLDER / "incompatibility.png")
@@ -68,7 +68,8 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
     print(_indented(blocked.verdict_text()), flush=True)
     unknown = Job(site, "n3", NEVER_SEEN, FOLDER / "unknown")
     unknown.wait()
-    _say(began, "an LSTM, never campaigned, on n3:", unknown.verdict_text().splitlines()[0])
+    _say(began, "an LSTM, never campaigned, on n3:")
+    print(_indented("\n".join(unknown.verdict_text().splitlines()[:2])), flush=True)
     # The run must know itself before anything happens to its node.
     _wait(lambda: len(_windows(site, main)) >= 4, 90, "the main job's baseline", main)
     _say(began, "n1 is degraded for real: a copy loop on its core", f"(step time so far {_ratio(site, main):.2f}x)")
@@ -125,7 +126,7 @@ def _conclude(summary: dict[str, Any]) -> int:
 
 def _windows(site: Site, job: Job) -> list[dict[str, Any]]:
     run_id = job.verdict().get("run_id", "")[:8].upper()
-    return [row for row in site.listing("risks") if row["run"].upper() == run_id]
+    return [row for row in site.listing("reports") if row["run"].upper() == run_id]
 
 
 def _ratio(site: Site, job: Job) -> float:
@@ -139,7 +140,7 @@ def _wait(condition: Callable[[], bool], seconds: float, what: str, job: Job) ->
             raise SystemExit(f"the main job ended ({job.process.returncode}) before {what}:\n{job.output()[-2000:]}")
         if time.monotonic() > deadline:
             raise SystemExit(f"waited {seconds:g} s for {what}; logs are in {FOLDER}/")
-        time.sleep(0.3)
+        time.sleep(0.5)
 
 
 def _say(began: float, *words: str) -> None:

@@ -15,7 +15,7 @@ BLUE, RED, GREY, AMBER, GREEN = "#2b6cb0", "#c53030", "#718096", "#dd9a1f", "#2f
 
 def step_time(summary: dict[str, Any], path: Path) -> None:
     """Step time of the main job over its own baseline, with the real disturbance and the alert."""
-    rows = [row for row in summary["risks"] if row["run"].lower() == summary["main"]["run"].lower()]
+    rows = [row for row in summary["reports"] if row["run"].lower() == summary["main"]["run"].lower()]
     if not rows:
         return
     start = rows[0]["ended_at"]

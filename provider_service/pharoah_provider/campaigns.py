@@ -15,10 +15,10 @@ from pharoah_provider.fleet import Fleet, shares_cores
 from pharoah_provider.store import Store
 
 BENCHMARKS = ["gemm", "memory"]
-BASELINE_ROUNDS = 3
+IDLE_ROUNDS, BESIDE_ROUNDS = 2, 3
 PROBE_REPEATS = 100
 PROBE_LIMIT_SECONDS = 4.0
-COMPANION = Cell("baseline/companion", "gpt", {}, seconds=13.0, degradation=Degradation("none"))
+COMPANION = Cell("baseline/companion", "gpt", {}, seconds=11.0, degradation=Degradation("none"))
 """What trains while the beside-a-job baseline is taken."""
 
 
@@ -47,7 +47,7 @@ class Campaign:
         self._total = (
             len(plan.cells) * len(self._contexts)
             + len(plan.degraded)
-            + len(self._nodes) * BASELINE_ROUNDS * 2
+            + len(self._nodes) * (IDLE_ROUNDS + BESIDE_ROUNDS)
         )
 
     async def run(self) -> AsyncIterator[Progress]:
@@ -68,12 +68,15 @@ class Campaign:
             async with asyncio.TaskGroup() as group:
                 for nodes in self._hosts:
                     group.create_task(self._work(nodes, queues, degraded))
+            for node in self._nodes:
+                # One at a time: nodes that are guests of one host take time from each other when all are busy.
+                await self._baseline(node)
             await self._events.put(None)
         except BaseExceptionGroup as failures:
             await self._events.put(failures.exceptions[0])
 
     async def _work(self, nodes: list[Node], queues: dict[str, list[Cell]], degraded: list[Cell]) -> None:
-        """One set of cores: cells of its nodes' contexts, rarest context first, then degraded runs, then baselines."""
+        """One set of cores: cells of its nodes' contexts, rarest context first, then degraded runs."""
         rarity = {c: sum(node.context_id == c for node in self._nodes) for c in self._contexts}
         for node in sorted(nodes, key=lambda node: rarity[node.context_id]):
             queue = queues[node.context_id]
@@ -83,8 +86,6 @@ class Campaign:
         plain = max(nodes, key=lambda node: rarity[node.context_id])
         while degraded:
             await self._cell(plain, degraded.pop())
-        for node in nodes:
-            await self._baseline(node)
 
     async def _cell(self, node: Node, cell: Cell) -> Outcome:
         outcome = await self._fleet.run_cell(node.node, cell)
@@ -93,13 +94,13 @@ class Campaign:
         return outcome
 
     async def _baseline(self, node: Node) -> None:
-        for _ in range(BASELINE_ROUNDS):
+        for _ in range(IDLE_ROUNDS):
             await self._probe(node, beside_job=False)
         companion = asyncio.create_task(
             self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}"))
         )
         await asyncio.sleep(2.5)  # past its start-up
-        for _ in range(BASELINE_ROUNDS):
+        for _ in range(BESIDE_ROUNDS):
             await self._probe(node, beside_job=True)
         await companion
 

@@ -25,6 +25,7 @@ LISTINGS = {
     "table": ("TABLE", ["nodes", "scope", "rung", "title", "severity", "outcome", "failures", "runs", "base_failures", "base_runs"]),
     "runs": ("RUNS", ["run", "tenant", "node", "attempt", "beside_job", "end_state"]),
     "probes": ("PROBES", ["node", "benchmark", "purpose", "beside_job", "mean_seconds", "repeats"]),
+    "reports": ("REPORTS", ["run", "ended_at", "step_ratio", "memory_ratio", "masked", "risk"]),
     "cells": ("CELLS", ["node", "workload", "settings", "degradation", "outcome", "step_seconds"]),
 }  # fmt: skip
 

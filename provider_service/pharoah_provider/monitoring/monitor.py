@@ -43,6 +43,11 @@ class Watched:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
 
+    def wake(self) -> None:
+        """Tell all who wait; whoever waits next waits for the next change."""
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
 
 class Monitor:
     """Scores reports, validates suspicions, tells alerts."""
@@ -87,8 +92,14 @@ class Monitor:
             if watched.incident.state == "confirmed":
                 await self._transition(watched, "cleared", 1.0, "the run ended")
             watched.ended = True
-            watched.changed.set()
+            watched.wake()
         self._metrics.sessions_active.set(len(self._watched))
+
+    def drain(self) -> None:
+        """Let everybody who listens for alerts go; they come back after the restart."""
+        for watched in self._watched.values():
+            watched.ended = True
+            watched.wake()
 
     def run_on(self, node: str) -> Run | None:
         """The run on a node now."""
@@ -126,13 +137,13 @@ class Monitor:
         watched = self._watched.get(run_id)
         told = 0
         while watched is not None:
-            watched.changed.clear()
+            changed = watched.changed
             while told < len(watched.alerts):
                 yield watched.alerts[told]
                 told += 1
             if watched.ended:
                 return
-            await watched.changed.wait()
+            await changed.wait()
 
     def _risk(self, windows: Sequence[Report]) -> float:
         recent = list(windows)
@@ -182,7 +193,7 @@ class Monitor:
         if state in TOLD:
             self._metrics.alerts.labels(state).inc()
             watched.alerts.append(alert)
-            watched.changed.set()
+            watched.wake()
 
 
 def _latest_ratio(watched: Watched) -> float:

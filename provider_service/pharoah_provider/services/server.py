@@ -89,6 +89,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
             await status.enter_graceful_shutdown()
+            monitor.drain()
             await server.stop(DRAIN_SECONDS)
             http.shutdown()
     finally:

@@ -224,7 +224,7 @@ LISTINGS = {
     "cells": """
         SELECT campaign, cell, node, context_id AS context, workload, settings, degradation, outcome, detail,
                list_median(step_seconds[2:]) AS step_seconds FROM cells ORDER BY ran_at""",
-    "risks": """
+    "reports": """
         SELECT hex(run_id)[:8] AS run, ended_at, span_seconds, step_ratio, memory_ratio, masked, risk
         FROM reports ORDER BY ended_at""",
 }  # fmt: skip

@@ -32,7 +32,7 @@ class _ListingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Listing.Value
     LISTING_RUNS: _Listing.ValueType  # 4
     LISTING_PROBES: _Listing.ValueType  # 5
     LISTING_CELLS: _Listing.ValueType  # 6
-    LISTING_RISKS: _Listing.ValueType  # 7
+    LISTING_REPORTS: _Listing.ValueType  # 7
 
 class Listing(_Listing, metaclass=_ListingEnumTypeWrapper): ...
 
@@ -43,7 +43,7 @@ LISTING_TABLE: Listing.ValueType  # 3
 LISTING_RUNS: Listing.ValueType  # 4
 LISTING_PROBES: Listing.ValueType  # 5
 LISTING_CELLS: Listing.ValueType  # 6
-LISTING_RISKS: Listing.ValueType  # 7
+LISTING_REPORTS: Listing.ValueType  # 7
 Global___Listing: _TypeAlias = Listing  # noqa: Y015
 
 @_typing.final
