@@ -23,7 +23,7 @@ FOLDER = Path("demo")
 CAMPAIGN = Path("examples/campaign.toml")
 PYTHON = sys.executable
 GPT = [PYTHON, "examples/train_gpt.py", "--batch", "4", "--length", "64", "--workers", "1"]
-STEPS = 1500
+STEPS = 1200
 TOO_LARGE = [PYTHON, "examples/train_gpt.py", "--attention", "math", "--length", "1024", "--batch", "2", "--steps", "20"]
 NEVER_SEEN = [PYTHON, "examples/train_lstm.py", "--steps", "50"]
 REGISTERS = [PYTHON, "examples/train_mlp.py", "--seconds", "75"]
@@ -63,10 +63,10 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
     peer = Job(site, "n2", REGISTERS, FOLDER / "peer", wrapped=False)
     _say(began, "a GPT starts on n1 (pharoah run); an MLP that registers itself starts on n2")
     blocked = Job(site, "n3", TOO_LARGE, FOLDER / "blocked", "--gate", "block")
+    unknown = Job(site, "n3", NEVER_SEEN, FOLDER / "unknown")
     blocked.wait()
     _say(began, "the same GPT with math attention, 1,024 tokens, on n3:", f"exit code {blocked.returncode}")
     print(_indented(blocked.verdict_text()), flush=True)
-    unknown = Job(site, "n3", NEVER_SEEN, FOLDER / "unknown")
     unknown.wait()
     _say(began, "an LSTM, never campaigned, on n3:")
     print(_indented("\n".join(unknown.verdict_text().splitlines()[:2])), flush=True)
