@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pharoah_archetypes import RUNGS, Fingerprint, FingerprintError, canonical_input, rung_tokens, size_class
+from pharoah_archetypes.ladder import lp
+
+PRINT = Fingerprint(
+    archetype="00" * 16,
+    grammar="fwd: gemm",
+    features={"dtype": "float32", "optimizer": "adamw/fused"},
+    sizes={"parameters": 5_000, "activations": 70_000},
+    versions={"torch": "2.13.0+cpu"},
+)
+parts = st.lists(st.binary(max_size=8), max_size=5)
+
+
+@given(parts, parts)
+def test_length_prefixes_make_concatenation_injective(left: list[bytes], right: list[bytes]) -> None:
+    assert (lp(*left) == lp(*right)) == (left == right)
+
+
+@given(st.lists(st.text(max_size=12), max_size=6), st.randoms())
+def test_order_and_repetition_of_tokens_do_not_matter(tokens: list[str], chance: object) -> None:
+    shuffled = sorted(tokens, reverse=True) + tokens[:1]
+    assert canonical_input("arch", "exact", tokens) == canonical_input("arch", "exact", shuffled)
+
+
+@given(st.integers(1, 2**60))
+def test_a_size_class_holds_sizes_between_two_powers_of_two(size: int) -> None:
+    assert 2 ** size_class(size) <= size < 2 ** (size_class(size) + 1)
+
+
+def test_rungs_go_from_most_to_least_specific() -> None:
+    said = [set(rung_tokens(PRINT, rung)) for rung in RUNGS]
+    assert "torch=2.13.0" in said[0] and "torch=2.13" in said[1] and "torch=2" in said[2]
+    assert "parameters=2^12" in said[0] and not any("parameters" in token for token in said[1])
+    assert "dtype=float32" in said[1] and not any("dtype" in token for token in said[2])
+
+
+def test_inputs_of_different_rungs_differ_even_with_equal_tokens() -> None:
+    assert len({canonical_input("arch", rung, ["a"]) for rung in RUNGS}) == 3
+
+
+def test_no_input_is_a_single_token() -> None:
+    assert all(len(rung_tokens(PRINT, rung)) >= 2 for rung in RUNGS)
+
+
+def test_a_fingerprint_survives_its_file() -> None:
+    assert Fingerprint.from_json(PRINT.to_json()) == PRINT
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [
+        ("[]", "format"),
+        ("{", "not JSON"),
+        (PRINT.to_json().replace('"torch"', '"jax"'), "torch"),
+        (PRINT.to_json().replace("5000", '"many"'), "sizes.parameters"),
+        (PRINT.to_json().replace("70000", "-1"), "sizes.activations"),
+        (PRINT.to_json().replace('"fwd: gemm"', "7"), "grammar"),
+    ],
+)
+def test_a_broken_fingerprint_names_the_field(broken: str, named: str) -> None:
+    with pytest.raises(FingerprintError, match=named):
+        Fingerprint.from_json(broken)

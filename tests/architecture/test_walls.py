@@ -1,0 +1,162 @@
+"""The walls nobody else keeps: who may import whom, what an import costs, which names are public."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pharoah
+from pharoah._settings import _VARIABLES
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {
+    "pharoah_archetypes": ROOT / "archetypes",
+    "pharoah": ROOT / "tenant_sdk",
+    "pharoah_benchmarks": ROOT / "benchmarks",
+    "pharoah_provider": ROOT / "provider_service",
+}
+MAY_IMPORT = {
+    "pharoah_archetypes": set(),
+    "pharoah": {"pharoah_archetypes"},
+    "pharoah_benchmarks": {"pharoah", "pharoah_archetypes"},
+    "pharoah_provider": {"pharoah", "pharoah_archetypes", "pharoah_benchmarks"},
+}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((FOLDERS[package] / package).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    for statement in ast.walk(ast.parse(path.read_text())):
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and statement.module:
+            yield statement.module
+            yield from (f"{statement.module}.{alias.name}" for alias in statement.names)
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_arrows_point_one_way(package: str) -> None:
+    for path in modules(package):
+        foreign = {name.partition(".")[0] for name in imports(path)} & (FOLDERS.keys() - {package})
+        assert foreign <= MAY_IMPORT[package], f"{path} imports {foreign}"
+
+
+def test_archetypes_need_the_standard_library_only() -> None:
+    for path in modules("pharoah_archetypes"):
+        tops = {name.partition(".")[0] for name in imports(path)} - {"pharoah_archetypes"}
+        assert tops <= set(sys.stdlib_module_names), path
+
+
+@pytest.mark.parametrize(
+    ("what", "package", "allowed"),
+    [
+        ("grpc", "pharoah", ("courier", "rpc.py", "cli/doctor.py")),
+        ("pharoah.proto", "pharoah", ("courier", "rpc.py", "proto")),
+        ("torch", "pharoah", ("_capture.py", "_fake.py", "_steps.py", "_hooks.py")),
+        ("grpc", "pharoah_provider", ("services", "cli.py", "agent/stream.py")),
+        ("pharoah.proto", "pharoah_provider", ("services", "cli.py", "agent/stream.py")),
+        ("duckdb", "pharoah_provider", ("store",)),
+        ("torch", "pharoah_provider", ()),
+    ],
+)
+def test_heavy_and_foreign_things_stay_in_their_rooms(what: str, package: str, allowed: tuple[str, ...]) -> None:
+    for path in modules(package):
+        inside = str(path.relative_to(FOLDERS[package] / package))
+        if not inside.startswith(allowed):
+            found = [name for name in imports(path) if name == what or name.startswith(f"{what}.")]
+            assert not found, f"{path} imports {found}"
+
+
+def test_sql_stops_at_the_store() -> None:
+    for path in modules("pharoah_provider"):
+        if path.parent.name != "store":
+            text = path.read_text()
+            assert "SELECT " not in text and "INSERT INTO" not in text, path
+
+
+def test_models_are_pure() -> None:
+    for path in (FOLDERS["pharoah_provider"] / "pharoah_provider" / "models").glob("*.py"):
+        tops = {name.partition(".")[0] for name in imports(path)}
+        assert tops <= {"__future__", "collections", "dataclasses", "math", "numpy", "statistics"}, path
+
+
+def test_public_names() -> None:
+    assert pharoah.__all__ == [
+        "Alert",
+        "Finding",
+        "IncompatibleError",
+        "PharoahError",
+        "Session",
+        "SettingsError",
+        "Verdict",
+        "register",
+    ]
+
+
+def test_importing_the_sdk_brings_no_thread_no_socket_no_grpc_no_torch() -> None:
+    code = """
+import os, sys, threading
+before = set(os.listdir("/proc/self/fd"))
+import pharoah
+heavy = {"grpc", "torch", "google.protobuf", "cryptography", "numpy"} & set(sys.modules)
+assert not heavy, heavy
+assert threading.active_count() == 1
+assert set(os.listdir("/proc/self/fd")) == before
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_agent_never_imports_torch() -> None:
+    code = "import sys, pharoah_provider.agent.cli; assert 'torch' not in sys.modules and 'duckdb' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("pharoah",),
+        ("pharoah", "run"),
+        ("pharoah", "check"),
+        ("pharoah", "explain"),
+        ("pharoah", "status"),
+        ("pharoah", "doctor"),
+        ("pharoah_provider.cli",),
+        ("pharoah_provider.cli", "serve"),
+        ("pharoah_provider.agent.cli", "run"),
+        ("evaluation",),
+    ],
+    ids=" ".join,
+)
+def test_every_command_explains_itself_in_80_columns(command: tuple[str, ...]) -> None:
+    module, *rest = command
+    environ = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(
+        [sys.executable, "-m", module, *rest, "--help"], capture_output=True, text=True, env=environ, cwd=ROOT
+    )
+    assert done.returncode == 0 and "usage:" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 84
+
+
+def test_every_variable_is_documented() -> None:
+    text = (ROOT / "docs" / "tenant.md").read_text()
+    assert all(variable in text for variable in _VARIABLES.values())
+
+
+def test_generated_descriptors_are_those_of_the_schema(tmp_path: Path) -> None:
+    from grpc_tools import protoc
+
+    files = sorted(str(path.relative_to(ROOT / "proto")) for path in (ROOT / "proto").glob("pharoah/v1/*.proto"))
+    target = tmp_path / "d.binpb"
+    assert protoc.main(["protoc", f"-I{ROOT / 'proto'}", f"--descriptor_set_out={target}", *files]) == 0
+    shipped = FOLDERS["pharoah"] / "pharoah" / "proto" / "v1" / "descriptors.binpb"
+    assert target.read_bytes() == shipped.read_bytes(), "run `make protos`"

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
+from pharoah_benchmarks.campaign.plan import NAMES, PlanError, parse_plan
+from pharoah_benchmarks.campaign.trial import run_trial
+from pharoah_benchmarks.workloads import NAMES as WORKLOADS
+from pharoah_benchmarks.workloads import SettingError, build
+
+SMALL = {"gpt": {"length": 16, "width": 32, "heads": 2, "depth": 2}, "convnet": {"batch": 2, "size": 8}, "mlp": {"width": 32}}
+
+
+def test_the_planner_knows_the_workloads() -> None:
+    assert NAMES == WORKLOADS
+
+
+def test_the_shipped_campaign_is_a_plan() -> None:
+    text = (Path(__file__).parents[2] / "examples" / "campaign.toml").read_text()
+    plan = parse_plan(text)
+    assert {cell.workload for cell in plan.cells} == set(WORKLOADS)
+    assert len({cell.id for cell in plan.cells}) == len(plan.cells)
+    assert {cell.degradation.kind for cell in plan.degraded if cell.degradation} == {"none", "hog", "leak"}
+
+
+def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
+    plan = parse_plan(
+        'repeats = 3\n[[workload]]\nname = "gpt"\nvary = { length = [8, 16], attention = ["flash", "math"] }\n'
+        'also = [{ dtype = "bfloat16" }]'
+    )
+    assert len(plan.cells) == (2 * 2 + 1) * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("= 3", "not TOML"),
+        ('name = "x"', "workload"),
+        ('repeat = 3\n[[workload]]\nname = "gpt"', "repeat: unknown key"),
+        ('[[workload]]\nname = "bert"', "workload.name"),
+        ('[[workload]]\nname = "gpt"\nstep = 3', "workload.step: unknown key"),
+        ('[[workload]]\nname = "gpt"\nvary = { length = 3 }', "workload.vary.length"),
+        ('repeats = -1\n[[workload]]\nname = "gpt"', "repeats"),
+        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhog = [1]', "degrade.hog: unknown key"),
+    ],
+)
+def test_a_plan_nobody_can_run_names_the_key(text: str, named: str) -> None:
+    with pytest.raises(PlanError, match=named):
+        parse_plan(text)
+
+
+@pytest.mark.parametrize(
+    ("workload", "settings"), [("bert", {}), ("gpt", {"lenght": 3}), ("gpt", {"dtype": "int3"}), ("mlp", {"optimizer": "x"})]
+)
+def test_a_setting_that_does_not_exist_is_an_error(workload: str, settings: dict[str, object]) -> None:
+    with pytest.raises(SettingError):
+        build(workload, settings)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_learns(name: str) -> None:
+    torch.manual_seed(0)
+    step, _ = build(name, SMALL.get(name, {"batch": 16, "items": 50}))
+    losses = [float(step()) for _ in range(12)]
+    assert all(loss == loss for loss in losses)
+    assert min(losses[6:]) < losses[0]
+
+
+def test_a_trial_that_loses_its_numbers_is_nan() -> None:
+    outcome = run_trial(Cell("c", "gpt", {**SMALL["gpt"], "dtype": "float16"}, steps=40))
+    assert outcome.outcome == "nan"
+    assert outcome.context["isa"] and outcome.context["threads"] >= 1
+
+
+def test_a_trial_of_what_the_device_cannot_do_is_an_error_with_its_first_line() -> None:
+    outcome = run_trial(Cell("c", "gpt", {**SMALL["gpt"], "dtype": "float8_e4m3fn"}))
+    assert (outcome.outcome, bool(outcome.detail)) == ("error", True)
+
+
+def test_cells_and_outcomes_survive_the_wire() -> None:
+    cell = Cell("c", "gpt", {"length": 8}, degradation=Degradation("hog", strength=0.5))
+    assert Cell.from_json(cell.to_json()) == cell
+    outcome = Outcome("c", "ok", step_seconds=[0.1])
+    assert Outcome.from_json(outcome.to_json()) == outcome
+    with pytest.raises(ValueError, match="weird"):
+        Outcome.from_json(Outcome("c", "weird").to_json())
+
+
+def test_a_zygote_survives_what_its_cells_do() -> None:
+    """Out of memory under a real limit, a timeout, an unknown setting; and the next cell is fine."""
+    small = SMALL["gpt"]
+    cells = [
+        Cell("fits", "gpt", {**small}, steps=2),
+        Cell("large", "gpt", {"length": 2048, "attention": "math", "batch": 4}, steps=1),
+        Cell("endless", "gpt", {**small}, seconds=60.0, limit_seconds=2.0),
+        Cell("typo", "gpt", {"lenght": 1}),
+        Cell("again", "gpt", {**small}, steps=2),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pharoah_benchmarks.campaign.zygote", "500000000"],
+        input="".join(cell.to_json() + "\n" for cell in cells).encode(),
+        capture_output=True,
+        check=True,
+    )
+    outcomes = {o.cell: o for o in map(Outcome.from_json, done.stdout.decode().splitlines())}
+    assert {name: o.outcome for name, o in outcomes.items()} == {
+        "fits": "ok",
+        "large": "memory",
+        "endless": "timeout",
+        "typo": "error",
+        "again": "ok",
+    }
+    assert json.loads(outcomes["large"].fingerprint)["features"]["attention"] == "math"
+    assert outcomes["fits"].context["memory_limit"] == 500_000_000

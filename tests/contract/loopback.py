@@ -1,0 +1,131 @@
+"""A real provider on loopback inside the test's event loop, with one tenant, one other tenant and two nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah._settings import Settings
+from pharoah.exchange.ticket import Ticket
+from pharoah.proto.v1 import AgentMessage, Hello, NodeTicket, ProbeResult
+from pharoah.rpc import Stub
+from pharoah_provider.domain import Node, Release
+from pharoah_provider.keys import KeyFolder
+from pharoah_provider.services.server import ServerSettings, provider
+from pharoah_provider.store import Database, Store
+
+TOKENS = {
+    "acme": "tenant acme tttttttttttttttttttt",
+    "rival": "tenant rival rrrrrrrrrrrrrrrrrrrr",
+    "n1": "agent n1 1111111111111111111",
+    "n2": "agent n2 2222222222222222222",
+    "ops": "operator ops oooooooooooooooooooo",
+}
+FACTS = ("device=cpu", "threads=1")
+KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i, name in enumerate(("n1", "n2"), 1)}
+
+
+def node(name: str, *facts: str) -> Node:
+    public = KEYS[name].public_key().public_bytes_raw()
+    return Node(name, public, "boot", (*FACTS, *facts), ("device=cpu",), (int(name[1]),))
+
+
+def ticket(name: str = "n1", now: float | None = None) -> NodeTicket:
+    body, signature = Ticket.issue(name, "boot", KEYS[name], time.time() if now is None else now)
+    return NodeTicket(body=body, signature=signature)
+
+
+def bearer(who: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {TOKENS[who].split()[2]}"),)
+
+
+@dataclass
+class Loopback:
+    folder: Path
+    endpoint: str
+    channel: grpc.aio.Channel
+    _agents: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def settings(self, **changes: Any) -> Settings:
+        defaults = {
+            "endpoint": self.endpoint,
+            "token_file": str(self.folder / "acme.token"),
+            "provider_key_file": str(self.folder / "provider.pub"),
+        }
+        return Settings(**{**defaults, **changes})
+
+    async def call(self, service: str, method: str, request: Any, who: str = "acme") -> Any:
+        return await getattr(Stub(self.channel, service), method)(request, timeout=5, metadata=bearer(who))
+
+    async def agent(self, name: str, seconds_of: Callable[[str], float]) -> None:
+        """Connect a node whose benchmarks take `seconds_of(benchmark)`; returns once it is connected."""
+        connected = asyncio.Event()
+        self._agents.append(asyncio.create_task(_agent(self.channel, node(name), seconds_of, connected)))
+        await connected.wait()
+
+    def disconnect_agents(self) -> None:
+        for agent in self._agents:
+            agent.cancel()
+
+
+async def _agent(
+    channel: grpc.aio.Channel, stands_on: Node, seconds_of: Callable[[str], float], connected: asyncio.Event
+) -> None:
+    out: asyncio.Queue[AgentMessage] = asyncio.Queue()
+    hello = Hello(
+        node=stands_on.node,
+        ticket_key=stands_on.ticket_key,
+        boot_id=stands_on.boot_id,
+        server_facts=stands_on.server_facts,
+        device_facts=stands_on.device_facts,
+        cpus=stands_on.cpus,
+    )
+    out.put_nowait(AgentMessage(hello=hello))
+
+    async def messages() -> AsyncIterator[AgentMessage]:
+        while True:
+            yield await out.get()
+
+    async for order in Stub(channel, "Agent").Connect(messages(), metadata=bearer(stands_on.node)):
+        connected.set()
+        if order.WhichOneof("content") == "probe":
+            for benchmark in order.probe.benchmarks:
+                result = ProbeResult(
+                    order_id=order.probe.order_id,
+                    benchmark=benchmark,
+                    seconds=[seconds_of(benchmark)] * order.probe.repeats,
+                    beside_job=order.probe.beside_job,
+                    started_at=time.time(),
+                    ended_at=time.time(),
+                )
+                out.put_nowait(AgentMessage(probe=result))
+
+
+@asynccontextmanager
+async def loopback(folder: Path, release: Release | None = None) -> AsyncIterator[Loopback]:
+    """A provider that already knows nodes n1 and n2 and, if given, a release. Call again with the folder: a restart."""
+    settings = ServerSettings("127.0.0.1:0", "127.0.0.1:0", folder / "p.duckdb", folder / "keys", folder / "tokens")
+    if not settings.tokens.exists():
+        settings.tokens.write_text("\n".join(TOKENS.values()) + "\n")
+        (folder / "acme.token").write_text(TOKENS["acme"].split()[2] + "\n")
+        (folder / "provider.pub").write_text(KeyFolder(settings.keys).public_key_hex())
+        store = Store(Database(settings.db))
+        for name in KEYS:
+            await store.put_node(node(name))
+        if release:
+            await store.put_release(release)
+        store.close()
+    async with provider(settings) as endpoint, grpc.aio.insecure_channel(endpoint) as channel:
+        site = Loopback(folder, endpoint, channel)
+        try:
+            yield site
+        finally:
+            site.disconnect_agents()

@@ -1,0 +1,223 @@
+"""Runs over real gRPC: joining, reporting, being alarmed exactly once, surviving a restart of the provider."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from pharoah._alert import Alert
+from pharoah.courier.rpc import Provider
+from pharoah.courier.runs import RunReporter
+from pharoah.proto.v1 import Consent, EndRunRequest, JoinRunRequest, Listing, ListRequest, ReportRequest
+from pharoah.windows import Row
+from pharoah_provider.domain import Baseline, Release, SurvivalModel
+from tests.contract.loopback import Loopback, loopback, node, ticket
+from tests.contract.test_exchange import on_loopback, refused
+
+MODEL = SurvivalModel((1.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.01, 0.15, 9, 9)
+BASELINES = tuple(Baseline(n, b, True, 0.01, 0.02, 3) for n in ("n1", "n2") for b in ("gemm", "memory"))
+RELEASE = Release(1, (), MODEL, BASELINES)
+COLUMNS = ("ended_at", "span_seconds", "ranks", "step_ratio", "memory_ratio")
+
+
+async def join(site: Loopback, where: str = "n1", who: str = "acme", run_id: bytes = b"", **changes: Any) -> bytes:
+    run_id = run_id or secrets.token_bytes(16)
+    consent = Consent(beside_job=True, limit_seconds=5)
+    request = JoinRunRequest(**{"run_id": run_id, "ticket": ticket(where), "ranks": 1, "consent": consent, **changes})
+    await site.call("Runs", "JoinRun", request, who)
+    return run_id
+
+
+def report(run_id: bytes, first: int, *ratios: float, **changes: Any) -> ReportRequest:
+    size = len(ratios)
+    content: dict[str, Any] = {
+        "run_id": run_id,
+        "attempt": 1,
+        "first_row": first,
+        "ended_at": [2e9 + first + i for i in range(size)],  # in the future: no probe of this test masks it
+        "span_seconds": [1.0] * size,
+        "ranks": [0] * size,
+        "step_ratio": ratios,
+        "memory_ratio": [1.0] * size,
+    }
+    return ReportRequest(**{**content, **changes})
+
+
+async def rows(site: Loopback, name: str) -> list[str]:
+    return list((await site.call("Operator", "List", ListRequest(listing=Listing.Value(name)), "ops")).rows)
+
+
+def test_a_report_sent_twice_is_stored_once(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        run_id = await join(site)
+        for request in (report(run_id, 0, 1.0, 1.0), report(run_id, 0, 1.0, 1.0), report(run_id, 1, 1.0, 1.0)):
+            await site.call("Runs", "Report", request)
+        assert len(await rows(site, "LISTING_REPORTS")) == 3
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_rows_that_are_no_numbers_are_rejected_and_counted_the_others_taken(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        run_id = await join(site)
+        answer = await site.call("Runs", "Report", report(run_id, 0, 1.0, float("nan"), -1.0, 1.1))
+        assert answer.rejected == 2 and "finite" in answer.message
+        assert len(await rows(site, "LISTING_REPORTS")) == 2
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+@pytest.mark.parametrize("column", COLUMNS[1:])
+def test_columns_that_do_not_fit_are_named(tmp_path: Path, column: str) -> None:
+    async def work(site: Loopback) -> None:
+        run_id = await join(site)
+        code, message = await refused(site.call("Runs", "Report", report(run_id, 0, 1.0, 1.0, **{column: [1]})))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT and column in message
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_a_run_belongs_to_its_tenant_and_a_ticket_to_its_run(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        used = ticket()
+        run_id = await join(site, ticket=used)
+        assert (await refused(site.call("Runs", "Report", report(run_id, 0, 1.0), "rival")))[0] is grpc.StatusCode.NOT_FOUND
+        for changes in ({"ticket": used}, {"run_id": run_id, "who": "rival"}):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await join(site, **changes)
+            assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        code, message = await refused(site.call("Runs", "EndRun", EndRunRequest(run_id=run_id)))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT and "state" in message
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+class Listener:
+    """A run as the courier keeps it, with the alerts it was told."""
+
+    def __init__(self, site: Loopback, run_id: bytes = b"") -> None:
+        self.alerts: list[Alert] = []
+        self.run_id = run_id or secrets.token_bytes(16)
+        self._provider = Provider(site.settings())
+        settings = site.settings(allow_beside_job=True)
+        self.reporter = RunReporter(self._provider, self.run_id, settings, self.alerts.append)
+        self.reporter.start(ticket("n1"), 1)
+        self._sent = 0
+
+    async def feel(self, *ratios: float) -> None:
+        """Report windows of these ratios, one a second from now on."""
+        at = 2e9 + self._sent
+        self._sent += len(ratios)
+        self.reporter.add([Row(at + i, 1.0, 0, ratio, 1.0) for i, ratio in enumerate(ratios)])
+
+    async def told(self, *states: str) -> None:
+        async with asyncio.timeout(15):
+            while [alert.state for alert in self.alerts] != list(states):
+                await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        await self.reporter.end("ok")
+        await self._provider.channel.close()
+
+
+def test_a_degraded_node_is_validated_told_once_and_cleared_once(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        await site.agent("n1", lambda _: 0.02)
+        await site.agent("n2", lambda _: 0.01)
+        listener = Listener(site)
+        await listener.feel(*[1.0] * 6, *[1.6] * 4)
+        await listener.told("confirmed")
+        alert = listener.alerts[0]
+        assert "gemm 2.00x" in alert.evidence and alert.fault_domain == "node" and "n1" not in alert.node_alias
+        await listener.feel(*[1.6] * 3, *[1.0] * 8)
+        await listener.told("confirmed", "cleared")
+        assert len({a.alert_id for a in listener.alerts}) == 1
+        await listener.close()
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_a_slow_job_on_a_healthy_node_alarms_nobody(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        await site.agent("n1", lambda _: 0.01)
+        listener = Listener(site)
+        await listener.feel(*[1.0] * 6, *[1.6] * 6)
+        async with asyncio.timeout(15):
+            while not await rows(site, "LISTING_PROBES"):
+                await asyncio.sleep(0.05)
+        await listener.feel(*[1.0] * 8)
+        async with asyncio.timeout(15):
+            while "dismissed" not in "".join(await rows(site, "LISTING_ALERTS")):
+                await asyncio.sleep(0.05)
+        assert listener.alerts == []
+        await listener.close()
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_without_consent_nothing_is_run_beside_the_job(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        await site.agent("n1", lambda _: 0.02)
+        run_id = await join(site, consent=Consent())
+        await site.call("Runs", "Report", report(run_id, 0, *[1.0] * 6, *[1.8] * 9))
+        assert "suspected" in "".join(await rows(site, "LISTING_ALERTS"))
+        assert await rows(site, "LISTING_PROBES") == []
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_a_restart_of_the_provider_does_not_fire_again_and_clears_once(tmp_path: Path) -> None:
+    async def inside() -> None:
+        async with loopback(tmp_path, RELEASE) as site:
+            await site.agent("n1", lambda _: 0.02)
+            first = Listener(site)
+            await first.feel(*[1.0] * 6, *[1.6] * 4)
+            await first.told("confirmed")
+            first_id = first.alerts[0].alert_id
+        async with loopback(tmp_path) as site:
+            assert "confirmed" in "".join(await rows(site, "LISTING_ALERTS"))
+            second = Listener(site, first.run_id)
+            await second.feel(*[1.0] * 8)
+            await second.told("confirmed", "cleared")
+            assert {alert.alert_id for alert in second.alerts} == {first_id}
+            await second.close()
+
+    asyncio.run(inside())
+
+
+def test_health_and_metrics_are_served(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        await site.agent("n1", lambda _: 0.01)
+        stub = health_pb2_grpc.HealthStub(site.channel)
+        for name in ("", "pharoah.v1.Exchange", "pharoah.v1.Agent"):
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_metric_names_carry_no_tenant_or_run() -> None:
+    from pharoah_provider.metrics import Metrics
+
+    metrics = Metrics()
+    metrics.watch_agents(lambda: {"n1": time.time()})
+    server = metrics.serve("127.0.0.1", 0)
+    try:
+        text = urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=5).read().decode()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert 'pharoah_agent_up{node="n1"} 1.0' in text and "pharoah_build_info" in text
+    assert "tenant" not in text and "run_id" not in text
+
+
+def test_two_nodes_of_one_configuration_share_a_context() -> None:
+    assert node("n1").context_id == node("n2").context_id != node("n1", "isa=avx2").context_id

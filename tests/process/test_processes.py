@@ -1,0 +1,181 @@
+"""The promises to a training process, kept in real processes: inert forks, exit codes, signals, short exits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+TRAIN = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=4, num_workers=2)
+for (x,) in loader:
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("loss", loss.item().hex())
+"""
+NOWHERE = "127.0.0.1:9"
+
+
+def script(folder: Path, source: str) -> str:
+    path = folder / "train.py"
+    path.write_text(textwrap.dedent(source))
+    return str(path)
+
+
+def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=90, env={**os.environ, **environ}, stdin=subprocess.DEVNULL
+    )
+
+
+def pharoah(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "-m", "pharoah", *arguments, **environ)
+
+
+def test_a_job_under_pharoah_trains_as_without_it(tmp_path: Path) -> None:
+    path = script(tmp_path, TRAIN)
+    bare = run(sys.executable, path)
+    watched = pharoah("run", "--", sys.executable, path, PHAROAH_ENDPOINT=NOWHERE)
+    assert bare.returncode == watched.returncode == 0, watched.stderr
+    assert bare.stdout == watched.stdout
+    assert "UNKNOWN" in watched.stderr
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 255])
+def test_the_exit_code_passes_through(tmp_path: Path, code: int) -> None:
+    path = script(tmp_path, f"raise SystemExit({code})")
+    assert pharoah("run", "--", sys.executable, path).returncode == code
+
+
+def test_usage_errors_are_2_and_missing_commands_127(tmp_path: Path) -> None:
+    done = pharoah("run")
+    assert done.returncode == 2 and "after `--`" in done.stderr
+    assert pharoah("run", "--", str(tmp_path / "nothing-here")).returncode == 127
+    assert pharoah("run", "--gate", "sometimes", "--", "true").returncode == 2
+
+
+def test_strict_and_require_online_stop_before_the_launch(tmp_path: Path) -> None:
+    path = script(tmp_path, f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert pharoah("run", "--strict", "--", sys.executable, path).returncode == 11
+    assert pharoah("run", "--require-online", "--", sys.executable, path).returncode == 12
+    assert not (tmp_path / "ran").exists()
+
+
+def test_sigterm_reaches_the_job_and_its_code_comes_back(tmp_path: Path) -> None:
+    source = """
+    import signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))
+    print("ready", flush=True)
+    time.sleep(60)
+    """
+    command = [sys.executable, "-m", "pharoah", "run", "--", sys.executable, script(tmp_path, source)]
+    environ = {**os.environ, "PHAROAH_DRY_RUN_TIMEOUT_S": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ) as process:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 42
+
+
+REGISTERED = """
+import os, time
+import torch
+import pharoah
+began = time.monotonic()
+session = pharoah.register(lambda: None)
+{body}
+print("steps", session.status().get("steps"))
+leaving = time.monotonic()
+session.finish()
+assert time.monotonic() - leaving < 2.5, "finish took too long"
+"""
+
+
+def test_leaving_takes_at_most_two_seconds_with_a_provider_that_is_gone(tmp_path: Path) -> None:
+    path = script(tmp_path, REGISTERED.format(body="[session.step() for _ in range(30)]"))
+    done = run(sys.executable, path, PHAROAH_ENDPOINT=NOWHERE)
+    assert done.returncode == 0, done.stderr
+    assert "steps 30" in done.stdout
+
+
+def test_a_courier_that_dies_costs_the_job_nothing(tmp_path: Path) -> None:
+    body = """
+import signal, subprocess
+pids = subprocess.run(["pgrep", "-f", f"pharoah.courier.*{os.getpid()}" if False else "pharoah.courier"], capture_output=True, text=True).stdout.split()
+mine = [int(p) for p in pids if os.stat(f"/proc/{p}").st_uid == os.getuid() and open(f"/proc/{p}/stat").read().split()[3] == str(os.getpid())]
+assert mine, "no courier was started"
+os.kill(mine[0], signal.SIGKILL)
+for _ in range(200):
+    session.step()
+"""
+    done = run(sys.executable, script(tmp_path, REGISTERED.format(body=body)), PHAROAH_ENDPOINT=NOWHERE)
+    assert done.returncode == 0, done.stderr
+    assert "steps 200" in done.stdout
+
+
+def test_forked_children_are_inert(tmp_path: Path) -> None:
+    body = """
+read, write = os.pipe()
+pid = os.fork()
+if pid == 0:
+    again = pharoah.register()
+    session.step(); session.finish()
+    os.write(write, again.verdict.status.encode() + b" " + str(session.status()["connected"]).encode())
+    os._exit(0)
+os.waitpid(pid, 0)
+assert os.read(read, 100) == b"unknown False"
+session.step()
+"""
+    done = run(sys.executable, script(tmp_path, REGISTERED.format(body=body)), PHAROAH_ENDPOINT=NOWHERE)
+    assert done.returncode == 0, done.stderr
+    assert "steps 1" in done.stdout, "the parent goes on"
+
+
+def test_no_courier_is_left_behind(tmp_path: Path) -> None:
+    path = script(tmp_path, REGISTERED.format(body="print('folder', session._link.path)"))
+    done = run(sys.executable, path, PHAROAH_ENDPOINT=NOWHERE)
+    folder = done.stdout.split()[1]
+    deadline = time.monotonic() + 10
+    while Path(folder).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(folder).exists()
+
+
+def test_without_a_provider_register_opens_nothing(tmp_path: Path) -> None:
+    source = """
+    import os, threading
+    import pharoah
+    before = set(os.listdir("/proc/self/fd"))
+    session = pharoah.register()
+    session.step(); session.finish()
+    assert session.verdict.status == "unknown" and "PHAROAH_ENDPOINT" in session.verdict.reason
+    assert threading.active_count() == 1
+    assert set(os.listdir("/proc/self/fd")) == before
+    """
+    done = run(sys.executable, script(tmp_path, source))
+    assert done.returncode == 0, done.stderr
+
+
+def test_disabled_means_disabled(tmp_path: Path) -> None:
+    path = script(tmp_path, "import os; print(os.environ.get('PHAROAH_COURIER'))")
+    done = pharoah("run", "--", sys.executable, path, DO_NOT_TRACK="1", PHAROAH_ENDPOINT=NOWHERE)
+    assert (done.stdout, done.stderr) == ("None\n", "")
+
+
+def test_a_sitecustomize_of_the_users_still_runs(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import builtins; builtins.mine = 'ran'")
+    path = script(tmp_path, "print(mine)")
+    done = pharoah("run", "--", sys.executable, path, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path[1:]]))
+    assert done.stdout == "ran\n", done.stderr

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pharoah_provider.errors import StoreError
+from pharoah_provider.store import Database
+from pharoah_provider.store.database import migrate
+
+
+def telemetry(value: float) -> dict[str, list[object]]:
+    return {"node": ["n"], "sampled_at": [1.0], "metric": ["m"], "device": [""], "value": [value]}
+
+
+def test_what_append_returned_from_is_there_after_kill_9(tmp_path: Path) -> None:
+    script = """
+import asyncio, os, sys
+from pathlib import Path
+from pharoah_provider.store import Database
+database = Database(Path(sys.argv[1]))
+for value in range(50):
+    asyncio.run(database.append("telemetry", {"node": ["n"], "sampled_at": [1.0], "metric": ["m"], "device": [""], "value": [float(value)]}))
+    print(value, flush=True)
+    if value == 30:
+        os.kill(os.getpid(), 9)
+"""
+    path = tmp_path / "p.duckdb"
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True)
+    acknowledged = len(done.stdout.split())
+    assert done.returncode == -9 and acknowledged == 31
+    database = Database(path)
+    assert database.query("SELECT count(*) AS n FROM telemetry")[0]["n"] == acknowledged
+    database.close()
+
+
+def test_one_bad_row_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
+    database = Database(tmp_path / "p.duckdb")
+
+    async def all_at_once() -> list[BaseException | None]:
+        changes = [database.append("telemetry", telemetry(float(i))) for i in range(20)]
+        bad = database.append("telemetry", {"no_such_column": [1]})
+        return await asyncio.gather(*changes[:10], bad, *changes[10:], return_exceptions=True)
+
+    results = asyncio.run(all_at_once())
+    assert [type(r) for r in results if r is not None] == [StoreError]
+    assert database.query("SELECT count(*) AS n FROM telemetry")[0]["n"] == 20
+    database.close()
+
+
+def test_migrating_twice_is_migrating_once(tmp_path: Path) -> None:
+    connection = duckdb.connect(str(tmp_path / "p.duckdb"))
+    migrate(connection)
+    first = connection.execute("SELECT * FROM schema_version").fetchall()
+    migrate(connection)
+    assert connection.execute("SELECT * FROM schema_version").fetchall() == first != []
+
+
+def test_a_database_another_process_owns_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "p.duckdb"
+    database = Database(path)
+    script = f"from pathlib import Path; from pharoah_provider.store import Database; Database(Path({str(path)!r}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    database.close()
+    assert "another process has this database open" in done.stderr and str(path) in done.stderr
+
+
+def test_a_corrupt_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "p.duckdb"
+    path.write_bytes(os.urandom(8192))
+    with pytest.raises(StoreError, match=r"p\.duckdb.*not a readable"):
+        Database(path)

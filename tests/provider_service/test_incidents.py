@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pharoah_provider.monitoring.incidents import CLEAN_WINDOWS, FIRST_PAUSE_SECONDS, Incident
+
+
+def fed(incident: Incident, *risky: bool) -> list[str]:
+    return [change for flag in risky if (change := incident.window(flag, 0.0))]
+
+
+def test_one_risky_window_is_not_a_suspicion_two_of_three_are() -> None:
+    incident = Incident()
+    assert fed(incident, True, False, False) == []
+    assert fed(incident, True, False, True) == ["suspected"]
+
+
+def test_an_alert_fires_once_and_clears_once() -> None:
+    incident = Incident()
+    fed(incident, True, True)
+    assert incident.validated(True) == "confirmed"
+    assert incident.validated(True) is None
+    assert fed(incident, *[True] * 4, *[False] * (CLEAN_WINDOWS + 3)) == ["cleared"]
+
+
+def test_a_suspicion_nobody_confirmed_is_dismissed() -> None:
+    incident = Incident()
+    fed(incident, True, True)
+    assert incident.validated(False) is None
+    assert fed(incident, *[False] * CLEAN_WINDOWS) == ["dismissed"]
+
+
+def test_validation_pauses_grow() -> None:
+    incident = Incident()
+    fed(incident, True, True)
+    asked = [t for t in range(100) if incident.wants_validation(float(t))]
+    gaps = [b - a for a, b in zip(asked, asked[1:], strict=False)]
+    assert gaps[0] >= FIRST_PAUSE_SECONDS and gaps == sorted(gaps)
+
+
+def test_a_calm_run_is_never_validated() -> None:
+    incident = Incident()
+    fed(incident, False, True, False)
+    assert not incident.wants_validation(1e9)
+
+
+@given(st.lists(st.one_of(st.booleans(), st.sampled_from(["slow", "healthy"])), max_size=60))
+def test_fires_and_resolves_alternate(events: list[bool | str]) -> None:
+    incident, told = Incident(), []
+    for event in events:
+        change = incident.validated(event == "slow") if isinstance(event, str) else incident.window(event, 0.0)
+        if change in ("confirmed", "cleared"):
+            told.append(change)
+    assert all(change == ("confirmed", "cleared")[i % 2] for i, change in enumerate(told))

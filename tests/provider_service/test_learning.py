@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pharoah_archetypes import Fingerprint
+from pharoah_provider.domain import DegradedRun, LearnedRow, TrialRow
+from pharoah_provider.learning.survival import event_index, fit_survival
+from pharoah_provider.learning.table import learn_table, mark_slow
+from pharoah_provider.models.compare import compare, spread, typical_seconds
+from pharoah_provider.models.hazard import features, probability, risk
+from pharoah_provider.models.proportions import confidence, wilson
+
+
+def trials(
+    count: int, context: str, outcome: str = "ok", seconds: float = 0.1, length: int = 128, **settings: object
+) -> list[TrialRow]:
+    print_ = Fingerprint(
+        "ab" * 16,
+        "fwd: gemm",
+        {name: str(value) for name, value in settings.items()},
+        {"parameters": 1000, "activations": 1000 * length},
+        {"torch": "2.13.0"},
+    )
+    steps = () if outcome in ("memory", "error") else (seconds, seconds, seconds)
+    row = TrialRow("gpt", {"length": length, **settings}, context, "cpu", outcome, steps, print_.to_json())
+    return [row] * count
+
+
+def exact(rows: list[LearnedRow], context: str, **wanted: str) -> LearnedRow:
+    tokens = {f"{name}={value}" for name, value in wanted.items()}
+    found = [
+        r for r in rows if r.rung == "exact" and r.scope == "server" and r.group_id == context and tokens <= set(r.tokens)
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def memory_incompatibility(failures: int, controls: int) -> list[TrialRow]:
+    return [
+        *trials(failures, "small", "memory", length=1024, attention="math"),
+        *trials(controls, "large", length=1024, attention="math"),
+    ]
+
+
+@pytest.mark.parametrize(("failures", "controls", "severity"), [(5, 20, "block"), (4, 20, "warn"), (5, 19, "warn")])
+def test_the_small_numbers_rule(failures: int, controls: int, severity: str) -> None:
+    row = exact(learn_table(memory_incompatibility(failures, controls)), "small", attention="math")
+    assert (row.severity, row.outcome) == (severity, "memory")
+    assert (row.failures, row.runs, row.base_failures, row.base_runs) == (failures, failures, 0, controls)
+
+
+def test_one_success_among_the_treated_forbids_blocking() -> None:
+    rows = learn_table([*memory_incompatibility(6, 30), *trials(1, "small", length=1024, attention="math")])
+    assert exact(rows, "small", attention="math").severity == "warn"
+
+
+def test_memory_never_blocks_beyond_the_exact_rung() -> None:
+    rows = learn_table(memory_incompatibility(9, 40))
+    wider = [r for r in rows if r.rung != "exact" and r.outcome == "memory"]
+    assert wider and all(r.severity == "warn" for r in wider)
+
+
+def test_a_failure_in_every_context_is_blamed_on_the_setting() -> None:
+    everywhere = [trial for c in ("a", "b") for trial in trials(5, c, "nan", dtype="float16")]
+    controls = [trial for c in ("a", "b") for trial in trials(10, c, dtype="float32")]
+    row = exact(learn_table([*everywhere, *controls]), "a", dtype="float16")
+    assert (row.severity, row.base_failures, row.base_runs, row.remedy) == ("block", 0, 20, 3)
+
+
+def test_the_way_out_is_the_change_that_worked_here() -> None:
+    rows = learn_table([*memory_incompatibility(5, 20), *trials(5, "small", length=1024, attention="flash")])
+    assert exact(rows, "small", attention="math").remedy == 1
+    assert exact(learn_table(memory_incompatibility(5, 20)), "small", attention="math").remedy == 5
+
+
+def test_the_order_of_trials_is_irrelevant() -> None:
+    data = [*memory_incompatibility(5, 20), *trials(3, "small", attention="flash")]
+    assert sorted(map(str, learn_table(data))) == sorted(map(str, learn_table(data[::-1])))
+
+
+def test_a_job_much_slower_here_than_elsewhere_is_slow() -> None:
+    data = [*trials(3, "old", seconds=0.8, dtype="bfloat16"), *trials(3, "new", seconds=0.1, dtype="bfloat16")]
+    data += [*trials(3, "old", seconds=0.12, dtype="float32"), *trials(3, "new", seconds=0.1, dtype="float32")]
+    marked = {(t.context_id, t.settings["dtype"]): t.outcome for t in mark_slow(data)}
+    assert marked["old", "bfloat16"] == "slow"
+    assert {marked[key] for key in marked if key != ("old", "bfloat16")} == {"ok"}
+
+
+def test_a_context_that_slows_everything_alike_is_no_incompatibility() -> None:
+    kinds = ("float32", "bfloat16", "float64")
+    data = [t for kind in kinds for c, s in (("old", 0.3), ("new", 0.1)) for t in trials(3, c, seconds=s, dtype=kind)]
+    assert {t.outcome for t in mark_slow(data)} == {"ok"}
+
+
+# Wilson intervals as published: Newcombe (1998), table I, method 3.
+@pytest.mark.parametrize(
+    ("failures", "runs", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_intervals(failures: int, runs: int, low: float, high: float) -> None:
+    assert wilson(failures, runs) == pytest.approx((low, high), abs=5e-5)
+
+
+@given(st.integers(0, 500), st.integers(0, 500))
+def test_a_wilson_interval_holds_the_rate(failures: int, more: int) -> None:
+    low, high = wilson(failures, failures + more)
+    rate = failures / (failures + more) if failures + more else 0.5
+    assert 0 <= low <= rate + 1e-12 and rate - 1e-12 <= high <= 1
+
+
+def test_confidence_grows_with_runs() -> None:
+    assert [confidence(0, runs) for runs in (1, 5, 20, 200)] == sorted(confidence(0, runs) for runs in (1, 5, 20, 200))
+
+
+def degraded(kind: str, ratios: list[float], died: bool = False) -> DegradedRun:
+    return DegradedRun(kind, tuple((0.5 * (i + 1), r, 1.0) for i, r in enumerate(ratios)), died)
+
+
+def test_failure_is_a_slowdown_that_lasts_or_death() -> None:
+    assert event_index(degraded("hog", [1, 1, 2, 2, 2, 2, 2])) == 5
+    assert event_index(degraded("hog", [1, 2, 2, 1, 2, 2, 1])) is None
+    assert event_index(degraded("leak", [1, 1], died=True)) == 1
+
+
+def test_the_survival_model_ranks_degrading_runs_above_healthy_ones() -> None:
+    chance = np.random.default_rng(0)
+    noise = lambda n: list(1 + 0.03 * chance.standard_normal(n))  # noqa: E731
+    runs = [degraded("none", noise(14)) for _ in range(8)]
+    for i in range(10):
+        ramp = [1 + min(1.2, 0.12 * max(0, t - 2)) for t in range(14)]
+        runs.append(degraded("hog", [a * b for a, b in zip(ramp, noise(14), strict=True)]) if i < 8 else runs[0])
+    model, note = fit_survival(runs)
+    assert model.method == "cox", note
+    assert model.coefficients[0] > 0
+    calm, slow = (risk(features([r] * 5, [1.0] * 5), model.coefficients, model.means) for r in (1.0, 1.6))
+    assert calm < model.threshold < slow
+    assert 0 < probability(calm, model.hazard_per_second, 10) < probability(slow, model.hazard_per_second, 10) < 1
+
+
+def test_without_events_a_plain_threshold_is_used_and_said() -> None:
+    model, note = fit_survival([degraded("none", [1.0] * 6)])
+    assert model.method == "threshold" and "too few" in note
+    assert risk(features([1.2] * 3, [1.0] * 3), model.coefficients, model.means) > model.threshold
+    assert risk(features([1.05] * 3, [1.0] * 3), model.coefficients, model.means) < model.threshold
+
+
+@given(st.lists(st.floats(0.001, 1.0), min_size=10, max_size=60), st.floats(0.1, 10))
+def test_rescaling_time_rescales_the_typical_time(seconds: list[float], factor: float) -> None:
+    scaled = typical_seconds([s * factor for s in seconds])
+    assert scaled == pytest.approx(factor * typical_seconds(seconds), rel=1e-9)
+
+
+def test_a_node_is_slow_against_its_past_and_its_peer() -> None:
+    assert compare("gemm", 0.02, 0.01, 0.02).slow
+    assert not compare("gemm", 0.0105, 0.01, 0.02).slow
+    assert not compare("gemm", 0.02, 0.01, 0.02, peer_ratio=1.9).slow, "everybody is slow: it is not this node"
+    assert not compare("gemm", 0.02, 0.01, 0.5).slow, "healthy rounds differ as much"
+
+
+def test_spread_of_equal_rounds_is_nothing() -> None:
+    assert spread([0.1, 0.1, 0.1]) == pytest.approx(0)
+    assert spread([0.1]) == 0
+
+
+def test_fingerprints_in_the_table_are_those_of_the_trials() -> None:
+    row = exact(learn_table(trials(1, "a", dtype="float32")), "a", dtype="float32")
+    assert f"archetype={json.loads(trials(1, 'a')[0].fingerprint)['archetype']}" in row.tokens

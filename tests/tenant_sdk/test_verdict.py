@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from pharoah import Finding, Verdict
+from pharoah.courier.exchange import Answer, Match
+from pharoah.courier.judge import judge
+from pharoah.exchange.head import EpochHead
+from pharoah.exchange.rows import VerdictRow
+
+HEAD = EpochHead(3, 2, 0, 1, ())
+OK = VerdictRow("ok", "ok", "exact", 0, 9, 0, 40)
+MEMORY = VerdictRow("block", "memory", "exact", 5, 5, 0, 25, remedy=1)
+
+
+def judged(*matches: tuple[str, str, VerdictRow]) -> Verdict:
+    return judge(Answer(HEAD, tuple(Match(*match) for match in matches), 4000), "ab")
+
+
+def test_a_verdict_is_not_true_or_false() -> None:
+    with pytest.raises(TypeError, match=r"\.ok or \.blocking"):
+        bool(Verdict("unknown"))
+
+
+def test_a_verdict_survives_its_file(tmp_path: Path) -> None:
+    verdict = Verdict("warn", findings=(Finding("warn", "slow"),), rung="exact", runs=5, sent={"inputs": 128, "bytes": 1})
+    verdict.write(str(tmp_path / "v.json"))
+    assert Verdict.from_dict(json.loads((tmp_path / "v.json").read_text())) == verdict
+    assert [path.name for path in tmp_path.iterdir()] == ["v.json"]
+
+
+def test_nothing_opened_is_unknown_never_compatible() -> None:
+    assert judged().status == "unknown"
+
+
+def test_an_architecture_known_with_other_software_is_unknown() -> None:
+    verdict = judged(("major", "server", VerdictRow("ok", "ok", "major", 0, 99, 0, 0)))
+    assert verdict.status == "unknown"
+    assert "software" in verdict.reason
+
+
+def test_the_most_specific_rung_decides() -> None:
+    assert judged(("minor", "server", OK), ("exact", "server", MEMORY)).status == "incompatible"
+    assert judged(("exact", "device", MEMORY), ("minor", "server", OK)).status == "compatible"
+
+
+def test_an_incompatible_verdict_carries_counts_base_and_a_way_out() -> None:
+    finding = judged(("exact", "server", MEMORY)).findings[0]
+    assert "5/5" in finding.evidence and "0/25" in finding.evidence
+    assert "fused attention" in finding.remedy
+
+
+def test_memory_at_other_sizes_is_a_warning_about_other_sizes() -> None:
+    row = VerdictRow("warn", "memory", "minor", 5, 10, 0, 30)
+    verdict = judged(("minor", "server", row))
+    assert verdict.status == "warn"
+    assert "other sizes" in verdict.findings[0].what
+
+
+def test_a_rendered_verdict_fits_a_terminal() -> None:
+    text = judged(("exact", "server", MEMORY)).render()
+    assert max(len(line) for line in text.splitlines()) <= 92
+    assert "INCOMPATIBLE" in text and "way out" in text
+
+
+def test_the_json_of_a_verdict_holds_its_findings() -> None:
+    verdict = judged(("exact", "server", MEMORY))
+    assert json.loads(verdict.to_json())["findings"][0]["what"] == asdict(verdict)["findings"][0]["what"]
