@@ -38,7 +38,16 @@ def setup() -> None:
         venv.create(VENV, with_pip=True)
     except subprocess.CalledProcessError:
         sys.exit("python3 -m venv failed: this Python has no ensurepip. On Debian: apt-get install python3-venv")
-    install = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", "constraints.txt"]
+    install = [
+        PYTHON,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-c",
+        "constraints.txt",
+    ]
     # torch first: asked for alone and pinned, pip takes the CPU build where the index offers one.
     _call([*install, "torch==2.13.0"])
     _call([*install, "-e", ".[dev]"])
@@ -99,7 +108,7 @@ def _call(command: list[str | Path]) -> None:
 
 
 def main() -> None:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - whoever runs this may have any Python
         sys.exit(f"Pharoah needs Python 3.11 or newer; this is {sys.version.split()[0]}")
     parser = argparse.ArgumentParser(description="The project's verbs.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

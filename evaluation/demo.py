@@ -1,4 +1,4 @@
-"""The main job end to end: campaign, learning, launches, a node that degrades, an alert that clears. Nothing is scripted.
+"""The main job end to end: campaign, learning, launches, a node that degrades, an alert that clears.
 
 Leaves `demo/summary.json`, `demo/step_time.png` and `demo/incompatibility.png`.
 """
@@ -24,7 +24,18 @@ CAMPAIGN = Path("examples/campaign.toml")
 PYTHON = sys.executable
 GPT = [PYTHON, "examples/train_gpt.py", "--batch", "4", "--length", "64", "--workers", "1"]
 STEPS = 1200
-TOO_LARGE = [PYTHON, "examples/train_gpt.py", "--attention", "math", "--length", "1024", "--batch", "2", "--steps", "20"]
+TOO_LARGE = [
+    PYTHON,
+    "examples/train_gpt.py",
+    "--attention",
+    "math",
+    "--length",
+    "1024",
+    "--batch",
+    "2",
+    "--steps",
+    "20",
+]
 NEVER_SEEN = [PYTHON, "examples/train_lstm.py", "--steps", "50"]
 REGISTERS = [PYTHON, "examples/train_mlp.py", "--seconds", "75"]
 
@@ -72,7 +83,11 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
     print(_indented("\n".join(unknown.verdict_text().splitlines()[:2])), flush=True)
     # The run must know itself before anything happens to its node.
     _wait(lambda: len(_windows(site, main)) >= 4, 90, "the main job's baseline", main)
-    _say(began, "n1 is degraded for real: a copy loop on its core", f"(step time so far {_ratio(site, main):.2f}x)")
+    _say(
+        began,
+        "n1 is degraded for real: a copy loop on its core",
+        f"(step time so far {_ratio(site, main):.2f}x)",
+    )
     hog_began = time.time()
     hog = start_hog(site.profiles["n1"]["cpus"], 1.0)
     try:
@@ -81,7 +96,10 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
         hog.kill()
         hog.wait()
     hog_ended = time.time()
-    _say(began, f"the alert reached the training script after {hog_ended - hog_began:.1f} s; the copy loop stops")
+    _say(
+        began,
+        f"the alert reached the training script after {hog_ended - hog_began:.1f} s; the copy loop stops",
+    )
     print(_indented(_text(alerts).strip()), flush=True)
     _wait(lambda: "CLEARED" in _text(alerts) or main.process.poll() is not None, 60, "the alert to clear", main)
     main.wait()
@@ -95,7 +113,11 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
         registered={"exit_code": peer.returncode, "verdict": peer.output().splitlines()[0]},
         blocked={"exit_code": blocked.returncode, "verdict": blocked.verdict()},
         unknown={"exit_code": unknown.returncode, "verdict": unknown.verdict()},
-        hog={"began": hog_began, "ended": hog_ended, "detected_after_seconds": round(hog_ended - hog_began, 1)},
+        hog={
+            "began": hog_began,
+            "ended": hog_ended,
+            "detected_after_seconds": round(hog_ended - hog_began, 1),
+        },
         alerts=site.listing("alerts"),
         alert_lines={state: _text(alerts).count(state) for state in ("CONFIRMED", "CLEARED")},
         loss_identical=losses_identical(losses, bare_losses),
@@ -106,7 +128,8 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
 def _conclude(summary: dict[str, Any]) -> int:
     block = summary["blocked"]["verdict"]["findings"]
     expectations = {
-        "compatible job ran": summary["main"]["exit_code"] == 0 and summary["main"]["verdict"]["status"] == "compatible",
+        "compatible job ran": summary["main"]["exit_code"] == 0
+        and summary["main"]["verdict"]["status"] == "compatible",
         "registered job ran, compatible": summary["registered"]["exit_code"] == 0
         and "COMPATIBLE" in summary["registered"]["verdict"],
         "incompatible job was stopped before it started": summary["blocked"]["exit_code"] == 10 and bool(block),

@@ -36,7 +36,13 @@ class Figures:
         low, high = wilson(hits, trials)
         value = hits / trials if trials else float("nan")
         holds = bound is None or value >= bound
-        self.add(key, value, f">= {bound:g}" if bound is not None else "", holds, f"[{low:.2f}, {high:.2f}] n={trials}")
+        self.add(
+            key,
+            value,
+            f">= {bound:g}" if bound is not None else "",
+            holds,
+            f"[{low:.2f}, {high:.2f}] n={trials}",
+        )
 
     def rate(self, key: str, events: int, exposure: float) -> None:
         """Events per unit of exposure with its exact Poisson interval."""

@@ -23,7 +23,7 @@ class Job:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         options = (*options, "--verdict-file", str(folder / "verdict.json"))
-        line = site.under_pharoah(node, command, *options) if wrapped else site.bare(node, command)
+        line = site.under_pharoah(command, *options) if wrapped else site.bare(node, command)
         with (folder / "output.txt").open("wb") as output:
             self.process = subprocess.Popen(
                 line,
@@ -56,7 +56,11 @@ class Job:
 
 
 def start_hog(
-    cpus: Sequence[int], strength: float, ramp_seconds: float = 0.0, delay_seconds: float = 0.0, seconds: float = 600.0
+    cpus: Sequence[int],
+    strength: float,
+    ramp_seconds: float = 0.0,
+    delay_seconds: float = 0.0,
+    seconds: float = 600.0,
 ) -> subprocess.Popen[bytes]:
     """A copy loop pinned to these cores that wants `strength` (0-1) of each 20 ms."""
     profile = json.dumps({"cpus": list(cpus)})

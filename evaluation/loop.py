@@ -24,7 +24,13 @@ from evaluation.site import Site, running_site
 
 FOLDER = Path("evaluation-out/loop")
 SCRIPT = [sys.executable, "evaluation/train_workload.py"]
-STATUS_OF = {"ok": "compatible", "slow": "warn", "memory": "incompatible", "nan": "incompatible", "error": "incompatible"}
+STATUS_OF = {
+    "ok": "compatible",
+    "slow": "warn",
+    "memory": "incompatible",
+    "nan": "incompatible",
+    "error": "incompatible",
+}
 SLOW_RATIO = 2.0
 
 PAIRS: list[tuple[str, dict[str, Any], str]] = [
@@ -96,7 +102,10 @@ def _verdicts(site: Site, figures: Figures) -> None:
         right = verdict["status"] == STATUS_OF[outcome]
         rows.append({"job": key, "node": node, "outcome": outcome, "verdict": verdict["status"], "right": right})
         mark = "" if right else "   WRONG"
-        print(f"  {node} {workload} {settings}: {outcome} / {verdict['status']} ({verdict['rung']}){mark}", flush=True)
+        print(
+            f"  {node} {workload} {settings}: {outcome} / {verdict['status']} ({verdict['rung']}){mark}",
+            flush=True,
+        )
     figures.details["verdicts"] = rows
     kinds = {row["outcome"] for row in rows}
     figures.add("verdict_pairs", len(rows), ">= 8", len(rows) >= 8)
@@ -122,7 +131,17 @@ def _unknowns(site: Site, figures: Figures) -> None:
 
 def _losses(site: Site, figures: Figures) -> None:
     """Dropout, a DataLoader with workers; under Pharoah with consent, and bare."""
-    command = [sys.executable, "examples/train_gpt.py", "--steps", "300", "--length", "64", "--workers", "2", "--losses"]
+    command = [
+        sys.executable,
+        "examples/train_gpt.py",
+        "--steps",
+        "300",
+        "--length",
+        "64",
+        "--workers",
+        "2",
+        "--losses",
+    ]
     ours, bare = FOLDER / "losses-pharoah.txt", FOLDER / "losses-bare.txt"
     Job(site, "n1", [*command, str(ours)], FOLDER / "losses", "--allow-beside-job").wait()
     subprocess.run(site.bare("n1", [*command, str(bare)]), check=True, stdout=subprocess.DEVNULL)
@@ -161,7 +180,9 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
         delay = _confirmed(site, jobs[node]) - began if found else float("nan")
         if found:
             delays.append(delay)
-        ratios = [r["step_ratio"] for r in _reports(site, jobs[node]) if r["ended_at"] > began + ramp and not r["masked"]]
+        ratios = [
+            r["step_ratio"] for r in _reports(site, jobs[node]) if r["ended_at"] > began + ramp and not r["masked"]
+        ]
         seen = median(ratios) if ratios else float("nan")
         wrong = bool(_confirmed(site, jobs[peer]))
         rows.append({"wanted": slowdown, "seen": seen, "ramp": ramp, "delay": delay, "peer_alerted": wrong})
@@ -189,13 +210,18 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
             reports = _reports(site, job)
             watched_seconds += reports[-1]["ended_at"] - reports[0]["ended_at"] if reports else 0.0
             alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(job)]
-            false += sum("confirmed" == a["state"] or bool(a["fault_domain"] == "node") for a in alerts)
+            false += sum(a["state"] == "confirmed" or bool(a["fault_domain"] == "node") for a in alerts)
             suspected += len(alerts)
         print(f"  round {number + 1} of {rounds}: {suspected} suspicions, {false} alerts so far", flush=True)
     figures.details["healthy"] = {"runs": 2 * rounds, "seconds_each": seconds, "suspicions": suspected}
     figures.rate("false_alerts_per_job_hour", false, watched_seconds / 3600)
     figures.rate("suspicions_per_job_hour", suspected, watched_seconds / 3600)
-    figures.add("healthy_run_seconds", seconds, ">= 3 x detect_p95", seconds >= 3 * figures.values["detect_p95_seconds"])
+    figures.add(
+        "healthy_run_seconds",
+        seconds,
+        ">= 3 x detect_p95",
+        seconds >= 3 * figures.values["detect_p95_seconds"],
+    )
 
 
 def _probe_cost(site: Site, figures: Figures) -> None:

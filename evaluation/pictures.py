@@ -8,7 +8,7 @@ from typing import Any
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 BLUE, RED, GREY, AMBER, GREEN = "#2b6cb0", "#c53030", "#718096", "#dd9a1f", "#2f855a"
 
@@ -21,13 +21,24 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
     start = rows[0]["ended_at"]
     figure, axis = plt.subplots(figsize=(9, 4.2), dpi=120)
     hog = summary["hog"]
-    axis.axvspan(hog["began"] - start, hog["ended"] - start, color=AMBER, alpha=0.18, label="copy loop on the job's core")
+    axis.axvspan(
+        hog["began"] - start,
+        hog["ended"] - start,
+        color=AMBER,
+        alpha=0.18,
+        label="copy loop on the job's core",
+    )
     axis.axhline(1.0, color=GREY, lw=0.8)
     seen = [row for row in rows if not row["masked"]]
     masked = [row for row in rows if row["masked"]]
     axis.plot([r["ended_at"] - start for r in rows], [r["step_ratio"] for r in rows], color=BLUE, lw=1, alpha=0.5)
     axis.plot(
-        [r["ended_at"] - start for r in seen], [r["step_ratio"] for r in seen], "o", color=BLUE, ms=4, label="window of steps"
+        [r["ended_at"] - start for r in seen],
+        [r["step_ratio"] for r in seen],
+        "o",
+        color=BLUE,
+        ms=4,
+        label="window of steps",
     )
     axis.plot(
         [r["ended_at"] - start for r in masked],

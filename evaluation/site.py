@@ -95,7 +95,7 @@ class Site:
             "PHAROAH_NODE_SOCKET": str(self.folder / f"{node}.sock"),
         }
 
-    def under_pharoah(self, node: str, command: Sequence[str], *options: str) -> list[str]:
+    def under_pharoah(self, command: Sequence[str], *options: str) -> list[str]:
         return [sys.executable, "-m", "pharoah", "run", *options, "--", *command]
 
     def bare(self, node: str, command: Sequence[str]) -> list[str]:
@@ -121,7 +121,12 @@ class Site:
 
     def _start_agent(self, node: str) -> None:
         arguments = ["run", "--node", node, "--endpoint", self.endpoint]
-        arguments += ["--token-file", str(self.folder / f"{node}.token"), "--socket", str(self.folder / f"{node}.sock")]
+        arguments += [
+            "--token-file",
+            str(self.folder / f"{node}.token"),
+            "--socket",
+            str(self.folder / f"{node}.sock"),
+        ]
         arguments += ["--key", str(self.folder / f"{node}.key"), "--profile", json.dumps(self.profiles[node])]
         self._spawn(node, "pharoah_provider.agent.cli", arguments)
 

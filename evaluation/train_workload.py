@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _negatives(workload: str, settings: dict[str, int]) -> list[Callable[[], None]]:
-    step, optimizer = build(workload, settings)
+    _, optimizer = build(workload, settings)
     longer, _ = build(workload, {**settings, "length": settings.get("length", 128) * 3 // 2})
 
     def checkpoint() -> None:
@@ -91,7 +91,11 @@ def _lstm() -> tuple[torch.nn.Module, Callable[[torch.nn.Module], Tensor]]:
 def _autoencoder() -> tuple[torch.nn.Module, Callable[[torch.nn.Module], Tensor]]:
     nn = torch.nn
     model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, 2, 1), nn.GroupNorm(4, 16), nn.SiLU(), nn.ConvTranspose2d(16, 3, 4, 2, 1), nn.Sigmoid()
+        nn.Conv2d(3, 16, 3, 2, 1),
+        nn.GroupNorm(4, 16),
+        nn.SiLU(),
+        nn.ConvTranspose2d(16, 3, 4, 2, 1),
+        nn.Sigmoid(),
     )
     return model, lambda net: net(torch.rand(8, 3, 32, 32)).sub(0.5).pow(2).mean()
 

@@ -1,7 +1,7 @@
 """A small GPT on the source code of Python's standard library. Plain PyTorch; no Pharoah unless --alerts is given.
 
-    python examples/train_gpt.py --steps 100
-    pharoah run -- python examples/train_gpt.py --steps 100
+python examples/train_gpt.py --steps 100
+pharoah run -- python examples/train_gpt.py --steps 100
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> None:
 
         @session.on_alert
         def note(alert: pharoah.Alert) -> None:
-            with open(args.alerts, "a") as file:
+            with Path(args.alerts).open("a") as file:
                 print(alert, file=file)
 
     torch.manual_seed(0)

@@ -12,7 +12,11 @@ from torch import Tensor, nn
 class CharacterModel(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.embed, self.lstm, self.head = nn.Embedding(128, width), nn.LSTM(width, width, 2), nn.Linear(width, 128)
+        self.embed, self.lstm, self.head = (
+            nn.Embedding(128, width),
+            nn.LSTM(width, width, 2),
+            nn.Linear(width, 128),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         hidden, _ = self.lstm(self.embed(x))

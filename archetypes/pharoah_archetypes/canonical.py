@@ -135,10 +135,7 @@ def _kernel_features(letter: str, name: str, words: Vocabulary) -> dict[str, str
     if letter != "attn":
         return {}
     return {
-        feature: value
-        for feature, values in words.kernels.items()
-        for value, part in values.items()
-        if part in name
+        feature: value for feature, values in words.kernels.items() for value, part in values.items() if part in name
     }
 
 

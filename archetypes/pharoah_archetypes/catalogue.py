@@ -28,7 +28,11 @@ def catalogue() -> dict[str, Archetype]:
         data = tomllib.loads(file.read_text())
         try:
             entry = Archetype(
-                data["id"], data["title"], data["mechanism"].strip(), data["grammar"].strip(), tuple(data["references"])
+                data["id"],
+                data["title"],
+                data["mechanism"].strip(),
+                data["grammar"].strip(),
+                tuple(data["references"]),
             )
         except KeyError as missing:
             raise ValueError(f"{file.name}: {missing.args[0]} is missing") from None

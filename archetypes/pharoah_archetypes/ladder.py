@@ -49,7 +49,12 @@ def canonical_input(kind: str, rung: str, tokens: Iterable[str]) -> bytes:
 
     Raises ValueError when a part is longer than 65,535 bytes.
     """
-    return lp(b"pharoah/in/v1", kind.encode(), rung.encode(), *(t.encode() for t in sorted({_normal(t) for t in tokens})))
+    return lp(
+        b"pharoah/in/v1",
+        kind.encode(),
+        rung.encode(),
+        *(t.encode() for t in sorted({_normal(t) for t in tokens})),
+    )
 
 
 def lp(*parts: bytes) -> bytes:

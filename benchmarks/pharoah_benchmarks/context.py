@@ -13,7 +13,7 @@ from typing import Any
 
 
 def effective_context() -> dict[str, Any]:
-    """Facts of this process: device model, instruction set in force, threads, CPUs, data-segment limit. Imports torch."""
+    """Facts of this process: device model, instruction set in force, threads, CPUs, data limit. Imports torch."""
     import torch
 
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
@@ -34,14 +34,6 @@ def device_model() -> str:
         if line.startswith(("model name", "Processor", "CPU part")):
             return line.partition(":")[2].strip()
     return os.uname().machine
-
-
-def data_bytes() -> int:
-    """Size of this process's data segment, the quantity RLIMIT_DATA limits."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmData"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 if __name__ == "__main__":

@@ -54,7 +54,10 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            answer = {"seconds": measure(order["benchmark"], order["repeats"], order["limit_seconds"]), "error": ""}
+            answer = {
+                "seconds": measure(order["benchmark"], order["repeats"], order["limit_seconds"]),
+                "error": "",
+            }
         except Exception as fault:  # noqa: BLE001 - a failing benchmark is a result
             answer = {"seconds": [], "error": f"{type(fault).__name__}: {fault}"}
         sys.stdout.write(json.dumps(answer) + "\n")

@@ -22,7 +22,7 @@ from pharoah_provider.errors import ProviderError
 LISTINGS = {
     "nodes": ("NODES", ["node", "context", "runs", "alerts", "seen_seconds_ago"]),
     "alerts": ("ALERTS", ["alert_id", "state", "node", "run", "what", "evidence"]),
-    "table": ("TABLE", ["nodes", "scope", "rung", "title", "severity", "outcome", "failures", "runs", "base_failures", "base_runs"]),
+    "table": ("TABLE", ["nodes", "scope", "rung", "title", "severity", "outcome", "failed", "base"]),
     "runs": ("RUNS", ["run", "tenant", "node", "attempt", "beside_job", "end_state"]),
     "probes": ("PROBES", ["node", "benchmark", "purpose", "beside_job", "mean_seconds", "repeats"]),
     "reports": ("REPORTS", ["run", "ended_at", "step_ratio", "memory_ratio", "masked", "risk"]),
@@ -47,7 +47,10 @@ def main(argv: list[str] | None = None) -> int:
     for command in (campaign, learn, *(commands.choices[name] for name in LISTINGS)):
         command.add_argument("--endpoint", default=os.environ.get("PHAROAH_ENDPOINT", "127.0.0.1:7443"))
         command.add_argument(
-            "--token-file", type=Path, default=os.environ.get("PHAROAH_TOKEN_FILE"), help="the operator's token"
+            "--token-file",
+            type=Path,
+            default=os.environ.get("PHAROAH_TOKEN_FILE"),
+            help="the operator's token",
         )
     arguments = parser.parse_args(argv)
     try:
@@ -119,11 +122,19 @@ def _show_progress(answers: Iterator[Any]) -> None:
         task = bar.add_task("", total=None)
         told = -1
         for answer in answers:
-            bar.update(task, completed=answer.done, total=answer.total, description=f"{answer.node} {answer.cell[:30]}")
+            bar.update(
+                task,
+                completed=answer.done,
+                total=answer.total,
+                description=f"{answer.node} {answer.cell[:30]}",
+            )
             tenth = 10 * answer.done // answer.total
             if bar.disable and tenth > told:
                 told = tenth
-                print(f"campaign {answer.done}/{answer.total}  {answer.node} {answer.cell}: {answer.outcome}", flush=True)
+                print(
+                    f"campaign {answer.done}/{answer.total}  {answer.node} {answer.cell}: {answer.outcome}",
+                    flush=True,
+                )
 
 
 def _learn(arguments: argparse.Namespace) -> int:

@@ -38,7 +38,9 @@ class Epoch:
     """(scope, group) to class handle; a group nothing is known of has an empty table like any other."""
 
 
-def seal(release: Release, epoch: int, keys: KeyFolder, groups: set[tuple[str, str]], now: float | None = None) -> Epoch:
+def seal(
+    release: Release, epoch: int, keys: KeyFolder, groups: set[tuple[str, str]], now: float | None = None
+) -> Epoch:
     """Seal a release for these (scope, group) pairs and those it has rows for."""
     seed, began = keys.epoch_seed(epoch), int(time.time() if now is None else now)
     groups = groups | {(row.scope, row.group_id) for row in release.rows}

@@ -1,12 +1,12 @@
 """Errors of the provider; `services.translate` maps each to one gRPC status.
 
-    ProviderError
-    ├── Invalid      a request nobody can serve; names the field          INVALID_ARGUMENT
-    ├── Unknown      something that does not exist                        NOT_FOUND
-    ├── NotReady     something that must happen first                     FAILED_PRECONDITION
-    ├── Exhausted    a quota is used up                                   RESOURCE_EXHAUSTED
-    ├── Refused      not allowed; says nothing more                       PERMISSION_DENIED
-    └── StoreError   the database did not take it; nothing was acknowledged   UNAVAILABLE
+ProviderError
+├── Invalid      a request nobody can serve; names the field          INVALID_ARGUMENT
+├── Unknown      something that does not exist                        NOT_FOUND
+├── NotReady     something that must happen first                     FAILED_PRECONDITION
+├── Exhausted    a quota is used up                                   RESOURCE_EXHAUSTED
+├── Refused      not allowed; says nothing more                       PERMISSION_DENIED
+└── StoreError   the database did not take it; nothing was acknowledged   UNAVAILABLE
 """
 
 

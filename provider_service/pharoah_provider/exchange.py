@@ -94,7 +94,13 @@ class Exchange:
         return [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
 
     async def evaluate(
-        self, tenant: str, offer_id: bytes, request_id: bytes, epoch: int, class_id: bytes, blinded: tuple[bytes, ...]
+        self,
+        tenant: str,
+        offer_id: bytes,
+        request_id: bytes,
+        epoch: int,
+        class_id: bytes,
+        blinded: tuple[bytes, ...],
     ) -> tuple[bytes, ...]:
         """64 evaluated elements. Raises Invalid, Refused, Unknown, Exhausted."""
         offer = self.offer_of(tenant, offer_id)
@@ -124,5 +130,3 @@ class Exchange:
         if offer is None or offer.tenant != tenant or offer.expires_at < time.time():
             raise Refused("no such offer")
         return offer
-
-

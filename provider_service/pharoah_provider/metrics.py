@@ -21,7 +21,10 @@ class Metrics:
         build = Gauge("pharoah_build_info", "Version of this provider.", ["version"], registry=self.registry)
         build.labels(__version__).set(1)
         self.rpcs = Counter(
-            "pharoah_rpc_requests_total", "Calls by method and status.", ["method", "code"], registry=self.registry
+            "pharoah_rpc_requests_total",
+            "Calls by method and status.",
+            ["method", "code"],
+            registry=self.registry,
         )
         self.rpc_seconds = Histogram(
             "pharoah_rpc_duration_seconds",
@@ -56,7 +59,9 @@ class _Agents(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         up = GaugeMetricFamily("pharoah_agent_up", "1 while the node's agent is connected.", labels=["node"])
         beat = GaugeMetricFamily(
-            "pharoah_agent_last_heartbeat_timestamp_seconds", "Last message of the node's agent.", labels=["node"]
+            "pharoah_agent_last_heartbeat_timestamp_seconds",
+            "Last message of the node's agent.",
+            labels=["node"],
         )
         for node, seen in self._last_seen().items():
             up.add_metric([node], float(time.time() - seen < 30))

@@ -38,7 +38,7 @@ class Recorder(TorchDispatchMode):
         """Without this, torch.compile gives up for good on every frame it first meets under the mode."""
         return True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not self.broken:
             try:
@@ -64,7 +64,11 @@ def fingerprint(
     skeleton = canonicalize(Operator(_packet(func), phase) for func, phase, _, _ in records)
     if not skeleton.text:
         raise ValueError("no operator with structure was seen before the optimizer stepped")
-    features = {"dtype": _compute_dtype(records), "optimizer": _optimizer_family(optimizer), **skeleton.features}
+    features = {
+        "dtype": _compute_dtype(records),
+        "optimizer": _optimizer_family(optimizer),
+        **skeleton.features,
+    }
     sizes = {"parameters": parameter_bytes, "activations": _activation_bytes(records)}
     return Fingerprint(skeleton.archetype, skeleton.text, features, sizes, versions())
 
@@ -85,7 +89,11 @@ def _described(result: Any) -> tuple[torch.dtype | None, int]:
 
 @cache
 def _packet(func: Any) -> str:
-    return str(func.name()).replace("::", ".").rpartition(".")[0] if _has_overload(func) else str(func.name()).replace("::", ".")
+    return (
+        str(func.name()).replace("::", ".").rpartition(".")[0]
+        if _has_overload(func)
+        else str(func.name()).replace("::", ".")
+    )
 
 
 def _has_overload(func: Any) -> bool:
@@ -100,7 +108,9 @@ def _is_view(func: Any) -> bool:
 
 def _compute_dtype(records: list[Record]) -> str:
     classes = vocabulary().classes
-    seen = Counter(dtype for func, phase, dtype, _ in records if phase == "fwd" and classes.get(_packet(func)) in _COMPUTE)
+    seen = Counter(
+        dtype for func, phase, dtype, _ in records if phase == "fwd" and classes.get(_packet(func)) in _COMPUTE
+    )
     return str(seen.most_common(1)[0][0]).removeprefix("torch.") if seen else "none"
 
 

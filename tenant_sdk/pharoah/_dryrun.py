@@ -115,7 +115,7 @@ def _read(results: int, deadline: float) -> list[bytes] | None:
             break
         chunk = os.read(results, 65536)
         content += chunk
-        if not chunk or b'"fingerprint"' in content and content.endswith(b"\n"):
+        if not chunk or (b'"fingerprint"' in content and content.endswith(b"\n")):
             return content.splitlines()
     return content.splitlines() or None
 

@@ -79,7 +79,12 @@ class Settings:
         for name, allowed in (("mode", MODES), ("gate", GATES), ("privacy", PRIVACIES)):
             if getattr(self, name) not in allowed:
                 raise SettingsError(f"{name}: {getattr(self, name)!r} is not one of {', '.join(allowed)}")
-        for name in ("timeout_seconds", "dry_run_timeout_seconds", "shutdown_timeout_seconds", "probe_limit_seconds"):
+        for name in (
+            "timeout_seconds",
+            "dry_run_timeout_seconds",
+            "shutdown_timeout_seconds",
+            "probe_limit_seconds",
+        ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise SettingsError(f"{name}: {getattr(self, name)} is not a positive number of seconds")
 
@@ -101,7 +106,11 @@ _VARIABLES = {
 
 
 def _parse(name: str, kind: type, text: str) -> Any:
-    parsers: dict[type, Callable[[str], Any]] = {str: str, float: lambda s: float(s.removesuffix("s")), bool: _flag}
+    parsers: dict[type, Callable[[str], Any]] = {
+        str: str,
+        float: lambda s: float(s.removesuffix("s")),
+        bool: _flag,
+    }
     try:
         return parsers[kind](text)
     except ValueError:

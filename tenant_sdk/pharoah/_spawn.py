@@ -50,7 +50,7 @@ def courier_of_this_node(settings: Settings) -> str:
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to somebody else")
     path = folder / "courier.sock"
-    with open(folder / "lock", "w") as lock:
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             start_courier(path, settings)

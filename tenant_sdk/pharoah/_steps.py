@@ -7,18 +7,17 @@ no thread, no synchronisation with a device.
 from __future__ import annotations
 
 import logging
-import resource
 import time
 from typing import Any
 
 from pharoah._link import Link
+from pharoah.memory import resident_bytes
 
 log = logging.getLogger("pharoah")
 
 CAPTURE_AFTER_STEP = 3
 """Distributed wrappers settle their buckets in step 2; capture comes after."""
 SEND_EVERY_NS = 250_000_000
-_PAGE = resource.getpagesize()
 
 
 class StepClock:
@@ -72,7 +71,7 @@ class StepClock:
 
     def _send(self, now: int) -> None:
         if self._durations:
-            self._link.tell("steps", rank=self._rank, durations=self._durations, resident=_resident_bytes())
+            self._link.tell("steps", rank=self._rank, durations=self._durations, resident=resident_bytes())
         self._durations = []
         self._sent = now
 
@@ -92,8 +91,3 @@ class StepClock:
                 size = _capture.parameter_bytes(optimizer)
                 seen = _capture.fingerprint(recorder.records, size, optimizer)
                 self._link.tell("capture", rank=self._rank, fingerprint=seen.to_json())
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[1]) * _PAGE

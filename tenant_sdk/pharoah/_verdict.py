@@ -27,7 +27,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known about this job on this node. `bool(verdict)` raises: ask `ok` or `blocking`, which differ on unknown."""
+    """What is known about this job on this node.
+
+    `bool(verdict)` raises: ask `ok` or `blocking`, which differ on unknown.
+    """
 
     status: str
     reason: str = ""
@@ -99,7 +102,9 @@ class Verdict:
             if finding.remedy:
                 lines.append(f"        way out   {finding.remedy}")
         if self.sent:
-            lines.append(f"  sent: {self.sent['inputs']} blinded inputs, {self.sent['bytes']} bytes, the same for every job")
+            lines.append(
+                f"  sent: {self.sent['inputs']} blinded inputs, {self.sent['bytes']} bytes, the same for every job"
+            )
         return "\n".join(lines)
 
     def __str__(self) -> str:

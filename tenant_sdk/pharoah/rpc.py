@@ -40,9 +40,7 @@ def handlers(name: str, servicer: object) -> grpc.GenericRpcHandler:
     methods = {}
     for method in service(name).methods:
         request, response = _types(method)
-        make = getattr(
-            grpc, f"{_side(method.client_streaming)}_{_side(method.server_streaming)}_rpc_method_handler"
-        )
+        make = getattr(grpc, f"{_side(method.client_streaming)}_{_side(method.server_streaming)}_rpc_method_handler")
         methods[method.name] = make(
             getattr(servicer, method.name),
             request_deserializer=request.FromString,

@@ -14,7 +14,11 @@ from pharoah_benchmarks.campaign.trial import run_trial
 from pharoah_benchmarks.workloads import NAMES as WORKLOADS
 from pharoah_benchmarks.workloads import SettingError, build
 
-SMALL = {"gpt": {"length": 16, "width": 32, "heads": 2, "depth": 2}, "convnet": {"batch": 2, "size": 8}, "mlp": {"width": 32}}
+SMALL = {
+    "gpt": {"length": 16, "width": 32, "heads": 2, "depth": 2},
+    "convnet": {"batch": 2, "size": 8},
+    "mlp": {"width": 32},
+}
 
 
 def test_the_planner_knows_the_workloads() -> None:
@@ -56,7 +60,8 @@ def test_a_plan_nobody_can_run_names_the_key(text: str, named: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "settings"), [("bert", {}), ("gpt", {"lenght": 3}), ("gpt", {"dtype": "int3"}), ("mlp", {"optimizer": "x"})]
+    ("workload", "settings"),
+    [("bert", {}), ("gpt", {"lenght": 3}), ("gpt", {"dtype": "int3"}), ("mlp", {"optimizer": "x"})],
 )
 def test_a_setting_that_does_not_exist_is_an_error(workload: str, settings: dict[str, object]) -> None:
     with pytest.raises(SettingError):

@@ -25,10 +25,25 @@ from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_provider.domain import LearnedRow, Release
 from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
 
-KNOWN = Fingerprint("ab" * 16, "fwd: gemm", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"})
-OTHER = Fingerprint("cd" * 16, "fwd: conv", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"})
+KNOWN = Fingerprint(
+    "ab" * 16, "fwd: gemm", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}
+)
+OTHER = Fingerprint(
+    "cd" * 16, "fwd: conv", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}
+)
 ROW = LearnedRow(
-    "server", node("n1").context_id, "exact", rung_tokens(KNOWN, "exact"), "block", "memory", 5, 5, 0, 25, 1, 1
+    "server",
+    node("n1").context_id,
+    "exact",
+    rung_tokens(KNOWN, "exact"),
+    "block",
+    "memory",
+    5,
+    5,
+    0,
+    25,
+    1,
+    1,
 )
 RELEASE = Release(1, (ROW,))
 
@@ -87,7 +102,9 @@ def test_an_unknown_token_is_said(tmp_path: Path) -> None:
     on_loopback(tmp_path, work)
 
 
-@pytest.mark.parametrize(("behaviour", "reason"), [("absent", "reached"), ("silent", "in time"), ("garbage", "reached|answer")])
+@pytest.mark.parametrize(
+    ("behaviour", "reason"), [("absent", "reached"), ("silent", "in time"), ("garbage", "reached|answer")]
+)
 def test_a_provider_that_is_not_there_silent_or_mad_is_a_reason_in_time(
     tmp_path: Path, behaviour: str, reason: str
 ) -> None:

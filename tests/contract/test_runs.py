@@ -58,7 +58,11 @@ async def rows(site: Loopback, name: str) -> list[str]:
 def test_a_report_sent_twice_is_stored_once(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         run_id = await join(site)
-        for request in (report(run_id, 0, 1.0, 1.0), report(run_id, 0, 1.0, 1.0), report(run_id, 1, 1.0, 1.0)):
+        for request in (
+            report(run_id, 0, 1.0, 1.0),
+            report(run_id, 0, 1.0, 1.0),
+            report(run_id, 1, 1.0, 1.0),
+        ):
             await site.call("Runs", "Report", request)
         assert len(await rows(site, "LISTING_REPORTS")) == 3
 
@@ -89,7 +93,9 @@ def test_a_run_belongs_to_its_tenant_and_a_ticket_to_its_run(tmp_path: Path) -> 
     async def work(site: Loopback) -> None:
         used = ticket()
         run_id = await join(site, ticket=used)
-        assert (await refused(site.call("Runs", "Report", report(run_id, 0, 1.0), "rival")))[0] is grpc.StatusCode.NOT_FOUND
+        assert (await refused(site.call("Runs", "Report", report(run_id, 0, 1.0), "rival")))[
+            0
+        ] is grpc.StatusCode.NOT_FOUND
         for changes in ({"ticket": used}, {"run_id": run_id, "who": "rival"}):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await join(site, **changes)

@@ -25,7 +25,8 @@ from pathlib import Path
 from pharoah_provider.store import Database
 database = Database(Path(sys.argv[1]))
 for value in range(50):
-    asyncio.run(database.append("telemetry", {"node": ["n"], "sampled_at": [1.0], "metric": ["m"], "device": [""], "value": [float(value)]}))
+    row = {"node": ["n"], "sampled_at": [1.0], "metric": ["m"], "device": [""], "value": [float(value)]}
+    asyncio.run(database.append("telemetry", row))
     print(value, flush=True)
     if value == 30:
         os.kill(os.getpid(), 9)

@@ -58,7 +58,7 @@ def test_a_truncated_secret_is_named(tmp_path: Path) -> None:
     keys = KeyFolder(tmp_path / "keys")
     keys.epoch_seed(1)
     (tmp_path / "keys" / "epoch-1.seed").write_bytes(b"short")
-    with pytest.raises(StoreError, match="epoch-1.seed"):
+    with pytest.raises(StoreError, match=r"epoch-1\.seed"):
         keys.epoch_seed(1)
 
 

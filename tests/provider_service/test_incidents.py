@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +37,7 @@ def test_validation_pauses_grow() -> None:
     incident = Incident()
     fed(incident, True, True)
     asked = [t for t in range(100) if incident.wants_validation(float(t))]
-    gaps = [b - a for a, b in zip(asked, asked[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(asked)]
     assert gaps[0] >= FIRST_PAUSE_SECONDS and gaps == sorted(gaps)
 
 

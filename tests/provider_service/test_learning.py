@@ -34,7 +34,9 @@ def trials(
 def exact(rows: list[LearnedRow], context: str, **wanted: str) -> LearnedRow:
     tokens = {f"{name}={value}" for name, value in wanted.items()}
     found = [
-        r for r in rows if r.rung == "exact" and r.scope == "server" and r.group_id == context and tokens <= set(r.tokens)
+        r
+        for r in rows
+        if r.rung == "exact" and r.scope == "server" and r.group_id == context and tokens <= set(r.tokens)
     ]
     assert len(found) == 1
     return found[0]
@@ -84,8 +86,14 @@ def test_the_order_of_trials_is_irrelevant() -> None:
 
 
 def test_a_job_much_slower_here_than_elsewhere_is_slow() -> None:
-    data = [*trials(3, "old", seconds=0.8, dtype="bfloat16"), *trials(3, "new", seconds=0.1, dtype="bfloat16")]
-    data += [*trials(3, "old", seconds=0.12, dtype="float32"), *trials(3, "new", seconds=0.1, dtype="float32")]
+    data = [
+        *trials(3, "old", seconds=0.8, dtype="bfloat16"),
+        *trials(3, "new", seconds=0.1, dtype="bfloat16"),
+    ]
+    data += [
+        *trials(3, "old", seconds=0.12, dtype="float32"),
+        *trials(3, "new", seconds=0.1, dtype="float32"),
+    ]
     marked = {(t.context_id, t.settings["dtype"]): t.outcome for t in mark_slow(data)}
     assert marked["old", "bfloat16"] == "slow"
     assert {marked[key] for key in marked if key != ("old", "bfloat16")} == {"ok"}

@@ -102,7 +102,10 @@ def test_the_script_of_an_example_is_the_campaigns_workload() -> None:
         (TRAIN + "import os; os.mkdir('left-behind')\n" + STEP, "os.mkdir"),
         (TRAIN + "import subprocess; subprocess.run(['true'])\n" + STEP, "subprocess.Popen"),
         (TRAIN + "import socket; socket.create_connection(('127.0.0.1', 9))\n" + STEP, "socket"),
-        (TRAIN + "try:\n    open('left-behind', 'w')\nexcept BaseException:\n    pass\n" + STEP, "writes left-behind"),
+        (
+            TRAIN + "try:\n    open('left-behind', 'w')\nexcept BaseException:\n    pass\n" + STEP,
+            "writes left-behind",
+        ),
         (TRAIN + "import os; os.abort()", "died"),
         (TRAIN + "while True: pass", "longer than"),
     ],
@@ -132,7 +135,7 @@ def test_a_step_function_is_fingerprinted_without_touching_its_weights() -> None
     script = TRAIN + (
         "from pharoah._dryrun import fingerprint_step\n"
         "before = [p.detach().clone() for p in model.parameters()]\n"
-        f"def step():\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
+        "def step():\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
         "print(fingerprint_step(step, 30.0).to_json())\n"
         "assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))\n"
     )

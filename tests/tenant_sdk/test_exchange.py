@@ -144,7 +144,16 @@ def test_any_bytes_are_a_head_or_an_error(data: bytes) -> None:
 
 def test_merkle_roots_of_rfc6962() -> None:
     # Test vectors of the reference implementation of RFC 6962 (certificate-transparency, merkle tree tests).
-    leaves = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
+    leaves = [
+        "",
+        "00",
+        "10",
+        "2021",
+        "3031",
+        "40414243",
+        "5051525354555657",
+        "606162636465666768696a6b6c6d6e6f",
+    ]
     data = [bytes.fromhex(leaf) for leaf in leaves]
     assert merkle_root([]).hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     assert merkle_root(data[:1]).hex() == "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"

@@ -27,7 +27,9 @@ def test_a_verdict_is_not_true_or_false() -> None:
 
 
 def test_a_verdict_survives_its_file(tmp_path: Path) -> None:
-    verdict = Verdict("warn", findings=(Finding("warn", "slow"),), rung="exact", runs=5, sent={"inputs": 128, "bytes": 1})
+    verdict = Verdict(
+        "warn", findings=(Finding("warn", "slow"),), rung="exact", runs=5, sent={"inputs": 128, "bytes": 1}
+    )
     verdict.write(str(tmp_path / "v.json"))
     assert Verdict.from_dict(json.loads((tmp_path / "v.json").read_text())) == verdict
     assert [path.name for path in tmp_path.iterdir()] == ["v.json"]

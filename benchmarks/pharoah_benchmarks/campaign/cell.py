@@ -1,4 +1,4 @@
-"""Cells and their outcomes: what is ordered, and what came of it. JSON on the wire between provider, agent and zygote."""
+"""Cells and their outcomes: what is ordered and what came of it. JSON between provider, agent and zygote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Degradation:
     """What is done to a cell while it trains."""
 
     kind: str
-    """hog: another process takes part of the core; leak: the process itself grows until its limit; none: healthy twin."""
+    """hog: another process takes part of the core; leak: the process grows until its limit; none: healthy twin."""
     start_seconds: float = 2.0
     ramp_seconds: float = 3.0
     """Time from nothing to full strength; 0 is a step."""

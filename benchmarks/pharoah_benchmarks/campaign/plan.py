@@ -1,20 +1,20 @@
 """Campaign files (TOML) and the cells they ask for.
 
-    name = "nightly"
-    repeats = 5
+name = "nightly"
+repeats = 5
 
-    [[workload]]
-    name = "gpt"
-    steps = 4
-    vary = { attention = ["flash", "math"], length = [128, 1024] }   # every combination
-    also = [{ dtype = "bfloat16" }]                                  # single points beside the grid
+[[workload]]
+name = "gpt"
+steps = 4
+vary = { attention = ["flash", "math"], length = [128, 1024] }   # every combination
+also = [{ dtype = "bfloat16" }]                                  # single points beside the grid
 
-    [degrade]
-    workload = "gpt"
-    seconds = 8
-    healthy = 6
-    hogs = [1.0, 0.5]        # one degraded cell per entry: the share of a core the hog wants
-    leaks = [100_000_000]    # bytes per second
+[degrade]
+workload = "gpt"
+seconds = 8
+healthy = 6
+hogs = [1.0, 0.5]        # one degraded cell per entry: the share of a core the hog wants
+leaks = [100_000_000]    # bytes per second
 """
 
 from __future__ import annotations
@@ -70,7 +70,14 @@ def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[C
             raise PlanError(f"workload.vary.{key}: expected a list of values")
     grid = [dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values())]
     return [
-        Cell(_id(name, settings, repeat), name, settings, _number(entry, "steps", 4), repeat, limit_seconds=limit)
+        Cell(
+            _id(name, settings, repeat),
+            name,
+            settings,
+            _number(entry, "steps", 4),
+            repeat,
+            limit_seconds=limit,
+        )
         for point in [*grid, *also]
         for settings in [{**fixed, **point}]
         for repeat in range(_number(entry, "repeats", repeats))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pharoah.memory import resident_bytes
 from pharoah.windows import RankWindows
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_benchmarks.campaign.degrade import Leak, start_hog
@@ -79,15 +80,10 @@ class _Watcher:
         if self._leak is not None:
             self._leak.grow(elapsed)
         if self._on:
-            for row in self._windows.add([int(took * 1e9)], _resident(), elapsed):
+            for row in self._windows.add([int(took * 1e9)], resident_bytes(), elapsed):
                 self._rows.append((row.ended_at, row.step_ratio, row.memory_ratio))
 
     def close(self) -> None:
         if self._hog is not None:
             self._hog.kill()
             self._hog.wait()
-
-
-def _resident() -> int:
-    with open("/proc/self/statm", "rb") as statm:
-        return int(statm.read().split()[1]) * 4096

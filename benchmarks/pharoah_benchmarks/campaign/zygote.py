@@ -18,9 +18,9 @@ from collections.abc import Callable
 import torch
 import torch._dynamo  # every script pays for this import at its first optimizer; here once
 
+from pharoah.memory import data_bytes
 from pharoah.profile import limit_memory
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
-from pharoah_benchmarks.context import data_bytes
 
 _PLAIN_DATA_BYTES = data_bytes()
 """Data segment of a process with what any training script has imported; a limit is relative to that."""

@@ -45,7 +45,12 @@ class GPT(nn.Module):
 
 
 def build(
-    batch: int = 4, length: int = 128, width: int = 128, depth: int = 4, heads: int = 4, attention: str = "flash"
+    batch: int = 4,
+    length: int = 128,
+    width: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    attention: str = "flash",
 ) -> Workload:
     if attention not in KERNELS:
         raise SettingError(f"attention {attention!r}: known are {', '.join(KERNELS)}")

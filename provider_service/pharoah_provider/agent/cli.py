@@ -24,7 +24,11 @@ from pharoah_provider.agent.tickets import load_key, ticket_socket
 from pharoah_provider.domain import Node
 
 SOCKET = "/run/pharoah/agent.sock"
-CODES = {"npd": {"ok": 0, "problem": 1, "unknown": 2}, "nagios": {"ok": 0, "problem": 2, "unknown": 3}, "slurm": {"ok": 0, "problem": 1, "unknown": 0}}  # fmt: skip
+CODES = {
+    "npd": {"ok": 0, "problem": 1, "unknown": 2},
+    "nagios": {"ok": 0, "problem": 2, "unknown": 3},
+    "slurm": {"ok": 0, "problem": 1, "unknown": 0},
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -65,16 +69,12 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _stand(
-    arguments: argparse.Namespace, profile: Mapping[str, Any], token: str, key: Ed25519PrivateKey
-) -> None:
+async def _stand(arguments: argparse.Namespace, profile: Mapping[str, Any], token: str, key: Ed25519PrivateKey) -> None:
     facts = await read_facts(profile)
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     cpus = tuple(profile.get("cpus") or sorted(os.sched_getaffinity(0)))
     public = key.public_key().public_bytes_raw()
-    node = Node(
-        arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus
-    )
+    node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus)
     probes = Child("pharoah_benchmarks.probe", profile)
     limit = str(profile.get("memory_limit_bytes", 0))
     zygote = Child("pharoah_benchmarks.campaign.zygote", profile, limit, limit_memory=False)

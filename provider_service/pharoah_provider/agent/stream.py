@@ -32,7 +32,9 @@ LONGEST_PAUSE_SECONDS = 10.0
 class AgentStream:
     """One node's connection. `run` returns only when it is cancelled or the provider refuses this agent."""
 
-    def __init__(self, node: Node, endpoint: str, token: str, telemetry: Telemetry, probes: Child, zygote: Child) -> None:
+    def __init__(
+        self, node: Node, endpoint: str, token: str, telemetry: Telemetry, probes: Child, zygote: Child
+    ) -> None:
         self._node, self._endpoint, self._token = node, endpoint, token
         self._telemetry, self._probes, self._zygote = telemetry, probes, zygote
         self._out: asyncio.Queue[AgentMessage] = asyncio.Queue()

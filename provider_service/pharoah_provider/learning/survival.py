@@ -38,7 +38,9 @@ def fit_survival(runs: Sequence[DegradedRun]) -> tuple[SurvivalModel, str]:
     rows = [row for number, run in enumerate(runs) for row in _intervals(number, run)]
     events = sum(row["event"] for row in rows)
     if events < LEAST_EVENTS:
-        return _fallback(len(runs), int(events)), f"survival: {int(events)} events are too few; plain slowdown threshold"
+        return _fallback(
+            len(runs), int(events)
+        ), f"survival: {int(events)} events are too few; plain slowdown threshold"
     try:
         coefficients, means, hazard = _fit(rows)
     except Exception as error:  # noqa: BLE001 - lifelines raises many kinds for data it cannot fit
@@ -50,7 +52,10 @@ def fit_survival(runs: Sequence[DegradedRun]) -> tuple[SurvivalModel, str]:
     threshold = max([floor, *(peak + THRESHOLD_MARGIN for peak in peaks)]) if peaks else floor
     model = SurvivalModel(tuple(coefficients), tuple(means), hazard, threshold, len(runs), int(events))
     shown = ", ".join(f"{name} {value:+.2f}" for name, value in zip(FEATURES, coefficients, strict=True))
-    return model, f"survival: {len(runs)} runs, {int(events)} events; log hazard ratios {shown}; threshold {threshold:.2f}"
+    return (
+        model,
+        f"survival: {len(runs)} runs, {int(events)} events; log hazard ratios {shown}; threshold {threshold:.2f}",
+    )
 
 
 def _intervals(number: int, run: DegradedRun) -> list[dict[str, float]]:
@@ -60,7 +65,12 @@ def _intervals(number: int, run: DegradedRun) -> list[dict[str, float]]:
     for at in range(1, last + 1):
         seen = run.windows[:at]
         x = features([w[1] for w in seen], [w[2] for w in seen])
-        row = {"id": float(number), "start": seen[-1][0], "stop": run.windows[at][0], "event": float(at == failed)}
+        row = {
+            "id": float(number),
+            "start": seen[-1][0],
+            "stop": run.windows[at][0],
+            "event": float(at == failed),
+        }
         if row["stop"] > row["start"]:
             rows.append(row | dict(zip(FEATURES, x, strict=True)))
     return rows
@@ -74,7 +84,14 @@ def _fit(rows: list[dict[str, float]]) -> tuple[list[float], list[float], float]
     fitter = CoxTimeVaryingFitter(penalizer=RIDGE / len(frame))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # near-separation is expected with few events; the ridge is there for it
-        fitter.fit(frame, id_col="id", event_col="event", start_col="start", stop_col="stop", fit_options={"step_size": 0.3})
+        fitter.fit(
+            frame,
+            id_col="id",
+            event_col="event",
+            start_col="start",
+            stop_col="stop",
+            fit_options={"step_size": 0.3},
+        )
     names = list(FEATURES)
     coefficients = fitter.params_.reindex(names).to_numpy(dtype=float)
     means = frame[names].mean().to_numpy(dtype=float)

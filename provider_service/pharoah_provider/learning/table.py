@@ -70,9 +70,7 @@ def mark_slow(trials: Sequence[TrialRow]) -> list[TrialRow]:
             elsewhere = [median(s) for c, s in by_context.items() if c != context]
             if elsewhere:
                 ratios[key, context] = median(seconds) / median(elsewhere)
-    general = {
-        context: max(1.0, median(r for (_, c), r in ratios.items() if c == context)) for _, context in ratios
-    }
+    general = {context: max(1.0, median(r for (_, c), r in ratios.items() if c == context)) for _, context in ratios}
     return [
         replace(trial, outcome="slow")
         if trial.outcome == "ok"

@@ -8,7 +8,10 @@ Z95 = 1.959963984540054
 
 
 def wilson(failures: int, runs: int, z: float = Z95) -> tuple[float, float]:
-    """Wilson score interval of a failure rate (Wilson 1927). (0, 1) without runs. Raises ValueError if failures > runs."""
+    """Wilson score interval of a failure rate (Wilson 1927); (0, 1) without runs.
+
+    Raises ValueError if failures > runs.
+    """
     if not 0 <= failures <= runs:
         raise ValueError(f"{failures} failures in {runs} runs")
     if runs == 0:

@@ -50,7 +50,10 @@ class AgentServicer:
             self._fleet.disconnect(connection)
 
     async def _read(
-        self, messages: AsyncIterator[AgentMessage], connection: Connection, acks: asyncio.Queue[AgentOrder | None]
+        self,
+        messages: AsyncIterator[AgentMessage],
+        connection: Connection,
+        acks: asyncio.Queue[AgentOrder | None],
     ) -> None:
         try:
             async for message in messages:

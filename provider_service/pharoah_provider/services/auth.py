@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-
 from pharoah_provider.errors import ProviderError
 
 ROLES = ("tenant", "agent", "operator")
@@ -114,7 +113,8 @@ def _refusing(handler: Any, code: grpc.StatusCode, message: str) -> Any:
         (True, True): (grpc.stream_stream_rpc_method_handler, refuse_stream),
     }
     make, behaviour = shape[handler.request_streaming, handler.response_streaming]
-    return make(behaviour, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer)
-
-
-
+    return make(
+        behaviour,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )

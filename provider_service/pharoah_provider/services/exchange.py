@@ -42,9 +42,7 @@ class ExchangeServicer:
             context=offer.node.server_facts,
         )
 
-    async def GetTable(
-        self, request: GetTableRequest, _: grpc.aio.ServicerContext
-    ) -> AsyncIterator[GetTableResponse]:
+    async def GetTable(self, request: GetTableRequest, _: grpc.aio.ServicerContext) -> AsyncIterator[GetTableResponse]:
         for chunk in self._exchange.table(request.epoch, request.class_id):
             yield GetTableResponse(rows=chunk)
 

@@ -56,7 +56,9 @@ class OperatorServicer:
                 epoch = await self._exchange.publish(said)
                 self._monitor.use(said)
                 yield LearnResponse(
-                    message=f"release {said.release} sealed as epoch {epoch}", release=said.release, epoch=epoch
+                    message=f"release {said.release} sealed as epoch {epoch}",
+                    release=said.release,
+                    epoch=epoch,
                 )
             else:
                 yield LearnResponse(message=said)
@@ -83,6 +85,8 @@ class OperatorServicer:
                 "title": row.title,
                 "severity": row.severity,
                 "outcome": row.outcome,
+                "failed": f"{row.failures}/{row.runs}",
+                "base": f"{row.base_failures}/{row.base_runs}",
                 "failures": row.failures,
                 "runs": row.runs,
                 "rate_low": round(wilson(row.failures, row.runs)[0], 3),

@@ -81,9 +81,7 @@ class RunsServicer:
         self._taking.pop(run.run_id, None)
         return EndRunResponse()
 
-    async def WatchAlerts(
-        self, request: WatchAlertsRequest, context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[Alert]:
+    async def WatchAlerts(self, request: WatchAlertsRequest, context: grpc.aio.ServicerContext) -> AsyncIterator[Alert]:
         run = await self._run(request.run_id, context)
         alias = f"node-{identity([run.tenant, run.node])[:6]}"
         async for alert in self._monitor.alerts(run.run_id):

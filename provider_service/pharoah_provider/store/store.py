@@ -50,9 +50,20 @@ class Store:
         return [_node(row) for row in await self._db.read("SELECT * FROM nodes ORDER BY node")]
 
     async def append_telemetry(
-        self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
+        self,
+        node: str,
+        at: Sequence[float],
+        metric: Sequence[str],
+        device: Sequence[str],
+        value: Sequence[float],
     ) -> None:
-        columns = {"node": [node] * len(at), "sampled_at": at, "metric": metric, "device": device, "value": value}
+        columns = {
+            "node": [node] * len(at),
+            "sampled_at": at,
+            "metric": metric,
+            "device": device,
+            "value": value,
+        }
         await self._db.append("telemetry", columns)
 
     # runs
@@ -60,7 +71,16 @@ class Store:
     async def put_run(self, run: Run, nonce: str) -> None:
         await self._db.execute(
             "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?,NULL,NULL)",
-            [run.run_id, run.tenant, run.node, run.attempt, run.ranks, run.beside_job, run.limit_seconds, time.time()],
+            [
+                run.run_id,
+                run.tenant,
+                run.node,
+                run.attempt,
+                run.ranks,
+                run.beside_job,
+                run.limit_seconds,
+                time.time(),
+            ],
         )
         await self._db.execute("INSERT OR REPLACE INTO tickets VALUES (?,?)", [nonce, run.run_id])
 
@@ -106,7 +126,8 @@ class Store:
     async def put_alert(self, alert: dict[str, Any]) -> None:
         names = ("alert_id", "run_id", "node", "state", "fault_domain", "what", "evidence", "since", "changed_at", "step_ratio")  # fmt: skip
         await self._db.execute(
-            f"INSERT OR REPLACE INTO alerts VALUES ({','.join('?' * len(names))})", [alert[name] for name in names]
+            f"INSERT OR REPLACE INTO alerts VALUES ({','.join('?' * len(names))})",
+            [alert[name] for name in names],
         )
 
     async def open_alerts(self) -> list[dict[str, Any]]:
@@ -118,15 +139,14 @@ class Store:
         names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at", "error")
         columns: dict[str, Sequence[Any]] = {name: [getattr(p, name) for p in probes] for name in names}
         await self._db.append(
-            "probes", {**columns, "seconds": [list(p.seconds) for p in probes], "purpose": [purpose] * len(probes)}
+            "probes",
+            {**columns, "seconds": [list(p.seconds) for p in probes], "purpose": [purpose] * len(probes)},
         )
 
     async def baseline_probes(self) -> list[Probe]:
         rows = await self._db.read("SELECT * FROM probes WHERE purpose = 'baseline' AND error = '' ORDER BY started_at")
-        return [
-            Probe(r["order_id"], r["node"], r["benchmark"], r["beside_job"], r["started_at"], r["ended_at"], tuple(r["seconds"]))
-            for r in rows
-        ]  # fmt: skip
+        names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
+        return [Probe(*(row[name] for name in names), tuple(row["seconds"])) for row in rows]
 
     async def append_cell(self, campaign: str, node: Node, cell: Cell, outcome: Outcome) -> None:
         row: dict[str, Any] = {
@@ -195,7 +215,8 @@ class Store:
         self, epoch: int, release: int, not_before: int, not_after: int, head: bytes, signature: bytes
     ) -> None:
         await self._db.execute(
-            "INSERT INTO epochs VALUES (?,?,?,?,?,?)", [epoch, release, not_before, not_after, head, signature]
+            "INSERT INTO epochs VALUES (?,?,?,?,?,?)",
+            [epoch, release, not_before, not_after, head, signature],
         )
 
     async def newest_epoch(self) -> dict[str, Any] | None:
@@ -211,7 +232,8 @@ class Store:
 
 LISTINGS = {
     "nodes": """
-        SELECT n.node, n.context_id AS context, n.server_facts AS facts, round(epoch(now()) - n.last_seen, 1) AS seen_seconds_ago,
+        SELECT n.node, n.context_id AS context, n.server_facts AS facts,
+               round(epoch(now()) - n.last_seen, 1) AS seen_seconds_ago,
                (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
                (SELECT count(*) FROM alerts a WHERE a.node = n.node AND a.state = 'confirmed') AS alerts
         FROM nodes n ORDER BY n.node""",

@@ -14,7 +14,9 @@ from pharoah_archetypes import RUNGS, Fingerprint, canonical_input, nearest, run
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("explain", help="what Pharoah sees in a job, and what would leave", description=__doc__)
+    parser = commands.add_parser(
+        "explain", help="what Pharoah sees in a job, and what would leave", description=__doc__
+    )
     parser.add_argument("--payload", action="store_true", help="blind the inputs now and print what would be sent")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")

@@ -29,5 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{'RUN':10} {'VERDICT':13} {'PROVIDER':10} {'NODE':10} RANKS")
     for job in found:
         reached = "reached" if job["connected"] else "-"
-        print(f"{job['run_id'][:8]:10} {job['verdict']:13} {reached:10} {job['node_alias'] or '-':10} {len(job['ranks'])}")
+        print(
+            f"{job['run_id'][:8]:10} {job['verdict']:13} {reached:10} {job['node_alias'] or '-':10} {len(job['ranks'])}"
+        )
     return 0

@@ -14,7 +14,6 @@ import grpc.aio
 from pharoah._alert import Alert
 from pharoah._settings import Settings
 from pharoah.courier.rpc import Provider
-from pharoah.windows import Row
 from pharoah.proto.v1 import (
     AlertState,
     Consent,
@@ -26,6 +25,7 @@ from pharoah.proto.v1 import (
     WatchAlertsRequest,
 )
 from pharoah.rpc import Stub
+from pharoah.windows import Row
 
 log = logging.getLogger("pharoah.courier")
 
@@ -37,9 +37,7 @@ LONGEST_PAUSE_SECONDS = 15.0
 class RunReporter:
     """Tells the provider about one run and brings back its alerts. Owns two tasks between `start` and `end`."""
 
-    def __init__(
-        self, provider: Provider, run_id: bytes, settings: Settings, deliver: Callable[[Alert], None]
-    ) -> None:
+    def __init__(self, provider: Provider, run_id: bytes, settings: Settings, deliver: Callable[[Alert], None]) -> None:
         self._provider = provider
         self._stub = Stub(provider.channel, "Runs")
         self._run_id = run_id
@@ -97,9 +95,7 @@ class RunReporter:
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
 
     async def _join(self, ticket: NodeTicket, ranks: int) -> None:
-        consent = Consent(
-            beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds
-        )
+        consent = Consent(beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds)
         request = JoinRunRequest(run_id=self._run_id, ticket=ticket, ranks=ranks, consent=consent)
         answer = await self._call("JoinRun", request)
         self._attempt, self.alias = answer.attempt, answer.node_alias
@@ -128,9 +124,7 @@ class RunReporter:
         while True:
             await asyncio.sleep(pause)
             try:
-                call = self._stub.WatchAlerts(
-                    WatchAlertsRequest(run_id=self._run_id), metadata=self._provider.metadata
-                )
+                call = self._stub.WatchAlerts(WatchAlertsRequest(run_id=self._run_id), metadata=self._provider.metadata)
                 async for message in call:
                     self._received(message)
                 pause = 1.0

@@ -64,9 +64,7 @@ class VerdictRow:
             version, severity, confidence, remedy, rung, report, *counts, outcome = _FORMAT.unpack(data)
             if version != 1:
                 raise ValueError(f"row version {version}; this release reads 1")
-            return cls(
-                SEVERITIES[severity], OUTCOMES[outcome], RUNG_CODES[rung], *counts, remedy, confidence, report
-            )
+            return cls(SEVERITIES[severity], OUTCOMES[outcome], RUNG_CODES[rung], *counts, remedy, confidence, report)
         except (struct.error, IndexError):
             raise ValueError("row: codes or length this release does not know") from None
 

@@ -1,0 +1,19 @@
+"""Memory of this process, as the kernel counts it (Linux)."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+_PAGE = resource.getpagesize()
+_STATM = Path("/proc/self/statm")
+
+
+def resident_bytes() -> int:
+    """What is in physical memory."""
+    return int(_STATM.read_bytes().split()[1]) * _PAGE
+
+
+def data_bytes() -> int:
+    """Size of the data segment: what RLIMIT_DATA limits."""
+    return int(_STATM.read_bytes().split()[5]) * _PAGE
