@@ -62,7 +62,7 @@ def start_hog(
     delay_seconds: float = 0.0,
     seconds: float = 600.0,
 ) -> subprocess.Popen[bytes]:
-    """A copy loop pinned to these cores that wants `strength` (0-1) of each 20 ms."""
+    """A copy loop pinned to these cores that takes `strength` (0-1) of their time."""
     profile = json.dumps({"cpus": list(cpus)})
     numbers = [str(delay_seconds), str(ramp_seconds), str(strength), str(seconds)]
     command = [sys.executable, "-m", "pharoah.profile", profile, sys.executable]

@@ -171,7 +171,7 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
         jobs = {name: _watched_job(site, name, FOLDER / f"detect-{number}-{name}", 130.0) for name in (node, peer)}
         _until(lambda jobs=jobs: all(len(_reports(site, job)) >= 5 for job in jobs.values()), 60)
         began = time.time()
-        hog = start_hog(site.profiles[node]["cpus"], 1 - 1 / slowdown if slowdown < 1.9 else 1.0, ramp)
+        hog = start_hog(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
         try:
             found = _until(lambda jobs=jobs, node=node: _confirmed(site, jobs[node]), INJECTION_SECONDS)
         finally:

@@ -42,7 +42,7 @@ class Skeleton:
 
     @cached_property
     def text(self) -> str:
-        """The grammar, one line per phase: `fwd: emb (gemm attn gemm gemm act gemm)+ gemm loss`."""
+        """The grammar, one line per phase: `fwd: emb (gemm attn gemm act)+ gemm loss`."""
         return "\n".join(f"{name}: {render(elements)}" for name, elements in self.phases if elements)
 
     @cached_property
@@ -76,10 +76,10 @@ def canonicalize(operators: Iterable[Operator]) -> Skeleton:
 
 
 def fold(sequence: Sequence[Element]) -> list[Element]:
-    """Fold tandem repeats, shortest period first, until none is left.
+    """Fold repeats: neighbours of one class become one, then tandem repeats become blocks, shortest period first.
 
-    `a b b a b b` becomes `((a (b)+)+`; a block that occurs once stays as it is. The result is a fixed point:
-    folding it again changes nothing.
+    `a a b a b` becomes `(a b)+`. Without the first rule a block that begins as it ends (`gemm attn gemm`) would fold
+    differently at every depth. The result is a fixed point: folding it again changes nothing.
     """
     folded = list(sequence)
     period = 1
@@ -102,19 +102,12 @@ def _fold_period(sequence: list[Element], period: int) -> list[Element]:
         while sequence[end : end + period] == block:
             end += period
         if end > at + period and len(block) == period:
-            folded.append(_repeat(block))
+            folded.append(block[0] if period == 1 else tuple(block))
             at = end
-        elif folded and period == 1 and folded[-1] == _repeat(block):
-            at += 1  # `(a)+ a` is `(a)+`
         else:
             folded.append(sequence[at])
             at += 1
     return folded
-
-
-def _repeat(block: list[Element]) -> Element:
-    """The repeated block; repeating what is already repeated adds nothing."""
-    return block[0] if len(block) == 1 and isinstance(block[0], tuple) else tuple(block)
 
 
 def _replace(letters: list[str], source: tuple[str, ...], target: str) -> tuple[list[str], int]:

@@ -98,13 +98,12 @@ def _outcome(child: subprocess.Popen[bytes] | _Forked, results: int, timeout_sec
     status = child.wait()
     if lines is None:
         raise UnknownReason(f"the dry run took longer than {timeout_seconds:g} s")
-    for line in lines:
-        result = json.loads(line)
-        if "fingerprint" in result:
-            return Fingerprint.from_json(result["fingerprint"])
-    if lines:
-        raise UnknownReason(str(json.loads(lines[0])["reason"]))
-    raise UnknownReason(f"the dry run died without a word (exit status {status})")
+    if not lines:
+        raise UnknownReason(f"the dry run died without a word (exit status {status})")
+    result = json.loads(lines[0])  # a side effect is said when it is tried, so it comes before anything else
+    if "reason" in result:
+        raise UnknownReason(str(result["reason"]))
+    return Fingerprint.from_json(result["fingerprint"])
 
 
 def _read(results: int, deadline: float) -> list[bytes] | None:

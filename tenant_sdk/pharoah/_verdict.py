@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import textwrap
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -87,24 +88,20 @@ class Verdict:
         """The verdict for a terminal, at most 80 columns where the words allow."""
         head = f"VERDICT  {self.status.upper()}"
         if self.rung:
-            head += f"   rung {self.rung}   n={self.runs} comparable runs"
+            head += f"   rung {self.rung}, n={self.runs} runs"
         if self.epoch:
-            head += f"   release {self.release}/epoch {self.epoch}"
+            head += f"   release {self.release}, epoch {self.epoch}"
         if self.latency_ms:
             head += f"   {self.latency_ms:.0f} ms"
         lines = [head]
         if self.reason:
-            lines.append(f"  {self.reason}")
+            lines += _wrapped(self.reason, "  ")
         for finding in self.findings:
-            lines.append(f"  {finding.severity.upper():5} {finding.what}")
-            if finding.evidence:
-                lines.append(f"        evidence  {finding.evidence}")
-            if finding.remedy:
-                lines.append(f"        way out   {finding.remedy}")
+            lines += _wrapped(finding.what, f"  {finding.severity.upper():5} ")
+            lines += _wrapped(finding.evidence, "        evidence  ")
+            lines += _wrapped(finding.remedy, "        way out   ")
         if self.sent:
-            lines.append(
-                f"  sent: {self.sent['inputs']} blinded inputs, {self.sent['bytes']} bytes, the same for every job"
-            )
+            lines.append(f"  sent: {self.sent['inputs']} blinded inputs, {self.sent['bytes']} bytes, as for every job")
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -112,6 +109,11 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.render())}</pre>"
+
+
+def _wrapped(text: str, first: str) -> list[str]:
+    """Lines of at most 80 columns; nothing for no text."""
+    return textwrap.wrap(text, 80, initial_indent=first, subsequent_indent=" " * len(first))
 
 
 def unknown(reason: str, run_id: str = "") -> Verdict:

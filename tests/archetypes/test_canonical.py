@@ -20,14 +20,17 @@ def test_folding_twice_is_folding_once(sequence: list[str]) -> None:
     assert fold(once) == once
 
 
-@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.integers(2, 9), st.integers(2, 9))
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.integers(3, 9), st.integers(3, 9))
 def test_the_number_of_repeats_does_not_matter(block: list[str], few: int, many: int) -> None:
     assert fold(block * few) == fold(block * many)
 
 
 def test_nested_repeats_fold_from_the_inside() -> None:
     layer = ["gemm", "attn", "gemm", "gemm", "act", "gemm"]
-    assert render(fold(["emb", *layer * 3, "loss"])) == "emb gemm (attn (gemm)+ act (gemm)+)+ loss"
+    assert render(fold(["emb", *layer * 3, "loss"])) == "emb (gemm attn gemm act)+ gemm loss"
+    assert fold(["emb", *layer * 2, "loss"]) == fold(["emb", *layer * 3, "loss"])
+    pair = ["conv", "act", "conv", "act", "pool"]
+    assert render(fold(pair * 4)) == "((conv act)+ pool)+"
 
 
 def test_views_and_elementwise_operators_leave_no_trace() -> None:

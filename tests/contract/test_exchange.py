@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -108,13 +109,15 @@ def test_an_unknown_token_is_said(tmp_path: Path) -> None:
 def test_a_provider_that_is_not_there_silent_or_mad_is_a_reason_in_time(
     tmp_path: Path, behaviour: str, reason: str
 ) -> None:
+    writers: list[asyncio.StreamWriter] = []
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         if behaviour == "garbage":
             writer.write(b"HTTP/1.1 200 OK\r\n\r\nhello")
             writer.close()
         else:
             await reader.read()
-            writer.close()
 
     async def inside() -> float:
         server = await asyncio.start_server(handle, "127.0.0.1", 0)
@@ -129,6 +132,10 @@ def test_a_provider_that_is_not_there_silent_or_mad_is_a_reason_in_time(
             await ask(settings)
         elapsed = time.monotonic() - began
         server.close()
+        for writer in writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
         return elapsed
 
     assert asyncio.run(inside()) < 3.0

@@ -65,7 +65,7 @@ def test_memory_at_other_sizes_is_a_warning_about_other_sizes() -> None:
 
 def test_a_rendered_verdict_fits_a_terminal() -> None:
     text = judged(("exact", "server", MEMORY)).render()
-    assert max(len(line) for line in text.splitlines()) <= 92
+    assert max(len(line) for line in text.splitlines()) <= 80
     assert "INCOMPATIBLE" in text and "way out" in text
 
 

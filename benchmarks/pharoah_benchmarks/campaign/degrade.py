@@ -7,10 +7,15 @@ import sys
 import time
 
 PERIOD_SECONDS = 0.02
+"""Debt of CPU time a hog may build up; also how finely its share is spread."""
 
 
 def start_hog(delay_seconds: float, ramp_seconds: float, strength: float, seconds: float) -> subprocess.Popen[bytes]:
-    """A copy loop on the CPUs this process may use. `strength` is the share of each 20 ms it wants, 0-1."""
+    """A copy loop on the CPUs this process may use. `strength` is the share of CPU time it takes, 0-1.
+
+    A job that has the core to itself otherwise becomes 1/(1 - strength) times slower, up to the half that a fair
+    scheduler gives each of two.
+    """
     arguments = [str(delay_seconds), str(ramp_seconds), str(strength), str(seconds)]
     return subprocess.Popen([sys.executable, "-m", __name__, *arguments], stdin=subprocess.DEVNULL)
 
@@ -18,14 +23,19 @@ def start_hog(delay_seconds: float, ramp_seconds: float, strength: float, second
 def _hog(delay_seconds: float, ramp_seconds: float, strength: float, seconds: float) -> None:
     source, target = bytearray(4 << 20), bytearray(4 << 20)
     time.sleep(delay_seconds)
-    began = time.monotonic()
-    while (elapsed := time.monotonic() - began) < seconds:
-        share = strength * (min(1.0, elapsed / ramp_seconds) if ramp_seconds else 1.0)
-        # Wall time, not CPU time: beside a job a hog that wants all of it gets half.
-        until = time.perf_counter() + share * PERIOD_SECONDS
-        while time.perf_counter() < until:
+    began = last = time.monotonic()
+    owed = 0.0
+    while (now := time.monotonic()) - began < seconds:
+        share = strength * (min(1.0, (now - began) / ramp_seconds) if ramp_seconds else 1.0)
+        # CPU time is what is taken from the job, so that is what is counted; a debt that cannot be had is let go.
+        owed = min(owed + share * (now - last), PERIOD_SECONDS)
+        last = now
+        before = time.process_time()
+        while time.process_time() - before < owed:
             target[:] = source
-        time.sleep(max(0.0, (1 - share) * PERIOD_SECONDS))
+        owed -= time.process_time() - before
+        if owed < PERIOD_SECONDS / 2 and strength < 1:
+            time.sleep(PERIOD_SECONDS / 4)
 
 
 class Leak:

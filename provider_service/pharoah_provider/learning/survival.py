@@ -17,8 +17,9 @@ from pharoah_provider.models.hazard import FEATURES, features, risk
 FAILURE_RATIO = 1.5
 FAILURE_WINDOWS = 4
 LEAST_EVENTS = 4
-RIDGE = 1.0
-"""Strength of the penalty on the scale of events; lifelines multiplies its penalizer by the number of rows."""
+RIDGES = (1.0, 5.0, 25.0)
+"""Strengths of the penalty on the scale of events (lifelines multiplies its penalizer by the number of rows), tried
+in turn: where few events separate the runs completely, only a stronger one converges."""
 THRESHOLD_MARGIN = 0.05
 FALLBACK_SLOWDOWN = float(np.log(1.15))
 
@@ -41,10 +42,10 @@ def fit_survival(runs: Sequence[DegradedRun]) -> tuple[SurvivalModel, str]:
         return _fallback(
             len(runs), int(events)
         ), f"survival: {int(events)} events are too few; plain slowdown threshold"
-    try:
-        coefficients, means, hazard = _fit(rows)
-    except Exception as error:  # noqa: BLE001 - lifelines raises many kinds for data it cannot fit
-        return _fallback(len(runs), int(events)), f"survival: no convergence ({type(error).__name__}); plain threshold"
+    fitted = next((fit for ridge in RIDGES if (fit := _fit(rows, ridge)) is not None), None)
+    if fitted is None:
+        return _fallback(len(runs), int(events)), "survival: no convergence; plain slowdown threshold"
+    coefficients, means, hazard = fitted
     healthy = [_risks(run, coefficients, means) for run in runs if run.kind == "none"]
     peaks = [_sustained_peak(scores) for scores in healthy if scores]
     floor = risk(np.array([FALLBACK_SLOWDOWN, 0.0, 0.0]), coefficients, means)
@@ -76,29 +77,28 @@ def _intervals(number: int, run: DegradedRun) -> list[dict[str, float]]:
     return rows
 
 
-def _fit(rows: list[dict[str, float]]) -> tuple[list[float], list[float], float]:
+def _fit(rows: list[dict[str, float]], ridge: float) -> tuple[list[float], list[float], float] | None:
+    """Coefficients, feature means and baseline hazard per second; None when the fit does not converge."""
     import pandas as pd
     from lifelines import CoxTimeVaryingFitter
+    from lifelines.exceptions import ConvergenceError
 
-    frame = pd.DataFrame(rows)
-    fitter = CoxTimeVaryingFitter(penalizer=RIDGE / len(frame))
+    frame, names = pd.DataFrame(rows), list(FEATURES)
+    told = [name for name in names if frame[name].std() > 0]  # a feature that never varied tells nothing
+    fitter = CoxTimeVaryingFitter(penalizer=ridge / len(frame))
+    columns = {"id_col": "id", "event_col": "event", "start_col": "start", "stop_col": "stop"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # near-separation is expected with few events; the ridge is there for it
-        fitter.fit(
-            frame,
-            id_col="id",
-            event_col="event",
-            start_col="start",
-            stop_col="stop",
-            fit_options={"step_size": 0.3},
-        )
-    names = list(FEATURES)
-    coefficients = fitter.params_.reindex(names).to_numpy(dtype=float)
+        try:
+            fitter.fit(frame[["id", "start", "stop", "event", *told]], **columns, fit_options={"step_size": 0.3})
+        except ConvergenceError:
+            return None
+    coefficients = fitter.params_.reindex(names).fillna(0.0).to_numpy(dtype=float)
     means = frame[names].mean().to_numpy(dtype=float)
     scale = np.exp((frame[names].to_numpy(dtype=float) - means) @ coefficients)
     exposure = float(((frame["stop"] - frame["start"]).to_numpy(dtype=float) * scale).sum())
     if not np.isfinite(coefficients).all() or not exposure > 0:
-        raise ValueError("not finite")
+        return None
     return coefficients.tolist(), means.tolist(), float(frame["event"].sum()) / exposure
 
 

@@ -74,7 +74,7 @@ def mark_slow(trials: Sequence[TrialRow]) -> list[TrialRow]:
     return [
         replace(trial, outcome="slow")
         if trial.outcome == "ok"
-        and ratios.get((_key(trial), trial.context_id), 0) > SLOW_RATIO * general[trial.context_id]
+        and ratios.get((_key(trial), trial.context_id), 0) > SLOW_RATIO * general.get(trial.context_id, 1.0)
         else trial
         for trial in trials
     ]

@@ -92,6 +92,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             monitor.drain()
             await server.stop(DRAIN_SECONDS)
             http.shutdown()
+            http.server_close()
     finally:
         store.close()
 

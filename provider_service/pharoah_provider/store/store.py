@@ -124,11 +124,9 @@ class Store:
     # alerts
 
     async def put_alert(self, alert: dict[str, Any]) -> None:
-        names = ("alert_id", "run_id", "node", "state", "fault_domain", "what", "evidence", "since", "changed_at", "step_ratio")  # fmt: skip
-        await self._db.execute(
-            f"INSERT OR REPLACE INTO alerts VALUES ({','.join('?' * len(names))})",
-            [alert[name] for name in names],
-        )
+        names = ("alert_id", "run_id", "node", "state", "fault_domain", "what", "evidence", "since")
+        values = [alert[name] for name in (*names, "changed_at", "step_ratio")]
+        await self._db.execute(f"INSERT OR REPLACE INTO alerts VALUES ({','.join('?' * len(values))})", values)
 
     async def open_alerts(self) -> list[dict[str, Any]]:
         return await self._db.read("SELECT * FROM alerts WHERE state IN ('suspected', 'confirmed')")

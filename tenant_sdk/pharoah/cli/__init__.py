@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="pharoah",
-        description="Keeps your AI job alive: checks it before launch, watches the machine under it while it runs.",
+        description="Keeps your AI job alive: checks it before launch, watches the machine\nunder it while it runs.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
