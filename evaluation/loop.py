@@ -86,7 +86,7 @@ def _learn(site: Site) -> None:
 def _verdicts(site: Site, figures: Figures) -> None:
     """The verdict before launch beside the outcome of the launch (which no gate stops)."""
     plain: dict[str, float] = {}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for workload, settings, node in PAIRS:
         command = [*SCRIPT, workload, json.dumps(settings), "--steps", "12"]
         job = Job(site, node, command, FOLDER / f"verdict-{len(rows)}", "--gate", "warn")
@@ -164,7 +164,7 @@ def _killed(site: Site, figures: Figures, times: int) -> None:
 def _detection(site: Site, figures: Figures, chance: random.Random, injections: int) -> None:
     """One job on each plain node; one of the two nodes is degraded, the other is the peer."""
     delays: list[float] = []
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number in range(injections):
         node, peer = chance.sample(["n1", "n2"], 2)
         slowdown, ramp = chance.uniform(1.2, 2.0), chance.choice([0.0, 8.0])

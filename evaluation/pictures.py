@@ -9,6 +9,7 @@ from typing import Any
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import matplotlib.pyplot as plt
+from matplotlib.patches import Rectangle
 
 BLUE, RED, GREY, AMBER, GREEN = "#2b6cb0", "#c53030", "#718096", "#dd9a1f", "#2f855a"
 
@@ -81,7 +82,7 @@ def incompatibility(table: list[dict[str, Any]], path: Path) -> None:
             row = cells.get((title, context))
             face = colours[row["severity"]] if row else "white"
             axis.add_patch(
-                plt.Rectangle((x, y), 1, 1, facecolor=face, edgecolor="white", lw=2, hatch=None if row else "///")
+                Rectangle((x, y), 1, 1, facecolor=face, edgecolor="white", lw=2, hatch=None if row else "///")
             )
             told = f"{row['outcome']}  {row['failures']}/{row['runs']}" if row and row["failures"] else ""
             told = told or (f"ok  0/{row['runs']}" if row else "no data")
@@ -94,7 +95,7 @@ def incompatibility(table: list[dict[str, Any]], path: Path) -> None:
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     axis.set_title("What epoch 1 knows: failures of runs by context", loc="left", fontsize=11, pad=22)
-    handles = [plt.Rectangle((0, 0), 1, 1, facecolor=colour) for colour in colours.values()]
+    handles = [Rectangle((0, 0), 1, 1, facecolor=colour) for colour in colours.values()]
     labels = ["compatible", "warn", "block"]
     axis.legend(handles, labels, loc="upper left", bbox_to_anchor=(0, -0.01), ncols=3, frameon=False, fontsize=9)
     figure.savefig(path, bbox_inches="tight")

@@ -36,7 +36,8 @@ def main() -> None:
     torch.manual_seed(0)
     settings = json.loads(args.settings)
     step = _family(args.workload) if args.workload in FAMILIES else build(args.workload, settings)[0]
-    began, seconds, outcome = time.monotonic(), [], "ok"
+    seconds: list[float] = []
+    began, outcome = time.monotonic(), "ok"
     negatives = _negatives(args.workload, settings) if args.negatives else []
     due = began + NEGATIVE_EVERY_SECONDS
     try:
@@ -109,7 +110,8 @@ class _Experts(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weight, chosen = self.gate(x).softmax(-1).topk(2)
         outputs = torch.stack([expert(x).relu() for expert in self.experts], 1)
-        return (outputs.gather(1, chosen[..., None].expand(-1, -1, 64)) * weight[..., None]).sum(1)
+        mixed: Tensor = (outputs.gather(1, chosen[..., None].expand(-1, -1, 64)) * weight[..., None]).sum(1)
+        return mixed
 
 
 def _experts() -> tuple[torch.nn.Module, Callable[[torch.nn.Module], Tensor]]:
@@ -123,7 +125,8 @@ class _Spectral(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         mixed: Tensor = torch.fft.fft(self.first(x)).real
-        return self.second(torch.nn.functional.gelu(mixed))
+        out: Tensor = self.second(torch.nn.functional.gelu(mixed))
+        return out
 
 
 def _spectral() -> tuple[torch.nn.Module, Callable[[torch.nn.Module], Tensor]]:

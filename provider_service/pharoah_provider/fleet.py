@@ -30,7 +30,8 @@ class Connection:
     async def order(self, kind: str, content: dict[str, Any]) -> AsyncIterator[asyncio.Queue[Any]]:
         """Send an order; its results arrive on the queue."""
         order_id = secrets.token_hex(8)
-        self._waiting[order_id] = results = asyncio.Queue()
+        results: asyncio.Queue[Any] = asyncio.Queue()
+        self._waiting[order_id] = results
         try:
             await self.orders.put((kind, order_id, content))
             yield results

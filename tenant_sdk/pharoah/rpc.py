@@ -35,7 +35,7 @@ class Stub:
         raise AttributeError(f"the service has no method {name}")
 
 
-def handlers(name: str, servicer: object) -> grpc.GenericRpcHandler:
+def handlers(name: str, servicer: object) -> grpc.GenericRpcHandler[Any, Any]:
     """Handlers for all methods of a service. Raises AttributeError when the servicer lacks one."""
     methods = {}
     for method in service(name).methods:

@@ -14,6 +14,11 @@ from torch import Tensor, nn
 NAMES = ("convnet", "gpt", "mlp", "recommender")
 
 
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """What the parameters are now; a workload draws its inputs in it."""
+    return next(model.parameters()).dtype
+
+
 class SettingError(ValueError):
     """A campaign asks for a workload or setting that does not exist; the message names it."""
 
@@ -70,7 +75,11 @@ def _apply_dtype(workload: Workload, dtype: str) -> None:
 
 def _optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
     family, _, implementation = kind.partition("/")
-    flags = {"forloop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+    flags: dict[str, dict[str, Any]] = {
+        "forloop": {"foreach": False},
+        "foreach": {"foreach": True},
+        "fused": {"fused": True},
+    }
     if family not in ("adamw", "sgd") or implementation not in flags:
         raise SettingError(f"optimizer {kind!r}: known are adamw or sgd, with /forloop, /foreach or /fused")
     if family == "sgd":

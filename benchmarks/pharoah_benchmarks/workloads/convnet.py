@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pharoah_benchmarks.workloads import Workload
+from pharoah_benchmarks.workloads import Workload, dtype_of
 
 
 class Residual(nn.Module):
@@ -30,9 +30,8 @@ def build(batch: int = 16, size: int = 32, channels: int = 32, depth: int = 3) -
         nn.Flatten(),
         nn.Linear(channels, 10),
     )
-    dtype = model[0].weight
 
     def draw() -> tuple[Tensor, Tensor]:
-        return torch.randn(batch, 3, size, size).to(dtype.dtype), torch.randint(10, (batch,))
+        return torch.randn(batch, 3, size, size).to(dtype_of(model)), torch.randint(10, (batch,))
 
     return Workload(model, draw, lambda net, drawn: F.cross_entropy(net(drawn[0]), drawn[1]))

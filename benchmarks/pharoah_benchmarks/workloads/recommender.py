@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pharoah_benchmarks.workloads import Workload
+from pharoah_benchmarks.workloads import Workload, dtype_of
 
 
 class Recommender(nn.Module):
@@ -23,11 +23,10 @@ class Recommender(nn.Module):
 
 def build(batch: int = 256, tables: int = 4, items: int = 20_000, width: int = 32, bag: int = 4) -> Workload:
     model = Recommender(tables, items, width)
-    weight = model.top[0].weight
 
     def draw() -> tuple[Tensor, ...]:
-        clicks = torch.randint(2, (batch,)).to(weight.dtype)
-        return torch.randn(batch, 13).to(weight.dtype), torch.randint(items, (batch, tables, bag)), clicks
+        clicks = torch.randint(2, (batch,)).to(dtype_of(model))
+        return torch.randn(batch, 13).to(dtype_of(model)), torch.randint(items, (batch, tables, bag)), clicks
 
     def loss(net: nn.Module, drawn: tuple[Tensor, ...]) -> Tensor:
         return F.binary_cross_entropy_with_logits(net(drawn[0], drawn[1]), drawn[2])

@@ -133,7 +133,10 @@ def _severity(rung: str, outcome: str, failures: int, runs: int, base_failures: 
 def _controls(scope: str, treated: list[_Trial], known: Iterable[_Trial]) -> list[_Trial]:
     """Trials that differ from a treated one in one setting, or in the context alone."""
     own = {id(trial) for trial in treated}
-    group = (lambda t: t.row.context_id) if scope == "server" else (lambda t: t.row.device_id)
+
+    def group(trial: _Trial) -> str:
+        return trial.row.context_id if scope == "server" else trial.row.device_id
+
     here = {group(trial) for trial in treated}
     points = {(trial.row.workload, trial.settings) for trial in treated}
     return [

@@ -7,13 +7,12 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc.aio
-
 from pharoah.proto.v1 import Ack, AgentMessage, AgentOrder, CellOrder, Hello, ProbeOrder, Telemetry, Welcome
 from pharoah_benchmarks.campaign.cell import Outcome
 from pharoah_provider.domain import Node, Probe
 from pharoah_provider.errors import Invalid, Refused
 from pharoah_provider.fleet import Connection, Fleet, Order
+from pharoah_provider.services import Context
 from pharoah_provider.services.auth import Gatekeeper
 from pharoah_provider.store import Store
 
@@ -25,9 +24,7 @@ class AgentServicer:
     def __init__(self, store: Store, fleet: Fleet, gatekeeper: Gatekeeper) -> None:
         self._store, self._fleet, self._gatekeeper = store, fleet, gatekeeper
 
-    async def Connect(
-        self, messages: AsyncIterator[AgentMessage], context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[AgentOrder]:
+    async def Connect(self, messages: AsyncIterator[AgentMessage], context: Context) -> AsyncIterator[AgentOrder]:
         first = await anext(aiter(messages), None)
         if first is None or first.WhichOneof("content") != "hello":
             raise Invalid("content: the first message must be hello")

@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from pharoah_provider.errors import ProviderError
+from pharoah_provider.services import Context
 
 ROLES = ("tenant", "agent", "operator")
 RULES = {"Exchange": "tenant", "Runs": "tenant", "Agent": "agent", "Operator": "operator"}
@@ -72,7 +73,7 @@ def _parse(file: Path) -> list[tuple[str, str, bytes]]:
     return tokens
 
 
-class Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class Gatekeeper(grpc.aio.ServerInterceptor[Any, Any]):
     """Refuses calls whose bearer may not make them, before a handler sees them."""
 
     def __init__(self, tokens: Tokens) -> None:
@@ -92,17 +93,17 @@ class Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return _refusing(handler, grpc.StatusCode.PERMISSION_DENIED, "not allowed")
         return handler
 
-    def name(self, context: grpc.aio.ServicerContext) -> str:
+    def name(self, context: Context) -> str:
         """Name of the caller of a call that was let through."""
         principal = self._tokens.principal(context.invocation_metadata())
         return principal[1] if principal else ""
 
 
 def _refusing(handler: Any, code: grpc.StatusCode, message: str) -> Any:
-    async def refuse(_: Any, context: grpc.aio.ServicerContext) -> None:
+    async def refuse(_: Any, context: Context) -> None:
         await context.abort(code, message)
 
-    async def refuse_stream(_: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def refuse_stream(_: Any, context: Context) -> Any:
         await context.abort(code, message)
         yield  # makes it a generator, as a streaming handler must be
 

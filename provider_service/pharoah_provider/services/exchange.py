@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import grpc.aio
-
 from pharoah.proto.v1 import (
     DecideRequest,
     DecideResponse,
@@ -20,6 +18,7 @@ from pharoah.proto.v1 import (
     SignedHead,
 )
 from pharoah_provider.exchange import BATCH, Exchange
+from pharoah_provider.services import Context
 from pharoah_provider.services.auth import Gatekeeper
 
 
@@ -27,11 +26,11 @@ class ExchangeServicer:
     def __init__(self, exchange: Exchange, gatekeeper: Gatekeeper) -> None:
         self._exchange, self._gatekeeper = exchange, gatekeeper
 
-    async def GetEpoch(self, _: GetEpochRequest, __: grpc.aio.ServicerContext) -> GetEpochResponse:
+    async def GetEpoch(self, _: GetEpochRequest, __: Context) -> GetEpochResponse:
         epoch = self._exchange.epoch()
         return GetEpochResponse(head=SignedHead(body=epoch.body, signature=epoch.signature))
 
-    async def GetOffer(self, request: GetOfferRequest, context: grpc.aio.ServicerContext) -> GetOfferResponse:
+    async def GetOffer(self, request: GetOfferRequest, context: Context) -> GetOfferResponse:
         tenant = self._gatekeeper.name(context)
         offer_id, offer = await self._exchange.offer(tenant, request.ticket.body, request.ticket.signature)
         return GetOfferResponse(
@@ -42,11 +41,11 @@ class ExchangeServicer:
             context=offer.node.server_facts,
         )
 
-    async def GetTable(self, request: GetTableRequest, _: grpc.aio.ServicerContext) -> AsyncIterator[GetTableResponse]:
+    async def GetTable(self, request: GetTableRequest, _: Context) -> AsyncIterator[GetTableResponse]:
         for chunk in self._exchange.table(request.epoch, request.class_id):
             yield GetTableResponse(rows=chunk)
 
-    async def Evaluate(self, request: EvaluateRequest, context: grpc.aio.ServicerContext) -> EvaluateResponse:
+    async def Evaluate(self, request: EvaluateRequest, context: Context) -> EvaluateResponse:
         evaluated = await self._exchange.evaluate(
             self._gatekeeper.name(context),
             request.offer_id,
@@ -57,6 +56,6 @@ class ExchangeServicer:
         )
         return EvaluateResponse(evaluated=evaluated)
 
-    async def Decide(self, request: DecideRequest, context: grpc.aio.ServicerContext) -> DecideResponse:
+    async def Decide(self, request: DecideRequest, context: Context) -> DecideResponse:
         self._exchange.offer_of(self._gatekeeper.name(context), request.offer_id)
         return DecideResponse()

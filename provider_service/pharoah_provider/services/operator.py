@@ -6,8 +6,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc.aio
-
 from pharoah.proto.v1 import (
     LearnRequest,
     LearnResponse,
@@ -26,6 +24,7 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning.release import learn
 from pharoah_provider.models.proportions import wilson
 from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.services import Context
 from pharoah_provider.store import Store
 
 
@@ -34,9 +33,7 @@ class OperatorServicer:
         self._store, self._fleet, self._exchange, self._monitor = store, fleet, exchange, monitor
         self._campaign: Campaign | None = None
 
-    async def RunCampaign(
-        self, request: RunCampaignRequest, _: grpc.aio.ServicerContext
-    ) -> AsyncIterator[RunCampaignResponse]:
+    async def RunCampaign(self, request: RunCampaignRequest, _: Context) -> AsyncIterator[RunCampaignResponse]:
         try:
             plan = parse_plan(request.campaign)
         except PlanError as error:
@@ -50,7 +47,7 @@ class OperatorServicer:
         finally:
             self._campaign = None
 
-    async def Learn(self, _: LearnRequest, __: grpc.aio.ServicerContext) -> AsyncIterator[LearnResponse]:
+    async def Learn(self, _: LearnRequest, __: Context) -> AsyncIterator[LearnResponse]:
         async for said in learn(self._store):
             if isinstance(said, Release):
                 epoch = await self._exchange.publish(said)
@@ -63,7 +60,7 @@ class OperatorServicer:
             else:
                 yield LearnResponse(message=said)
 
-    async def List(self, request: ListRequest, _: grpc.aio.ServicerContext) -> ListResponse:
+    async def List(self, request: ListRequest, _: Context) -> ListResponse:
         if request.listing not in Listing.values() or not request.listing:
             raise Invalid(f"listing: {request.listing} is not one of {', '.join(Listing.keys()[1:])}")
         name = Listing.Name(request.listing).removeprefix("LISTING_").lower()
@@ -73,6 +70,8 @@ class OperatorServicer:
     async def _table(self) -> list[dict[str, Any]]:
         """The newest release's rows with their intervals."""
         release = await self._store.newest_release()
+        if release is None:
+            return []
         nodes = await self._store.nodes()
         names = {node.context_id: "+".join(n.node for n in nodes if n.context_id == node.context_id) for node in nodes}
         return [
@@ -95,5 +94,5 @@ class OperatorServicer:
                 "base_runs": row.base_runs,
                 "remedy": row.remedy,
             }
-            for row in (release.rows if release else ())
+            for row in release.rows
         ]

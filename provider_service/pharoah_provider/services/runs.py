@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from math import isfinite
 
-import grpc.aio
-
 from pharoah.proto.v1 import (
     Alert,
     AlertState,
@@ -23,6 +21,7 @@ from pharoah.proto.v1 import (
 from pharoah_provider.domain import Report, Run, identity
 from pharoah_provider.errors import Invalid, Refused, Unknown
 from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.services import Context
 from pharoah_provider.services.auth import Gatekeeper
 from pharoah_provider.store import Store
 from pharoah_provider.tickets import verified
@@ -36,7 +35,7 @@ class RunsServicer:
         self._store, self._monitor, self._gatekeeper = store, monitor, gatekeeper
         self._taking: dict[bytes, asyncio.Lock] = {}
 
-    async def JoinRun(self, request: JoinRunRequest, context: grpc.aio.ServicerContext) -> JoinRunResponse:
+    async def JoinRun(self, request: JoinRunRequest, context: Context) -> JoinRunResponse:
         if len(request.run_id) != 16:
             raise Invalid(f"run_id: {len(request.run_id)} bytes, expected 16")
         tenant = self._gatekeeper.name(context)
@@ -57,7 +56,7 @@ class RunsServicer:
         self._monitor.watch(run)
         return JoinRunResponse(attempt=run.attempt, node_alias=f"node-{identity([tenant, node.node])[:6]}")
 
-    async def Report(self, request: ReportRequest, context: grpc.aio.ServicerContext) -> ReportResponse:
+    async def Report(self, request: ReportRequest, context: Context) -> ReportResponse:
         run = await self._run(request.run_id, context)
         if request.attempt != run.attempt:
             raise Invalid(f"attempt: {request.attempt} is over; the run is at attempt {run.attempt}")
@@ -72,7 +71,7 @@ class RunsServicer:
         message = f"{rejected} rows are not finite positive numbers" if rejected else ""
         return ReportResponse(rejected=rejected, message=message)
 
-    async def EndRun(self, request: EndRunRequest, context: grpc.aio.ServicerContext) -> EndRunResponse:
+    async def EndRun(self, request: EndRunRequest, context: Context) -> EndRunResponse:
         run = await self._run(request.run_id, context)
         if request.state not in EndState.values() or not request.state:
             raise Invalid(f"state: {request.state} is not an end state")
@@ -81,7 +80,7 @@ class RunsServicer:
         self._taking.pop(run.run_id, None)
         return EndRunResponse()
 
-    async def WatchAlerts(self, request: WatchAlertsRequest, context: grpc.aio.ServicerContext) -> AsyncIterator[Alert]:
+    async def WatchAlerts(self, request: WatchAlertsRequest, context: Context) -> AsyncIterator[Alert]:
         run = await self._run(request.run_id, context)
         alias = f"node-{identity([run.tenant, run.node])[:6]}"
         async for alert in self._monitor.alerts(run.run_id):
@@ -97,7 +96,7 @@ class RunsServicer:
                 step_ratio=alert["step_ratio"],
             )
 
-    async def _run(self, run_id: bytes, context: grpc.aio.ServicerContext) -> Run:
+    async def _run(self, run_id: bytes, context: Context) -> Run:
         run = await self._store.run(run_id)
         if run is None or run.tenant != self._gatekeeper.name(context):
             raise Unknown("no such run")

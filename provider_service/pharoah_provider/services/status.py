@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-import grpc.aio
 
 from pharoah_provider.errors import Exhausted, Invalid, NotReady, ProviderError, Refused, StoreError, Unknown
 from pharoah_provider.metrics import Metrics
+from pharoah_provider.services import Context
 
 log = logging.getLogger("pharoah.provider.services")
 
@@ -30,7 +30,7 @@ STATUS: dict[type[ProviderError], grpc.StatusCode] = {
 def translated(metrics: Metrics, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     """A servicer method whose errors become statuses and whose calls are counted."""
 
-    async def fail(error: Exception, context: grpc.aio.ServicerContext) -> None:
+    async def fail(error: Exception, context: Context) -> None:
         if isinstance(error, ProviderError):
             code, message = STATUS.get(type(error), grpc.StatusCode.INTERNAL), str(error)
         else:
@@ -40,7 +40,7 @@ def translated(metrics: Metrics, name: str, method: Callable[..., Any]) -> Calla
         await context.abort(code, message)
 
     @functools.wraps(method)
-    async def unary(request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def unary(request: Any, context: Context) -> Any:
         began = time.perf_counter()
         try:
             answer = await method(request, context)
@@ -52,7 +52,7 @@ def translated(metrics: Metrics, name: str, method: Callable[..., Any]) -> Calla
         return answer
 
     @functools.wraps(method)
-    async def stream(request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def stream(request: Any, context: Context) -> Any:
         try:
             async for answer in method(request, context):
                 yield answer

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pharoah_provider.errors import StoreError
 
-Change = Callable[[duckdb.DuckDBPyConnection], None]
+Change = Callable[[duckdb.DuckDBPyConnection], object]
 GROUPED = 512
 """Most changes of one commit."""
 
@@ -53,7 +53,7 @@ class Database:
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """One change. Raises StoreError."""
-        await self._change(lambda connection: connection.execute(sql, list(parameters)) and None)
+        await self._change(lambda connection: connection.execute(sql, list(parameters)))
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows of a read, on a cursor of the calling thread. Raises StoreError."""

@@ -144,7 +144,7 @@ class Store:
     async def baseline_probes(self) -> list[Probe]:
         rows = await self._db.read("SELECT * FROM probes WHERE purpose = 'baseline' AND error = '' ORDER BY started_at")
         names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
-        return [Probe(*(row[name] for name in names), tuple(row["seconds"])) for row in rows]
+        return [Probe(**{name: row[name] for name in names}, seconds=tuple(row["seconds"])) for row in rows]
 
     async def append_cell(self, campaign: str, node: Node, cell: Cell, outcome: Outcome) -> None:
         row: dict[str, Any] = {

@@ -3,6 +3,9 @@
 Costs nothing in processes that never import torch. A sitecustomize the environment already had runs first.
 """
 
+# mypy: ignore-errors
+# No annotations: importing typing would be felt by every process of a job.
+
 import importlib.machinery
 import importlib.util
 import os

@@ -50,7 +50,8 @@ class EpochHead:
         tables = tuple(
             ClassTable(parts[i], parts[i + 1], _int(parts[i + 2]), parts[i + 3]) for i in range(5, len(parts), 4)
         )
-        head = cls(*(_int(part) for part in parts[1:5]), tables)
+        epoch, release, not_before, not_after = (_int(part) for part in parts[1:5])
+        head = cls(epoch, release, not_before, not_after, tables)
         if head.encode() != data:
             raise HeadError("head: not in canonical form")
         return head

@@ -61,10 +61,23 @@ class VerdictRow:
     def unpack(cls, data: bytes) -> VerdictRow:
         """Raises ValueError for another version or codes this release does not know."""
         try:
-            version, severity, confidence, remedy, rung, report, *counts, outcome = _FORMAT.unpack(data)
+            version, severity, confidence, remedy, rung, report, failures, runs, base_failures, base_runs, outcome = (
+                _FORMAT.unpack(data)
+            )
             if version != 1:
                 raise ValueError(f"row version {version}; this release reads 1")
-            return cls(SEVERITIES[severity], OUTCOMES[outcome], RUNG_CODES[rung], *counts, remedy, confidence, report)
+            return cls(
+                SEVERITIES[severity],
+                OUTCOMES[outcome],
+                RUNG_CODES[rung],
+                failures,
+                runs,
+                base_failures,
+                base_runs,
+                remedy,
+                confidence,
+                report,
+            )
         except (struct.error, IndexError):
             raise ValueError("row: codes or length this release does not know") from None
 
