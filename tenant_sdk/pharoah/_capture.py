@@ -28,7 +28,7 @@ class Recorder(TorchDispatchMode):
     """Records the operators dispatched while it is active. The first fault of its own switches the recording off."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.records: list[Record] = []
         self.broken = ""
         self.in_optimizer = False

@@ -73,7 +73,7 @@ def _parse(file: Path) -> list[tuple[str, str, bytes]]:
     return tokens
 
 
-class Gatekeeper(grpc.aio.ServerInterceptor[Any, Any]):
+class Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # not subscriptable at run time
     """Refuses calls whose bearer may not make them, before a handler sees them."""
 
     def __init__(self, tokens: Tokens) -> None:
