@@ -198,8 +198,10 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
         return Session(unknown("pharoah is disabled"))
     if os.environ.get(COURIER):
         return _join(os.environ[COURIER], settings)
-    if not settings.endpoint or settings.mode == "offline":
-        return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)" if not settings.endpoint else "offline"))
+    if settings.mode != "online":
+        return Session(unknown(f"mode={settings.mode}: nobody is asked"))
+    if not settings.endpoint:
+        return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)"))
     from pharoah._spawn import courier_of_this_node
 
     return _join(courier_of_this_node(settings), settings, lambda: _fingerprint(job, settings))

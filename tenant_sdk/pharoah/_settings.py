@@ -42,7 +42,7 @@ class Settings:
     node_socket: str = "/run/pharoah/agent.sock"
     """Where the node's agent hands out tickets."""
     mode: str = "online"
-    """online: ask; offline: open no socket; dryrun: show what would be sent; disabled: do nothing."""
+    """online: ask; offline: open no socket; dryrun: `check` shows what would be sent; disabled: do nothing."""
     privacy: str = "private"
     """private: the provider learns nothing about the job."""
     gate: str = "warn"

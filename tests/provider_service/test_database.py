@@ -76,3 +76,33 @@ def test_a_corrupt_database_is_named(tmp_path: Path) -> None:
     path.write_bytes(os.urandom(8192))
     with pytest.raises(StoreError, match=r"p\.duckdb.*not a readable"):
         Database(path)
+
+
+def test_a_full_disk_is_an_error_and_what_was_acknowledged_stays(tmp_path: Path) -> None:
+    script = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+from pharoah_provider.errors import StoreError
+from pharoah_provider.store import Database
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writes past the limit then fail as on a full disk
+database = Database(Path(sys.argv[1]))
+def row(n):
+    text = {"node": ["n" * 50] * n, "metric": ["m"] * n, "device": [""] * n}
+    return {**text, "sampled_at": [1.0] * n, "value": [1.0] * n}
+asyncio.run(database.append("telemetry", row(10)))
+used = max(path.stat().st_size for path in Path(sys.argv[1]).parent.iterdir())
+resource.setrlimit(resource.RLIMIT_FSIZE, (used + 4096, used + 4096))
+try:
+    for _ in range(50):
+        asyncio.run(database.append("telemetry", row(20_000)))
+except StoreError as error:
+    print("refused:", error, flush=True)
+import os
+os._exit(0)
+"""
+    path = tmp_path / "p.duckdb"
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
+    assert "refused:" in done.stdout and str(path) in done.stdout, done.stderr
+    database = Database(path)
+    assert database.query("SELECT count(*) AS n FROM telemetry")[0]["n"] >= 10
+    database.close()

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from pharoah._verdict import unknown
-from pharoah.cli import _common
+from pharoah.cli import _common, explain
 
 
 def add_parser(commands: Any) -> None:
@@ -20,7 +20,9 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     command, settings = _common.job_command(arguments), _common.settings_of(arguments)
-    if settings.mode in ("disabled", "offline"):
+    if settings.mode == "dryrun":
+        return explain.show(command, settings, payload=True, output=arguments.output)
+    if settings.mode != "online":
         verdict = unknown(f"mode={settings.mode}: nobody is asked")
     else:
         try:

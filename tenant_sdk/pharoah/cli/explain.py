@@ -6,9 +6,11 @@ import argparse
 import json
 import secrets
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 from pharoah._dryrun import fingerprint_command
+from pharoah._settings import Settings
 from pharoah.cli import _common
 from pharoah_archetypes import RUNGS, Fingerprint, canonical_input, nearest, rung_tokens
 
@@ -26,9 +28,14 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     command, settings = _common.job_command(arguments), _common.settings_of(arguments)
+    return show(command, settings, arguments.payload, arguments.output)
+
+
+def show(command: Sequence[str], settings: Settings, payload: bool, output: str) -> int:
+    """Fingerprint a command and print what there is to know about it. Nothing is sent."""
     program = shutil.which(command[0]) or command[0]
     fingerprint = fingerprint_command([program, *command[1:]], settings.dry_run_timeout_seconds)
-    if arguments.output == "json":
+    if output == "json":
         print(fingerprint.to_json())
         return 0
     archetype, similarity = nearest(fingerprint.grammar)
@@ -40,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     for rung in RUNGS:
         print(f"  {rung:6} {'  '.join(rung_tokens(fingerprint, rung))}")
     print("\nWhat leaves: 2 x 64 blinded elements of 32 bytes; 3 of each 64 are yours, 61 are random.")
-    if arguments.payload:
+    if payload:
         _show_payload(fingerprint)
     return 0
 

@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     command, settings = _common.job_command(arguments), _common.settings_of(arguments)
-    if settings.mode in ("disabled", "offline"):
+    if settings.mode != "online":
         return _launch(command, {})
     with contextlib.ExitStack() as held:
         try:

@@ -5,6 +5,7 @@ What the provider sees is the same for every job: one offer, two tables, two bat
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pharoah.exchange.group import GroupError, SodiumMissing
 from pharoah.exchange.head import EpochHead, HeadError, merkle_root, verify_head
 from pharoah.exchange.rows import ROW_BYTES, VerdictRow, open_row
 from pharoah.proto.v1 import (
+    DecideRequest,
     EvaluateRequest,
     GetEpochRequest,
     GetOfferRequest,
@@ -57,12 +59,14 @@ class PrivateExchange:
         self._provider = provider
         self._stub = Stub(provider.channel, "Exchange")
         self._tables: dict[tuple[int, bytes], list[bytes]] = {}
+        self._offer_id = b""
 
     async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket) -> Answer:
         """All rows this fingerprint opens for the ticket's node. Raises UnknownReason."""
         try:
             head = await self._head()
             offer = await self._call("GetOffer", GetOfferRequest(ticket=ticket))
+            self._offer_id = offer.offer_id
             if len(offer.class_ids) != len(SCOPES):
                 raise UnknownReason("the offer does not name the two classes it should")
             matches: list[Match] = []
@@ -78,6 +82,12 @@ class PrivateExchange:
             raise UnknownReason(f"the provider's answer cannot be trusted: {error}") from None
         except SodiumMissing as error:
             raise UnknownReason(str(error)) from None
+
+    async def decide(self, accept: bool) -> None:
+        """Whether the offered node is taken: one bit, no reason. A provider that cannot be told does not matter."""
+        if self._offer_id:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await self._call("Decide", DecideRequest(offer_id=self._offer_id, accept=accept))
 
     async def _head(self) -> EpochHead:
         signed = (await self._call("GetEpoch", GetEpochRequest())).head

@@ -45,6 +45,7 @@ class Courier:
         self._windows: dict[int, RankWindows] = {}
         self._provider: Provider | None = None
         self._node: NodeAnswer | None = None
+        self._exchange: PrivateExchange | None = None
         self._reporter: RunReporter | None = None
         self._end_state = "failed"  # unless somebody says otherwise before the last connection closes
         self._ended = False
@@ -98,7 +99,7 @@ class Courier:
                 await self._check(message)
                 return {"verdict": asdict(self._verdict), "profile": self._node.profile if self._node else {}}
             case "launch":
-                self._launch(int(message["ranks"]))
+                await self._launch(int(message["ranks"]))
                 return {"run_id": self._run_id.hex()} if message.get("answer") else None
             case "steps":
                 self._steps(message)
@@ -131,7 +132,8 @@ class Courier:
                 self._verdict = Verdict("pending", reason=message["pending"], run_id=run_id)
                 return
             fingerprint = Fingerprint.from_json(message["fingerprint"])
-            answer = await PrivateExchange(self._provider).ask(fingerprint, self._node.ticket)
+            self._exchange = self._exchange or PrivateExchange(self._provider)
+            answer = await self._exchange.ask(fingerprint, self._node.ticket)
             self._checked = fingerprint.archetype
             verdict = judge(answer, run_id)
             elapsed = 1000 * (time.perf_counter() - began)
@@ -152,11 +154,13 @@ class Courier:
             return
         self._tell({"verdict": asdict(self._verdict)}, self._listeners)
 
-    def _launch(self, ranks: int) -> None:
+    async def _launch(self, ranks: int) -> None:
         if self._provider is None or self._node is None or self._reporter is not None:
             return  # nobody to report to; the verdict says why
         self._reporter = RunReporter(self._provider, self._run_id, self._settings, self._deliver)
         self._reporter.start(self._node.ticket, ranks)
+        if self._exchange is not None:
+            await self._exchange.decide(accept=True)
 
     def _steps(self, message: dict[str, Any]) -> None:
         windows = self._windows.setdefault(message["rank"], RankWindows(message["rank"]))
@@ -189,3 +193,5 @@ class Courier:
             self._ended = True
             if self._reporter is not None:
                 await self._reporter.end(state)
+            elif self._exchange is not None:
+                await self._exchange.decide(accept=False)
