@@ -83,8 +83,7 @@ def _launch(command: list[str], extra: dict[str, str]) -> int:
 @contextlib.contextmanager
 def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
     def forward(number: int, _: Any) -> None:
-        # A terminal sends Ctrl-C to the whole group: the job has it already.
-        if number != signal.SIGINT or os.getpgid(0) != os.tcgetpgrp(0) if sys.stdin.isatty() else True:
+        if not (number == signal.SIGINT and _in_foreground()):
             child.send_signal(number)
 
     previous = {number: signal.signal(number, forward) for number in FORWARDED}
@@ -93,6 +92,11 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """A terminal sends Ctrl-C to its whole foreground group: then the job has it already."""
+    return sys.stdin.isatty() and os.getpgid(0) == os.tcgetpgrp(sys.stdin.fileno())
 
 
 def _end_state(status: int) -> str:
