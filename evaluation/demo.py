@@ -37,7 +37,7 @@ TOO_LARGE = [
     "20",
 ]
 NEVER_SEEN = [PYTHON, "examples/train_lstm.py", "--steps", "50"]
-REGISTERS = [PYTHON, "examples/train_mlp.py", "--seconds", "75"]
+REGISTERS = [PYTHON, "examples/train_mlp.py", "--seconds", "55"]
 
 
 def run(_: argparse.Namespace) -> int:
@@ -68,19 +68,19 @@ def _campaign(site: Site, summary: dict[str, Any]) -> None:
 
 
 def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
+    blocked = Job(site, "n3", TOO_LARGE, FOLDER / "blocked", "--gate", "block")
+    unknown = Job(site, "n1", NEVER_SEEN, FOLDER / "unknown")
+    blocked.wait()
+    _say(began, "a GPT with math attention and 1,024 tokens on n3:", f"exit code {blocked.returncode}")
+    print(_indented(blocked.verdict_text()), flush=True)
+    unknown.wait()
+    _say(began, "an LSTM, never campaigned, on n1:")
+    print(_indented("\n".join(unknown.verdict_text().splitlines()[:2])), flush=True)
     alerts, losses = FOLDER / "alerts.txt", FOLDER / "losses.txt"
     command = [*GPT, "--steps", str(STEPS), "--alerts", str(alerts), "--losses", str(losses)]
     main = Job(site, "n1", command, FOLDER / "main", "--allow-beside-job")
     peer = Job(site, "n2", REGISTERS, FOLDER / "peer", wrapped=False)
-    _say(began, "a GPT starts on n1 (pharoah run); an MLP that registers itself starts on n2")
-    blocked = Job(site, "n3", TOO_LARGE, FOLDER / "blocked", "--gate", "block")
-    unknown = Job(site, "n3", NEVER_SEEN, FOLDER / "unknown")
-    blocked.wait()
-    _say(began, "the same GPT with math attention, 1,024 tokens, on n3:", f"exit code {blocked.returncode}")
-    print(_indented(blocked.verdict_text()), flush=True)
-    unknown.wait()
-    _say(began, "an LSTM, never campaigned, on n3:")
-    print(_indented("\n".join(unknown.verdict_text().splitlines()[:2])), flush=True)
+    _say(began, "a GPT starts on n1 (pharoah run), an MLP that registers itself on n2")
     # The run must know itself before anything happens to its node.
     _wait(lambda: len(_windows(site, main)) >= 4, 90, "the main job's baseline", main)
     _say(

@@ -23,7 +23,7 @@ class Job:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         options = (*options, "--verdict-file", str(folder / "verdict.json"))
-        line = site.under_pharoah(command, *options) if wrapped else site.bare(node, command)
+        line = site.under_pharoah(node, command, *options) if wrapped else site.bare(node, command)
         with (folder / "output.txt").open("wb") as output:
             self.process = subprocess.Popen(
                 line,

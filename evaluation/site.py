@@ -65,7 +65,7 @@ class Site:
         files = {"--db": "provider.duckdb", "--keys": "keys", "--tokens": "tokens"}
         arguments = [part for flag, name in files.items() for part in (flag, str(self.folder / name))]
         command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]
-        self._spawn("provider", "pharoah_provider.cli", command)
+        self._spawn("provider", [sys.executable, "-m", "pharoah_provider.cli", *command])
         self._wait(self._serving, "the provider to listen")
         self.provider_key = self._said_key()
         (self.folder / "provider.pub").write_text(self.provider_key)
@@ -95,8 +95,9 @@ class Site:
             "PHAROAH_NODE_SOCKET": str(self.folder / f"{node}.sock"),
         }
 
-    def under_pharoah(self, command: Sequence[str], *options: str) -> list[str]:
-        return [sys.executable, "-m", "pharoah", "run", *options, "--", *command]
+    def under_pharoah(self, node: str, command: Sequence[str], *options: str) -> list[str]:
+        """`pharoah run` as a tenant types it on the node: check, dry run and courier use the node's cores too."""
+        return self._on_cores(node, [sys.executable, "-m", "pharoah", "run", *options, "--", *command])
 
     def bare(self, node: str, command: Sequence[str]) -> list[str]:
         """The same command under the node's profile, without Pharoah around it."""
@@ -119,6 +120,10 @@ class Site:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
+    def _on_cores(self, node: str, command: list[str]) -> list[str]:
+        cores = json.dumps({"cpus": self.profiles[node]["cpus"]})
+        return [sys.executable, "-m", "pharoah.profile", cores, *command]
+
     def _start_agent(self, node: str) -> None:
         arguments = ["run", "--node", node, "--endpoint", self.endpoint]
         arguments += [
@@ -128,13 +133,12 @@ class Site:
             str(self.folder / f"{node}.sock"),
         ]
         arguments += ["--key", str(self.folder / f"{node}.key"), "--profile", json.dumps(self.profiles[node])]
-        self._spawn(node, "pharoah_provider.agent.cli", arguments)
+        command = [sys.executable, "-m", "pharoah_provider.agent.cli", *arguments]
+        self._spawn(node, self._on_cores(node, command))
 
-    def _spawn(self, name: str, module: str, arguments: list[str]) -> None:
+    def _spawn(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def _write_tokens(self) -> None:
         principals = [("tenant", "acme", "tenant"), ("operator", "ops", "operator")]
