@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pharoah._errors import UnknownReason
+from pharoah._link import DRY_RUN
 from pharoah_archetypes import Fingerprint
 
-ACTIVE = "PHAROAH_DRY_RUN"
-"""Set in the child: `register` is inert there."""
 _LARGEST_RESULT = 1 << 22
 
 
@@ -29,7 +28,7 @@ def fingerprint_command(command: Sequence[str], timeout_seconds: float) -> Finge
     program = _python_program(command)
     environ = {
         **os.environ,
-        ACTIVE: "1",
+        DRY_RUN: "1",
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",

@@ -13,7 +13,8 @@ from typing import Any
 
 COURIER = "PHAROAH_COURIER"
 """Path of the courier's socket, set for ranks by whoever started the courier."""
-LARGEST_MESSAGE = 200_000
+DRY_RUN = "PHAROAH_DRY_RUN"
+"""Set in the child of a dry run: `register` is inert there."""
 
 
 class Link:

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pharoah import _dryrun, _hooks
+from pharoah import _hooks
 from pharoah._alert import Alert
 from pharoah._errors import IncompatibleError, UnknownReason
 from pharoah._guard import Guard
-from pharoah._link import COURIER, Link
+from pharoah._link import COURIER, DRY_RUN, Link
 from pharoah._settings import Settings
 from pharoah._steps import StepClock
 from pharoah._verdict import Verdict, unknown
@@ -172,7 +172,7 @@ def register(
     session.
     """
     global _session
-    if _session is not None or _hooks.inert() or os.environ.get(_dryrun.ACTIVE):
+    if _session is not None or _hooks.inert() or os.environ.get(DRY_RUN):
         return _session or Session(unknown("inside a dry run or a forked child"))
     settings = Settings.load(
         gate=gate,
@@ -232,6 +232,8 @@ def _join(path: str, settings: Settings, fingerprint: Callable[[], str] | None =
 
 
 def _fingerprint(job: StepFn | None, settings: Settings) -> str:
+    from pharoah import _dryrun  # here: it brings the archetypes, which a job without a provider never needs
+
     if job is not None:
         return _dryrun.fingerprint_step(job, settings.dry_run_timeout_seconds).to_json()
     command = [sys.executable, *sys.orig_argv[1:]]
@@ -254,7 +256,7 @@ def join_from_hook() -> StepClock | None:
     """For `pharoah run`: the first optimizer step of a script that never heard of Pharoah."""
     global _session
     with Guard("join"):
-        if _session is None and os.environ.get(COURIER) and not os.environ.get(_dryrun.ACTIVE):
+        if _session is None and os.environ.get(COURIER) and not os.environ.get(DRY_RUN):
             _session = _join(os.environ[COURIER], Settings.load())
         return _session._clock if _session else None
     return None

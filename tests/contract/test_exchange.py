@@ -24,6 +24,10 @@ from pharoah.proto.v1 import EvaluateRequest, GetOfferRequest, GetTableRequest, 
 from pharoah.rpc import Stub
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_provider.domain import LearnedRow, Release
+from pharoah_provider.errors import Unknown
+from pharoah_provider.exchange import Exchange
+from pharoah_provider.keys import KeyFolder
+from pharoah_provider.store import Database, Store
 from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
 
 KNOWN = Fingerprint(
@@ -200,6 +204,30 @@ def test_forged_expired_and_foreign_tickets_get_one_answer(tmp_path: Path) -> No
         assert answers == {(grpc.StatusCode.PERMISSION_DENIED, "the node ticket is not valid")}
 
     on_loopback(tmp_path, work)
+
+
+def test_an_epoch_is_rotated_after_a_day_and_the_one_before_is_still_served(tmp_path: Path) -> None:
+    async def inside() -> None:
+        async with loopback(tmp_path, RELEASE):
+            pass  # makes the files
+        store = Store(Database(tmp_path / "p.duckdb"))
+        exchange = Exchange(store, KeyFolder(tmp_path / "keys"))
+        now = time.time()
+        await exchange.rotate(now)
+        first = exchange.epoch().head.epoch
+        await exchange.rotate(now + 3600)
+        assert exchange.epoch().head.epoch == first
+        await exchange.rotate(now + 25 * 3600)
+        assert exchange.epoch().head.epoch == first + 1
+        assert exchange.epoch(first).head.epoch == first
+        await store.put_node(node("n2", "memory_limit=5"))
+        await exchange.rotate(now)
+        assert exchange.epoch().head.epoch == first + 2, "a new configuration gets a class"
+        with pytest.raises(Unknown, match="over"):
+            exchange.epoch(first)
+        store.close()
+
+    asyncio.run(inside())
 
 
 def test_roles_do_not_reach_each_others_methods(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from pharoah_provider.store import Store
 log = logging.getLogger("pharoah.provider.monitoring")
 
 KEPT_WINDOWS = 16
+SILENCE_SECONDS = 60.0
 TOLD = ("confirmed", "cleared")
 """States a tenant hears of; suspicion is the provider's own business until it is validated."""
 
@@ -42,6 +43,12 @@ class Watched:
     """Transitions that were told, in order."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
+    heard_at: float = field(default_factory=time.monotonic)
+
+    def alive(self) -> bool:
+        """Whether it was heard of lately, by its own rhythm: a courier may die without a word."""
+        spans = [windows[-1].span_seconds for windows in self.windows.values() if windows]
+        return time.monotonic() - self.heard_at < max(SILENCE_SECONDS, 5 * max(spans, default=0.0))
 
     def wake(self) -> None:
         """Tell all who wait; whoever waits next waits for the next change."""
@@ -103,11 +110,13 @@ class Monitor:
 
     def run_on(self, node: str) -> Run | None:
         """The run on a node now."""
-        return next((w.run for w in self._watched.values() if w.run.node == node), None)
+        return next((w.run for w in self._watched.values() if w.run.node == node and w.alive()), None)
 
     def score(self, run: Run, reports: Sequence[Report]) -> tuple[list[bool], list[float]]:
         """Whether each window is masked (a probe ran during it), and its risk; remembers the windows."""
         watched = self._watched.get(run.run_id)
+        if watched is not None:
+            watched.heard_at = time.monotonic()
         masked, risks = [], []
         for report in reports:
             hidden = self._probed_during(run.node, report)

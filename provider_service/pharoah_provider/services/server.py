@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ log = logging.getLogger("pharoah.provider")
 
 LARGEST_MESSAGE = 1 << 20
 DRAIN_SECONDS = 2.0
+ROTATION_CHECK_SECONDS = 60.0
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -62,7 +65,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         metrics, fleet = Metrics(), Fleet()
         metrics.watch_agents(fleet.last_seen)
         exchange, monitor = Exchange(store, keys), Monitor(store, fleet, metrics)
-        await exchange.restore()
+        await exchange.rotate(time.time())
         if release := await store.newest_release():
             monitor.use(release)
         await monitor.restore()
@@ -85,9 +88,11 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         bound = _bind(server, settings.listen)
         http = _serve_metrics(metrics, settings.http)
         await server.start()
+        rotating = asyncio.create_task(_rotate(exchange))
         try:
             yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
+            rotating.cancel()
             await status.enter_graceful_shutdown()
             monitor.drain()
             await server.stop(DRAIN_SECONDS)
@@ -97,10 +102,17 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         store.close()
 
 
+async def _rotate(exchange: Exchange) -> None:
+    while True:
+        await asyncio.sleep(ROTATION_CHECK_SECONDS)
+        try:
+            await exchange.rotate(time.time())
+        except ProviderError:
+            log.exception("the epoch could not be rotated; trying again in a minute")
+
+
 async def serve(settings: ServerSettings, ready: Any) -> None:
     """Run a provider until SIGTERM or SIGINT; `ready(address)` is called once it listens."""
-    import asyncio
-
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

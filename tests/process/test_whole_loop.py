@@ -1,0 +1,47 @@
+"""The whole loop in small, all processes real: provider, agent, campaign, learning, a launch with a verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from evaluation.jobs import Job
+from evaluation.site import running_site
+
+CAMPAIGN = """
+repeats = 2
+[[workload]]
+name = "mlp"
+steps = 2
+settings = { width = 64, batch = 16 }
+"""
+SCRIPT = [sys.executable, "evaluation/train_workload.py"]
+
+
+@pytest.mark.timeout(240)
+def test_a_campaign_becomes_verdicts(tmp_path: Path) -> None:
+    plan = tmp_path / "campaign.toml"
+    plan.write_text(CAMPAIGN)
+    profiles = {"n1": {"cpus": [min(os.sched_getaffinity(0))], "threads": 1}}
+    with running_site(tmp_path / "site", profiles) as site:
+        assert site.operator("campaign", str(plan)).wait(200) == 0, site.log("provider")
+        learned, _ = site.operator("learn").communicate(timeout=60)
+        assert "release 1 sealed as epoch" in learned
+        known = Job(site, "n1", [*SCRIPT, "mlp", '{"width": 64, "batch": 16}', "--steps", "5"], tmp_path / "known")
+        assert known.wait() == 0, known.output()
+        assert known.verdict()["status"] == "compatible" and known.verdict()["rung"] == "exact"
+        assert json.loads(known.output().splitlines()[-1]) | {"step_seconds": 0} == {
+            "outcome": "ok",
+            "steps": 5,
+            "step_seconds": 0,
+        }
+        new = Job(site, "n1", [*SCRIPT, "lstm", "--steps", "5"], tmp_path / "new", "--strict")
+        assert new.wait() == 11, "unknown and --strict: not started"
+        assert new.verdict()["status"] == "unknown"
+        runs = site.listing("runs")
+        assert [run["end_state"] for run in runs] == ["ok"], "what was not started never joined"
+        assert {row["benchmark"] for row in site.listing("probes")} == {"gemm", "memory"}
