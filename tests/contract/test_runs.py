@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pharoah._alert import Alert
 from pharoah.courier.rpc import Provider
-from pharoah.courier.runs import RunReporter
+from pharoah.courier.runs import KEPT_ROWS, RunReporter
 from pharoah.proto.v1 import Consent, EndRunRequest, JoinRunRequest, Listing, ListRequest, ReportRequest
 from pharoah.windows import Row
 from pharoah_provider.domain import Baseline, Release, SurvivalModel
@@ -227,3 +227,15 @@ def test_metric_names_carry_no_tenant_or_run() -> None:
 
 def test_two_nodes_of_one_configuration_share_a_context() -> None:
     assert node("n1").context_id == node("n2").context_id != node("n1", "isa=avx2").context_id
+
+
+def test_rows_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        provider = Provider(site.settings())
+        reporter = RunReporter(provider, bytes(16), site.settings(), lambda _: None)
+        reporter.add([Row(float(i), 1.0, 0, 1.0, 1.0) for i in range(KEPT_ROWS + 3)])
+        assert reporter.dropped == 3
+        assert reporter._rows[0].ended_at == 3.0
+        await provider.channel.close()
+
+    on_loopback(tmp_path, work, RELEASE)

@@ -5,7 +5,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_provider.monitoring.incidents import CLEAN_WINDOWS, FIRST_PAUSE_SECONDS, Incident
+from pharoah_provider.models.compare import ALARM
+from pharoah_provider.monitoring.incidents import CLEAN_WINDOWS, FIRST_PAUSE_SECONDS, UNDECIDED_PAUSE_SECONDS, Incident
+
+ENOUGH, HALF, HEALTHY = ({"gemm": share * ALARM} for share in (1.1, 0.6, -0.5))
 
 
 def fed(incident: Incident, *risky: bool) -> list[str]:
@@ -21,15 +24,15 @@ def test_one_risky_window_is_not_a_suspicion_two_of_three_are() -> None:
 def test_an_alert_fires_once_and_clears_once() -> None:
     incident = Incident()
     fed(incident, True, True)
-    assert incident.validated(True) == "confirmed"
-    assert incident.validated(True) is None
+    assert incident.validated(ENOUGH) == "confirmed"
+    assert incident.validated(ENOUGH) is None
     assert fed(incident, *[True] * 4, *[False] * (CLEAN_WINDOWS + 3)) == ["cleared"]
 
 
 def test_a_suspicion_nobody_confirmed_is_dismissed() -> None:
     incident = Incident()
     fed(incident, True, True)
-    assert incident.validated(False) is None
+    assert incident.validated(HEALTHY) is None
     assert fed(incident, *[False] * CLEAN_WINDOWS) == ["dismissed"]
 
 
@@ -51,7 +54,38 @@ def test_a_calm_run_is_never_validated() -> None:
 def test_fires_and_resolves_alternate(events: list[bool | str]) -> None:
     incident, told = Incident(), []
     for event in events:
-        change = incident.validated(event == "slow") if isinstance(event, str) else incident.window(event, 0.0)
+        change = (
+            incident.validated(ENOUGH if event == "slow" else HEALTHY)
+            if isinstance(event, str)
+            else incident.window(event, 0.0)
+        )
         if change in ("confirmed", "cleared"):
             told.append(change)
     assert all(change == ("confirmed", "cleared")[i % 2] for i, change in enumerate(told))
+
+
+def test_validations_add_up_and_health_takes_away() -> None:
+    incident = Incident()
+    fed(incident, True, True)
+    assert incident.validated(HALF) is None
+    assert incident.validated(HALF) == "confirmed"
+    forgiven = Incident()
+    fed(forgiven, True, True)
+    assert [forgiven.validated(gains) for gains in (HALF, HEALTHY, HEALTHY, HALF)] == [None] * 4
+
+
+def test_a_new_suspicion_starts_without_evidence() -> None:
+    incident = Incident()
+    fed(incident, True, True)
+    incident.validated(HALF)
+    fed(incident, *[False] * CLEAN_WINDOWS, True, True)
+    assert incident.state == "suspected"
+    assert incident.validated(HALF) is None
+
+
+def test_an_undecided_suspicion_is_validated_again_soon() -> None:
+    incident = Incident()
+    fed(incident, True, True)
+    incident.validated(HALF)
+    assert incident.wants_validation(100.0)
+    assert incident.wants_validation(100.0 + UNDECIDED_PAUSE_SECONDS)

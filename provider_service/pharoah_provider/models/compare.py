@@ -1,15 +1,23 @@
-"""Cross-validation of a suspected node: its benchmark against its own past and against a peer under like load."""
+"""Cross-validation of a suspected node: its benchmark against its own past and against a peer under like load.
+
+A single validation on shared hosts is too noisy to tell 1.2 x from nothing, so validations add up: a sequential
+probability ratio test (Wald 1945), restarted at zero as in CUSUM (Page 1954), one per benchmark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log, sqrt
 from statistics import median, stdev
 
-LEAST_EFFECT = 1.10
-"""Below 10 % a difference is not called, whatever the statistics say."""
-SPREADS = 2.5
-"""Standard deviations of healthy rounds that a round must leave behind to count as slow."""
+EFFECT = log(1.2)
+"""The slowdown worth an alert: what a sequential test separates from none."""
+NOISE = 0.13
+"""Standard deviation of log(own ratio / peer ratio) of healthy nodes, at least: two guests of one host, both beside a
+job, differ by this much from one validation to the next."""
+ALARM = log(100)
+"""Evidence that confirms: a healthy node reaches it in at most one of 100 suspicions (Wald 1945)."""
 
 
 @dataclass(frozen=True)
@@ -18,12 +26,9 @@ class Comparison:
     own_ratio: float
     """Node now over its own baseline under the same load; larger is slower."""
     peer_ratio: float
-    """The same of the peer; 1 when there is none to ask."""
-    limit: float
-
-    @property
-    def slow(self) -> bool:
-        return self.own_ratio > self.limit and self.own_ratio > LEAST_EFFECT * self.peer_ratio
+    """The same of the peer, at least 1: a peer that is fast today incriminates nobody. 1 when there is none to ask."""
+    gain: float
+    """Log likelihood ratio of `1.2 times slower than the peer` against `as fast`; negative speaks for health."""
 
 
 def typical_seconds(seconds: Sequence[float]) -> float:
@@ -46,6 +51,8 @@ def spread(rounds: Sequence[float]) -> float:
 def compare(
     benchmark: str, own: float, own_baseline: float, spread_ratio: float, peer_ratio: float = 1.0
 ) -> Comparison:
-    """`own` and `own_baseline` in seconds per repeat under the same load."""
-    limit = max(LEAST_EFFECT, 1 + SPREADS * spread_ratio)
-    return Comparison(benchmark, own / own_baseline, max(1.0, peer_ratio), limit)
+    """One step of the sequential test. `own` and `own_baseline` in seconds per repeat under the same load."""
+    own_ratio, peer_ratio = own / own_baseline, max(1.0, peer_ratio)
+    noise = max(NOISE, sqrt(2) * spread_ratio)
+    gain = (log(own_ratio / peer_ratio) * EFFECT - EFFECT**2 / 2) / noise**2
+    return Comparison(benchmark, own_ratio, peer_ratio, gain)

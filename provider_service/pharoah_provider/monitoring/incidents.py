@@ -3,19 +3,24 @@
     quiet ──2 of 3 windows risky──▶ suspected ──validation confirms──▶ confirmed ──5 clean windows──▶ cleared
                                         └───────5 clean windows──▶ quiet (nobody was told)
 
-An alert fires once and is resolved once. A suspicion that validation does not confirm stays one, and is validated
-again after a growing pause as long as it is risky.
+An alert fires once and is resolved once. Validations add up until they are enough; as long as they speak for the
+node's health the pause before the next one grows.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from pharoah_provider.models.compare import ALARM
 
 RISKY_OF = (2, 3)
 CLEAN_WINDOWS = 5
 FIRST_PAUSE_SECONDS = 4.0
+UNDECIDED_PAUSE_SECONDS = 2.0
+"""While the evidence speaks against the node without being enough."""
 LONGEST_PAUSE_SECONDS = 60.0
 
 
@@ -26,6 +31,8 @@ class Incident:
     state: str = "quiet"
     alert_id: str = ""
     since: float = 0.0
+    evidence: dict[str, float] = field(default_factory=dict)
+    """By benchmark: what validations of this suspicion add up to, never below zero."""
     _recent: deque[bool] = field(default_factory=lambda: deque(maxlen=max(RISKY_OF[1], CLEAN_WINDOWS)))
     _validate_at: float = 0.0
     _pause: float = FIRST_PAUSE_SECONDS
@@ -38,6 +45,7 @@ class Incident:
         if self.state == "quiet" and sum(recent[-of:]) >= needed:
             self.state, self.alert_id, self.since = "suspected", f"al-{secrets.token_hex(3)}", began
             self._validate_at, self._pause = 0.0, FIRST_PAUSE_SECONDS
+            self.evidence = {}
             return "suspected"
         if self.state != "quiet" and len(recent) >= CLEAN_WINDOWS and not any(recent[-CLEAN_WINDOWS:]):
             was, self.state = self.state, "quiet"
@@ -49,13 +57,18 @@ class Incident:
         risky = bool(self._recent) and self._recent[-1]
         if self.state != "suspected" or not risky or now < self._validate_at:
             return False
-        self._validate_at = now + self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        if any(self.evidence.values()):
+            self._validate_at, self._pause = now + UNDECIDED_PAUSE_SECONDS, FIRST_PAUSE_SECONDS
+        else:
+            self._validate_at = now + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         return True
 
-    def validated(self, slow: bool) -> str | None:
-        """The answer of a validation. Returns the new state when it changed."""
-        if self.state == "suspected" and slow:
+    def validated(self, gains: Mapping[str, float]) -> str | None:
+        """What one validation adds, by benchmark (see `models.compare`). Returns the new state when it changed."""
+        for benchmark, gain in gains.items():
+            self.evidence[benchmark] = max(0.0, self.evidence.get(benchmark, 0.0) + gain)
+        if self.state == "suspected" and max(self.evidence.values(), default=0.0) > ALARM:
             self.state = "confirmed"
             return "confirmed"
         return None

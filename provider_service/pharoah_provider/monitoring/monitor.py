@@ -175,10 +175,11 @@ class Monitor:
             if node is None:
                 return
             comparisons = await self._validator.validate(node, watched.run, self._release)
-            slow = [c for c in comparisons if c.slow]
-            self._metrics.validations.labels("slow" if slow else "healthy").inc()
-            watched.evidence = "; ".join(_told(c) for c in slow or comparisons)
-            if change := watched.incident.validated(bool(slow)):
+            change = watched.incident.validated({c.benchmark: c.gain for c in comparisons})
+            against = [c for c in comparisons if watched.incident.evidence[c.benchmark] > 0]
+            self._metrics.validations.labels("slow" if against else "healthy").inc()
+            watched.evidence = "; ".join(_told(c) for c in against or comparisons)
+            if change:
                 await self._transition(watched, change, _latest_ratio(watched))
         except ProviderError as error:
             log.warning("validation of %s failed: %s", watched.run.node, error)
