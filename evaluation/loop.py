@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from statistics import median
+from math import log
+from statistics import median, stdev
 from typing import Any
 
 from evaluation.figures import Figures, timed
@@ -202,6 +203,7 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
 
 
 def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
+    healthy_from = time.time()
     false, suspected, watched_seconds = 0, 0, 0.0
     for number in range(rounds):
         jobs = [_watched_job(site, n, FOLDER / f"healthy-{number}-{n}", seconds, "--negatives") for n in ("n1", "n2")]
@@ -216,12 +218,31 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
     figures.details["healthy"] = {"runs": 2 * rounds, "seconds_each": seconds, "suspicions": suspected}
     figures.rate("false_alerts_per_job_hour", false, watched_seconds / 3600)
     figures.rate("suspicions_per_job_hour", suspected, watched_seconds / 3600)
+    _noise(site, figures, healthy_from)
     figures.add(
         "healthy_run_seconds",
         seconds,
         ">= 3 x detect_p95",
         seconds >= 3 * figures.values["detect_p95_seconds"],
     )
+
+
+def _noise(site: Site, figures: Figures, healthy_from: float) -> None:
+    """How much two healthy nodes differ from one validation to the next: sd of log(own ratio / peer ratio), gemm."""
+    probes = [p for p in site.listing("probes") if p["beside_job"] and p["benchmark"] == "gemm"]
+    baseline = {
+        node: median(p["mean_seconds"] for p in probes if p["node"] == node and p["purpose"] == "baseline")
+        for node in ("n1", "n2")
+    }
+    seen = [p for p in probes if p["purpose"] == "validation" and p["started_at"] > healthy_from]
+    pairs = [(a, b) for a in seen for b in seen if (a["node"], b["node"]) == ("n1", "n2")]
+    differences = [
+        log(a["mean_seconds"] / baseline["n1"] / (b["mean_seconds"] / baseline["n2"]))
+        for a, b in pairs
+        if abs(a["started_at"] - b["started_at"]) < 0.5
+    ]
+    if len(differences) > 2:
+        figures.add("validation_noise_sd", stdev(differences), interval=f"n={len(differences)}")
 
 
 def _probe_cost(site: Site, figures: Figures) -> None:
