@@ -14,8 +14,8 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 from math import log
+from pathlib import Path
 from statistics import median, stdev
 from typing import Any
 
@@ -67,9 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
         timed("families never campaigned", lambda: _unknowns(site, figures))
         timed("losses with and without Pharoah", lambda: _losses(site, figures))
         timed("provider killed in mid-run", lambda: _killed(site, figures, 2 if arguments.quick else 4))
-        injections, healthy_seconds = (3, 120.0) if arguments.quick else (10, 300.0)
+        injections, rounds, seconds = (3, 1, 120.0) if arguments.quick else (10, 3, 630.0)
         timed("degradations", lambda: _detection(site, figures, chance, injections))
-        timed("healthy runs", lambda: _healthy(site, figures, 1 if arguments.quick else 6, healthy_seconds))
+        timed("healthy runs", lambda: _healthy(site, figures, rounds, seconds))
         timed("cost of micro-benchmarks", lambda: _probe_cost(site, figures))
     print("\nall figures")
     for line in figures._lines:
@@ -216,8 +216,10 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
             suspected += len(alerts)
         print(f"  round {number + 1} of {rounds}: {suspected} suspicions, {false} alerts so far", flush=True)
     figures.details["healthy"] = {"runs": 2 * rounds, "seconds_each": seconds, "suspicions": suspected}
-    figures.rate("false_alerts_per_job_hour", false, watched_seconds / 3600)
-    figures.rate("suspicions_per_job_hour", suspected, watched_seconds / 3600)
+    hours = watched_seconds / 3600
+    figures.add("healthy_job_hours", hours, ">= 1 unless --quick", rounds == 1 or hours >= 1)
+    figures.rate("false_alerts_per_job_hour", false, hours)
+    figures.rate("suspicions_per_job_hour", suspected, hours)
     _noise(site, figures, healthy_from)
     figures.add(
         "healthy_run_seconds",
