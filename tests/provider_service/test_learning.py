@@ -150,6 +150,15 @@ def test_the_survival_model_ranks_degrading_runs_above_healthy_ones() -> None:
     assert 0 < probability(calm, model.hazard_per_second, 10) < probability(slow, model.hazard_per_second, 10) < 1
 
 
+def test_no_feature_excuses_a_node_that_gets_worse() -> None:
+    chance = np.random.default_rng(3)
+    runs = [degraded("none", list(1 + 0.05 * chance.standard_normal(10))) for _ in range(4)]
+    runs += [degraded("hog", [1.0, 1.0, *(s + 0.3 * chance.random() for s in [1.7] * 8)]) for _ in range(6)]
+    model, _ = fit_survival(runs)
+    assert model.coefficients[0] > 0
+    assert min(model.coefficients) >= 0
+
+
 def test_without_events_a_plain_threshold_is_used_and_said() -> None:
     model, note = fit_survival([degraded("none", [1.0] * 6)])
     assert model.method == "threshold" and "too few" in note

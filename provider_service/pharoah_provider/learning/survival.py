@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from pharoah_provider.models.hazard import FEATURES, features, risk
 FAILURE_RATIO = 1.5
 FAILURE_WINDOWS = 4
 LEAST_EVENTS = 4
-RIDGES = (1.0, 5.0, 25.0)
+RIDGES = (5.0, 25.0)
 """Strengths of the penalty on the scale of events (lifelines multiplies its penalizer by the number of rows), tried
 in turn: where few events separate the runs completely, only a stronger one converges."""
 THRESHOLD_MARGIN = 0.05
@@ -78,28 +79,52 @@ def _intervals(number: int, run: DegradedRun) -> list[dict[str, float]]:
 
 
 def _fit(rows: list[dict[str, float]], ridge: float) -> tuple[list[float], list[float], float] | None:
-    """Coefficients, feature means and baseline hazard per second; None when the fit does not converge."""
+    """Coefficients, feature means and baseline hazard per second; None when the fit does not converge.
+
+    Every feature is made so that larger is worse. With few events one can come out negative by chance, and would
+    then excuse a node that gets worse: it is left out and the rest fitted again.
+    """
     import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    told = [name for name in FEATURES if frame[name].std() > 0]  # a feature that never varied tells nothing
+    while told:
+        fitted = _cox(frame[["id", "start", "stop", "event", *told]], ridge)
+        if fitted is None or not fitted.notna().all():
+            return None
+        if (fitted >= 0).all():
+            break
+        told.remove(str(fitted.idxmin()))
+    else:
+        return None
+    coefficients = fitted.reindex(list(FEATURES)).fillna(0.0).to_numpy(dtype=float)
+    observed = frame[list(FEATURES)].to_numpy(dtype=float)
+    means = observed.mean(axis=0)
+    spans = (frame["stop"] - frame["start"]).to_numpy(dtype=float)
+    exposure = float((spans * np.exp((observed - means) @ coefficients)).sum())
+    return coefficients.tolist(), means.tolist(), float(frame["event"].sum()) / exposure
+
+
+def _cox(frame: Any, ridge: float) -> Any:
+    """Log hazard ratios by feature, or None without convergence. lifelines multiplies its penalizer by the rows."""
     from lifelines import CoxTimeVaryingFitter
     from lifelines.exceptions import ConvergenceError
 
-    frame, names = pd.DataFrame(rows), list(FEATURES)
-    told = [name for name in names if frame[name].std() > 0]  # a feature that never varied tells nothing
     fitter = CoxTimeVaryingFitter(penalizer=ridge / len(frame))
-    columns = {"id_col": "id", "event_col": "event", "start_col": "start", "stop_col": "stop"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # near-separation is expected with few events; the ridge is there for it
         try:
-            fitter.fit(frame[["id", "start", "stop", "event", *told]], **columns, fit_options={"step_size": 0.3})
+            fitter.fit(
+                frame,
+                id_col="id",
+                event_col="event",
+                start_col="start",
+                stop_col="stop",
+                fit_options={"step_size": 0.3},
+            )
         except ConvergenceError:
             return None
-    coefficients = fitter.params_.reindex(names).fillna(0.0).to_numpy(dtype=float)
-    means = frame[names].mean().to_numpy(dtype=float)
-    scale = np.exp((frame[names].to_numpy(dtype=float) - means) @ coefficients)
-    exposure = float(((frame["stop"] - frame["start"]).to_numpy(dtype=float) * scale).sum())
-    if not np.isfinite(coefficients).all() or not exposure > 0:
-        return None
-    return coefficients.tolist(), means.tolist(), float(frame["event"].sum()) / exposure
+    return fitter.params_
 
 
 def _risks(run: DegradedRun, coefficients: Sequence[float], means: Sequence[float]) -> list[float]:
