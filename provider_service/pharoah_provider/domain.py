@@ -136,6 +136,11 @@ class Baseline:
     spread_ratio: float
     rounds: int
 
+    @property
+    def error_ratio(self) -> float:
+        """Standard error of `seconds`, as a ratio."""
+        return self.spread_ratio / self.rounds**0.5
+
 
 @dataclass(frozen=True)
 class Release:

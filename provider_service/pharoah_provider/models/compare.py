@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import log
 from statistics import median, stdev
 
 EFFECT = log(1.2)
@@ -49,10 +49,13 @@ def spread(rounds: Sequence[float]) -> float:
 
 
 def compare(
-    benchmark: str, own: float, own_baseline: float, spread_ratio: float, peer_ratio: float = 1.0
+    benchmark: str, own: float, own_baseline: float, baseline_error: float, peer_ratio: float = 1.0
 ) -> Comparison:
-    """One step of the sequential test. `own` and `own_baseline` in seconds per repeat under the same load."""
+    """One step of the sequential test. `own` and `own_baseline` in seconds per repeat under the same load.
+
+    `baseline_error` is the standard error of the baseline, as a ratio (0.05 = 5 %).
+    """
     own_ratio, peer_ratio = own / own_baseline, max(1.0, peer_ratio)
-    noise = max(NOISE, sqrt(2) * spread_ratio)
-    gain = (log(own_ratio / peer_ratio) * EFFECT - EFFECT**2 / 2) / noise**2
+    variance = NOISE**2 + baseline_error**2
+    gain = (log(own_ratio / peer_ratio) * EFFECT - EFFECT**2 / 2) / variance
     return Comparison(benchmark, own_ratio, peer_ratio, gain)

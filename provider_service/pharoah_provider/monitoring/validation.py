@@ -37,7 +37,7 @@ class Validator:
             if baseline is not None and probe.seconds:
                 now = typical_seconds(probe.seconds)
                 peer_ratio = ratios.get(probe.benchmark, 1.0)
-                comparisons.append(compare(probe.benchmark, now, baseline.seconds, baseline.spread_ratio, peer_ratio))
+                comparisons.append(compare(probe.benchmark, now, baseline.seconds, baseline.error_ratio, peer_ratio))
         if not comparisons:
             raise NotReady(f"node {node.node}: no baseline beside a job; run a campaign there")
         return comparisons
