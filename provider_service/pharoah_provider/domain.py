@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import sqrt
 
 
 def identity(facts: Iterable[str]) -> str:
@@ -139,7 +140,7 @@ class Baseline:
     @property
     def error_ratio(self) -> float:
         """Standard error of `seconds`, as a ratio."""
-        return self.spread_ratio / self.rounds**0.5
+        return self.spread_ratio / sqrt(self.rounds)
 
 
 @dataclass(frozen=True)
