@@ -55,7 +55,7 @@ PAIRS: list[tuple[str, dict[str, Any], str]] = [
 ]
 FAMILIES = ["lstm", "autoencoder", "experts", "spectral"]
 JOB_UNDER_WATCH = ["gpt", '{"length": 64, "batch": 4}']
-INJECTION_SECONDS = 50.0
+INJECTION_SECONDS = 90.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -169,7 +169,9 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
     for number in range(injections):
         node, peer = chance.sample(["n1", "n2"], 2)
         slowdown, ramp = chance.uniform(1.2, 2.0), chance.choice([0.0, 8.0])
-        jobs = {name: _watched_job(site, name, FOLDER / f"detect-{number}-{name}", 130.0) for name in (node, peer)}
+        jobs = {name: _watched_job(site, name, FOLDER / f"detect-{number}-{name}", 240.0) for name in (node, peer)}
+        started = time.time()
+        _until(lambda started=started: site.levels_known(started, 2), 90)
         _until(lambda jobs=jobs: all(len(_reports(site, job)) >= 5 for job in jobs.values()), 60)
         began = time.time()
         hog = start_hog(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
@@ -230,21 +232,28 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
 
 
 def _noise(site: Site, figures: Figures, healthy_from: float) -> None:
-    """How much two healthy nodes differ from one validation to the next: sd of log(own ratio / peer ratio), gemm."""
-    probes = [p for p in site.listing("probes") if p["beside_job"] and p["benchmark"] == "gemm"]
-    baseline = {
-        node: median(p["mean_seconds"] for p in probes if p["node"] == node and p["purpose"] == "baseline")
-        for node in ("n1", "n2")
-    }
-    seen = [p for p in probes if p["purpose"] == "validation" and p["started_at"] > healthy_from]
-    pairs = [(a, b) for a in seen for b in seen if (a["node"], b["node"]) == ("n1", "n2")]
-    differences = [
-        log(a["mean_seconds"] / baseline["n1"] / (b["mean_seconds"] / baseline["n2"]))
-        for a, b in pairs
-        if abs(a["started_at"] - b["started_at"]) < 0.5
-    ]
-    if len(differences) > 2:
-        figures.add("validation_noise_sd", stdev(differences), interval=f"n={len(differences)}")
+    """How much two healthy nodes differ from one validation to the next: sd of log(own ratio / peer ratio)."""
+    probes = [p for p in site.listing("probes") if p["beside_job"] and p["started_at"] > healthy_from]
+    for benchmark in ("gemm", "memory"):
+        shown = {n: [p for p in probes if (p["node"], p["benchmark"]) == (n, benchmark)] for n in ("n1", "n2")}
+        ratios = {node: _own_ratios(rows) for node, rows in shown.items()}
+        differences = [
+            log(own / peer) for at, own in ratios["n1"] for peer_at, peer in ratios["n2"] if abs(at - peer_at) < 1.5
+        ]
+        if len(differences) > 2:
+            figures.add(f"validation_noise_sd_{benchmark}", stdev(differences), interval=f"n={len(differences)}")
+
+
+def _own_ratios(probes: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """When each validation of one node began, and what it showed over the level measured last before it."""
+    ratios: list[tuple[float, float]] = []
+    levels: list[float] = []
+    for probe in sorted(probes, key=lambda probe: float(probe["started_at"])):
+        if probe["purpose"] == "level":
+            levels.append(probe["mean_seconds"])
+        elif levels:
+            ratios.append((probe["started_at"], probe["mean_seconds"] / median(levels[-3:])))
+    return ratios
 
 
 def _probe_cost(site: Site, figures: Figures) -> None:

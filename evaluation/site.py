@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ import grpc
 
 from pharoah.proto.v1 import Listing, ListRequest
 from pharoah.rpc import Stub
+from pharoah_provider.campaigns import BENCHMARKS
+from pharoah_provider.monitoring.validation import ROUNDS
 
 SMALL_MEMORY_BYTES = 540_000_000
 
@@ -116,6 +119,12 @@ class Site:
             call = Stub(channel, "Operator").List
             answer = call(request, timeout=30, metadata=(("authorization", f"Bearer {token}"),))
         return [json.loads(row) for row in answer.rows]
+
+    def levels_known(self, since: float, nodes: int) -> bool:
+        """Whether the benchmarks have been measured on so many nodes beside the jobs that run there `since` then."""
+        rows = [p for p in self.listing("probes") if p["purpose"] == "level" and p["started_at"] > since]
+        rounds = Counter((p["node"], p["benchmark"]) for p in rows)
+        return sum(count >= ROUNDS for count in rounds.values()) >= nodes * len(BENCHMARKS)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()

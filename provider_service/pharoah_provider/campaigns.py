@@ -15,10 +15,10 @@ from pharoah_provider.fleet import Fleet, shares_cores
 from pharoah_provider.store import Store
 
 BENCHMARKS = ["gemm", "memory"]
-IDLE_ROUNDS, BESIDE_ROUNDS = 2, 3
+IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2
 PROBE_REPEATS = 100
 PROBE_LIMIT_SECONDS = 4.0
-COMPANION = Cell("baseline/companion", "gpt", {}, seconds=11.0, degradation=Degradation("none"))
+COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation("none"))
 """What trains while the beside-a-job baseline is taken."""
 
 

@@ -110,6 +110,7 @@ class Listener:
     """A run as the courier keeps it, with the alerts it was told."""
 
     def __init__(self, site: Loopback, run_id: bytes = b"") -> None:
+        self._site = site
         self.alerts: list[Alert] = []
         self.run_id = run_id or secrets.token_bytes(16)
         self._provider = Provider(site.settings())
@@ -124,6 +125,13 @@ class Listener:
         self._sent += len(ratios)
         self.reporter.add([Row(at + i, 1.0, 0, ratio, 1.0) for i, ratio in enumerate(ratios)])
 
+    async def settled(self) -> None:
+        """Run on calmly until the benchmarks are known beside this job."""
+        async with asyncio.timeout(15):
+            while len(await rows(self._site, "LISTING_PROBES")) < 6:
+                await self.feel(1.0)
+                await asyncio.sleep(0.05)
+
     async def told(self, *states: str) -> None:
         async with asyncio.timeout(15):
             while [alert.state for alert in self.alerts] != list(states):
@@ -136,16 +144,34 @@ class Listener:
 
 def test_a_degraded_node_is_validated_told_once_and_cleared_once(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        await site.agent("n1", lambda _: 0.02)
-        await site.agent("n2", lambda _: 0.01)
+        seconds = {"n1": 0.03, "n2": 0.01}
+        await site.agent("n1", lambda _: seconds["n1"])
+        await site.agent("n2", lambda _: seconds["n2"])
         listener = Listener(site)
-        await listener.feel(*[1.0] * 6, *[1.6] * 4)
+        await listener.feel(*[1.0] * 6)
+        await listener.settled()
+        seconds["n1"] = 0.06  # the campaign said 0.01: what counts is the level beside this job
+        await listener.feel(*[1.6] * 4)
         await listener.told("confirmed")
         alert = listener.alerts[0]
         assert "gemm 2.00x" in alert.evidence and alert.fault_domain == "node" and "n1" not in alert.node_alias
         await listener.feel(*[1.6] * 3, *[1.0] * 8)
         await listener.told("confirmed", "cleared")
         assert len({a.alert_id for a in listener.alerts}) == 1
+        await listener.close()
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_a_node_that_is_slow_before_its_level_is_known_is_compared_with_the_campaign(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        await site.agent("n1", lambda _: 0.02)
+        listener = Listener(site)
+        async with asyncio.timeout(30):
+            while not listener.alerts:
+                await listener.feel(1.6, 1.6)
+                await asyncio.sleep(0.1)
+        assert "beside a job" in listener.alerts[0].evidence
         await listener.close()
 
     on_loopback(tmp_path, work, RELEASE)
@@ -183,9 +209,13 @@ def test_without_consent_nothing_is_run_beside_the_job(tmp_path: Path) -> None:
 def test_a_restart_of_the_provider_does_not_fire_again_and_clears_once(tmp_path: Path) -> None:
     async def inside() -> None:
         async with loopback(tmp_path, RELEASE) as site:
-            await site.agent("n1", lambda _: 0.02)
+            seconds = [0.01]
+            await site.agent("n1", lambda _: seconds[0])
             first = Listener(site)
-            await first.feel(*[1.0] * 6, *[1.6] * 4)
+            await first.feel(*[1.0] * 6)
+            await first.settled()
+            seconds[0] = 0.02
+            await first.feel(*[1.6] * 4)
             await first.told("confirmed")
             first_id = first.alerts[0].alert_id
         async with loopback(tmp_path) as site:

@@ -5,10 +5,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_provider.models.compare import ALARM
+from pharoah_provider.models.compare import Comparison
 from pharoah_provider.monitoring.incidents import CLEAN_WINDOWS, FIRST_PAUSE_SECONDS, UNDECIDED_PAUSE_SECONDS, Incident
 
-ENOUGH, HALF, HEALTHY = ({"gemm": share * ALARM} for share in (1.1, 0.6, -0.5))
+CLEAR, FAINT, HEALTHY = ([Comparison("memory", ratio, 1.0, 0.03)] for ratio in (1.4, 1.22, 1.0))
 
 
 def fed(incident: Incident, *risky: bool) -> list[str]:
@@ -24,8 +24,8 @@ def test_one_risky_window_is_not_a_suspicion_two_of_three_are() -> None:
 def test_an_alert_fires_once_and_clears_once() -> None:
     incident = Incident()
     fed(incident, True, True)
-    assert incident.validated(ENOUGH) == "confirmed"
-    assert incident.validated(ENOUGH) is None
+    assert incident.validated(CLEAR) == "confirmed"
+    assert incident.validated(CLEAR) is None
     assert fed(incident, *[True] * 4, *[False] * (CLEAN_WINDOWS + 3)) == ["cleared"]
 
 
@@ -34,6 +34,14 @@ def test_a_suspicion_nobody_confirmed_is_dismissed() -> None:
     fed(incident, True, True)
     assert incident.validated(HEALTHY) is None
     assert fed(incident, *[False] * CLEAN_WINDOWS) == ["dismissed"]
+
+
+def test_a_node_that_is_validated_healthy_twice_is_cleared_though_its_job_is_still_slow() -> None:
+    incident = Incident()
+    fed(incident, True, True)
+    assert [incident.validated(shown) for shown in (CLEAR, FAINT, HEALTHY, HEALTHY)] == [
+        "confirmed", None, None, "cleared",
+    ]  # fmt: skip
 
 
 def test_validation_pauses_grow() -> None:
@@ -55,7 +63,7 @@ def test_fires_and_resolves_alternate(events: list[bool | str]) -> None:
     incident, told = Incident(), []
     for event in events:
         change = (
-            incident.validated(ENOUGH if event == "slow" else HEALTHY)
+            incident.validated(CLEAR if event == "slow" else HEALTHY)
             if isinstance(event, str)
             else incident.window(event, 0.0)
         )
@@ -67,25 +75,25 @@ def test_fires_and_resolves_alternate(events: list[bool | str]) -> None:
 def test_validations_add_up_and_health_takes_away() -> None:
     incident = Incident()
     fed(incident, True, True)
-    assert incident.validated(HALF) is None
-    assert incident.validated(HALF) == "confirmed"
+    assert incident.validated(FAINT) is None
+    assert incident.validated(FAINT) == "confirmed"
     forgiven = Incident()
     fed(forgiven, True, True)
-    assert [forgiven.validated(gains) for gains in (HALF, HEALTHY, HEALTHY, HALF)] == [None] * 4
+    assert [forgiven.validated(shown) for shown in (FAINT, HEALTHY, HEALTHY, FAINT)] == [None] * 4
 
 
 def test_a_new_suspicion_starts_without_evidence() -> None:
     incident = Incident()
     fed(incident, True, True)
-    incident.validated(HALF)
+    incident.validated(FAINT)
     fed(incident, *[False] * CLEAN_WINDOWS, True, True)
     assert incident.state == "suspected"
-    assert incident.validated(HALF) is None
+    assert incident.validated(FAINT) is None
 
 
 def test_an_undecided_suspicion_is_validated_again_soon() -> None:
     incident = Incident()
     fed(incident, True, True)
-    incident.validated(HALF)
+    incident.validated(FAINT)
     assert incident.wants_validation(100.0)
     assert incident.wants_validation(100.0 + UNDECIDED_PAUSE_SECONDS)

@@ -11,7 +11,7 @@ from pharoah_archetypes import Fingerprint
 from pharoah_provider.domain import DegradedRun, LearnedRow, TrialRow
 from pharoah_provider.learning.survival import event_index, fit_survival
 from pharoah_provider.learning.table import learn_table, mark_slow
-from pharoah_provider.models.compare import ALARM, NOISE, compare, spread, typical_seconds
+from pharoah_provider.models.compare import ALARM, NOISE, Level, compare, evidence, spread, typical_seconds
 from pharoah_provider.models.hazard import features, probability, risk
 from pharoah_provider.models.proportions import confidence, wilson
 
@@ -172,25 +172,35 @@ def test_rescaling_time_rescales_the_typical_time(seconds: list[float], factor: 
     assert scaled == pytest.approx(factor * typical_seconds(seconds), rel=1e-9)
 
 
+def seen(*ratios: float, peer: float = 1.0, error: float = 0.03, benchmark: str = "memory") -> float:
+    return evidence([compare(benchmark, ratio, Level(1.0, error), peer) for ratio in ratios])
+
+
 def test_evidence_speaks_against_a_node_that_is_slower_than_its_past_and_its_peer() -> None:
-    assert compare("gemm", 0.02, 0.01, 0.02).gain > ALARM, "twice as slow is enough at once"
-    assert 0 < compare("gemm", 0.012, 0.01, 0.02).gain < ALARM / 2, "1.2 x needs several validations"
-    assert compare("gemm", 0.0105, 0.01, 0.02).gain < 0
-    assert compare("gemm", 0.02, 0.01, 0.02, peer_ratio=1.9).gain < 0, "everybody is slow: it is not this node"
-    assert compare("gemm", 0.01, 0.01, 0.02, peer_ratio=0.5).gain < 0, "a fast peer incriminates nobody"
-    assert compare("gemm", 0.02, 0.01, 0.5).gain < ALARM / 10, "healthy rounds differ as much"
+    assert seen(2.0) > ALARM, "twice as slow is enough at once"
+    assert 0 < seen(1.2) < ALARM < seen(*[1.25] * 3), "1.25 x needs several validations"
+    assert seen(1.05) == 0
+    assert seen(*[2.0] * 5, peer=1.9) == 0, "everybody is slow: it is not this node"
+    assert seen(1.0, peer=0.5) == 0, "a fast peer incriminates nobody"
+    assert seen(1.0, 1.0, 1.25, 1.25, 1.25) == seen(1.25, 1.25, 1.25), "health of long ago does not excuse"
+
+
+def test_an_error_of_the_level_does_not_average_out() -> None:
+    assert seen(*[1.13] * 200, error=0.1) < ALARM
+    assert seen(*[1.3] * 200, error=0.15) < ALARM
+
+
+def test_one_wild_value_of_a_noisy_benchmark_confirms_nothing() -> None:
+    assert seen(50.0, benchmark="gemm") < ALARM
 
 
 def test_a_healthy_node_is_confirmed_in_at_most_one_of_a_hundred_suspicions() -> None:
     chance = np.random.default_rng(1)
     confirmed = 0
     for _ in range(2000):
-        evidence = 0.0
-        for x in chance.normal(0.0, NOISE, 8):
-            evidence = max(0.0, evidence + compare("gemm", float(np.exp(x)), 1.0, 0.0).gain)
-            if evidence > ALARM:
-                confirmed += 1
-                break
+        level_error = chance.normal(0.0, 0.03)
+        ratios = np.exp(chance.normal(level_error, NOISE["memory"], 8))
+        confirmed += any(seen(*ratios[:n]) > ALARM for n in range(1, 9))
     assert confirmed / 2000 <= 0.01
 
 

@@ -1,6 +1,7 @@
 """The life of one alert, as a pure state machine: windows and validations in, transitions out.
 
-    quiet ──2 of 3 windows risky──▶ suspected ──validation confirms──▶ confirmed ──5 clean windows──▶ cleared
+    quiet ──2 of 3 windows risky──▶ suspected ──validation confirms──▶ confirmed ──5 clean windows, or──▶ cleared
+                                        │                                          validated healthy
                                         └───────5 clean windows──▶ quiet (nobody was told)
 
 An alert fires once and is resolved once. Validations add up until they are enough; as long as they speak for the
@@ -11,10 +12,10 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pharoah_provider.models.compare import ALARM
+from pharoah_provider.models.compare import ALARM, Comparison, evidence, recovered
 
 RISKY_OF = (2, 3)
 CLEAN_WINDOWS = 5
@@ -31,8 +32,8 @@ class Incident:
     state: str = "quiet"
     alert_id: str = ""
     since: float = 0.0
-    evidence: dict[str, float] = field(default_factory=dict)
-    """By benchmark: what validations of this suspicion add up to, never below zero."""
+    validations: dict[str, list[Comparison]] = field(default_factory=dict)
+    """By benchmark: what this suspicion's validations showed, oldest first."""
     _recent: deque[bool] = field(default_factory=lambda: deque(maxlen=max(RISKY_OF[1], CLEAN_WINDOWS)))
     _validate_at: float = 0.0
     _pause: float = FIRST_PAUSE_SECONDS
@@ -45,30 +46,41 @@ class Incident:
         if self.state == "quiet" and sum(recent[-of:]) >= needed:
             self.state, self.alert_id, self.since = "suspected", f"al-{secrets.token_hex(3)}", began
             self._validate_at, self._pause = 0.0, FIRST_PAUSE_SECONDS
-            self.evidence = {}
+            self.validations = {}
             return "suspected"
         if self.state != "quiet" and len(recent) >= CLEAN_WINDOWS and not any(recent[-CLEAN_WINDOWS:]):
             was, self.state = self.state, "quiet"
             return "cleared" if was == "confirmed" else "dismissed"
         return None
 
+    def calm(self) -> bool:
+        """Whether nothing speaks against the node now."""
+        return self.state == "quiet" and not any(list(self._recent)[-RISKY_OF[1] :])
+
     def wants_validation(self, now: float) -> bool:
         """Whether to run micro-benchmarks now; asking again before the answer is pointless, so it waits a pause."""
         risky = bool(self._recent) and self._recent[-1]
-        if self.state != "suspected" or not risky or now < self._validate_at:
+        if self.state == "quiet" or not risky or now < self._validate_at:
             return False
-        if any(self.evidence.values()):
+        if self.state == "suspected" and any(map(self.evidence, self.validations)):
             self._validate_at, self._pause = now + UNDECIDED_PAUSE_SECONDS, FIRST_PAUSE_SECONDS
         else:
             self._validate_at = now + self._pause
             self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         return True
 
-    def validated(self, gains: Mapping[str, float]) -> str | None:
-        """What one validation adds, by benchmark (see `models.compare`). Returns the new state when it changed."""
-        for benchmark, gain in gains.items():
-            self.evidence[benchmark] = max(0.0, self.evidence.get(benchmark, 0.0) + gain)
-        if self.state == "suspected" and max(self.evidence.values(), default=0.0) > ALARM:
-            self.state = "confirmed"
+    def validated(self, comparisons: Sequence[Comparison]) -> str | None:
+        """One more validation, a comparison for each benchmark. Returns the new state when it changed."""
+        for comparison in comparisons:
+            self.validations.setdefault(comparison.benchmark, []).append(comparison)
+        if self.state == "suspected" and max(map(self.evidence, self.validations), default=0.0) > ALARM:
+            self.state, self._pause = "confirmed", FIRST_PAUSE_SECONDS
             return "confirmed"
+        if self.state == "confirmed" and all(map(recovered, self.validations.values())):
+            self.state = "quiet"
+            return "cleared"
         return None
+
+    def evidence(self, benchmark: str) -> float:
+        """How strongly a benchmark's validations speak against the node; 0 when they do not."""
+        return evidence(self.validations.get(benchmark, ()))

@@ -24,6 +24,7 @@ from pharoah_provider.store import Store
 log = logging.getLogger("pharoah.provider.monitoring")
 
 KEPT_WINDOWS = 16
+SETTLED_WINDOWS = 2
 SILENCE_SECONDS = 60.0
 TOLD = ("confirmed", "cleared")
 """States a tenant hears of; suspicion is the provider's own business until it is validated."""
@@ -38,7 +39,7 @@ class Watched:
     windows: dict[int, deque[Report]] = field(default_factory=dict)
     """Newest windows by rank."""
     evidence: str = ""
-    validation: asyncio.Task[None] | None = None
+    probing: asyncio.Task[None] | None = None
     alerts: list[dict[str, Any]] = field(default_factory=list)
     """Transitions that were told, in order."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -49,6 +50,11 @@ class Watched:
         """Whether it was heard of lately, by its own rhythm: a courier may die without a word."""
         spans = [windows[-1].span_seconds for windows in self.windows.values() if windows]
         return time.monotonic() - self.heard_at < max(SILENCE_SECONDS, 5 * max(spans, default=0.0))
+
+    def calm(self) -> bool:
+        """Whether it has run for a while and looks healthy."""
+        settled = any(len(windows) >= SETTLED_WINDOWS for windows in self.windows.values())
+        return settled and self.incident.calm()
 
     def wake(self) -> None:
         """Tell all who wait; whoever waits next waits for the next change."""
@@ -63,7 +69,6 @@ class Monitor:
         self._store, self._fleet, self._metrics = store, fleet, metrics
         self._validator = Validator(fleet, store, self.run_on)
         self._watched: dict[bytes, Watched] = {}
-        self._release = Release(0)
         self._model: SurvivalModel = fit_survival([])[0]
 
     async def restore(self) -> None:
@@ -79,7 +84,7 @@ class Monitor:
 
     def use(self, release: Release) -> None:
         """Score with this release from now on."""
-        self._release = release
+        self._validator.levels.use(release)
         if release.survival is not None:
             self._model = release.survival
 
@@ -94,12 +99,13 @@ class Monitor:
     async def unwatch(self, run_id: bytes) -> None:
         """The run is over: an alert that still fires is resolved with it."""
         if watched := self._watched.pop(run_id, None):
-            if watched.validation:
-                watched.validation.cancel()
+            if watched.probing:
+                watched.probing.cancel()
             if watched.incident.state == "confirmed":
                 await self._transition(watched, "cleared", 1.0, "the run ended")
             watched.ended = True
             watched.wake()
+        self._validator.levels.forget(run_id)
         self._metrics.sessions_active.set(len(self._watched))
 
     def drain(self) -> None:
@@ -139,7 +145,7 @@ class Monitor:
             change = watched.incident.window(score > self._model.threshold, began)
             if change:
                 await self._transition(watched, change, report.step_ratio)
-        self._validate_if_wanted(watched)
+        self._probe_if_wanted(watched)
 
     async def alerts(self, run_id: bytes) -> AsyncIterator[dict[str, Any]]:
         """What a tenant hears of a run: transitions so far, then as they come, until the run ends."""
@@ -163,20 +169,31 @@ class Monitor:
         began = report.ended_at - report.span_seconds
         return any(start < report.ended_at and began < end for start, end in self._fleet.probing.get(node, []))
 
-    def _validate_if_wanted(self, watched: Watched) -> None:
-        busy = watched.validation is not None and not watched.validation.done()
-        if busy or not watched.run.beside_job or not watched.incident.wants_validation(time.monotonic()):
+    def _probe_if_wanted(self, watched: Watched) -> None:
+        """Validate a suspicion; while there is none, learn what the benchmarks show beside this job."""
+        busy = watched.probing is not None and not watched.probing.done()
+        if busy or not watched.run.beside_job:
             return
-        watched.validation = asyncio.create_task(self._validate(watched))
+        if watched.incident.wants_validation(time.monotonic()):
+            watched.probing = asyncio.create_task(self._validate(watched))
+        elif watched.calm() and not self._validator.levels.known(watched.run):
+            watched.probing = asyncio.create_task(self._learn(watched))
+
+    async def _learn(self, watched: Watched) -> None:
+        try:
+            await self._validator.learn(watched.run.node, watched.run)
+        except ProviderError as error:
+            log.warning("no level of %s beside its job: %s", watched.run.node, error)
 
     async def _validate(self, watched: Watched) -> None:
         try:
             node = await self._store.node(watched.run.node)
             if node is None:
                 return
-            comparisons = await self._validator.validate(node, watched.run, self._release)
-            change = watched.incident.validated({c.benchmark: c.gain for c in comparisons})
-            against = [c for c in comparisons if watched.incident.evidence[c.benchmark] > 0]
+            incident = watched.incident
+            comparisons = await self._validator.validate(node, watched.run)
+            change = incident.validated(comparisons)
+            against = [c for c in comparisons if incident.evidence(c.benchmark) > 0]
             self._metrics.validations.labels("slow" if against else "healthy").inc()
             watched.evidence = "; ".join(_told(c) for c in against or comparisons)
             if change:

@@ -1,46 +1,118 @@
-"""Validation of a suspected node: consented micro-benchmarks on it and on a peer under like load."""
+"""Validation of a suspected node: consented micro-benchmarks on it and on a peer under like load.
+
+What they are compared with was measured beside the very job that runs now, early in its run: how much a benchmark
+suffers from a neighbour depends on the neighbour more than on the node. Where there was no time for that, the
+campaign's baseline beside its own job has to do, and counts as that much less certain.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from statistics import median
 
 from pharoah_provider.campaigns import BENCHMARKS, PROBE_LIMIT_SECONDS, PROBE_REPEATS
-from pharoah_provider.domain import Baseline, Node, Probe, Release, Run
+from pharoah_provider.domain import Node, Probe, Release, Run
 from pharoah_provider.errors import NotReady
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.models.compare import Comparison, compare, typical_seconds
+from pharoah_provider.models.compare import NOISE, UNKNOWN_NOISE, Comparison, Level, compare, spread, typical_seconds
 from pharoah_provider.store import Store
 
 log = logging.getLogger("pharoah.provider.monitoring")
 
+ROUNDS, MOST_ROUNDS = 3, 6
+"""Probes beside a healthy job until its level counts as known: more when they differ more than noise explains."""
+OTHER_JOB_ERROR = 0.1
+LEAST_ERROR = 0.03
+"""Error of a level, as a ratio: taken beside another job, and taken beside this one, at least."""
+
+
+class Levels:
+    """What the benchmarks show on the nodes while they are healthy, beside the jobs that run there now."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[tuple[bytes, str], list[float]] = defaultdict(list)
+        self._release = Release(0)
+
+    def use(self, release: Release) -> None:
+        self._release = release
+
+    def learn(self, run: Run, probes: Sequence[Probe]) -> None:
+        """A round of probes beside a run that looks healthy."""
+        for probe in probes:
+            if probe.seconds:
+                self._rounds[run.run_id, probe.benchmark].append(typical_seconds(probe.seconds))
+
+    def known(self, run: Run) -> bool:
+        return all(_settled(benchmark, self._rounds[run.run_id, benchmark]) for benchmark in BENCHMARKS)
+
+    def forget(self, run_id: bytes) -> None:
+        for key in [key for key in self._rounds if key[0] == run_id]:
+            del self._rounds[key]
+
+    def of(self, node: str, run: Run | None, benchmark: str) -> Level | None:
+        """The level on a node beside this run, or idle; None when nobody has measured it."""
+        rounds = self._rounds.get((run.run_id, benchmark), []) if run else []
+        if len(rounds) >= ROUNDS:
+            return Level(median(rounds), max(LEAST_ERROR, spread(rounds) / len(rounds) ** 0.5))
+        for baseline in self._release.baselines:
+            if (baseline.node, baseline.benchmark, baseline.beside_job) == (node, benchmark, run is not None):
+                return Level(baseline.seconds, max(OTHER_JOB_ERROR, baseline.error_ratio))
+        return None
+
+
+def _settled(benchmark: str, rounds: Sequence[float]) -> bool:
+    quiet = spread(rounds) <= 2 * NOISE.get(benchmark, UNKNOWN_NOISE)
+    return len(rounds) >= (ROUNDS if quiet else MOST_ROUNDS)
+
 
 class Validator:
-    """Orders benchmarks and compares them with baselines that know the load."""
+    """Orders benchmarks and compares them with levels that know the load."""
 
     def __init__(self, fleet: Fleet, store: Store, run_on: Callable[[str], Run | None]) -> None:
         """`run_on(node)` is the run on a node now, if there is one."""
         self._fleet, self._store, self._run_on = fleet, store, run_on
+        self.levels = Levels()
 
-    async def validate(self, node: Node, run: Run, release: Release) -> list[Comparison]:
+    async def learn(self, node: str, run: Run) -> None:
+        """One round of probes beside a run that looks healthy. Raises NotReady when the node cannot be measured."""
+        self.levels.learn(run, await self._probe(node, run, min(PROBE_LIMIT_SECONDS, run.limit_seconds), "level"))
+
+    async def validate(self, node: Node, run: Run) -> list[Comparison]:
         """Comparisons for each benchmark that could be judged. Raises NotReady when the node cannot be measured."""
         limit = min(PROBE_LIMIT_SECONDS, run.limit_seconds)
-        peer = self._peer(node)
-        own, other = await asyncio.gather(
-            self._probe(node, True, limit), self._probe_peer(peer, limit), return_exceptions=False
+        own, ratios = await asyncio.gather(
+            self._probe(node.node, run, limit, "validation"), self._peer_ratios(node, limit)
         )
-        ratios = {p.benchmark: r for p in other if (r := _ratio(p, release)) is not None}
         comparisons = []
         for probe in own:
-            baseline = baseline_of(release, probe.node, probe.benchmark, probe.beside_job)
-            if baseline is not None and probe.seconds:
-                now = typical_seconds(probe.seconds)
-                peer_ratio = ratios.get(probe.benchmark, 1.0)
-                comparisons.append(compare(probe.benchmark, now, baseline.seconds, baseline.error_ratio, peer_ratio))
+            level = self.levels.of(node.node, run, probe.benchmark)
+            if level is not None and probe.seconds:
+                now, peer_ratio = typical_seconds(probe.seconds), ratios.get(probe.benchmark, 1.0)
+                comparisons.append(compare(probe.benchmark, now, level, peer_ratio))
         if not comparisons:
             raise NotReady(f"node {node.node}: no baseline beside a job; run a campaign there")
         return comparisons
+
+    async def _peer_ratios(self, node: Node, limit: float) -> dict[str, float]:
+        """By benchmark: how much slower than its own level a peer is now. Empty without a peer."""
+        peer = self._peer(node)
+        if peer is None:
+            return {}
+        run = self._run_on(peer.node)
+        try:
+            probes = await self._probe(peer.node, run, limit, "validation")
+        except NotReady as error:
+            log.info("no peer to compare with: %s", error)
+            return {}
+        levels = {probe.benchmark: self.levels.of(peer.node, run, probe.benchmark) for probe in probes}
+        return {
+            probe.benchmark: typical_seconds(probe.seconds) / level.seconds
+            for probe in probes
+            if (level := levels[probe.benchmark]) is not None and probe.seconds
+        }
 
     def _peer(self, node: Node) -> Node | None:
         """A peer that runs a consenting job, as this node does; else an idle one, judged by its idle baseline."""
@@ -49,29 +121,7 @@ class Validator:
         idle = [peer for peer in peers if self._run_on(peer.node) is None]
         return next(iter([*busy, *idle]), None)
 
-    async def _probe_peer(self, peer: Node | None, limit: float) -> list[Probe]:
-        if peer is None:
-            return []
-        try:
-            return await self._probe(peer, self._run_on(peer.node) is not None, limit)
-        except NotReady as error:
-            log.info("no peer to compare with: %s", error)
-            return []
-
-    async def _probe(self, node: Node, beside_job: bool, limit: float) -> list[Probe]:
-        probes = await self._fleet.probe(node.node, BENCHMARKS, PROBE_REPEATS, beside_job, limit)
-        await self._store.append_probes(probes, "validation")
+    async def _probe(self, node: str, run: Run | None, limit: float, purpose: str) -> list[Probe]:
+        probes = await self._fleet.probe(node, BENCHMARKS, PROBE_REPEATS, run is not None, limit)
+        await self._store.append_probes(probes, purpose)
         return probes
-
-
-def baseline_of(release: Release, node: str, benchmark: str, beside_job: bool) -> Baseline | None:
-    """The node's own baseline under this load."""
-    for baseline in release.baselines:
-        if (baseline.node, baseline.benchmark, baseline.beside_job) == (node, benchmark, beside_job):
-            return baseline
-    return None
-
-
-def _ratio(probe: Probe, release: Release) -> float | None:
-    baseline = baseline_of(release, probe.node, probe.benchmark, probe.beside_job)
-    return typical_seconds(probe.seconds) / baseline.seconds if baseline and probe.seconds else None
