@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from math import log
 from statistics import median
 
 from pharoah_provider.campaigns import BENCHMARKS, PROBE_LIMIT_SECONDS, PROBE_REPEATS
@@ -20,13 +21,14 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.models.compare import NOISE, UNKNOWN_NOISE, Comparison, Level, compare, spread, typical_seconds
 from pharoah_provider.store import Store
 
-log = logging.getLogger("pharoah.provider.monitoring")
+logger = logging.getLogger("pharoah.provider.monitoring")
 
 ROUNDS, MOST_ROUNDS = 3, 6
 """Probes beside a healthy job until its level counts as known: more when they differ more than noise explains."""
 OTHER_JOB_ERROR = 0.1
 LEAST_ERROR = 0.03
 """Error of a level, as a ratio: taken beside another job, and taken beside this one, at least."""
+DOUBT = log(1.4)
 
 
 class Levels:
@@ -59,7 +61,7 @@ class Levels:
             return Level(median(rounds), max(LEAST_ERROR, spread(rounds) / len(rounds) ** 0.5))
         for baseline in self._release.baselines:
             if (baseline.node, baseline.benchmark, baseline.beside_job) == (node, benchmark, run is not None):
-                return Level(baseline.seconds, max(OTHER_JOB_ERROR, baseline.error_ratio))
+                return Level(baseline.seconds, OTHER_JOB_ERROR)
         return None
 
 
@@ -92,6 +94,11 @@ class Validator:
             if level is not None and probe.seconds:
                 now, peer_ratio = typical_seconds(probe.seconds), ratios.get(probe.benchmark, 1.0)
                 comparisons.append(compare(probe.benchmark, now, level, peer_ratio))
+        if not self.levels.known(run):
+            # Suspected before its level was known: what does not look slow beyond the doubt of another job's baseline
+            # becomes the level, or there would never be one.
+            normal = {c.benchmark for c in comparisons if c.slowdown < DOUBT}
+            self.levels.learn(run, [probe for probe in own if probe.benchmark in normal])
         if not comparisons:
             raise NotReady(f"node {node.node}: no baseline beside a job; run a campaign there")
         return comparisons
@@ -105,7 +112,7 @@ class Validator:
         try:
             probes = await self._probe(peer.node, run, limit, "validation")
         except NotReady as error:
-            log.info("no peer to compare with: %s", error)
+            logger.info("no peer to compare with: %s", error)
             return {}
         levels = {probe.benchmark: self.levels.of(peer.node, run, probe.benchmark) for probe in probes}
         return {
