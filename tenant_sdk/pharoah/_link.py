@@ -32,12 +32,17 @@ class Link:
         except OSError:
             self._socket.close()
             raise
+        self._socket.setblocking(False)
 
     def ask(self, op: str, timeout_seconds: float, **content: Any) -> dict[str, Any]:
         """Send and wait for the answer. Raises OSError when it does not come in time."""
         self._socket.settimeout(timeout_seconds)
-        self._socket.send(json.dumps({"op": op, **content}).encode())
-        answer = self.receive()
+        try:
+            self._socket.send(json.dumps({"op": op, **content}).encode())
+            answer = self.receive()
+        finally:
+            # With a timeout left in place Python would wait for room before every send, whatever the flags say.
+            self._socket.setblocking(False)
         if answer is None:
             raise ConnectionResetError("the courier is gone")
         return answer
@@ -46,7 +51,7 @@ class Link:
         """Send without waiting; False when it was dropped. Raises nothing."""
         try:
             message = json.dumps({"op": op, "dropped": self.dropped, **content}).encode()
-            self._socket.send(message, socket.MSG_DONTWAIT)
+            self._socket.send(message)
             return True
         except (OSError, ValueError):
             self.dropped += 1
