@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import sqrt
 
 
 def identity(facts: Iterable[str]) -> str:
@@ -136,11 +135,6 @@ class Baseline:
     seconds: float
     spread_ratio: float
     rounds: int
-
-    @property
-    def error_ratio(self) -> float:
-        """Standard error of `seconds`, as a ratio."""
-        return self.spread_ratio / sqrt(self.rounds)
 
 
 @dataclass(frozen=True)

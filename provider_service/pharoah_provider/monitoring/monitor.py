@@ -92,6 +92,7 @@ class Monitor:
         """A new attempt of a run starts with a clean record."""
         if old := self._watched.get(run.run_id):
             old.run, old.windows = run, {}
+            self._validator.levels.forget(run.run_id)  # it may stand on another node now
         else:
             self._watched[run.run_id] = Watched(run)
         self._metrics.sessions_active.set(len(self._watched))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from math import log
 from statistics import median
 
 from pharoah_provider.campaigns import BENCHMARKS, PROBE_LIMIT_SECONDS, PROBE_REPEATS
@@ -21,14 +21,15 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.models.compare import NOISE, UNKNOWN_NOISE, Comparison, Level, compare, spread, typical_seconds
 from pharoah_provider.store import Store
 
-logger = logging.getLogger("pharoah.provider.monitoring")
+log = logging.getLogger("pharoah.provider.monitoring")
 
 ROUNDS, MOST_ROUNDS = 3, 6
 """Probes beside a healthy job until its level counts as known: more when they differ more than noise explains."""
 OTHER_JOB_ERROR = 0.1
 LEAST_ERROR = 0.03
 """Error of a level, as a ratio: taken beside another job, and taken beside this one, at least."""
-DOUBT = log(1.4)
+DOUBT = math.log(1.4)
+"""Beyond this a node is not taken for healthy while only another job's baseline speaks for it."""
 
 
 class Levels:
@@ -112,13 +113,12 @@ class Validator:
         try:
             probes = await self._probe(peer.node, run, limit, "validation")
         except NotReady as error:
-            logger.info("no peer to compare with: %s", error)
+            log.info("no peer to compare with: %s", error)
             return {}
-        levels = {probe.benchmark: self.levels.of(peer.node, run, probe.benchmark) for probe in probes}
         return {
             probe.benchmark: typical_seconds(probe.seconds) / level.seconds
             for probe in probes
-            if (level := levels[probe.benchmark]) is not None and probe.seconds
+            if probe.seconds and (level := self.levels.of(peer.node, run, probe.benchmark)) is not None
         }
 
     def _peer(self, node: Node) -> Node | None:
