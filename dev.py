@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -66,6 +67,12 @@ def test() -> None:
     _call([PYTHON, "-m", "pytest"])
 
 
+def gpu_check() -> None:
+    """Capture, its cost and dry runs on this machine's GPU."""
+    setup()
+    _call([PYTHON, "-m", "evaluation", "gpu", "--out", "evaluation-out/gpu.json"])
+
+
 def lint() -> None:
     """ruff, as formatter and as linter."""
     setup()
@@ -98,7 +105,11 @@ def clean() -> None:
         shutil.rmtree(ROOT / name, ignore_errors=True)
 
 
-VERBS = [setup, demo, test, lint, types, protos, check, clean]
+VERBS = [setup, demo, test, gpu_check, lint, types, protos, check, clean]
+
+
+def _name(verb: Callable[[], None]) -> str:
+    return verb.__name__.replace("_", "-")
 
 
 def _call(command: list[str | Path]) -> None:
@@ -113,8 +124,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The project's verbs.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
-        verbs.add_parser(verb.__name__, help=verb.__doc__, description=verb.__doc__)
-    named = {verb.__name__: verb for verb in VERBS}
+        verbs.add_parser(_name(verb), help=verb.__doc__, description=verb.__doc__)
+    named = {_name(verb): verb for verb in VERBS}
     named[parser.parse_args().verb]()
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 NAMES = {
     "demo": "the main job end to end, with pictures (what `make demo` runs)",
     "loop": "verdicts, detection and cost of the whole loop, on real processes",
+    "capture": "archetypes, dry runs against real steps, and what capture costs",
+    "gpu": "the same on CUDA, where a GPU is at hand (`make gpu-check`)",
 }
 
 

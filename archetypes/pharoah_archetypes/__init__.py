@@ -4,22 +4,31 @@ An operator stream of one training step becomes a `Skeleton`, a skeleton with it
 `Fingerprint`, and a fingerprint a ladder of canonical `inputs` for signatures. Standard library only.
 """
 
-from pharoah_archetypes.canonical import Operator, Skeleton, canonicalize
-from pharoah_archetypes.catalogue import Archetype, catalogue, nearest
+from pharoah_archetypes.canonical import GrammarError, Skeleton, canonicalize, parse
+from pharoah_archetypes.catalogue import Archetype, catalogue
 from pharoah_archetypes.fingerprint import Fingerprint, FingerprintError
-from pharoah_archetypes.ladder import RUNGS, canonical_input, rung_tokens, size_class
+from pharoah_archetypes.inventory import RUNGS
+from pharoah_archetypes.ladder import HARDWARE_RUNGS, canonical_input, hardware_tokens, rung_tokens, size_class
+from pharoah_archetypes.likeness import differences, nearest, similarity
+from pharoah_archetypes.operators import Operator
 
 __all__ = [
+    "HARDWARE_RUNGS",
     "RUNGS",
     "Archetype",
     "Fingerprint",
     "FingerprintError",
+    "GrammarError",
     "Operator",
     "Skeleton",
     "canonical_input",
     "canonicalize",
     "catalogue",
+    "differences",
+    "hardware_tokens",
     "nearest",
+    "parse",
     "rung_tokens",
+    "similarity",
     "size_class",
 ]

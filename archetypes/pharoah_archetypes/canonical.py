@@ -1,137 +1,103 @@
-"""Canonical form: an operator stream of one step becomes a skeleton.
+"""Canonical form: the operators of one step become a skeleton, and a skeleton has a name.
 
-Dropped: views, copies, casts, elementwise arithmetic and layer norms (all of them differ between devices, dtypes and
-releases for the same job). Kept: the classes of `vocabulary.toml`, in order, per phase. Repeats are folded from short
-to long, so that depth disappears; the counts are not part of the form.
+Dropped: views, copies, casts, elementwise arithmetic, sizes, counts. Kept: the classes of `vocabulary.toml` in the
+order of the forward pass, where the backward pass computes and communicates, and traits of the step as a whole. The
+name (the archetype) does not change with the number of repeats of any part, one included.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pharoah_archetypes.vocabulary import PHASES, Vocabulary, vocabulary
+from pharoah_archetypes.flow import follow
+from pharoah_archetypes.operators import BACKWARD, FORWARD, Operator
+from pharoah_archetypes.vocabulary import vocabulary
+from pharoah_archetypes.words import band_name, fold, render, spell
 
-LONGEST_REPEAT = 256
-
-Element = str | tuple["Element", ...]
-"""A class name, or a repeated block of elements."""
+PHASES = (FORWARD, BACKWARD)
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """One dispatched operator: its packet name (`aten.mm`, no overload) and the phase it ran in."""
-
-    name: str
-    phase: str
+class GrammarError(ValueError):
+    """A text that is no grammar; the message names the line and the word."""
 
 
 @dataclass(frozen=True)
 class Skeleton:
     """What remains of one step, and what the reduction noticed on the way.
 
-    Equality and hash look at the structure only; features and counts are what a reader or a signature adds to it.
+    Equal when the archetype is equal; features and unknown operators are what a reader or a signature adds.
     """
 
-    phases: tuple[tuple[str, tuple[Element, ...]], ...]
-    features: dict[str, str] = field(default_factory=dict, compare=False)
-    unknown: tuple[str, ...] = field(default=(), compare=False)
-    """Operators outside `aten` and `c10d` that no class covers (custom kernels)."""
+    forward: tuple[str, ...]
+    backward: tuple[str, ...] = ()
+    traits: frozenset[str] = frozenset()
+    features: dict[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+    """Operators outside of torch that no class covers (custom kernels)."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Skeleton) and self.archetype == other.archetype
+
+    def __hash__(self) -> int:
+        return hash(self.archetype)
 
     @cached_property
     def text(self) -> str:
-        """The grammar, one line per phase: `fwd: emb (gemm attn gemm act)+ gemm loss`."""
-        return "\n".join(f"{name}: {render(elements)}" for name, elements in self.phases if elements)
+        """The grammar, one line per phase, repeats folded; then the traits: `with: causal norm=rms`."""
+        lines = [f"{phase}: {render(fold(word))}" for phase, word in self.words.items() if word]
+        return "\n".join([*lines, *([f"with: {' '.join(sorted(self.traits))}"] if self.traits else [])])
 
     @cached_property
     def archetype(self) -> str:
         """32 hex digits that name the structure."""
-        return hashlib.blake2b(f"pharoah/skeleton/v1\n{self.text}".encode(), digest_size=16).hexdigest()
+        return _name(
+            b"pharoah/skeleton/v2", *map(band_name, self.words.values()), " ".join(sorted(self.traits)).encode()
+        )
+
+    @cached_property
+    def compute(self) -> str:
+        """32 hex digits that name what can also be seen of a compiled step: its contractions and collectives."""
+        words = vocabulary()
+        seen = words.compute | words.collectives
+        return _name(
+            b"pharoah/compute/v1",
+            band_name([letter for letter in self.forward if letter in seen]),
+            band_name([letter for letter in self.backward if letter in words.collectives]),
+        )
+
+    @property
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """The letters of each phase, in the order they ran."""
+        return {FORWARD: self.forward, BACKWARD: self.backward}
 
 
 def canonicalize(operators: Iterable[Operator]) -> Skeleton:
-    """Reduce the operators of one step. Order matters, `phase` is `fwd` or `bwd`; other phases are left out."""
-    words = vocabulary()
-    letters: dict[str, list[str]] = {phase: [] for phase in PHASES}
-    features: dict[str, str] = {}
-    unknown: dict[str, None] = {}
-    for operator in operators:
-        if operator.phase not in letters:
-            continue
-        letter = words.classes.get(operator.name)
-        if letter is not None:
-            letters[operator.phase].append(letter)
-            features.update(_kernel_features(letter, operator.name, words))
-        elif operator.name.partition(".")[0] not in ("aten", "c10d", "prim", "prims", "profiler"):
-            letters[operator.phase].append("ext")
-            unknown[operator.name] = None
-    for rewrite in words.rewrites:
-        letters[rewrite.phase], hits = _replace(letters[rewrite.phase], rewrite.source, rewrite.target)
-        if hits:
-            features.update(rewrite.features)
-    phases = tuple((phase, tuple(fold(letters[phase]))) for phase in PHASES)
-    return Skeleton(phases, features, tuple(unknown))
+    """Reduce the operators of one step, in the order they ran."""
+    step = follow(operators)
+    return Skeleton(
+        tuple(step.forward), tuple(step.backward), frozenset(step.traits), step.features, tuple(step.unknown)
+    )
 
 
-def fold(sequence: Sequence[Element]) -> list[Element]:
-    """Fold repeats: neighbours of one class become one, then tandem repeats become blocks, shortest period first.
-
-    `a a b a b` becomes `(a b)+`. Without the first rule a block that begins as it ends (`gemm attn gemm`) would fold
-    differently at every depth. The result is a fixed point: folding it again changes nothing.
-    """
-    folded = list(sequence)
-    period = 1
-    while period <= min(LONGEST_REPEAT, len(folded) // 2):
-        shorter = _fold_period(folded, period)
-        if len(shorter) == len(folded):
-            period += 1
-        else:
-            # A fold can bring two equal shorter blocks side by side: begin again.
-            folded, period = shorter, 1
-    return folded
+def parse(text: str) -> Skeleton:
+    """Read a grammar that `Skeleton.text` wrote or a person. Raises GrammarError."""
+    found: dict[str, list[str]] = {}
+    for line in text.strip().splitlines():
+        name, colon, content = line.strip().partition(":")
+        if not colon or name not in (*PHASES, "with") or name in found:
+            raise GrammarError(f"line {line.strip()!r}: expected one line each of {', '.join(PHASES)} and with")
+        found[name] = spell(content)
+    for letter in [*found.get(FORWARD, []), *found.get(BACKWARD, [])]:
+        if letter not in vocabulary().letters:
+            raise GrammarError(f"{letter!r} is no class of the vocabulary")
+    return Skeleton(tuple(found.get(FORWARD, [])), tuple(found.get(BACKWARD, [])), frozenset(found.get("with", [])))
 
 
-def _fold_period(sequence: list[Element], period: int) -> list[Element]:
-    folded: list[Element] = []
-    at = 0
-    while at < len(sequence):
-        block = sequence[at : at + period]
-        end = at + period
-        while sequence[end : end + period] == block:
-            end += period
-        if end > at + period and len(block) == period:
-            folded.append(block[0] if period == 1 else tuple(block))
-            at = end
-        else:
-            folded.append(sequence[at])
-            at += 1
-    return folded
-
-
-def _replace(letters: list[str], source: tuple[str, ...], target: str) -> tuple[list[str], int]:
-    replaced: list[str] = []
-    at = hits = 0
-    while at < len(letters):
-        if tuple(letters[at : at + len(source)]) == source:
-            replaced.append(target)
-            at += len(source)
-            hits += 1
-        else:
-            replaced.append(letters[at])
-            at += 1
-    return replaced, hits
-
-
-def _kernel_features(letter: str, name: str, words: Vocabulary) -> dict[str, str]:
-    if letter != "attn":
-        return {}
-    return {
-        feature: value for feature, values in words.kernels.items() for value, part in values.items() if part in name
-    }
-
-
-def render(elements: Iterable[Element]) -> str:
-    """The grammar of some elements as people read it."""
-    return " ".join(e if isinstance(e, str) else f"({render(e)})+" for e in elements)
+def _name(*parts: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(len(part).to_bytes(2, "big") + part)
+    return digest.hexdigest()

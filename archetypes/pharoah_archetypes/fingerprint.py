@@ -6,10 +6,10 @@ A fingerprint never leaves the tenant. What leaves is what `ladder` and the exch
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 
 
 class FingerprintError(ValueError):
@@ -20,6 +20,8 @@ class FingerprintError(ValueError):
 class Fingerprint:
     archetype: str
     """Name of the skeleton, 32 hex digits."""
+    compute: str
+    """Name of what a compiled step shows of the same skeleton, 32 hex digits."""
     grammar: str
     """The skeleton as people read it; for `explain`, never for the wire."""
     features: dict[str, str]
@@ -27,7 +29,11 @@ class Fingerprint:
     sizes: dict[str, int]
     """Bytes: `parameters` (all trainable) and `activations` (written by the forward pass)."""
     versions: dict[str, str]
-    """Package to version; `torch` is always there."""
+    """Software to version; `torch` is always there."""
+    hardware: dict[str, str] = field(default_factory=dict)
+    """Facts of the machine it was made on: `gpu`, `gpus`, `driver`, `cpu`, `cpus`, `memory`."""
+    code: dict[str, str] = field(default_factory=dict)
+    """Package to digest of those of its functions that ran, where that was recorded."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **self.__dict__}, sort_keys=True)
@@ -43,10 +49,13 @@ class Fingerprint:
             raise FingerprintError(f"format: expected {FORMAT}; made by another release of pharoah?")
         fingerprint = cls(
             archetype=_checked(data, "archetype", str),
+            compute=_checked(data, "compute", str),
             grammar=_checked(data, "grammar", str),
             features=_mapping(data, "features", str),
             sizes=_mapping(data, "sizes", int),
             versions=_mapping(data, "versions", str),
+            hardware=_mapping(data, "hardware", str),
+            code=_mapping(data, "code", str),
         )
         if "torch" not in fingerprint.versions:
             raise FingerprintError("versions: torch is missing")

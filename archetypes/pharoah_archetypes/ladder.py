@@ -6,6 +6,9 @@
 | `minor` | archetype, features, minor versions                         |
 | `major` | archetype, major versions                                   |
 
+Which software belongs to which rung is data (`inventory.toml`). Hardware has a ladder of its own: server configuration,
+then GPU model.
+
 Every input is a conjunction of all tokens of its rung: single tokens are few enough to be listed by anyone who may
 ask the provider, conjunctions are not.
 """
@@ -16,11 +19,10 @@ import unicodedata
 from collections.abc import Iterable
 
 from pharoah_archetypes.fingerprint import Fingerprint
+from pharoah_archetypes.inventory import RUNGS, inventory
 
-RUNGS = ("exact", "minor", "major")
-
-VERSIONED = ("torch", "cuda", "cudnn", "nccl", "transformers", "flash-attn")
-"""Packages whose version can change how an archetype behaves."""
+HARDWARE_RUNGS = {"server": ("gpu", "gpus", "cpu", "cpus", "memory", "driver"), "gpu": ("gpu",)}
+"""Which facts of a machine name its configuration, and which its device; from most to least specific."""
 
 
 def size_class(size_bytes: int) -> int:
@@ -38,10 +40,16 @@ def rung_tokens(fingerprint: Fingerprint, rung: str) -> tuple[str, ...]:
     if rung == "exact":
         tokens += [f"{name}=2^{size_class(size)}" for name, size in fingerprint.sizes.items()]
     parts = {"exact": None, "minor": 2, "major": 1}[rung]
-    for package in VERSIONED:
-        if version := fingerprint.versions.get(package):
-            tokens.append(f"{package}={_release(version, parts)}")
+    for software in inventory():
+        if rung in software.rungs and (version := fingerprint.versions.get(software.name)):
+            tokens.append(f"{software.name}={_release(version, parts)}")
     return tuple(sorted({_normal(token) for token in tokens}))
+
+
+def hardware_tokens(fingerprint: Fingerprint, rung: str) -> tuple[str, ...]:
+    """Tokens of one hardware rung, sorted; empty when the machine has none of its facts. Raises KeyError."""
+    facts = fingerprint.hardware
+    return tuple(sorted(_normal(f"{name}={facts[name]}") for name in HARDWARE_RUNGS[rung] if name in facts))
 
 
 def canonical_input(kind: str, rung: str, tokens: Iterable[str]) -> bytes:

@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-PHASES = ("fwd", "bwd")
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """One operation that some kernels write out as several classes."""
-
-    phase: str
-    source: tuple[str, ...]
-    target: str
-    features: tuple[tuple[str, str], ...]
+MASK_FILLS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
+COMPARISONS = frozenset({"aten.le", "aten.lt", "aten.ge", "aten.gt"})
+TRIANGLES = frozenset({"aten.tril", "aten.triu", "aten.tril_", "aten.triu_"})
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     classes: dict[str, str]
     """Operator name (`aten.mm`) to class (`gemm`)."""
-    rewrites: tuple[Rewrite, ...]
+    letters: frozenset[str]
+    """Every letter a skeleton may hold."""
+    collectives: frozenset[str]
+    compute: frozenset[str]
+    activation: dict[str, int]
+    """Which tensor argument of an operator is the activation, where it is not the first."""
+    traits: dict[str, tuple[str, str]]
+    """Operator name to the trait its presence shows: `("norm", "rms")`."""
+    transparent: frozenset[str]
     kernels: dict[str, dict[str, str]]
     """Feature name to {value: substring of the operator name}."""
 
@@ -33,24 +33,37 @@ class Vocabulary:
 def vocabulary() -> Vocabulary:
     """The vocabulary this release speaks.
 
-    Raises ValueError when an operator stands in two classes or a rewrite names an unknown class or phase: both are
-    mistakes in the data file, and silently picking one would change every signature.
+    Raises ValueError when an operator stands in two classes or a group names an unknown class: both are mistakes in
+    the data file, and silently picking one would change every signature.
     """
     data = tomllib.loads(resources.files(__package__).joinpath("vocabulary.toml").read_text())
-    classes: dict[str, str] = {}
-    for name, operators in data["classes"].items():
+    classes = _inverted(data["classes"])
+    letters = frozenset([*data["classes"], *data["written"]["letters"]])
+    for name, group in data["groups"].items():
+        if unknown := set(group) - letters:
+            raise ValueError(f"vocabulary.toml: groups.{name} names unknown classes {sorted(unknown)}")
+    traits = {
+        operator: (trait, value)
+        for trait, values in data["traits"].items()
+        for operator, value in _inverted(values).items()
+    }
+    return Vocabulary(
+        classes,
+        letters,
+        frozenset(data["groups"]["collectives"]),
+        frozenset(data["groups"]["compute"]),
+        data["activation"],
+        traits,
+        frozenset(data["transparent"]["operators"]),
+        data["kernels"],
+    )
+
+
+def _inverted(groups: dict[str, list[str]]) -> dict[str, str]:
+    inverted: dict[str, str] = {}
+    for name, operators in groups.items():
         for operator in operators:
-            if operator in classes:
-                raise ValueError(f"vocabulary.toml: {operator} is in {classes[operator]} and in {name}")
-            classes[operator] = name
-    return Vocabulary(classes, tuple(_rewrite(row, data["classes"]) for row in data["rewrites"]), data["kernels"])
-
-
-def _rewrite(row: dict[str, object], known: dict[str, object]) -> Rewrite:
-    source, target, features = row["from"], row["to"], row.get("feature", {})
-    assert isinstance(source, list) and isinstance(target, str) and isinstance(features, dict)
-    if unknown := {*source, target} - set(known):
-        raise ValueError(f"vocabulary.toml: a rewrite names unknown classes {sorted(unknown)}")
-    if row["phase"] not in PHASES:
-        raise ValueError(f"vocabulary.toml: a rewrite names the phase {row['phase']!r}; known are {PHASES}")
-    return Rewrite(str(row["phase"]), tuple(source), target, tuple(sorted(features.items())))
+            if operator in inverted:
+                raise ValueError(f"vocabulary.toml: {operator} is in {inverted[operator]} and in {name}")
+            inverted[operator] = name
+    return inverted

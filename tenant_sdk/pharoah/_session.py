@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pharoah import _hooks
 from pharoah._alert import Alert
 from pharoah._errors import IncompatibleError, UnknownReason
 from pharoah._guard import Guard
 from pharoah._link import COURIER, DRY_RUN, Link
 from pharoah._settings import Settings
-from pharoah._steps import StepClock
 from pharoah._verdict import Verdict, unknown
+from pharoah.capture import hooks
+from pharoah.capture.clock import StepClock
 
 log = logging.getLogger("pharoah")
 
@@ -37,11 +37,11 @@ class Session:
         self._verdict = verdict
         self._link = link
         self._settings = settings or Settings()
-        self._clock = StepClock(link, rank()) if link else None
+        self._clock = StepClock(link, rank(), self._settings.capture_every_steps) if link else None
         self._listener: _Listener | None = None
         self._failed = False
         if link is not None:
-            _hooks.on_fork(self._forget)
+            hooks.on_fork(self._forget)
 
     @property
     def verdict(self) -> Verdict:
@@ -55,7 +55,7 @@ class Session:
 
     def step(self) -> None:
         """An optimizer step is over. Microseconds; optional where torch optimizers step by themselves."""
-        if self._clock is not None and not _hooks.inert():
+        if self._clock is not None and not hooks.inert():
             self._clock.tick("session")
 
     def on_alert(self, callback: AlertCallback) -> AlertCallback:
@@ -77,7 +77,7 @@ class Session:
     def status(self) -> dict[str, Any]:
         """What is known now: run, steps, verdict, what was dropped, whether the provider is reached."""
         known: dict[str, Any] = {"run_id": self.run_id, "verdict": self.verdict.status, "connected": False}
-        if self._clock is not None and self._link is not None and not _hooks.inert():
+        if self._clock is not None and self._link is not None and not hooks.inert():
             known.update(steps=self._clock.steps, dropped=self._link.dropped)
             with Guard("status"), contextlib.closing(Link(self._link.path, 0.5)) as link:
                 known.update(link.ask("status", 0.5))
@@ -85,11 +85,11 @@ class Session:
 
     def finish(self, state: str = "") -> None:
         """The job is over; `state` is one of the end states, `ok` or `failed` by default. Takes at most 2 s."""
-        if self._link is None or _hooks.inert():
+        if self._link is None or hooks.inert():
             return
         link, self._link = self._link, None
         with Guard("finish"):
-            _hooks.detach()
+            hooks.detach()
             if self._clock is not None:
                 self._clock.flush()
             with contextlib.suppress(OSError):
@@ -100,7 +100,7 @@ class Session:
             link.close()
 
     def _listening(self) -> _Listener | None:
-        if self._listener is None and self._link is not None and not _hooks.inert():
+        if self._listener is None and self._link is not None and not hooks.inert():
             with Guard("alerts"):
                 self._listener = _Listener(self._link.path)
         return self._listener
@@ -172,7 +172,7 @@ def register(
     session.
     """
     global _session
-    if _session is not None or _hooks.inert() or os.environ.get(DRY_RUN):
+    if _session is not None or hooks.inert() or os.environ.get(DRY_RUN):
         return _session or Session(unknown("inside a dry run or a forked child"))
     settings = Settings.load(
         gate=gate,
@@ -223,21 +223,31 @@ def _join(path: str, settings: Settings, fingerprint: Callable[[], str] | None =
     except (OSError, ValueError, KeyError) as error:
         return Session(unknown(f"the courier does not answer: {error}"))
     session = Session(Verdict.from_dict(answer["verdict"]), link, settings)
-    if session._clock is not None and _hooks.torch_is_loaded():
-        _hooks.attach(session._clock)
+    if session._clock is not None:
+        _watch(session._clock)
     _finish_at_exit(session)
     if rank() == 0 and fingerprint is not None:
         log.info("%s", session.verdict.summary())
     return session
 
 
+def _watch(clock: StepClock) -> None:
+    """See optimizer steps, of a torch that is here or of one that is still to come."""
+    if hooks.torch_is_loaded():
+        hooks.attach(clock)
+    else:
+        from pharoah._inject.pharoah_finder import Finder
+
+        sys.meta_path.insert(0, Finder())
+
+
 def _fingerprint(job: StepFn | None, settings: Settings) -> str:
-    from pharoah import _dryrun  # here: it brings the archetypes, which a job without a provider never needs
+    from pharoah import dryrun  # here: it brings the archetypes, which a job without a provider never needs
 
     if job is not None:
-        return _dryrun.fingerprint_step(job, settings.dry_run_timeout_seconds).to_json()
+        return dryrun.fingerprint_step(job, settings.dry_run_timeout_seconds).to_json()
     command = [sys.executable, *sys.orig_argv[1:]]
-    return _dryrun.fingerprint_command(command, settings.dry_run_timeout_seconds).to_json()
+    return dryrun.fingerprint_command(command, settings.dry_run_timeout_seconds).to_json()
 
 
 def _finish_at_exit(session: Session) -> None:

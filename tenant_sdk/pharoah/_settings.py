@@ -29,6 +29,7 @@ from pharoah._errors import SettingsError
 MODES = ("online", "offline", "dryrun", "disabled")
 GATES = ("off", "warn", "block")
 PRIVACIES = ("private",)
+LEAST_CAPTURE_EVERY = 1000
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Settings:
     """Whether the provider may run micro-benchmarks on this node while the job runs."""
     probe_limit_seconds: float = 10.0
     """Most seconds one micro-benchmark beside the job may take."""
+    capture_every_steps: int = 0
+    """Look at the operators of one step again after so many steps; 0: only once, early in the run."""
     verdict_file: str = ""
     """Where to leave the verdict as JSON, for schedulers."""
 
@@ -87,6 +90,11 @@ class Settings:
         ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise SettingsError(f"{name}: {getattr(self, name)} is not a positive number of seconds")
+        if self.capture_every_steps and self.capture_every_steps < LEAST_CAPTURE_EVERY:
+            every = self.capture_every_steps
+            raise SettingsError(
+                f"capture_every_steps: {every} would slow the job; 0, or {LEAST_CAPTURE_EVERY} and more"
+            )
 
 
 _VARIABLES = {
@@ -101,6 +109,7 @@ _VARIABLES = {
     "dry_run_timeout_seconds": "PHAROAH_DRY_RUN_TIMEOUT_S",
     "shutdown_timeout_seconds": "PHAROAH_SHUTDOWN_TIMEOUT_S",
     "allow_beside_job": "PHAROAH_ALLOW_BESIDE_JOB",
+    "capture_every_steps": "PHAROAH_CAPTURE_EVERY_STEPS",
     "verdict_file": "PHAROAH_VERDICT_FILE",
 }
 
@@ -109,6 +118,7 @@ def _parse(name: str, kind: type, text: str) -> Any:
     parsers: dict[type, Callable[[str], Any]] = {
         str: str,
         float: lambda s: float(s.removesuffix("s")),
+        int: int,
         bool: _flag,
     }
     try:

@@ -1,61 +1,141 @@
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from pharoah_archetypes import Operator, canonicalize
-from pharoah_archetypes.canonical import fold, render
+from pharoah_archetypes import GrammarError, Operator, Skeleton, canonicalize, differences, parse, similarity
 from pharoah_archetypes.vocabulary import vocabulary
 
-letters = st.lists(st.sampled_from(["gemm", "attn", "act"]), max_size=24)
+X, Q, K, V, SCORES, WEIGHTS, OTHER, IDS, TABLE = range(1, 10)
+FLASH = "_scaled_dot_product_flash_attention_for_cpu"
+
+
+def op(name: str, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), *notes: str) -> Operator:
+    return Operator(f"aten.{name}", "fwd", reads, writes, frozenset(notes))
 
 
 def ops(phase: str, *names: str) -> list[Operator]:
     return [Operator(f"aten.{name}", phase) for name in names]
 
 
-@given(letters)
-def test_folding_twice_is_folding_once(sequence: list[str]) -> None:
-    once = fold(sequence)
-    assert fold(once) == once
-
-
-@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.integers(3, 9), st.integers(3, 9))
-def test_the_number_of_repeats_does_not_matter(block: list[str], few: int, many: int) -> None:
-    assert fold(block * few) == fold(block * many)
-
-
-def test_nested_repeats_fold_from_the_inside() -> None:
-    layer = ["gemm", "attn", "gemm", "gemm", "act", "gemm"]
-    assert render(fold(["emb", *layer * 3, "loss"])) == "emb (gemm attn gemm act)+ gemm loss"
-    assert fold(["emb", *layer * 2, "loss"]) == fold(["emb", *layer * 3, "loss"])
-    pair = ["conv", "act", "conv", "act", "pool"]
-    assert render(fold(pair * 4)) == "((conv act)+ pool)+"
-
-
-def test_views_and_elementwise_operators_leave_no_trace() -> None:
+def test_views_casts_and_elementwise_operators_leave_no_trace() -> None:
     plain = canonicalize(ops("fwd", "mm", "gelu", "mm"))
-    noisy = canonicalize(ops("fwd", "t", "mm", "add", "view", "gelu", "native_layer_norm", "mm", "_to_copy"))
+    noisy = canonicalize(ops("fwd", "t", "mm", "add", "view", "gelu", "mm", "_to_copy"))
     assert plain.archetype == noisy.archetype
 
 
+def test_depth_does_not_matter_one_layer_included() -> None:
+    layer = ["mm", FLASH, "mm", "mm", "gelu", "mm"]
+    names = {canonicalize(ops("fwd", "embedding", *layer * n, "mm", "nll_loss_forward")).archetype for n in range(1, 9)}
+    assert len(names) == 1
+
+
 def test_attention_written_out_is_attention_and_says_so() -> None:
-    fused = canonicalize(ops("fwd", "_scaled_dot_product_flash_attention_for_cpu"))
+    fused = canonicalize(ops("fwd", FLASH))
     written_out = canonicalize(ops("fwd", "bmm", "_safe_softmax", "bmm"))
     assert fused.archetype == written_out.archetype
     assert (fused.features["attention"], written_out.features["attention"]) == ("flash", "math")
 
 
-def test_the_optimizer_is_not_part_of_the_structure() -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        [op(FLASH, (Q, K, V), (SCORES,), "causal")],
+        [op("tril", (X,), (OTHER,)), op(FLASH, (Q, K, V), (SCORES,))],
+        [op("le", (X, OTHER), (OTHER,), "integer", "pairs"), op(FLASH, (Q, K, V), (SCORES,))],
+        [op("bmm"), op("masked_fill", (), (), "pairs"), op("_softmax"), op("bmm")],
+    ],
+)
+def test_a_causal_mask_is_seen_however_it_is_made(how: list[Operator]) -> None:
+    assert "causal" in canonicalize(how).traits
+
+
+def test_a_mask_of_padding_is_not_causal() -> None:
+    how = [op("bmm"), op("masked_fill"), op("_softmax"), op("bmm")]
+    assert not canonicalize(how).traits
+
+
+def projections(of: int) -> list[Operator]:
+    return [op("mm", (of, WEIGHTS), (K,)), op("mm", (of, WEIGHTS), (V,)), op(FLASH, (Q, K, V), (SCORES,))]
+
+
+def test_keys_from_elsewhere_make_cross_attention() -> None:
+    embeddings = [op("embedding", (TABLE, IDS), (X,)), op("embedding", (TABLE, IDS), (OTHER,))]
+    query = op("mm", (X, WEIGHTS), (Q,))
+    own = canonicalize([*embeddings, query, *projections(X)])
+    foreign = canonicalize([*embeddings, query, *projections(OTHER)])
+    assert (own.forward[-1], foreign.forward[-1]) == ("attn", "xattn")
+
+
+def test_memory_that_is_used_again_holds_another_value() -> None:
+    reused = [
+        op("embedding", (TABLE, IDS), (OTHER,)),
+        op("embedding", (TABLE, IDS), (X,)),
+        op("clone", (X,), (OTHER,)),
+        op("mm", (X, WEIGHTS), (Q,)),
+        *projections(OTHER),
+    ]
+    assert canonicalize(reused).forward[-1] == "attn"
+
+
+def test_a_product_with_an_activated_value_is_a_gate_dropout_is_not() -> None:
+    up = [op("mm", (X, WEIGHTS), (Q,)), op("silu", (Q,), (K,)), op("mm", (X, WEIGHTS), (V,))]
+    assert "gated" in canonicalize([*up, op("mul", (K, V), (OTHER,))]).traits
+    noise = [op("empty_like", (K,), (OTHER,)), op("bernoulli_", (OTHER,), (OTHER,)), op("mul", (K, OTHER), (V,))]
+    assert "gated" not in canonicalize([*up, *noise]).traits
+
+
+def test_work_done_again_in_the_backward_pass_is_a_feature() -> None:
+    plain = canonicalize([*ops("fwd", "mm"), *ops("bwd", "mm")])
+    again = canonicalize([*ops("fwd", "mm"), *ops("again", "mm"), *ops("bwd", "mm")])
+    assert plain == again and again.features == {"checkpointing": "on"}
+
+
+def test_collectives_stand_where_they_are_and_the_backward_pass_is_one_letter() -> None:
+    backward = [*ops("bwd", "mm", "native_layer_norm_backward"), Operator("c10d.allreduce_", "bwd")]
+    assert canonicalize([*ops("fwd", "mm"), *backward * 5]).text == "fwd: gemm\nbwd: (grad AR)+"
+
+
+def test_the_optimizer_and_integers_are_no_structure() -> None:
     assert canonicalize([*ops("fwd", "mm"), *ops("opt", "mm", "bmm")]) == canonicalize(ops("fwd", "mm"))
+    assert canonicalize([op("cumsum", (), (), "integer")]).text == ""
 
 
 def test_custom_kernels_are_counted_as_unknown_not_dropped() -> None:
-    skeleton = canonicalize([Operator("flash_attn.fwd", "fwd")])
-    assert skeleton.unknown == ("flash_attn.fwd",)
+    skeleton = canonicalize([Operator("mine.kernel", "fwd")])
+    assert skeleton.unknown == ("mine.kernel",)
     assert skeleton.text == "fwd: ext"
 
 
-def test_every_rewrite_speaks_the_vocabulary() -> None:
-    classes = set(vocabulary().classes.values())
-    assert all({*rewrite.source, rewrite.target} <= classes for rewrite in vocabulary().rewrites)
+def test_a_compiled_step_shows_its_contractions() -> None:
+    eager = canonicalize(ops("fwd", "embedding", "mm", "gelu", "mm", "nll_loss_forward"))
+    compiled = canonicalize(ops("fwd", "mm", "mm"))
+    assert eager.compute == compiled.compute and eager.archetype != compiled.archetype
+
+
+def test_a_grammar_is_read_as_it_was_written() -> None:
+    text = "fwd: emb (gemm attn gemm act)+ gemm nll\nbwd: (grad AR)+\nwith: causal norm=rms"
+    assert parse(text).text.count("gemm") == 3
+    assert parse(text) == parse(text.replace("(gemm attn gemm act)+", "gemm attn gemm act gemm attn gemm act"))
+
+
+@pytest.mark.parametrize(("text", "named"), [("fwd gemm", "fwd gemm"), ("fwd: gem", "gem"), ("opt: gemm", "opt")])
+def test_what_is_no_grammar_is_named(text: str, named: str) -> None:
+    with pytest.raises(GrammarError, match=named):
+        parse(text)
+
+
+def test_differences_say_what_to_change() -> None:
+    one, other = parse("fwd: emb rnn gemm nll"), parse("fwd: emb gemm attn gemm nll\nwith: causal")
+    assert differences(one, other) == ["fwd: rnn -> gemm attn", "with: + causal"]
+    assert differences(one, one) == []
+
+
+def test_similarity_is_symmetric_and_zero_for_nothing_in_common() -> None:
+    one, other = parse("fwd: gemm act"), parse("fwd: gemm act gemm nll")
+    assert 0 < similarity(one, other) == similarity(other, one) < 1
+    assert similarity(Skeleton(("gemm",) * 3), Skeleton(("conv",))) == 0
+
+
+def test_every_letter_is_in_the_vocabulary() -> None:
+    words = vocabulary()
+    assert set(words.classes.values()) | words.compute | words.collectives <= words.letters

@@ -9,6 +9,7 @@ from pharoah_archetypes.ladder import lp
 
 PRINT = Fingerprint(
     archetype="00" * 16,
+    compute="11" * 16,
     grammar="fwd: gemm",
     features={"dtype": "float32", "optimizer": "adamw/fused"},
     sizes={"parameters": 5_000, "activations": 70_000},

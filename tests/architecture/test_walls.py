@@ -60,7 +60,7 @@ def test_archetypes_need_the_standard_library_only() -> None:
     [
         ("grpc", "pharoah", ("courier", "rpc.py", "cli/doctor.py")),
         ("pharoah.proto", "pharoah", ("courier", "rpc.py", "proto")),
-        ("torch", "pharoah", ("_capture.py", "_fake.py", "_steps.py", "_hooks.py")),
+        ("torch", "pharoah", ("capture", "dryrun")),
         ("grpc", "pharoah_provider", ("services", "cli.py", "agent/stream.py")),
         ("pharoah.proto", "pharoah_provider", ("services", "cli.py", "agent/stream.py")),
         ("duckdb", "pharoah_provider", ("store",)),

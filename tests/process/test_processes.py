@@ -182,3 +182,10 @@ def test_a_sitecustomize_of_the_users_still_runs(tmp_path: Path) -> None:
     path = script(tmp_path, "print(mine)")
     done = pharoah("run", "--", sys.executable, path, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path[1:]]))
     assert done.stdout == "ran\n", done.stderr
+
+
+def test_steps_are_seen_though_torch_is_imported_after_register(tmp_path: Path) -> None:
+    source = f"import pharoah\nsession = pharoah.register()\n{TRAIN}print(session.status()['steps'])\n"
+    done = run(sys.executable, script(tmp_path, source), PHAROAH_ENDPOINT=NOWHERE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "16"

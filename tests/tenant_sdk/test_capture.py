@@ -9,33 +9,41 @@ from pathlib import Path
 
 import pytest
 
-from pharoah._dryrun import fingerprint_command, fingerprint_step
 from pharoah._errors import UnknownReason
+from pharoah.dryrun import fingerprint_command, fingerprint_step
+from pharoah.dryrun.fence import FenceError
 from pharoah_archetypes import Fingerprint
 
 REAL = """
 import json, sys, torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
-from pharoah import _capture
+from pharoah.capture import hooks
+from pharoah.capture.clock import CAPTURE_AFTER_STEP, StepClock
 from pharoah_benchmarks.workloads import build
+class Sink:
+    def tell(self, op, **content):
+        if op == "capture":
+            print(content["fingerprint"])
 torch.set_num_threads(1)
-step, optimizer = build(sys.argv[1], json.loads(sys.argv[2]))
-recorder = _capture.Recorder()
-register_optimizer_step_pre_hook(lambda *_: setattr(recorder, "in_optimizer", True))
-with recorder:
+step, _ = build(sys.argv[1], json.loads(sys.argv[2]))
+hooks.attach(StepClock(Sink(), 0))
+for _ in range(CAPTURE_AFTER_STEP + 2):
     step()
-print(_capture.fingerprint(recorder.records, _capture.parameter_bytes(optimizer), optimizer).to_json())
 """
 FAKE = """
-import json, sys
-from pharoah import _fake
+import json, os, sys
+from pharoah.dryrun import fake
 from pharoah_benchmarks.workloads import build
 for arguments in map(json.loads, sys.argv[1:]):
-    try:
-        with _fake.fake_step():
-            build(*arguments)[0]()
-    except _fake.Finished as finished:
-        print(finished.fingerprint.to_json())
+    if os.fork() == 0:
+        try:
+            with fake.fake_step(lambda *_: None, print):
+                step, _ = build(*arguments)
+                step()
+                step()
+        except fake.Finished as finished:
+            print(finished.fingerprint.to_json(), flush=True)
+        os._exit(0)
+    os.wait()
 """
 TRAIN = """
 import torch
@@ -50,9 +58,10 @@ def real(workload: str, settings: dict[str, object]) -> Fingerprint:
     return Fingerprint.from_json(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
-def fake(workload: str, settings: dict[str, object]) -> Fingerprint:
-    command = [sys.executable, "-c", FAKE, json.dumps([workload, settings])]
-    return Fingerprint.from_json(subprocess.run(command, capture_output=True, check=True).stdout)
+def fake(*workloads: tuple[str, dict[str, object]]) -> list[Fingerprint]:
+    command = [sys.executable, "-c", FAKE, *map(json.dumps, workloads)]
+    done = subprocess.run(command, capture_output=True, check=True)
+    return [Fingerprint.from_json(line) for line in done.stdout.splitlines()]
 
 
 def dry(tmp_path: Path, source: str, *arguments: str, seconds: float = 30.0) -> Fingerprint:
@@ -71,25 +80,27 @@ def dry(tmp_path: Path, source: str, *arguments: str, seconds: float = 30.0) -> 
     ],
 )
 def test_a_fake_step_is_the_real_step(workload: str, settings: dict[str, object]) -> None:
-    assert fake(workload, settings) == real(workload, settings)
+    assert fake((workload, settings)) == [real(workload, settings)]
 
 
 def test_sizes_depth_and_dtype_are_no_structure() -> None:
-    small = fake("gpt", {"length": 32, "width": 64, "depth": 2, "heads": 2})
-    large = fake("gpt", {"length": 64, "width": 128, "depth": 5, "batch": 1, "dtype": "bfloat16"})
+    small, large = fake(
+        ("gpt", {"length": 32, "width": 64, "depth": 2, "heads": 2}),
+        ("gpt", {"length": 64, "width": 128, "depth": 5, "batch": 1, "dtype": "bfloat16"}),
+    )
     assert small.archetype == large.archetype
     assert small.sizes["parameters"] < large.sizes["parameters"]
 
 
 def test_four_workloads_are_four_archetypes() -> None:
-    found = {fake(name, {}).archetype for name in ("gpt", "convnet", "mlp", "recommender")}
+    found = {seen.archetype for seen in fake(*((name, {}) for name in ("gpt", "convnet", "mlp", "recommender")))}
     assert len(found) == 4
 
 
 def test_the_script_of_an_example_is_the_campaigns_workload() -> None:
     example = Path(__file__).parents[2] / "examples" / "train_gpt.py"
     fingerprint = fingerprint_command([sys.executable, str(example), "--length", "64"], 60.0)
-    assert fingerprint.archetype == fake("gpt", {"length": 64}).archetype
+    assert [fingerprint.archetype] == [seen.archetype for seen in fake(("gpt", {"length": 64}))]
 
 
 @pytest.mark.parametrize(
@@ -97,16 +108,17 @@ def test_the_script_of_an_example_is_the_campaigns_workload() -> None:
     [
         (TRAIN, "ended before an optimizer stepped"),
         ("raise SystemExit(3)", "exited with 3"),
-        ("import nowhere_to_be_found", "ModuleNotFoundError"),
-        (TRAIN + "open('left-behind', 'w')\n" + STEP, "writes left-behind"),
-        (TRAIN + "import os; os.mkdir('left-behind')\n" + STEP, "os.mkdir"),
-        (TRAIN + "import subprocess; subprocess.run(['true'])\n" + STEP, "subprocess.Popen"),
-        (TRAIN + "import socket; socket.create_connection(('127.0.0.1', 9))\n" + STEP, "socket"),
+        ("import nowhere_to_be_found", r"ModuleNotFoundError.*train.py:1"),
+        (TRAIN + "if model(torch.randn(4, 8)).sum() > 0: pass\n" + STEP, r"branches on a tensor's value.*train.py:5"),
+        (TRAIN + "if model(torch.randn(4, 8)).sum().item() > 0: pass\n" + STEP, "branches on a computed value"),
+        (TRAIN + "import os, sys; os.execv(sys.executable, ['python', '-c', '0'])\n", "os.exec"),
         (
-            TRAIN + "try:\n    open('left-behind', 'w')\nexcept BaseException:\n    pass\n" + STEP,
-            "writes left-behind",
+            TRAIN
+            + "import threading\nt = threading.Thread(target=lambda: exec(STEP))\n".replace("STEP", repr(STEP))
+            + "t.start(); t.join()\n",
+            "another thread",
         ),
-        (TRAIN + "import os; os.abort()", "died"),
+        (TRAIN + "import os; os.abort()", "died.*SIGABRT"),
         (TRAIN + "while True: pass", "longer than"),
     ],
 )
@@ -117,6 +129,143 @@ def test_what_cannot_be_dry_run_says_why_and_leaves_nothing(
     with pytest.raises(UnknownReason, match=reason):
         dry(tmp_path, source, seconds=5.0 if "while True" in source else 30.0)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+SIDE_EFFECTS = {
+    "writes": "open('left-behind', 'w')",
+    "os.mkdir": "import os; os.mkdir('left-behind')",
+    "subprocess.Popen": "import subprocess; subprocess.run(['touch', 'left-behind'], check=True)",
+    "socket.bind": "import socket; s = socket.socket(); s.bind(('127.0.0.1', 47651)); s.listen()",
+    "os.remove": "import os; os.remove('train.py')",
+}
+
+
+@pytest.mark.parametrize("line", SIDE_EFFECTS.values(), ids=SIDE_EFFECTS)
+def test_behind_the_fence_side_effects_happen_and_are_not_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    if not fence_is_allowed():
+        pytest.skip("this machine allows no namespaces")
+    monkeypatch.chdir(tmp_path)
+    assert dry(tmp_path, f"{line}\n{TRAIN}{STEP}").grammar.startswith("fwd: gemm act gemm")
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.mark.parametrize(("named", "line"), SIDE_EFFECTS.items(), ids=SIDE_EFFECTS)
+def test_without_a_fence_side_effects_are_refused_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pharoah.dryrun.fence.enter", no_fence)
+    swallowing = f"try:\n    {line}\nexcept BaseException:\n    pass"
+    for source in (line, swallowing):
+        with pytest.raises(UnknownReason, match=f"{named}.*not today"):
+            fingerprint_step(lambda source=source: exec(source, {}), 30.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def no_fence() -> None:
+    raise FenceError(1, "not today")
+
+
+def fence_is_allowed() -> bool:
+    code = "from pharoah.dryrun import fence; fence.enter()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_a_script_may_look_at_its_data_and_log_its_loss(tmp_path: Path) -> None:
+    source = TRAIN + (
+        "lengths = torch.tensor([3, 5])\n"
+        "x = torch.randn(int(lengths.max()), 8)\n"
+        "loss = model(x).pow(2).mean()\n"
+        "assert not torch.isnan(loss)\n"
+        "print(f'{loss:.3f}', loss.item() / 2, 'mean', sum([loss.item(), 1.0]))\n"
+        "loss.backward()\noptimizer.step()\n"
+    )
+    assert dry(tmp_path, source).grammar.startswith("fwd: gemm act gemm")
+
+
+def test_a_script_for_a_gpu_runs_unchanged(tmp_path: Path) -> None:
+    on_cpu = TRAIN + "x = torch.randn(4, 8)\nmodel(x).pow(2).mean().backward()\noptimizer.step()\n"
+    on_gpu = (
+        "import torch\n"
+        "device = torch.device('cuda', 0)\ntorch.cuda.set_device(device)\ntorch.backends.cudnn.benchmark = True\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).cuda()\n"
+        "model = torch.compile(model)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "scaler = torch.amp.GradScaler('cuda')\n"
+        "x = torch.randn(4, 8, device='cuda').to(device, non_blocking=True)\n"
+        "with torch.autocast('cuda', dtype=torch.bfloat16): loss = model(x).pow(2).mean()\n"
+        "scaler.scale(loss).backward()\nscaler.unscale_(optimizer)\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+        "scaler.step(optimizer)\nscaler.update()\ntorch.cuda.synchronize()\n"
+    )
+    plain, gpu = dry(tmp_path, on_cpu), dry(tmp_path, on_gpu)
+    assert gpu.archetype == plain.archetype
+    assert gpu.features == {"dtype": "bfloat16", "optimizer": "sgd/forloop", "compiled": "yes"}
+
+
+def test_several_optimizers_are_one_step(tmp_path: Path) -> None:
+    source = """
+import torch
+maker = torch.nn.Linear(4, 8)
+judge = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(12, 1))
+first, second = torch.optim.Adam(judge.parameters()), torch.optim.SGD(maker.parameters(), lr=0.1)
+for _ in range(9):
+    judge(maker(torch.randn(2, 4))[:, None]).mean().backward()
+    first.step()
+    (-judge(maker(torch.randn(2, 4))[:, None]).tanh().mean()).backward()
+    second.step()
+"""
+    found = dry(tmp_path, source)
+    assert found.features["optimizer"] == "adam/forloop+sgd/forloop"
+    assert "act" in found.grammar, "what lies between the two optimizers belongs to the step"
+
+
+def test_a_user_mode_around_the_captured_step_keeps_its_place(tmp_path: Path) -> None:
+    code = """
+import json, torch
+from torch.utils.flop_counter import FlopCounterMode
+from pharoah.capture import hooks
+from pharoah.capture.clock import StepClock
+class Sink:
+    def tell(self, op, **content): pass
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+hooks.attach(StepClock(Sink(), 0))
+for _ in range(3):
+    step()
+mode = FlopCounterMode(display=False)
+mode.__enter__()  # above ours, and still there when our step is over
+above = torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1)
+for _ in range(3):
+    step()
+assert torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1) is above
+mode.__exit__(None, None, None)
+for _ in range(3):
+    step()
+assert torch._C._len_torch_dispatch_stack() == 0
+print(mode.get_total_flops())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == 3 * 2 * (2 * 4 * 8 * 8)  # forward and the weights' gradient, three times
+
+
+def test_the_code_that_ran_is_named_by_what_it_does(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN + STEP)
+    package = tmp_path / "peft.py"  # a package of the inventory, for a moment
+    digests = []
+    for body in ("return 1", "return 1  # a comment", "return 2"):
+        package.write_text(f'def used():\n    """Says something."""\n    {body}\ndef unused(): return "{body}"\n')
+        script.write_text("import peft\npeft.used()\n" + TRAIN + STEP)
+        digests.append(fingerprint_command([sys.executable, str(script)], 60.0, record_code=True).code)
+    assert digests[0]["peft"] == digests[1]["peft"] != digests[2]["peft"]
+    assert "torch" in digests[0]
 
 
 def test_a_plain_script_is_fingerprinted(tmp_path: Path) -> None:
@@ -133,7 +282,7 @@ def test_a_command_that_is_not_python_is_unknown() -> None:
 
 def test_a_step_function_is_fingerprinted_without_touching_its_weights() -> None:
     script = TRAIN + (
-        "from pharoah._dryrun import fingerprint_step\n"
+        "from pharoah.dryrun import fingerprint_step\n"
         "before = [p.detach().clone() for p in model.parameters()]\n"
         "def step():\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
         "print(fingerprint_step(step, 30.0).to_json())\n"

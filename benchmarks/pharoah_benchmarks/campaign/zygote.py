@@ -27,7 +27,8 @@ _PLAIN_DATA_BYTES = data_bytes()
 
 LEAK_ROOM_BYTES = 400_000_000
 
-from pharoah import _fake  # noqa: E402 - imported after the measurement above, before any fork
+from pharoah.dryrun import fake  # noqa: E402 - imported after the measurement above, before any fork
+from pharoah.dryrun.values import Undecided  # noqa: E402
 from pharoah_benchmarks.campaign.trial import run_trial  # noqa: E402
 from pharoah_benchmarks.workloads import SettingError, build  # noqa: E402
 
@@ -67,12 +68,13 @@ class Zygote:
 def _fingerprint(cell: Cell) -> str:
     """One step on fake tensors; empty where fakes cannot go."""
     try:
-        with _fake.fake_step():
+        with fake.fake_step(lambda *_: None, lambda *_: None):
             step, _ = build(cell.workload, cell.settings)
             step()
-    except _fake.Finished as finished:
+            step()
+    except fake.Finished as finished:
         return finished.fingerprint.to_json()
-    except Exception:  # noqa: BLE001 - then the cell has no fingerprint and teaches nothing about signatures
+    except (Exception, Undecided):  # noqa: BLE001 - then the cell has no fingerprint and teaches nothing about signatures
         return ""
     return ""
 

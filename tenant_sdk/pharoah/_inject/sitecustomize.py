@@ -1,7 +1,4 @@
-"""Put on PYTHONPATH by `pharoah run`: waits for torch's optimizers to be imported, then watches them.
-
-Costs nothing in processes that never import torch. A sitecustomize the environment already had runs first.
-"""
+"""Put on PYTHONPATH by `pharoah run`. A sitecustomize the environment already had runs after this one."""
 
 # mypy: ignore-errors
 # No annotations: importing typing would be felt by every process of a job.
@@ -12,32 +9,12 @@ import os
 import sys
 
 _here = os.path.dirname(os.path.abspath(__file__))
-_TARGET = "torch.optim.optimizer"
 
 
-class _Finder:
-    """Meta path finder that adds one step after the import of torch.optim.optimizer."""
+def _wait_for_torch():
+    from pharoah_finder import Finder
 
-    def find_spec(self, name, path=None, target=None):
-        if name != _TARGET:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def exec_module(module):
-            execute(module)
-            try:
-                from pharoah import _hooks, _session
-
-                _hooks.watch_optimizers(_session.join_from_hook)
-            except Exception:
-                pass  # the job matters more than being watched
-
-        spec.loader.exec_module = exec_module
-        return spec
+    sys.meta_path.insert(0, Finder())
 
 
 def _run_the_other_sitecustomize():
@@ -48,5 +25,5 @@ def _run_the_other_sitecustomize():
 
 
 if os.environ.get("PHAROAH_COURIER"):
-    sys.meta_path.insert(0, _Finder())
+    _wait_for_torch()
 _run_the_other_sitecustomize()

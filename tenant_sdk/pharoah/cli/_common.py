@@ -9,12 +9,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pharoah._dryrun import fingerprint_command
 from pharoah._errors import SettingsError, UnknownReason
 from pharoah._link import Link
 from pharoah._settings import GATES, Settings
 from pharoah._spawn import private_folder, start_courier, wait_for
 from pharoah._verdict import Verdict, unknown
+from pharoah.dryrun import fingerprint_command
 
 CHECK_SECONDS = 15.0
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12

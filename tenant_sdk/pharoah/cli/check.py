@@ -21,7 +21,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     command, settings = _common.job_command(arguments), _common.settings_of(arguments)
     if settings.mode == "dryrun":
-        return explain.show(command, settings, payload=True, output=arguments.output)
+        explain.show(command, settings, payload=True, output=arguments.output)
+        return 0
     if settings.mode != "online":
         verdict = unknown(f"mode={settings.mode}: nobody is asked")
     else:

@@ -8,7 +8,7 @@ import json
 import logging
 import socket
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.rpc import Provider
 from pharoah.courier.runs import RunReporter
 from pharoah.windows import RankWindows
-from pharoah_archetypes import Fingerprint, FingerprintError
+from pharoah_archetypes import Fingerprint, FingerprintError, differences, parse
 
 log = logging.getLogger("pharoah.courier")
 
@@ -40,8 +40,9 @@ class Courier:
         self._listeners: set[socket.socket] = set()
         self._empty = asyncio.Event()
         self._verdict = Verdict("pending", reason="nobody has asked yet", run_id=run_id.hex())
-        self._checked = ""
-        """Archetype the verdict is about; empty while it is unknown what runs."""
+        self._checked: Fingerprint | None = None
+        """What the verdict is about; None while it is unknown what runs."""
+        self._differences: set[str] = set()
         self._windows: dict[int, RankWindows] = {}
         self._provider: Provider | None = None
         self._node: NodeAnswer | None = None
@@ -134,7 +135,7 @@ class Courier:
             fingerprint = Fingerprint.from_json(message["fingerprint"])
             self._exchange = self._exchange or PrivateExchange(self._provider)
             answer = await self._exchange.ask(fingerprint, self._node.ticket)
-            self._checked = fingerprint.archetype
+            self._checked = fingerprint
             verdict = judge(answer, run_id)
             elapsed = 1000 * (time.perf_counter() - began)
             self._verdict = Verdict.from_dict({**asdict(verdict), "latency_ms": elapsed})
@@ -143,13 +144,20 @@ class Courier:
 
     async def _captured(self, seen: Fingerprint) -> None:
         """What really runs: the late answer to a pending verdict, and a check of an early one."""
-        if self._verdict.status == "pending":
+        compiled = "compiled" in seen.features
+        if self._verdict.status == "pending" and compiled:
+            reason = f"{self._verdict.reason}; and a compiled step does not show its structure"
+            self._verdict = unknown(reason, self._run_id.hex())
+        elif self._verdict.status == "pending":
             await self._check({"fingerprint": seen.to_json()})
-        elif self._checked and seen.archetype != self._checked:
-            warning = Finding("warn", "what runs is not what was checked: the operators of step 4 differ")
-            changed = {**asdict(self._verdict), "findings": [*self._verdict.findings, warning]}
-            changed["findings"] = [asdict(f) if isinstance(f, Finding) else f for f in changed["findings"]]
-            self._verdict = Verdict.from_dict(changed)
+        elif (
+            self._checked is not None
+            and (difference := _difference(self._checked, seen, compiled))
+            and difference not in self._differences
+        ):
+            self._differences.add(difference)
+            warning = Finding("warn", f"what runs is not what was checked: {difference}")
+            self._verdict = replace(self._verdict, findings=(*self._verdict.findings, warning))
         else:
             return
         self._tell({"verdict": asdict(self._verdict)}, self._listeners)
@@ -195,3 +203,13 @@ class Courier:
                 await self._reporter.end(state)
             elif self._exchange is not None:
                 await self._exchange.decide(accept=False)
+
+
+def _difference(checked: Fingerprint, seen: Fingerprint, compiled: bool) -> str:
+    """How the operators of a real step differ from those of the dry one; empty when they do not."""
+    if compiled:
+        same = checked.compute == seen.compute
+        return "" if same else "its matrix products, attention, convolutions or collectives come in another order"
+    if checked.archetype == seen.archetype:
+        return ""
+    return "; ".join(differences(parse(checked.grammar), parse(seen.grammar))[:3]) or "the number of nested repeats"

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pharoah._steps import StepClock
+from pharoah._guard import Guard
+from pharoah.capture.clock import StepClock
 
 _clock: StepClock | None = None
 _handles: list[Any] = []
@@ -18,6 +19,7 @@ def attach(clock: StepClock) -> None:
     """Let `clock` see every optimizer step of this process from now on."""
     global _clock
     _clock = clock
+    _prepare()
     watch_optimizers(lambda: clock)
 
 
@@ -25,23 +27,37 @@ def watch_optimizers(clock: Callable[[], StepClock | None]) -> None:
     """Register once; `clock` is asked at the first step, so nothing is connected before there is one."""
     if _handles:
         return
+    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    def begins(*_: Any) -> None:
-        if _clock is not None:
-            _clock.optimizer_begins()
+    def begins(_: Any, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return  # a compiled step is traced through here
+        if (watching := _clock) is not None:
+            # `step(self, closure)`: hooks see the optimizer itself among the arguments.
+            watching.optimizer_begins(closure=any(a is not None for a in (*args[1:], kwargs.get("closure"))))
 
     def ends(optimizer: Any, *_: Any) -> None:
         global _clock
-        if _inert:
+        if torch.compiler.is_compiling() or _inert:
             return
         if _clock is None:
             _clock = clock()
-        if _clock is not None:
-            _clock.tick("optimizer", optimizer)
+            if _clock is not None:
+                _prepare()
+        if (watching := _clock) is not None:
+            watching.tick("optimizer", optimizer)
 
     _handles.append(register_optimizer_step_pre_hook(begins))
     _handles.append(register_optimizer_step_post_hook(ends))
+
+
+def _prepare() -> None:
+    """Load what a capture needs now rather than between two steps."""
+    with Guard("capture"):
+        from pharoah.capture import recorder
+
+        recorder.prepare()
 
 
 def detach() -> None:
@@ -71,6 +87,8 @@ def on_fork(callback: Callable[[], None]) -> None:
 
 def _forked() -> None:
     global _inert, _clock
+    if _clock is not None:
+        _clock.abandon()
     _inert, _clock = True, None
     for callback in _after_fork:
         callback()

@@ -1,7 +1,7 @@
 """The dry run: one step of a script on fake tensors, in a child process that can touch nothing.
 
-`fingerprint_command` is the parent's side; running this module is the child's. Fakes may abort a process and scripts
-may do anything, so whatever goes wrong in the child is a reason, never an error of the job.
+This is the parent's side; `child` is the other. Fakes may abort a process and scripts may do anything, so whatever
+goes wrong in the child is a reason, never an error of the job.
 """
 
 from __future__ import annotations
@@ -11,32 +11,41 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pharoah._errors import UnknownReason
 from pharoah._link import DRY_RUN
+from pharoah.capture.hardware import GPUS, gpu_names
 from pharoah_archetypes import Fingerprint
 
+RECORD_CODE = "PHAROAH_DRY_RUN_CODE"
 _LARGEST_RESULT = 1 << 22
+_OUTSIDE = {"DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "NOTIFY_SOCKET"}
+"""Variables that lead out of the fence."""
 
 
-def fingerprint_command(command: Sequence[str], timeout_seconds: float) -> Fingerprint:
-    """Dry-run a Python command line (`python [-m module | script.py] args`). Raises UnknownReason."""
+def fingerprint_command(command: Sequence[str], timeout_seconds: float, *, record_code: bool = False) -> Fingerprint:
+    """Dry-run a Python command line (`python [-m module | script.py] args`). Raises UnknownReason.
+
+    With `record_code` the fingerprint also says which code of which packages ran; it takes longer.
+    """
     program = _python_program(command)
     environ = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in _OUTSIDE},
         DRY_RUN: "1",
+        GPUS: ",".join(gpu_names()),
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+        **({RECORD_CODE: "1"} if record_code else {}),
     }
     read_end, write_end = os.pipe()
     try:
         child = subprocess.Popen(
-            [command[0], "-m", "pharoah._dryrun", str(write_end), *program],
+            [command[0], "-P", "-m", "pharoah.dryrun.child", str(write_end), *program],
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -58,9 +67,14 @@ def fingerprint_step(step: Callable[[], object], timeout_seconds: float) -> Fing
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.setsid()
-        os.close(read_end)
-        _child(write_end, step)
+        try:
+            os.setsid()
+            os.close(read_end)
+            from pharoah.dryrun.child import run
+
+            run(write_end, step)
+        finally:
+            os._exit(1)  # nothing may go on with the job's own script
     os.close(write_end)
     with os.fdopen(read_end, "rb") as results:
         return _outcome(_Forked(pid), results.fileno(), timeout_seconds)
@@ -89,24 +103,28 @@ def _python_program(command: Sequence[str]) -> list[str]:
 
 
 def _outcome(child: subprocess.Popen[bytes] | _Forked, results: int, timeout_seconds: float) -> Fingerprint:
-    lines = _read(results, time.monotonic() + timeout_seconds)
     try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-    status = child.wait()
+        lines = _read(results, time.monotonic() + timeout_seconds)
+    finally:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        status = child.wait()
+    said: dict[str, str] = {}
+    for line in lines or ():
+        for kind, content in json.loads(line).items():
+            said.setdefault(kind, content)  # the first reason is the reason
+    # One whole step was seen, and then something went wrong on the way to the next: better than nothing.
+    if found := said.get("fingerprint") or said.get("provisional"):
+        return Fingerprint.from_json(found)
     if lines is None:
         raise UnknownReason(f"the dry run took longer than {timeout_seconds:g} s")
-    if not lines:
-        raise UnknownReason(f"the dry run died without a word (exit status {status})")
-    result = json.loads(lines[0])  # a side effect is said when it is tried, so it comes before anything else
-    if "reason" in result:
-        raise UnknownReason(str(result["reason"]))
-    return Fingerprint.from_json(result["fingerprint"])
+    raise UnknownReason(said.get("reason", f"the dry run died without a word ({_ended(status)})"))
 
 
 def _read(results: int, deadline: float) -> list[bytes] | None:
-    """Lines until the child closes the pipe, a fingerprint came, or None when the time is over."""
+    """Whole lines until the child closes the pipe or a fingerprint came; None when time was over without a line."""
     content = b""
     while (left := deadline - time.monotonic()) > 0 and len(content) < _LARGEST_RESULT:
         if not select.select([results], [], [], left)[0]:
@@ -115,49 +133,11 @@ def _read(results: int, deadline: float) -> list[bytes] | None:
         content += chunk
         if not chunk or (b'"fingerprint"' in content and content.endswith(b"\n")):
             return content.splitlines()
-    return content.splitlines() or None
+    return content[: content.rfind(b"\n") + 1].splitlines() or None
 
 
-# ---- the child ----
-
-
-def _child(results: int, program: Callable[[], object]) -> None:
-    """Run under fake tensors until the first optimizer step; say one line about it; never return."""
-
-    def say(**message: str) -> None:
-        os.write(results, json.dumps(message).encode() + b"\n")
-
-    try:
-        from pharoah._fake import Finished, fake_step
-        from pharoah._sandbox import SideEffect, seal
-
-        try:
-            with fake_step():
-                seal(lambda what: say(reason=f"side effect before the first step: {what}"))
-                program()
-            say(reason="the script ended before an optimizer stepped")
-        except Finished as finished:
-            say(fingerprint=finished.fingerprint.to_json())
-        except SideEffect:
-            pass  # said when it was tried
-        except SystemExit as exit_:
-            say(reason=f"the script exited with {exit_.code} before an optimizer stepped")
-    except BaseException as fault:  # noqa: BLE001 - the child's last line
-        say(reason=f"{type(fault).__name__}: {str(fault).strip().partition(chr(10))[0][:300]}")
-    os._exit(0)
-
-
-def _script(program: Sequence[str]) -> Callable[[], object]:
-    import runpy
-
-    if program[0] == "-m":
-        sys.argv = list(program[1:])
-        sys.path[0] = str(Path.cwd())
-        return lambda: runpy.run_module(program[1], run_name="__main__", alter_sys=True)
-    sys.argv = list(program)
-    sys.path[0] = str(Path(program[0]).resolve().parent)
-    return lambda: runpy.run_path(program[0], run_name="__main__")
-
-
-if __name__ == "__main__":
-    _child(int(sys.argv[1]), _script(sys.argv[2:]))
+def _ended(status: int) -> str:
+    number = -status if status < 0 else status - 128
+    if number in set(signal.Signals):
+        return signal.Signals(number).name
+    return f"exit status {status}"

@@ -1,0 +1,220 @@
+"""One measurement of `evaluation capture`, in its own process: `python -m evaluation.capture_worker WHAT FAMILIES`.
+
+A process captures once in its life, and a dry run patches torch: neither can share a process with anything else.
+Prints one JSON value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from evaluation.zoo import BASE, DEVICE, FAMILIES, VARIATIONS, Family, Variation, training_step
+from pharoah.capture import hooks
+from pharoah.capture.clock import CAPTURE_AFTER_STEP, StepClock
+from pharoah.capture.recorder import Recorder
+
+Step = Callable[[], None]
+LARGE = Variation(batch=8, length=64, width=256, heads=4, depth=4, vocabulary=4096)
+"""A job that is worth a millisecond or more a step, as real ones are."""
+
+
+class Sink:
+    """What a step clock sends, kept."""
+
+    def __init__(self) -> None:
+        self.fingerprint: dict[str, Any] | None = None
+
+    def tell(self, op: str, **content: Any) -> bool:
+        if op == "capture":
+            self.fingerprint = json.loads(content["fingerprint"])
+        return True
+
+
+def fake(family: Family, variations: str = "") -> dict[str, Any]:
+    """Fingerprints of dry steps, by variation; a reason where there is none."""
+    return _each(variations, lambda v: _fake_step(family, v), family)
+
+
+def _fake_step(family: Family, variation: Variation) -> Any:
+    from pharoah.dryrun import fake as dry
+
+    try:
+        with dry.fake_step(lambda *_: None, lambda *_: None):
+            step, _, _ = training_step(family, variation)
+            step()
+            step()
+    except dry.Finished as finished:
+        return json.loads(finished.fingerprint.to_json())
+    return None
+
+
+def real(family: Family, variations: str = "") -> dict[str, Any]:
+    """The same as a running job captures them."""
+    return _each(variations, lambda v: _captured(training_step(family, v)[0]), family)
+
+
+def compiled(family: Family) -> Any:
+    """The capture of a compiled job."""
+    step, _, model = training_step(family, BASE)
+    model.compile()
+    return _captured(step)
+
+
+def _captured(step: Step) -> Any:
+    sink = Sink()
+    hooks.attach(StepClock(sink, 0))  # type: ignore[arg-type]
+    for _ in range(CAPTURE_AFTER_STEP + 2):
+        step()
+    hooks.detach()
+    return sink.fingerprint
+
+
+def overhead(family: Family) -> dict[str, float]:
+    """Seconds of a plain step, and the seconds capture added to the life of this process."""
+    step, _, _ = training_step(family, LARGE)
+    for _ in range(3):
+        step()
+    hooks.attach(StepClock(Sink(), 0))  # type: ignore[arg-type]
+    seconds = [_timed(step) for _ in range(CAPTURE_AFTER_STEP + 9)]
+    touched = {CAPTURE_AFTER_STEP - 1, CAPTURE_AFTER_STEP}
+    plain = statistics.median(s for at, s in enumerate(seconds) if at not in touched and at > 0)
+    return {"step": plain, "extra": sum(seconds[at] - plain for at in touched)}
+
+
+def detached(_: Family) -> float:
+    """Nanoseconds a step pays after capture: both optimizer hooks, timed over many calls."""
+    hooks.attach(clock := StepClock(Sink(), 0))  # type: ignore[arg-type]
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    for _step in range(CAPTURE_AFTER_STEP + 3):
+        clock.tick("optimizer", optimizer)
+    rounds = []
+    for _round in range(7):
+        began = time.perf_counter_ns()
+        for _step in range(20_000):
+            clock.optimizer_begins(False)
+            clock.tick("optimizer", optimizer)
+        rounds.append((time.perf_counter_ns() - began) / 20_000)
+    return statistics.median(rounds)
+
+
+def active(family: Family) -> dict[str, float]:
+    """Step time under each tool over plain step time; rounds interleaved, medians of paired ratios."""
+    step, _, _ = training_step(family, replace(LARGE, length=32, width=64, depth=2))
+    ratios: dict[str, list[float]] = {}
+    for number in range(12):
+        plain = _timed(step)
+        for name, tool in _tools().items():
+            with tool():
+                seconds = _timed(step)
+            plain, before = _timed(step), plain
+            if number > 1:
+                ratios.setdefault(name, []).append(2 * seconds / (plain + before))
+    return {name: statistics.median(values) for name, values in ratios.items()}
+
+
+def _tools() -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+    from torch.distributed.tensor.debug import CommDebugMode
+    from torch.profiler import profile
+    from torch.utils.flop_counter import FlopCounterMode
+
+    return {
+        "nothing": nullcontext,
+        "pharoah": Recorder,
+        "FlopCounterMode": lambda: FlopCounterMode(display=False),
+        "CommDebugMode": CommDebugMode,
+        "torch.profiler": profile,
+        "ExecutionTraceObserver": _observer,
+    }
+
+
+class _observer(AbstractContextManager[None]):
+    def __enter__(self) -> None:
+        from torch.profiler import ExecutionTraceObserver
+
+        self._observer = ExecutionTraceObserver()
+        self._observer.register_callback(os.devnull)
+        self._observer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._observer.stop()
+        self._observer.unregister_callback()
+
+
+def frames(_: Family, watched: str, event: str) -> dict[str, Any]:
+    """What Dynamo compiled when the first compiled call, or a new shape, falls into the captured step."""
+    from torch._dynamo.utils import counters
+
+    model = torch.nn.Sequential(
+        torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8)
+    )
+    optimizer = torch.optim.AdamW(model.parameters())
+    if watched == "watched":
+        hooks.attach(StepClock(Sink(), 0))  # type: ignore[arg-type]
+    for at in range(CAPTURE_AFTER_STEP + 4):
+        if at == (CAPTURE_AFTER_STEP if event == "first-call" else 0):
+            model.compile()
+        rows = 7 if event == "new-shape" and at >= CAPTURE_AFTER_STEP else 4
+        model(torch.randn(rows, 32)).pow(2).mean().backward()
+        optimizer.step()
+    return {name: dict(counters[name]) for name in ("frames", "stats", "graph_break", "unimplemented")}
+
+
+def _timed(step: Step) -> float:
+    began = time.perf_counter()
+    step()
+    if os.environ.get(DEVICE) == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def _chosen(names: str) -> dict[str, Variation]:
+    """Variations by name, separated by commas; all of them for none."""
+    every = {"base": BASE, **VARIATIONS}
+    return {name: every[name] for name in names.split(",")} if names else every
+
+
+def _each(variations: str, work: Callable[[Variation], Any], family: Family) -> dict[str, Any]:
+    """What `work` says of every variation, each in a fork; what a family imports is imported once, before."""
+    training_step(family, BASE)
+    return {name: _in_fork(partial(work, variation)) for name, variation in _chosen(variations).items()}
+
+
+def _in_fork(work: Callable[[], Any]) -> Any:
+    """What `work` returns in a forked child; what it raised, as a text."""
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        try:
+            answer = work()
+        except BaseException as fault:  # noqa: BLE001 - a child must end here
+            answer = f"{type(fault).__name__}: {fault}"
+        with os.fdopen(write_end, "w") as out:
+            json.dump(answer, out)
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as result:
+        content = result.read()
+    os.wait()
+    return json.loads(content) if content else "died"
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    what, names, *rest = sys.argv[1:]
+    known = {family.name: family for family in FAMILIES}
+    results = {name: globals()[what](known[name], *rest) for name in names.split(",")}
+    print(json.dumps(results if len(results) > 1 else results[names]))
+
+
+if __name__ == "__main__":
+    main()

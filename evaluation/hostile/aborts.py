@@ -1,0 +1,6 @@
+"""This script aborts."""
+
+import os
+
+
+os.abort()

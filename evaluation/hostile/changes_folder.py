@@ -1,0 +1,12 @@
+"""This script changes folder."""
+
+import os
+
+os.mkdir("sub")
+os.chdir("sub")
+open("f", "w").write("1")
+
+from small import train
+
+
+train()

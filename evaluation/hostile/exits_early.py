@@ -1,0 +1,6 @@
+"""This script exits early."""
+
+import sys
+
+
+sys.exit(7)

@@ -1,0 +1,3 @@
+"""This script has no torch."""
+
+print("no training here")

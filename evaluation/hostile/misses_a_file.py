@@ -1,0 +1,7 @@
+"""This script misses a file."""
+
+from small import train
+
+
+open("nowhere.txt").read()
+train()

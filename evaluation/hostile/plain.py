@@ -1,0 +1,6 @@
+"""This script plain."""
+
+from small import train
+
+
+train()

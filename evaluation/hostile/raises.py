@@ -1,0 +1,3 @@
+"""This script raises."""
+
+raise RuntimeError("wrong")

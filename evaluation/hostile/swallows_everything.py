@@ -1,0 +1,13 @@
+"""This script swallows everything."""
+
+from small import step, train
+
+
+while True:
+    try:
+        open("kept", "w").write("1")
+        step()
+        break
+    except BaseException:
+        pass
+train()

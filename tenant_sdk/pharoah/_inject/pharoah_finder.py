@@ -1,0 +1,35 @@
+"""Waits for the import of torch's optimizers, then watches them. Costs nothing in processes that never import torch."""
+
+# mypy: ignore-errors
+# No annotations: importing typing would be felt by every process of a job.
+
+import importlib.util
+import sys
+
+_TARGET = "torch.optim.optimizer"
+
+
+class Finder:
+    """Meta path finder that adds one step after the import of torch.optim.optimizer."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != _TARGET:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            try:
+                from pharoah import _session
+                from pharoah.capture import hooks
+
+                hooks.watch_optimizers(_session.join_from_hook)
+            except Exception:
+                pass  # the job matters more than being watched
+
+        spec.loader.exec_module = exec_module
+        return spec

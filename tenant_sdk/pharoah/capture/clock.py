@@ -1,0 +1,142 @@
+"""The step clock: times steps, sends what it saw, and has the operators of one step captured early in the run.
+
+This runs in the training loop. Per step: one clock reading, one append, now and then one non-blocking send. No lock,
+no thread, no synchronisation with a device.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from typing import Any
+
+from pharoah._link import Link
+from pharoah.capture.onestep import OneStep
+from pharoah.memory import resident_bytes
+
+log = logging.getLogger("pharoah")
+
+CAPTURE_AFTER_STEP = 3
+"""Distributed wrappers settle their buckets in step 2; capture comes after."""
+SEND_EVERY_NS = 250_000_000
+FORGOTTEN_AFTER = 100
+"""Steps of one other optimizer without one of the first."""
+
+
+class StepClock:
+    """Times the steps of one rank.
+
+    A step is what lies between two calls of the first source seen: `session.step()` or an optimizer's step. Calls of
+    the other source are ignored, so that a script that has both counts each step once.
+    """
+
+    def __init__(self, link: Link, rank: int, capture_every: int = 0) -> None:
+        """With `capture_every` a step is captured again after so many steps."""
+        self._link = link
+        self._rank = rank
+        self._capture_every = capture_every
+        self._source = ""
+        self._steps = 0
+        self._last = 0
+        self._sent = 0
+        self._durations: list[int] = []
+        self._capture = OneStep()
+        self._cycle = Cycle()
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def tick(self, source: str, optimizer: Any = None) -> None:
+        """A step is over. Never raises."""
+        now = time.perf_counter_ns()
+        try:
+            completes = source != "optimizer" or self._cycle.completed_by(optimizer)
+            if source == "optimizer" and self._captured(optimizer, completes):
+                now = time.perf_counter_ns()
+            self._source = self._source or source
+            if source != self._source or not completes:
+                return
+            if self._last and not self._capture.recording:
+                self._durations.append(now - self._last)
+            self._steps += 1
+            if now - self._sent > SEND_EVERY_NS:
+                self._send(now)
+        except Exception as fault:  # noqa: BLE001 - hot path: ours must not reach the training loop
+            log.debug("step clock: %s", fault)
+        self._last = now
+
+    def optimizer_begins(self, closure: bool) -> None:
+        """An optimizer steps; with a `closure` it computes forward and backward inside."""
+        try:
+            self._capture.pause(closure)
+        except Exception as fault:  # noqa: BLE001 - hot path: ours must not reach the training loop
+            log.debug("capture: %s", fault)
+
+    def abandon(self) -> None:
+        """In a forked child: a capture under way belongs to the parent."""
+        try:
+            self._capture.drop()
+        except Exception as fault:  # noqa: BLE001 - a child of the user's
+            log.debug("capture: %s", fault)
+
+    def flush(self) -> None:
+        self._send(time.perf_counter_ns())
+
+    def _send(self, now: int) -> None:
+        if self._durations:
+            self._link.tell("steps", rank=self._rank, durations=self._durations, resident=resident_bytes())
+        self._durations = []
+        self._sent = now
+
+    def _captured(self, optimizer: Any, completes: bool) -> bool:
+        """On after the third cycle, off after the fourth; then again as often as wanted. Whether this took time."""
+        if not completes:
+            self._capture.stepped(optimizer)
+        elif self._capture.active:
+            self._capture.stepped(optimizer)
+            if seen := self._capture.leave():
+                self._link.tell("capture", rank=self._rank, fingerprint=seen)
+        elif self._is_due():
+            self._capture.enter()
+        else:
+            return False
+        return True
+
+    def _is_due(self) -> bool:
+        count, every = self._cycle.count, self._capture_every
+        return count == CAPTURE_AFTER_STEP or (every > 0 and count > every and count % every == CAPTURE_AFTER_STEP)
+
+
+class Cycle:
+    """Which optimizer's steps end a training step: the first one seen, so that several do not count several times.
+
+    An optimizer that is gone, or stands still while one other steps on and on (a new phase of training), is followed
+    by its successor. Optimizers are not kept alive.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: weakref.ref[Any] | None = None
+        self._rival: weakref.ref[Any] | None = None
+        self._rival_steps = 0
+
+    def completed_by(self, optimizer: Any) -> bool:
+        """Whether this step of this optimizer ends a training step."""
+        if self._first is None or self._first() is None:
+            self._first = weakref.ref(optimizer)
+        if self._first() is not optimizer and not self._succeeds(optimizer):
+            return False
+        self._rival_steps = 0
+        self.count += 1
+        return True
+
+    def _succeeds(self, optimizer: Any) -> bool:
+        if self._rival is None or self._rival() is None:
+            self._rival, self._rival_steps = weakref.ref(optimizer), 0
+        self._rival_steps += self._rival() is optimizer
+        if self._rival_steps <= FORGOTTEN_AFTER:
+            return False
+        self._first, self._rival = self._rival, None
+        return True

@@ -1,0 +1,46 @@
+"""Versions of the software a job has imported. Reads package metadata; imports nothing."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+from pharoah.capture import hardware
+from pharoah_archetypes.inventory import inventory
+
+
+def versions() -> dict[str, str]:
+    """Software to version: what the inventory knows and this process uses. Needs no CUDA context."""
+    found = {
+        software.name: version
+        for software in inventory()
+        if software.module in sys.modules and (version := _version(software.name, software.module))
+    }
+    found["python"] = platform.python_version()
+    if driver := hardware.driver():
+        found["driver"] = driver
+    torch = sys.modules.get("torch")
+    return {**found, **_of_torch(torch)} if torch is not None else found
+
+
+def _version(package: str, module: str) -> str:
+    """The module's own word first: a folder on the path may hide what is installed."""
+    stated = getattr(sys.modules[module], "__version__", None)
+    if isinstance(stated, str):
+        return stated
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _of_torch(torch: Any) -> dict[str, str]:
+    found = {"torch": str(torch.__version__)}
+    if torch.version.cuda:
+        found["cuda"] = str(torch.version.cuda)
+        if torch.backends.cudnn.is_available():
+            found["cudnn"] = str(torch.backends.cudnn.version())
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return found

@@ -1,0 +1,127 @@
+"""What can be read off one dispatched operator besides its name: memory, dtype, bytes, and the notes of `Operator`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, vocabulary
+
+
+class _Call(NamedTuple):
+    args: Any
+    kwargs: Any
+    result: Any
+
+
+_Note = Callable[[_Call], str]
+"""One call to a note about it, or to nothing."""
+
+# Older releases have no such function.
+storage_of = getattr(torch._C, "_storage_id", None) or (lambda tensor: tensor.untypedstorage_of()._cdata)
+_NO_NOTES: frozenset[str] = frozenset()
+
+
+class Reader:
+    """All there is to know of an operator, worked out once; `read` is what remains for each call."""
+
+    __slots__ = ("_is_view", "_notes", "letter", "name")
+
+    def __init__(self, func: Any) -> None:
+        schema = getattr(func, "_schema", None)
+        self.name = str(schema.name if schema else f"higher_order::{func.name()}").replace("::", ".")
+        self.letter = vocabulary().classes.get(self.name, "")
+        self._is_view = bool(schema) and _views(schema)
+        self._notes = _notes(self.name, self.letter, [a.name for a in schema.arguments] if schema else [])
+
+    def read(
+        self, args: Any, kwargs: Any, result: Any
+    ) -> tuple[tuple[int, ...], tuple[int, ...], frozenset[str], torch.dtype | None, int]:
+        """Memory read, memory written, notes, dtype and bytes of the results of one call."""
+        reads: list[int] = []
+        for argument in args:
+            if isinstance(argument, torch.Tensor):
+                reads.append(storage_of(argument))
+            elif isinstance(argument, (list, tuple)):
+                reads += [storage_of(item) for item in argument if isinstance(item, torch.Tensor)]
+        notes = _NO_NOTES
+        if self._notes:
+            call = _Call(args, kwargs or {}, result)
+            notes = frozenset(note for judge in self._notes if (note := judge(call)))
+        if self._is_view:
+            return tuple(reads), (), notes, None, 0
+        writes: list[int] = []
+        dtype, size = None, 0
+        for output in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(output, torch.Tensor):
+                writes.append(storage_of(output))
+                dtype = dtype or output.dtype
+                size += _known(output.numel()) * output.element_size()
+        return tuple(reads), tuple(writes), notes, dtype, size
+
+
+_readers: dict[Any, Reader] = {}
+
+
+def reader(func: Any) -> Reader:
+    known = _readers.get(func)
+    if known is None:
+        known = _readers[func] = Reader(func)
+    return known
+
+
+def _views(schema: Any) -> bool:
+    """Whether the result is a view: it shares memory with an argument and does not write there."""
+    alias = schema.returns[0].alias_info if schema.returns else None
+    return alias is not None and not alias.is_write
+
+
+def _notes(name: str, letter: str, arguments: list[str]) -> tuple[_Note, ...]:
+    notes: list[_Note] = [_integer] if letter else []
+    if letter == "attn":
+        notes += [_flag("causal", at, arguments[at]) for at in range(len(arguments)) if "causal" in arguments[at]]
+    if letter == "conv" and "transposed" in arguments:
+        notes.append(_flag("transposed", arguments.index("transposed"), "transposed"))
+    if name in ("aten.bmm", "aten.baddbmm"):
+        notes.append(lambda call: "rank1" if _known(call.args[-2].shape[-1]) == 1 else "")
+    if name in COMPARISONS:
+        notes.append(_compares_positions)
+    if name in MASK_FILLS:
+        mask = 0 if name == "aten.where" else 1
+        notes.append(lambda call: "pairs" if _is_square_mask(call.args[mask]) and not _integer(call) else "")
+    return tuple(notes)
+
+
+def _flag(note: str, at: int, name: str) -> _Note:
+    return lambda call: note if (call.args[at] if at < len(call.args) else call.kwargs.get(name)) else ""
+
+
+def _integer(call: _Call) -> str:
+    first = call.result[0] if isinstance(call.result, (tuple, list)) and call.result else call.result
+    floating = not isinstance(first, torch.Tensor) or first.is_floating_point() or first.is_complex()
+    return "" if floating else "integer"
+
+
+def _compares_positions(call: _Call) -> str:
+    """A row of positions compared with a column of positions makes a mask over pairs."""
+    left, right = call.args[0], call.args[1]
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return ""
+    integers = not left.is_floating_point() and not right.is_floating_point()
+    crossed = left.shape != right.shape and call.result.dim() >= 2 and _both_long(call.result)
+    return "pairs" if integers and crossed else ""
+
+
+def _is_square_mask(mask: Any) -> bool:
+    return isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.dim() >= 2 and _both_long(mask)
+
+
+def _both_long(mask: torch.Tensor) -> bool:
+    return _known(mask.shape[-1]) > 1 and _known(mask.shape[-2]) > 1
+
+
+def _known(size: Any) -> int:
+    """A size; 0 when it depends on values that fakes do not have."""
+    return size if isinstance(size, int) else 0

@@ -1,0 +1,165 @@
+"""Capture of one training step from torch's dispatcher. Imports torch, so it is imported only where torch already is.
+
+A dispatch mode costs microseconds per operator whatever it does, so it is a probe: on for a step or two, then gone.
+It keeps operators, memory addresses as numbers, dtypes and byte counts, never a tensor.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pharoah.capture import hardware
+from pharoah.capture.inventory import versions
+from pharoah.capture.notes import Reader, reader
+from pharoah_archetypes import Fingerprint, Operator, canonicalize
+from pharoah_archetypes.inventory import inventory
+from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED
+from pharoah_archetypes.vocabulary import vocabulary
+
+Record = tuple[Reader, str, tuple[int, ...], tuple[int, ...], frozenset[str], torch.dtype | None, int]
+"""Operator, phase, memory read, memory written, notes, dtype and bytes of what was written."""
+
+MOST_OPERATORS = 1_000_000
+
+_NOTHING: tuple[tuple[int, ...], tuple[int, ...], frozenset[str], None, int] = ((), (), frozenset(), None, 0)
+
+
+class Recorder(TorchDispatchMode):
+    """Records the operators dispatched while it is active. The first fault of its own switches the recording off."""
+
+    # Without this a higher-order operator (flex attention, for one) raises under any mode.
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.records: list[Record] = []
+        self.broken = ""
+        self.in_optimizer = False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Without this, torch.compile gives up for good on every frame it first meets under the mode."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = self._call(func, args, kwargs or {})
+        if not self.broken:
+            try:
+                phase = self._phase()
+                if phase in (ASIDE, OPTIMIZER):
+                    return result
+                operator = reader(func)
+                seen = operator.read(args, kwargs, result) if phase == FORWARD else _NOTHING
+                self.records.append((operator, phase, *seen))
+                if len(self.records) > MOST_OPERATORS:
+                    self.broken = f"more than {MOST_OPERATORS:,} operators in one step"
+            except Exception as fault:  # noqa: BLE001 - the user's operator has run; only the recording ends
+                self.broken = f"{type(fault).__name__}: {fault}"
+        return result
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    def _phase(self) -> str:
+        differentiable = torch.is_grad_enabled()
+        if torch._C._current_graph_task_id() != -1:
+            # Autograd computes without recording; what records in there is a checkpoint running forward again.
+            return RECOMPUTED if differentiable else BACKWARD
+        if differentiable:
+            return FORWARD
+        if self.in_optimizer:
+            return OPTIMIZER
+        # An autograd function's own forward (a reentrant checkpoint, a custom kernel) runs without gradients of either
+        # direction; evaluation and initialisation under no_grad keep the forward direction.
+        inside_function = not torch._C._is_fwd_grad_enabled() and not torch.is_inference_mode_enabled()
+        return FORWARD if inside_function else ASIDE
+
+
+def prepare() -> None:
+    """Read the data files a capture needs."""
+    vocabulary()
+    inventory()
+
+
+def compiles_under_a_mode() -> bool:
+    """Whether torch.compile survives a recorder: from torch 2.13 on, or when nothing is compiled."""
+    return not is_compiled() or hasattr(TorchDispatchMode, "ignore_compile_internals")
+
+
+def is_compiled() -> bool:
+    """Whether torch.compile has compiled anything in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and bool(utils.counters["frames"].get("ok"))
+
+
+def fingerprint(
+    records: Iterable[Record], optimizers: Sequence[torch.optim.Optimizer], *, compiled: bool
+) -> Fingerprint:
+    """What the records of one step and the optimizers that ended it say about the job.
+
+    Raises ValueError when there is no structure in them.
+    """
+    records = list(records)
+    on_gpu = bool(hardware.pretended_gpus())  # a dry run has its parameters elsewhere
+    skeleton = canonicalize(
+        Operator(operator.name, phase, reads, writes, notes) for operator, phase, reads, writes, notes, _, _ in records
+    )
+    if not skeleton.forward:
+        raise ValueError(
+            "no operator with structure was seen before the optimizer stepped: does it train in another thread?"
+        )
+    features = {
+        "dtype": _compute_dtype(records),
+        "optimizer": "+".join(sorted({_optimizer_family(optimizer, on_gpu) for optimizer in optimizers})) or "none",
+        **({"compiled": "yes"} if compiled else {}),
+        **skeleton.features,
+    }
+    sizes = {"parameters": _parameter_bytes(optimizers), "activations": _activation_bytes(records)}
+    return Fingerprint(
+        skeleton.archetype, skeleton.compute, skeleton.text, features, sizes, versions(), hardware.facts()
+    )
+
+
+def _parameter_bytes(optimizers: Sequence[torch.optim.Optimizer]) -> int:
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    return sum(p.numel() * p.element_size() for p in {id(p): p for group in groups for p in group["params"]}.values())
+
+
+def _compute_dtype(records: list[Record]) -> str:
+    """The dtype most contractions of the forward pass have."""
+    heavy = vocabulary().compute | {"bmm", "embbag"}
+    seen = Counter(
+        dtype for operator, phase, *_, dtype, _ in records if phase == FORWARD and operator.letter in heavy and dtype
+    )
+    return str(seen.most_common(1)[0][0]).removeprefix("torch.") if seen else "none"
+
+
+def _activation_bytes(records: list[Record]) -> int:
+    """Bytes the forward pass writes, from its first structural operator on (what comes before prepares data)."""
+    started, total = False, 0
+    for operator, phase, *_, size in records:
+        if phase == FORWARD:
+            started = started or bool(operator.letter)
+            total += size if started else 0
+    return total
+
+
+def _optimizer_family(optimizer: torch.optim.Optimizer, on_gpu: bool) -> str:
+    """Name and implementation: `adamw/fused`, `adamw/foreach`, `sgd/forloop`."""
+    group = optimizer.param_groups[0]
+    if group.get("fused"):
+        kind = "fused"
+    elif group.get("foreach"):
+        kind = "foreach"
+    else:
+        # None lets torch choose: foreach where all parameters are on an accelerator, a loop elsewhere.
+        on_gpu = on_gpu or all(p.device.type == "cuda" for p in group["params"])
+        chosen = group.get("foreach") is None and on_gpu
+        kind = "foreach" if chosen else "forloop"
+    return f"{type(optimizer).__name__.lower()}/{kind}"

@@ -1,0 +1,212 @@
+"""CUDA on a machine without it: scripts written for a GPU run their dry step on the CPU, unchanged.
+
+Devices are rewritten where torch functions take them; `torch.cuda` answers as the GPUs of this machine would, or like a
+machine without GPUs when there are none. Runs in the dry-run child only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from pharoah.capture.hardware import pretended_gpus
+
+_SAME = {torch.Tensor.cuda, torch.Tensor.pin_memory}
+_POSITIONAL = {
+    torch.Tensor.to,
+    torch.Tensor.new_empty,
+    torch.Tensor.new_zeros,
+    torch.Tensor.new_ones,
+    torch.Tensor.new_tensor,
+}
+
+
+_SILENT = (
+    "init", "_lazy_init", "set_device", "synchronize", "empty_cache", "ipc_collect", "manual_seed", "manual_seed_all",
+    "seed", "seed_all", "set_rng_state", "reset_peak_memory_stats", "reset_max_memory_allocated",
+    "set_per_process_memory_fraction", "set_sync_debug_mode",
+)  # fmt: skip
+"""Functions of `torch.cuda` that have nothing to do and nothing to say."""
+
+
+class OnCpu(TorchFunctionMode):
+    """Every device that is not there becomes the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in _SAME:
+            return args[0]
+        if kwargs.get("device") is not None:
+            kwargs["device"] = _placed(kwargs["device"])
+        kwargs.pop("pin_memory", None)
+        if func is torch.Tensor.to:
+            args = (args[0], *(_placed(argument) for argument in args[1:]))
+        elif func in _POSITIONAL:
+            args = (args[0], *(here(argument) for argument in args[1:]))
+        return func(*args, **kwargs)
+
+
+def _placed(device: Any) -> Any:
+    """Where a device is meant, a bare number is the index of one."""
+    return "cpu" if type(device) is int else here(device)
+
+
+def here(device: Any) -> Any:
+    """The device to use instead: `cuda:1` is `cpu`; what is no device stays as it is."""
+    if isinstance(device, torch.device):
+        return torch.device("cpu") if device.type == "cuda" else device
+    if isinstance(device, str) and device.partition(":")[0] == "cuda":
+        return "cpu"
+    return device
+
+
+def redirect() -> None:
+    """Patch torch for the rest of this process. Enter `OnCpu` as well."""
+    for name, answer in _answers(pretended_gpus()).items():
+        if hasattr(torch.cuda, name):
+            setattr(torch.cuda, name, answer)
+    for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
+        if hasattr(torch.optim.Optimizer, check):
+            setattr(torch.optim.Optimizer, check, _constant(None))  # asks the device, which is not there
+    torch.set_default_device = _without_cuda(torch.set_default_device)
+    _redirect_autocast()
+    _disable_grad_scaler()
+    _disable_compile()
+
+
+def _answers(names: list[str]) -> dict[str, Any]:
+    """What `torch.cuda` says with these GPUs."""
+    major, minor, gibibytes, processors = _model(names[0] if names else "")
+    memory = gibibytes << 30
+    properties = SimpleNamespace(
+        name=names[0] if names else "",
+        total_memory=memory,
+        major=major,
+        minor=minor,
+        multi_processor_count=processors,
+        warp_size=32,
+    )
+    return {
+        "is_available": _constant(bool(names)),
+        "is_initialized": _constant(bool(names)),
+        "device_count": _constant(len(names)),
+        "current_device": _constant(0),
+        "get_device_name": _constant(properties.name),
+        "get_device_capability": _constant((properties.major, properties.minor)),
+        "get_device_properties": _constant(properties),
+        "is_bf16_supported": _constant(major >= 8),
+        "mem_get_info": _constant((memory, memory)),
+        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "device": _Context,
+        "stream": _Context,
+        "Stream": _Idle,
+        "Event": _Idle,
+        "current_stream": lambda *_: _Idle(),
+        "default_stream": lambda *_: _Idle(),
+        "memory_stats": lambda *_: {},
+        **{
+            name: _constant(0)
+            for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+        },
+        **{name: _constant(None) for name in _SILENT},  # one function each: dynamo files every one under its name
+    }  # fmt: skip
+
+
+_MODELS = {
+    "GB200": (10, 0, 185, 152), "B200": (10, 0, 179, 148), "GH200": (9, 0, 95, 132), "H200": (9, 0, 139, 132),
+    "H100": (9, 0, 79, 132), "A100-SXM4-40": (8, 0, 39, 108), "A100-PCIE-40": (8, 0, 39, 108), "A100": (8, 0, 79, 108),
+    "L40": (8, 9, 44, 142), "L4": (8, 9, 22, 58), "4090": (8, 9, 23, 128), "A10": (8, 6, 22, 72), "A40": (8, 6, 44, 84),
+    "A6000": (8, 6, 47, 84), "3090": (8, 6, 23, 82), "V100": (7, 0, 31, 80), "T4": (7, 5, 14, 40),
+}  # fmt: skip
+"""Part of a model's name to compute capability, GiB and multiprocessors; the first that fits."""
+
+
+def _model(name: str) -> tuple[int, int, int, int]:
+    return next((known for part, known in _MODELS.items() if part in name), (9, 0, 79, 132))
+
+
+def _constant(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+class _Context(contextlib.AbstractContextManager[None]):
+    """`with torch.cuda.device(0)`, `with torch.cuda.stream(s)`: nothing to switch."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class _Idle(_Context):
+    """A stream or an event on which nothing ever runs."""
+
+    cuda_stream = 0
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: object) -> float:
+        return 1.0
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _constant(None)
+
+
+def _without_cuda(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return function(here(device), *args, **kwargs)
+
+    return wrapper
+
+
+def _redirect_autocast() -> None:
+    """`autocast("cuda")` computes in half precision here as there; without this, torch switches it off."""
+    original = torch.autocast.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
+        original(self, device_type, dtype, *args, **kwargs)
+
+    torch.autocast.__init__ = init  # type: ignore[method-assign]
+
+
+def _disable_grad_scaler() -> None:
+    """Scaling changes values, which fakes have none of; what is left of a scaler is the call of the optimizer."""
+    scaler: Any = torch.amp.GradScaler
+    scaler.scale = lambda _, outputs: outputs
+    scaler.unscale_ = _constant(None)
+    scaler.step = lambda _, optimizer, *args, **kwargs: optimizer.step(*args, **kwargs)
+    scaler.update = _constant(None)
+    scaler.get_scale = _constant(1.0)
+
+
+_compiled: list[None] = []
+
+
+def was_compiled() -> bool:
+    """Whether the script asked for torch.compile."""
+    return bool(_compiled)
+
+
+def _disable_compile() -> None:
+    """What a compiled model computes is what it says in eager mode; that it was to be compiled is noted."""
+
+    def compile(model: Any = None, *_: Any, **__: Any) -> Any:
+        _compiled.append(None)
+        return model if model is not None else lambda decorated: decorated
+
+    torch.compile = compile
+    torch.nn.Module.compile = lambda *_, **__: _compiled.append(None)  # type: ignore[method-assign]

@@ -1,0 +1,143 @@
+"""A skeleton as a picture: boxes in the order of the step, repeats as frames, other skeletons beneath to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from pharoah._errors import PharoahError
+from pharoah_archetypes import Skeleton
+from pharoah_archetypes.canonical import PHASES
+from pharoah_archetypes.words import Element, flatten, fold
+
+_COLOURS = {
+    "gemm": "#4c78a8", "bmm": "#4c78a8", "conv": "#4c78a8", "up": "#9ecae9", "rnn": "#4c78a8",
+    "attn": "#f58518", "xattn": "#f58518", "emb": "#54a24b", "embbag": "#54a24b", "idx": "#88d27a", "route": "#88d27a",
+    "act": "#bab0ac", "softmax": "#bab0ac", "pool": "#bab0ac", "scan": "#bab0ac", "fft": "#bab0ac",
+    "bnorm": "#d8b5a5", "gnorm": "#d8b5a5", "nll": "#b279a2", "bce": "#b279a2", "mse": "#b279a2", "ctc": "#b279a2",
+    "grad": "#79706e", "ext": "#e45756",
+}  # fmt: skip
+_COLLECTIVE = "#eeca3b"
+_WIDTH, _ROW, _GAP, _FRAME = 12.0, 0.62, 0.12, 0.14
+"""Inches: the picture, a row of boxes, between boxes, a frame's border."""
+
+
+def draw(path: Path, skeleton: Skeleton, title: str, others: Sequence[tuple[str, Skeleton]] = ()) -> None:
+    """Write an SVG or PNG, by the name's ending. Red outlines mark what the first skeleton does not have.
+
+    Raises PharoahError when matplotlib is not installed or the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PharoahError("drawing needs matplotlib: pip install 'pharoah[draw]'") from None
+    page = _Page(skeleton)
+    page.add(title, skeleton)
+    for name, other in others:
+        page.add(name, other)
+    figure = Figure(figsize=(_WIDTH + 0.6, page.depth + 0.3))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(-0.3, _WIDTH + 0.3), ylim=(page.depth + 0.1, -0.2))
+    axes.axis("off")
+    page.paint(axes)
+    try:
+        figure.savefig(path, dpi=110)
+    except (OSError, ValueError) as error:
+        raise PharoahError(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True)
+class _Box:
+    x: float
+    y: float
+    width: float
+    letter: str
+    new: bool
+
+
+@dataclass(frozen=True)
+class _Frame:
+    x: float
+    y: float
+    width: float
+    level: int
+
+
+class _Page:
+    """Places skeletons beneath each other, then paints all at once."""
+
+    def __init__(self, first: Skeleton) -> None:
+        self.depth = 0.0
+        self._first = first
+        self._items: list[_Box | _Frame] = []
+        self._texts: list[tuple[float, float, str, dict[str, Any]]] = []
+
+    def add(self, title: str, skeleton: Skeleton) -> None:
+        self._texts.append((0.0, self.depth + 0.15, title, {"fontsize": 11, "fontweight": "bold"}))
+        self.depth += 0.4
+        for phase in PHASES:
+            if skeleton.words[phase]:
+                self._phase(phase, skeleton)
+        if skeleton.traits:
+            self._texts.append((0.0, self.depth + 0.12, f"with {', '.join(sorted(skeleton.traits))}", {"fontsize": 9}))
+            self.depth += 0.35
+        self.depth += 0.25
+
+    def _phase(self, phase: str, skeleton: Skeleton) -> None:
+        elements = fold(skeleton.words[phase])
+        new = iter(_new(flatten(fold(self._first.words[phase])), flatten(elements)))
+        self._texts.append((0.0, self.depth + 0.32, phase, {"fontsize": 9, "color": "#555555"}))
+        x = 0.6
+        for element in elements:
+            width = _width(element)
+            if x + width > _WIDTH and x > 0.6:
+                x, self.depth = 0.6, self.depth + _ROW + _GAP
+            self._place(element, x, self.depth, 0, new)
+            x += width + _GAP
+        self.depth += _ROW + 2 * _GAP
+
+    def _place(self, element: Element, x: float, y: float, level: int, new: Any) -> None:
+        if isinstance(element, str):
+            self._items.append(_Box(x, y, _width(element), element, next(new)))
+            return
+        self._items.append(_Frame(x, y, _width(element), level))
+        x += _FRAME
+        for part in element:
+            self._place(part, x, y, level + 1, new)
+            x += _width(part) + _GAP
+
+    def paint(self, axes: Any) -> None:
+        from matplotlib.patches import FancyBboxPatch
+
+        for item in self._items:
+            inset = 0.06 * (item.level + 1) if isinstance(item, _Frame) else 0.2
+            shape: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.06", "transform": axes.transData}
+            at, height = (item.x, item.y + inset - 0.06), _ROW - 2 * inset + 0.12
+            if isinstance(item, _Frame):
+                axes.add_patch(FancyBboxPatch(at, item.width, height, fc="#f2f2f2", ec="#999999", lw=0.8, **shape))
+                axes.text(item.x + item.width - 0.03, at[1] + 0.09, "+", ha="right", fontsize=8, color="#777777")
+                continue
+            outline: dict[str, Any] = {"ec": "#d62728", "lw": 2.0} if item.new else {"ec": "white", "lw": 0.5}
+            colour = _COLOURS.get(item.letter, _COLLECTIVE)
+            axes.add_patch(FancyBboxPatch(at, item.width, height, fc=colour, **outline, **shape))
+            middle = at[1] + height / 2
+            axes.text(item.x + item.width / 2, middle, item.letter, ha="center", va="center", fontsize=8, color="white")
+        for x, y, text, style in self._texts:
+            axes.text(x, y, text, va="center", **style)
+
+
+def _width(element: Element) -> float:
+    if isinstance(element, str):
+        return 0.24 + 0.085 * len(element)
+    return 2 * _FRAME + sum(map(_width, element)) + _GAP * (len(element) - 1) + 0.06
+
+
+def _new(before: list[str], after: list[str]) -> list[bool]:
+    """Which letters of `after` are not in `before`, position by position."""
+    marks = [True] * len(after)
+    for block in SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks():
+        marks[block.b : block.b + block.size] = [False] * block.size
+    return marks

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import Any
+
+from pharoah.capture.clock import FORGOTTEN_AFTER, Cycle, StepClock
+
+
+class Optimizer:
+    """Stands for one; only its identity counts here."""
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.durations: list[int] = []
+
+    def tell(self, op: str, **content: Any) -> bool:
+        self.durations += content["durations"]
+        return True
+
+
+def test_several_optimizers_are_one_step_a_cycle() -> None:
+    clock = StepClock(Sink(), 0)  # type: ignore[arg-type]
+    first, second = Optimizer(), Optimizer()
+    for _ in range(2):
+        clock.tick("optimizer", first)
+        clock.tick("optimizer", second)
+    assert clock.steps == 2
+
+
+def test_session_steps_and_optimizer_steps_are_not_counted_twice() -> None:
+    clock, optimizer = StepClock(Sink(), 0), Optimizer()  # type: ignore[arg-type]
+    for _ in range(2):
+        clock.tick("optimizer", optimizer)
+        clock.tick("session")
+    assert clock.steps == 2
+
+
+def test_a_new_optimizer_takes_over_when_the_first_has_stopped() -> None:
+    cycle, first, second = Cycle(), Optimizer(), Optimizer()
+    assert cycle.completed_by(first)
+    assert [cycle.completed_by(second) for _ in range(FORGOTTEN_AFTER + 2)].count(True) == 2
+
+
+def test_an_optimizer_that_is_gone_gives_its_place_away_at_once() -> None:
+    cycle, second = Cycle(), Optimizer()
+    assert cycle.completed_by(Optimizer())
+    assert cycle.completed_by(second)
+
+
+def test_one_optimizer_for_each_parameter_is_still_one_step_a_cycle() -> None:
+    cycle, optimizers = Cycle(), [Optimizer() for _ in range(3 * FORGOTTEN_AFTER)]
+    completed = [cycle.completed_by(optimizer) for _ in range(4) for optimizer in optimizers]
+    assert completed.count(True) == 4
+
+
+def test_what_was_timed_is_sent() -> None:
+    sink, optimizer = Sink(), Optimizer()
+    clock = StepClock(sink, 0)  # type: ignore[arg-type]
+    for _ in range(2):
+        clock.tick("optimizer", optimizer)
+    clock.flush()
+    assert len(sink.durations) == 1 and all(duration > 0 for duration in sink.durations)
