@@ -1,6 +1,6 @@
 """One measurement of `evaluation capture`, in its own process: `python -m evaluation.capture_worker WHAT FAMILIES`.
 
-A process captures once in its life, and a dry run patches torch: neither can share a process with anything else.
+A dry run patches torch: it can share a process with nothing else, and each has a fork of its own.
 Prints one JSON value.
 """
 
@@ -43,7 +43,8 @@ class Sink:
 
 def fake(family: Family, variations: str = "") -> dict[str, Any]:
     """Fingerprints of dry steps, by variation; a reason where there is none."""
-    return _each(variations, lambda v: _fake_step(family, v), family)
+    training_step(family, BASE)  # what a family imports is imported once
+    return {name: _in_fork(partial(_fake_step, family, v)) for name, v in _chosen(variations).items()}
 
 
 def _fake_step(family: Family, variation: Variation) -> Any:
@@ -60,8 +61,8 @@ def _fake_step(family: Family, variation: Variation) -> Any:
 
 
 def real(family: Family, variations: str = "") -> dict[str, Any]:
-    """The same as a running job captures them."""
-    return _each(variations, lambda v: _captured(training_step(family, v)[0]), family)
+    """The same as a running job captures them; in this process, since a forked one is inert."""
+    return {name: _captured(training_step(family, v)[0]) for name, v in _chosen(variations).items()}
 
 
 def compiled(family: Family) -> Any:
@@ -182,12 +183,6 @@ def _chosen(names: str) -> dict[str, Variation]:
     """Variations by name, separated by commas; all of them for none."""
     every = {"base": BASE, **VARIATIONS}
     return {name: every[name] for name in names.split(",")} if names else every
-
-
-def _each(variations: str, work: Callable[[Variation], Any], family: Family) -> dict[str, Any]:
-    """What `work` says of every variation, each in a fork; what a family imports is imported once, before."""
-    training_step(family, BASE)
-    return {name: _in_fork(partial(work, variation)) for name, variation in _chosen(variations).items()}
 
 
 def _in_fork(work: Callable[[], Any]) -> Any:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from pharoah_archetypes import catalogue
 
@@ -76,8 +78,8 @@ def training_step(family: Family, variation: Variation) -> tuple[Callable[[], No
     torch.manual_seed(variation.seed)
     model, loss = family.build(variation)
     model.train()
-    if variation.checkpointing and hasattr(model, "gradient_checkpointing_enable"):
-        model.gradient_checkpointing_enable()
+    if variation.checkpointing:
+        _checkpoint(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 
     def step() -> None:
@@ -88,6 +90,16 @@ def training_step(family: Family, variation: Variation) -> tuple[Callable[[], No
         optimizer.step()
 
     return step, optimizer, model
+
+
+def _checkpoint(model: nn.Module) -> None:
+    """Activation checkpointing the model's own way, or around each of its parts."""
+    if getattr(model, "supports_gradient_checkpointing", False):
+        model.gradient_checkpointing_enable()
+        return
+    for part in model.children():
+        if not isinstance(part, nn.ModuleList):
+            part.forward = partial(checkpoint, part.forward, use_reentrant=False)
 
 
 # ---- language ----
@@ -314,7 +326,7 @@ def _wav2vec2(v: Variation) -> tuple[nn.Module, Loss]:
             vocab_size=v.vocabulary, hidden_size=v.width, num_hidden_layers=v.depth, num_attention_heads=v.heads,
             intermediate_size=2 * v.width, conv_dim=(v.width, v.width), conv_stride=(5, 2), conv_kernel=(10, 3),
             num_feat_extract_layers=2, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=1,
-            apply_spec_augment=False,
+            apply_spec_augment=False, layerdrop=0.0,  # which layers of a step are dropped is chance
         )
     )  # fmt: skip
     sound, labels = torch.randn(v.batch, 40 * v.length), _tokens(v, 5)

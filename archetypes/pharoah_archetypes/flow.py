@@ -22,6 +22,7 @@ _FRESH = (
     "aten.new_",
     "aten.bernoulli",
     "aten.arange",
+    "aten.lift_fresh",
 )
 
 _LONGEST_WRITTEN_OUT = 8
@@ -42,7 +43,7 @@ class Step:
 
 
 def follow(operators: Iterable[Operator]) -> Step:
-    """Read the operators of one step in the order they ran. Phases other than forward and backward leave nothing."""
+    """Read the operators of one step in the order they ran. Other phases than forward and backward leave no letters."""
     step, values, words = Step(), _Values(), vocabulary()
     letters: list[Letter] = []
     before = FORWARD
@@ -57,6 +58,7 @@ def follow(operators: Iterable[Operator]) -> Step:
             step.features["checkpointing"] = "on"
             continue
         else:
+            values.forget(operator)
             continue
         before = operator.phase
     step.forward = _join_attention(letters, step)
@@ -180,6 +182,10 @@ class _Values:
             for read in operator.reads:
                 roots |= self._roots.get(read, 0)
         self._write(operator, roots, activated)
+
+    def forget(self, operator: Operator) -> None:
+        """The results come from nowhere that is known."""
+        self._write(operator, 0)
 
     def copy(self, operator: Operator) -> None:
         """The results are the first argument under another address."""

@@ -31,10 +31,10 @@ from pharoah_provider.store import Database, Store
 from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
 
 KNOWN = Fingerprint(
-    "ab" * 16, "fwd: gemm", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}
+    "ab" * 16, "12" * 16, "fwd: gemm", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}
 )
 OTHER = Fingerprint(
-    "cd" * 16, "fwd: conv", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}
+    "cd" * 16, "34" * 16, "fwd: conv", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}
 )
 ROW = LearnedRow(
     "server",

@@ -21,6 +21,7 @@ def trials(
 ) -> list[TrialRow]:
     print_ = Fingerprint(
         "ab" * 16,
+        "12" * 16,
         "fwd: gemm",
         {name: str(value) for name, value in settings.items()},
         {"parameters": 1000, "activations": 1000 * length},

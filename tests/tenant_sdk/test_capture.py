@@ -205,6 +205,15 @@ def test_a_script_for_a_gpu_runs_unchanged(tmp_path: Path) -> None:
     assert gpu.features == {"dtype": "bfloat16", "optimizer": "sgd/forloop", "compiled": "yes"}
 
 
+def test_a_machine_without_gpus_checks_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHAROAH_GPUS", "8x NVIDIA H100 80GB HBM3")
+    wants = "import torch\nassert torch.cuda.device_count() == 8 and torch.cuda.get_device_capability() == (9, 0)\n"
+    assert dry(tmp_path, wants + TRAIN + STEP).hardware["gpu"] == "NVIDIA H100 80GB HBM3"
+    monkeypatch.setenv("PHAROAH_GPUS", "8")
+    with pytest.raises(UnknownReason, match="PHAROAH_GPUS=8: write"):
+        dry(tmp_path, TRAIN)
+
+
 def test_several_optimizers_are_one_step(tmp_path: Path) -> None:
     source = """
 import torch

@@ -20,7 +20,7 @@ _Note = Callable[[_Call], str]
 """One call to a note about it, or to nothing."""
 
 # Older releases have no such function.
-storage_of = getattr(torch._C, "_storage_id", None) or (lambda tensor: tensor.untypedstorage_of()._cdata)
+storage_of = getattr(torch._C, "_storage_id", None) or (lambda tensor: tensor.untyped_storage()._cdata)
 _NO_NOTES: frozenset[str] = frozenset()
 
 
@@ -33,13 +33,16 @@ class Reader:
         schema = getattr(func, "_schema", None)
         self.name = str(schema.name if schema else f"higher_order::{func.name()}").replace("::", ".")
         self.letter = vocabulary().classes.get(self.name, "")
-        self._is_view = bool(schema) and _views(schema)
+        self._is_view = is_view(func)
         self._notes = _notes(self.name, self.letter, [a.name for a in schema.arguments] if schema else [])
 
     def read(
         self, args: Any, kwargs: Any, result: Any
     ) -> tuple[tuple[int, ...], tuple[int, ...], frozenset[str], torch.dtype | None, int]:
-        """Memory read, memory written, notes, dtype and bytes of the results of one call."""
+        """Memory read, memory written, notes, dtype and bytes of the result of one call.
+
+        Of several results the first counts: statistics and workspaces beside it differ between devices.
+        """
         reads: list[int] = []
         for argument in args:
             if isinstance(argument, torch.Tensor):
@@ -58,7 +61,8 @@ class Reader:
             if isinstance(output, torch.Tensor):
                 writes.append(storage_of(output))
                 dtype = dtype or output.dtype
-                size += _known(output.numel()) * output.element_size()
+                if not size or isinstance(result, list):
+                    size += _known(output.numel()) * output.element_size()
         return tuple(reads), tuple(writes), notes, dtype, size
 
 
@@ -72,8 +76,14 @@ def reader(func: Any) -> Reader:
     return known
 
 
-def _views(schema: Any) -> bool:
-    """Whether the result is a view: it shares memory with an argument and does not write there."""
+def is_view(func: Any) -> bool:
+    """Whether an operator's result is a view: it shares memory with an argument and does not write there.
+
+    `lift_fresh` is how a tensor made from Python values first appears: as a new one, whoever had that memory before.
+    """
+    schema = getattr(func, "_schema", None)
+    if schema is None or schema.name == "aten::lift_fresh":
+        return False
     alias = schema.returns[0].alias_info if schema.returns else None
     return alias is not None and not alias.is_write
 

@@ -27,6 +27,7 @@ Record = tuple[Reader, str, tuple[int, ...], tuple[int, ...], frozenset[str], to
 
 MOST_OPERATORS = 1_000_000
 
+_ELSEWHERE = reader(torch.ops.aten.empty.memory_format)
 _NOTHING: tuple[tuple[int, ...], tuple[int, ...], frozenset[str], None, int] = ((), (), frozenset(), None, 0)
 
 
@@ -41,6 +42,8 @@ class Recorder(TorchDispatchMode):
         self.records: list[Record] = []
         self.broken = ""
         self.in_optimizer = False
+        self._aside: set[int] = set()
+        """Memory written without gradients since the last operator of the forward pass."""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -51,17 +54,24 @@ class Recorder(TorchDispatchMode):
         result = self._call(func, args, kwargs or {})
         if not self.broken:
             try:
-                phase = self._phase()
-                if phase in (ASIDE, OPTIMIZER):
-                    return result
-                operator = reader(func)
-                seen = operator.read(args, kwargs, result) if phase == FORWARD else _NOTHING
-                self.records.append((operator, phase, *seen))
-                if len(self.records) > MOST_OPERATORS:
-                    self.broken = f"more than {MOST_OPERATORS:,} operators in one step"
+                self._record(reader(func), args, kwargs, result)
             except Exception as fault:  # noqa: BLE001 - the user's operator has run; only the recording ends
                 self.broken = f"{type(fault).__name__}: {fault}"
         return result
+
+    def _record(self, operator: Reader, args: Any, kwargs: Any, result: Any) -> None:
+        phase = self._phase()
+        if phase == ASIDE:
+            self._aside.update(operator.read(args, kwargs, result)[1])
+        elif phase == FORWARD:
+            if self._aside:  # what computed it is no structure, but that memory holds something else now
+                self.records.append((_ELSEWHERE, ASIDE, (), tuple(self._aside), *_NOTHING[2:]))
+                self._aside.clear()
+            self.records.append((operator, phase, *operator.read(args, kwargs, result)))
+        elif phase != OPTIMIZER:
+            self.records.append((operator, phase, *_NOTHING))
+        if len(self.records) > MOST_OPERATORS:
+            self.broken = f"more than {MOST_OPERATORS:,} operators in one step"
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)

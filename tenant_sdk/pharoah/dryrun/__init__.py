@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from pharoah.capture.hardware import GPUS, gpu_names
 from pharoah_archetypes import Fingerprint
 
 RECORD_CODE = "PHAROAH_DRY_RUN_CODE"
+WISHED_GPUS = "PHAROAH_GPUS"
+"""Environment: GPUs to check a job for instead of this machine's, `8x NVIDIA H100 80GB HBM3` or names with commas."""
 _LARGEST_RESULT = 1 << 22
 _OUTSIDE = {"DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "NOTIFY_SOCKET"}
 """Variables that lead out of the fence."""
@@ -35,7 +38,7 @@ def fingerprint_command(command: Sequence[str], timeout_seconds: float, *, recor
     environ = {
         **{name: value for name, value in os.environ.items() if name not in _OUTSIDE},
         DRY_RUN: "1",
-        GPUS: ",".join(gpu_names()),
+        GPUS: ",".join(_wished_gpus(os.environ.get(WISHED_GPUS, "")) or gpu_names()),
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
@@ -88,6 +91,17 @@ class _Forked:
 
     def wait(self) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def _wished_gpus(wish: str) -> list[str]:
+    """Raises UnknownReason when the wish is no list of GPUs."""
+    names: list[str] = []
+    for part in filter(None, map(str.strip, wish.split(","))):
+        counted = re.fullmatch(r"(\d{1,3})\s?x\s+(\S.*)|(\D.*)", part)
+        if not counted:
+            raise UnknownReason(f"{WISHED_GPUS}={wish}: write `8x NVIDIA H100 80GB HBM3` or names with commas between")
+        names += [counted[2] or counted[3]] * int(counted[1] or 1)
+    return names
 
 
 def _python_program(command: Sequence[str]) -> list[str]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
@@ -20,15 +22,15 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils import data
 
 from pharoah.capture import recorder as capture
-from pharoah.capture.notes import storage_of
-from pharoah.dryrun.redirect import OnCpu, redirect, was_compiled
-from pharoah.dryrun.values import Readable
+from pharoah.capture.notes import is_view, storage_of
+from pharoah.dryrun.redirect import OnCpu, here, redirect, was_compiled
+from pharoah.dryrun.values import Readable, print_unknown_sizes
 from pharoah_archetypes import Fingerprint
 
 _WORKERS = "_pharoah_workers"
 """Attribute of loaders and their iterators: how many workers the script asked for."""
-_SMALL = 1 << 16
-"""Elements: real tensors up to here stay real as long as they meet no fake."""
+_SMALL, _LARGE = 1 << 16, 1 << 24
+"""Elements: real tensors up to here stay real as long as they meet no fake; the order of a dataset up to there."""
 
 
 class Finished(BaseException):
@@ -51,10 +53,12 @@ def fake_step(seen: Callable[[Fingerprint, bool], None], undecided: Callable[[st
     register_optimizer_step_pre_hook(window.begin)
     register_optimizer_step_post_hook(window.end)
     _load_data_in_this_process(recorder)
+    print_unknown_sizes()
     _rebind_parameters()
     _skip_initialisation()
     warnings.simplefilter("ignore")
     fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    _save_without_values(fakes)
     with fakes:
         redirect()  # fakes ask for a GPU when they begin: answer from here on
         with OnCpu(), Readable(undecided, recorder.written), recorder:
@@ -119,9 +123,9 @@ class _DryRecorder(capture.Recorder):
         return stand_in(func, *args, **kwargs) if stand_in else func(*args, **kwargs)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.paused:
+        if self.paused or func is torch.ops.prim.device.default:
             return func(*args, **(kwargs or {}))
-        if FakeTensor not in types and (_is_data(args, kwargs or {}) or _makes_integers(func, args, kwargs or {})):
+        if FakeTensor not in types and _stays_real(func, args, kwargs or {}):
             with unset_fake_temporarily():
                 return super().__torch_dispatch__(func, types, args, kwargs)
         if func is torch.ops.aten.index.Tensor:
@@ -175,31 +179,28 @@ def _positions(indices: list[Any]) -> list[Any]:
     return positions
 
 
-def _is_data(args: Any, kwargs: Any) -> bool:
-    """Whether an operator has real tensors only, and few enough elements to be worth nothing to save."""
-    elements = 0
-    for argument in (*args, *kwargs.values()):
-        for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
-            if isinstance(tensor, torch.Tensor):
-                if isinstance(tensor, (FakeTensor, torch.nn.Parameter)):
-                    return False
-                elements += max(1, tensor.numel())
-    return 0 < elements <= _SMALL
+def _stays_real(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operator without fakes is the script's own handling of its data, and cheap."""
+    inputs = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, (list, tuple)) else (a,))]
+    tensors = [tensor for tensor in inputs if isinstance(tensor, torch.Tensor)]
+    if not tensors:
+        return _makes_integers(func, args, kwargs)
+    if any(isinstance(tensor, (FakeTensor, torch.nn.Parameter)) for tensor in tensors):
+        return False
+    if func is torch.ops.aten.index.Tensor:
+        tensors = tensors[1:]  # picks rows of a whole dataset
+    return is_view(func) or sum(max(1, tensor.numel()) for tensor in tensors) <= _SMALL
 
 
 def _makes_integers(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether an operator makes a few integers out of nothing: token ids, positions, masks of ones."""
     name = func.name().partition(".")[0]
-    if name == "aten::arange":
-        return all(isinstance(limit, int) and abs(limit) <= _SMALL for limit in args)
+    if name in ("aten::arange", "aten::randperm"):
+        return all(isinstance(limit, int) and abs(limit) <= _LARGE for limit in args)
     if name in ("aten::rand", "aten::randn") and args[0] == []:
         return True  # a throw of dice: a branch on it goes either way in the real run, too
-    sizes = args[:1] if name == "aten::randperm" else next((a for a in args if isinstance(a, (list, tuple))), None)
-    integers = name in ("aten::randint", "aten::randperm") or kwargs.get("dtype") in (
-        torch.int64,
-        torch.int32,
-        torch.bool,
-    )
+    sizes = next((a for a in args if isinstance(a, (list, tuple))), None)
+    integers = name == "aten::randint" or kwargs.get("dtype") in (torch.int64, torch.int32, torch.bool)
     return integers and sizes is not None and all(isinstance(size, int) for size in sizes) and prod(sizes) <= _SMALL
 
 
@@ -242,11 +243,53 @@ def _load_data_in_this_process(recorder: _DryRecorder) -> None:
     iterators.__next__ = advance  # type: ignore[method-assign]
 
 
+def _save_without_values(fakes: FakeTensorMode) -> None:
+    """Checkpoints of fakes hold shapes, and reading one gives fakes again; others are mapped into memory, not read."""
+    _fakes.append(fakes)
+    FakeTensor.__reduce_ex__ = _reduced  # type: ignore[assignment, method-assign]
+    torch.serialization.add_safe_globals([_revived])
+    original: Any = torch.load
+
+    @functools.wraps(original)
+    def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, (str, os.PathLike)) and zipfile.is_zipfile(file):
+            kwargs.setdefault("mmap", True)
+        with unset_fake_temporarily():
+            return original(file, here(map_location), *args, **kwargs)
+
+    torch.load = load  # type: ignore[assignment]
+
+
+_fakes: list[FakeTensorMode] = []
+
+
+def _reduced(self: FakeTensor, _: object) -> Any:
+    parameter = isinstance(self, torch.nn.Parameter)
+    return _revived, (tuple(self.shape), self.stride(), self.dtype, self.requires_grad, parameter)
+
+
+def _revived(
+    shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, requires_grad: bool, parameter: bool
+) -> torch.Tensor:
+    with _fakes[-1]:
+        tensor = torch.empty_strided(shape, stride, dtype=dtype)
+        return torch.nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)
+
+
 def _skip_initialisation() -> None:
-    """Initial values are values: some ways to draw them look at what was drawn."""
+    """Initial values are values: some ways to draw them look at what was drawn.
+
+    The functions are changed in place, since libraries keep references of their own.
+    """
     for name in dir(torch.nn.init):
         if name.endswith("_") and not name.startswith("_"):
-            setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+            function = getattr(torch.nn.init, name)
+            function.__code__ = _as_it_is.__code__
+            function.__defaults__ = function.__kwdefaults__ = None
+
+
+def _as_it_is(tensor: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+    return tensor
 
 
 def _rebind_parameters() -> None:

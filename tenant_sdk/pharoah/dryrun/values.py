@@ -26,6 +26,7 @@ _LOOKS = {
     torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__bool__, torch.Tensor.__int__,
     torch.Tensor.__float__, torch.Tensor.__index__,
 }  # fmt: skip
+_COPIES: Any = torch.Tensor.__deepcopy__
 _DECIDES = {torch.Tensor.__int__, torch.Tensor.__index__}
 
 
@@ -87,9 +88,22 @@ class Readable(TorchFunctionMode):
             if func is torch.Tensor.tolist and args[0].dim() <= 1:
                 values = [Guess(self._report) for _ in range(args[0].numel())]
                 return values if args[0].dim() else values[0]
+        if func is _COPIES and not isinstance(args[0], FakeTensor):
+            with unset_fake_temporarily():
+                return func(*args, **(kwargs or {}))
         if func in _LOOKS and type(args[0]) is torch.Tensor and storage_of(args[0]) in self._written:
             undecided(self._report, "reads a tensor that holds computed values")
         return func(*args, **(kwargs or {}))
+
+
+def print_unknown_sizes() -> None:
+    """Counts that depend on values may be logged: as text, as a ratio."""
+    numbers: list[tuple[Any, Any]] = [(torch.SymInt, 1), (torch.SymFloat, 1.0), (torch.SymBool, True)]
+    for number, stand_in in numbers:
+        number.__format__ = lambda _, spec, value=stand_in: format(value, spec)
+        number.__str__ = lambda _, value=stand_in: str(value)
+        number.__round__ = lambda self, *_: self
+    numbers[1][0].__float__ = lambda _: 1.0
 
 
 def undecided(report: Callable[[str], None], what: str) -> NoReturn:
