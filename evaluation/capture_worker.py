@@ -48,14 +48,15 @@ def fake(family: Family, variations: str = "") -> dict[str, Any]:
 
 
 def _fake_step(family: Family, variation: Variation) -> Any:
-    from pharoah.dryrun import fake as dry
+    from pharoah.dryrun.fake import fake_step
+    from pharoah.dryrun.window import Finished
 
     try:
-        with dry.fake_step(lambda *_: None, lambda *_: None):
+        with fake_step(lambda *_: None, lambda *_: None):
             step, _, _ = training_step(family, variation)
             step()
             step()
-    except dry.Finished as finished:
+    except Finished as finished:
         return json.loads(finished.fingerprint.to_json())
     return None
 

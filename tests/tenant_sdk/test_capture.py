@@ -31,16 +31,17 @@ for _ in range(CAPTURE_AFTER_STEP + 2):
 """
 FAKE = """
 import json, os, sys
-from pharoah.dryrun import fake
+from pharoah.dryrun.fake import fake_step
+from pharoah.dryrun.window import Finished
 from pharoah_benchmarks.workloads import build
 for arguments in map(json.loads, sys.argv[1:]):
     if os.fork() == 0:
         try:
-            with fake.fake_step(lambda *_: None, print):
+            with fake_step(lambda *_: None, print):
                 step, _ = build(*arguments)
                 step()
                 step()
-        except fake.Finished as finished:
+        except Finished as finished:
             print(finished.fingerprint.to_json(), flush=True)
         os._exit(0)
     os.wait()

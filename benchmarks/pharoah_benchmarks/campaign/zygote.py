@@ -27,8 +27,9 @@ _PLAIN_DATA_BYTES = data_bytes()
 
 LEAK_ROOM_BYTES = 400_000_000
 
-from pharoah.dryrun import fake  # noqa: E402 - imported after the measurement above, before any fork
+from pharoah.dryrun.fake import fake_step  # noqa: E402 - imported after the measurement above, before any fork
 from pharoah.dryrun.values import Undecided  # noqa: E402
+from pharoah.dryrun.window import Finished  # noqa: E402
 from pharoah_benchmarks.campaign.trial import run_trial  # noqa: E402
 from pharoah_benchmarks.workloads import SettingError, build  # noqa: E402
 
@@ -68,11 +69,11 @@ class Zygote:
 def _fingerprint(cell: Cell) -> str:
     """One step on fake tensors; empty where fakes cannot go."""
     try:
-        with fake.fake_step(lambda *_: None, lambda *_: None):
+        with fake_step(lambda *_: None, lambda *_: None):
             step, _ = build(cell.workload, cell.settings)
             step()
             step()
-    except fake.Finished as finished:
+    except Finished as finished:
         return finished.fingerprint.to_json()
     except (Exception, Undecided):  # noqa: BLE001 - then the cell has no fingerprint and teaches nothing about signatures
         return ""

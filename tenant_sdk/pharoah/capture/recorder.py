@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pharoah.capture import hardware
 from pharoah.capture.inventory import versions
 from pharoah.capture.notes import Reader, reader
-from pharoah_archetypes import Fingerprint, Operator, canonicalize
+from pharoah_archetypes import Fingerprint, Operator, Skeleton, canonicalize
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED
 from pharoah_archetypes.vocabulary import vocabulary
@@ -117,9 +117,7 @@ def fingerprint(
     """
     records = list(records)
     on_gpu = bool(hardware.pretended_gpus())  # a dry run has its parameters elsewhere
-    skeleton = canonicalize(
-        Operator(operator.name, phase, reads, writes, notes) for operator, phase, reads, writes, notes, _, _ in records
-    )
+    skeleton = skeleton_of(records)
     if not skeleton.forward:
         raise ValueError(
             "no operator with structure was seen before the optimizer stepped: does it train in another thread?"
@@ -130,9 +128,15 @@ def fingerprint(
         **({"compiled": "yes"} if compiled else {}),
         **skeleton.features,
     }
-    sizes = {"parameters": _parameter_bytes(optimizers), "activations": _activation_bytes(records)}
+    sizes = {"parameters": _parameter_bytes(optimizers), "activations": activation_bytes(records)}
     return Fingerprint(
         skeleton.archetype, skeleton.compute, skeleton.text, features, sizes, versions(), hardware.facts()
+    )
+
+
+def skeleton_of(records: Iterable[Record]) -> Skeleton:
+    return canonicalize(
+        Operator(operator.name, phase, reads, writes, notes) for operator, phase, reads, writes, notes, _, _ in records
     )
 
 
@@ -150,7 +154,7 @@ def _compute_dtype(records: list[Record]) -> str:
     return str(seen.most_common(1)[0][0]).removeprefix("torch.") if seen else "none"
 
 
-def _activation_bytes(records: list[Record]) -> int:
+def activation_bytes(records: list[Record]) -> int:
     """Bytes the forward pass writes, from its first structural operator on (what comes before prepares data)."""
     started, total = False, 0
     for operator, phase, *_, size in records:

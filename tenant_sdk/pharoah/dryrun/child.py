@@ -52,8 +52,9 @@ def _say(results: int, message: dict[str, str]) -> None:
 
 def _step(program: Callable[[], object], say: Callable[..., None], no_fence: str) -> None:
     from pharoah.dryrun.code import ExecutedCode
-    from pharoah.dryrun.fake import Finished, fake_step
+    from pharoah.dryrun.fake import fake_step
     from pharoah.dryrun.values import Undecided
+    from pharoah.dryrun.window import Finished
 
     code = ExecutedCode() if os.environ.get(RECORD_CODE) else None
 

@@ -1,0 +1,148 @@
+"""What a script calls that has no meaning without values: loaders, checkpoints, initial values, moved parameters.
+
+Each function patches torch for the rest of the process; in the dry-run child only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils import data
+
+from pharoah.dryrun.redirect import here
+
+if TYPE_CHECKING:
+    from pharoah.dryrun.fake import DryRecorder
+
+_WORKERS = "_pharoah_workers"
+"""Attribute of loaders and their iterators: how many workers the script asked for."""
+
+
+def load_data_in_this_process(recorder: DryRecorder) -> None:
+    """Loaders without workers and with real indices: samplers draw numbers, which fakes do not have.
+
+    What workers would compute is not recorded: in the real run it happens in other processes.
+    """
+    original, signature = data.DataLoader.__init__, inspect.signature(data.DataLoader.__init__)
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs).arguments
+        kwargs = {**bound.pop("kwargs", {}), **bound}
+        kwargs.pop("self")
+        setattr(self, _WORKERS, kwargs.get("num_workers", 0))
+        kwargs.update(num_workers=0, multiprocessing_context=None, prefetch_factor=None)
+        kwargs.update(persistent_workers=False, pin_memory=False, timeout=0)
+        original(self, **kwargs)
+
+    def begin(self: Any) -> Any:
+        with unset_fake_temporarily():
+            iterator = begin_original(self)
+        setattr(iterator, _WORKERS, getattr(self, _WORKERS))
+        return iterator
+
+    def advance(self: Any) -> Any:
+        paused = recorder.paused
+        recorder.paused = paused or getattr(self, _WORKERS, 0) > 0
+        try:
+            with unset_fake_temporarily():
+                return advance_original(self)
+        finally:
+            recorder.paused = paused
+
+    iterators = data.dataloader._BaseDataLoaderIter
+    begin_original, advance_original = data.DataLoader.__iter__, iterators.__next__
+    data.DataLoader.__init__ = init  # type: ignore[method-assign]
+    data.DataLoader.__iter__ = begin  # type: ignore[method-assign]
+    iterators.__next__ = advance  # type: ignore[method-assign]
+
+
+def save_without_values(fakes: FakeTensorMode) -> None:
+    """Checkpoints of fakes hold shapes, and reading one gives fakes again; others are mapped into memory, not read."""
+    _fakes.append(fakes)
+    FakeTensor.__reduce_ex__ = _reduced  # type: ignore[assignment, method-assign]
+    torch.serialization.add_safe_globals([_revived])
+    original: Any = torch.load
+
+    @functools.wraps(original)
+    def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, (str, os.PathLike)) and zipfile.is_zipfile(file):
+            kwargs.setdefault("mmap", True)
+        with unset_fake_temporarily():
+            return original(file, here(map_location), *args, **kwargs)
+
+    torch.load = load  # type: ignore[assignment]
+
+
+_fakes: list[FakeTensorMode] = []
+
+
+def _reduced(self: FakeTensor, _: object) -> Any:
+    parameter = isinstance(self, torch.nn.Parameter)
+    return _revived, (tuple(self.shape), self.stride(), self.dtype, self.requires_grad, parameter)
+
+
+def _revived(
+    shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, requires_grad: bool, parameter: bool
+) -> torch.Tensor:
+    with _fakes[-1]:
+        tensor = torch.empty_strided(shape, stride, dtype=dtype)
+        return torch.nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)
+
+
+def skip_initialisation() -> None:
+    """Initial values are values: some ways to draw them look at what was drawn.
+
+    The functions are changed in place, since libraries keep references of their own.
+    """
+    for name in dir(torch.nn.init):
+        if name.endswith("_") and not name.startswith("_"):
+            function = getattr(torch.nn.init, name)
+            function.__code__ = _as_it_is.__code__
+            function.__defaults__ = function.__kwdefaults__ = None
+
+
+def _as_it_is(tensor: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+    return tensor
+
+
+def skip_guards(*modes: Any) -> None:
+    """Nothing is compiled in a dry run; the guards around every call of a mode cost as much as the operator."""
+    for mode in modes:
+        guarded = mode.__torch_dispatch__
+        if hasattr(guarded, "__wrapped__"):
+            setattr(guarded.__wrapped__, "__dynamo_disable", guarded.__wrapped__)
+
+
+def rebind_parameters() -> None:
+    """`model.to(...)` replaces parameters: fakes cannot be swapped in place as torch would do it."""
+    # Tied weights stay tied; the old one is kept so that its id is not used again.
+    moved: dict[int, tuple[torch.nn.Parameter, torch.nn.Parameter]] = {}
+
+    def rebound(parameter: torch.nn.Parameter, change: Any) -> torch.nn.Parameter:
+        if id(parameter) not in moved:
+            with torch.no_grad():
+                changed: torch.nn.Parameter = change(parameter)
+            if changed is parameter:
+                return parameter
+            moved[id(parameter)] = (parameter, torch.nn.Parameter(changed, parameter.requires_grad))
+        return moved[id(parameter)][1]
+
+    def apply(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
+        for child in self.children() if recurse else ():
+            child._apply(change)
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                self._parameters[name] = rebound(parameter, change)
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = change(buffer)
+        return self
+
+    torch.nn.Module._apply = apply  # type: ignore[method-assign]
