@@ -5,7 +5,7 @@ import pytest
 from pharoah_archetypes import GrammarError, Operator, Skeleton, canonicalize, differences, parse, similarity
 from pharoah_archetypes.vocabulary import vocabulary
 
-X, Q, K, V, SCORES, WEIGHTS, OTHER, IDS, TABLE = range(1, 10)
+X, Q, K, V, SCORES, WEIGHTS, OTHER, IDS, TABLE, SPARE = range(1, 11)
 FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
@@ -75,6 +75,19 @@ def test_memory_that_is_used_again_holds_another_value() -> None:
         *projections(OTHER),
     ]
     assert canonicalize(reused).forward[-1] == "attn"
+
+
+@pytest.mark.parametrize(
+    "taker",
+    [Operator("aten.empty", "aside", (), (SPARE,)), Operator("aten.lift_fresh", "fwd", (SPARE,), (SPARE,))],
+    ids=["without gradients", "from Python values"],
+)
+def test_memory_that_changed_hands_brings_nothing_along(taker: Operator) -> None:
+    embeddings = [op("embedding", (TABLE, IDS), (X,)), op("embedding", (TABLE, IDS), (OTHER,))]
+    was_of_the_query = op("add", (X,), (SPARE,))
+    joined = op("cat", (SPARE, OTHER), (OTHER,))
+    step = [*embeddings, was_of_the_query, taker, joined, op("mm", (X, WEIGHTS), (Q,)), *projections(OTHER)]
+    assert canonicalize(step).forward[-1] == "xattn"
 
 
 def test_a_product_with_an_activated_value_is_a_gate_dropout_is_not() -> None:

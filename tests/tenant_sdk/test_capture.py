@@ -186,6 +186,40 @@ def test_a_script_may_look_at_its_data_and_log_its_loss(tmp_path: Path) -> None:
     assert dry(tmp_path, source).grammar.startswith("fwd: gemm act gemm")
 
 
+def test_ordinary_scripts_copy_save_load_and_count(tmp_path: Path) -> None:
+    source = (
+        TRAIN
+        + """
+import copy, numpy
+from torch.utils import data
+rows = data.TensorDataset(torch.from_numpy(numpy.random.rand(70_000, 8).astype("float32")))
+some, rest = data.random_split(rows, [69_000, 1_000], generator=torch.Generator().manual_seed(1))
+torch.save({"model": model.state_dict(), "step": 7, "mask": torch.tensor([1, 2])}, "checkpoint.pt")
+loaded = torch.load("checkpoint.pt", weights_only=True)
+assert loaded["step"] == 7 and loaded["mask"].tolist() == [1, 2]
+model.load_state_dict(loaded["model"])
+averaged = copy.deepcopy(model)
+assert copy.deepcopy(torch.tensor([3])).item() == 3
+for x, in data.DataLoader(some, 8, shuffle=True, num_workers=2):
+    out = model(x)
+    out.pow(2).mean().backward()
+    optimizer.step()
+    for mine, theirs in zip(averaged.parameters(), model.parameters()):
+        mine.data.lerp_(theirs.data, 0.1)
+    correct = (out > 0).sum().item()
+    print(f"{correct / 8:.1%}", correct, round(correct / 3, 2), float(out.mean()))
+"""
+    )
+    assert dry(tmp_path, source).grammar.startswith("fwd: gemm act gemm")
+
+
+def test_what_only_the_first_step_does_is_no_structure(tmp_path: Path) -> None:
+    source = TRAIN + "table = torch.nn.functional.conv1d(torch.randn(1, 1, 9), torch.randn(1, 1, 3))\n"
+    loop = "for _ in range(9):\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
+    assert "conv" not in dry(tmp_path, source + loop).grammar
+    assert "conv" in dry(tmp_path, source + STEP).grammar, "with one step there is nothing to compare with"
+
+
 def test_a_script_for_a_gpu_runs_unchanged(tmp_path: Path) -> None:
     on_cpu = TRAIN + "x = torch.randn(4, 8)\nmodel(x).pow(2).mean().backward()\noptimizer.step()\n"
     on_gpu = (
