@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -74,6 +75,10 @@ def redirect() -> None:
     for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
         if hasattr(torch.optim.Optimizer, check):
             setattr(torch.optim.Optimizer, check, _constant(None))  # asks the device, which is not there
+    torch.Tensor.record_stream = _constant(None)  # type: ignore[method-assign]
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        setattr(torch.cuda.nvtx, name, _constant(None))
+    _redirect_generator()
     torch.set_default_device = _without_cuda(torch.set_default_device)
     _redirect_autocast()
     _disable_grad_scaler()
@@ -109,7 +114,8 @@ def _answers(names: list[str]) -> dict[str, Any]:
         "Event": _Idle,
         "current_stream": lambda *_: _Idle(),
         "default_stream": lambda *_: _Idle(),
-        "memory_stats": lambda *_: {},
+        "memory_stats": lambda *_: defaultdict(int),
+        "memory_summary": _constant(""),
         **{
             name: _constant(0)
             for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
@@ -168,6 +174,20 @@ def _without_cuda(function: Any) -> Any:
         return function(here(device), *args, **kwargs)
 
     return wrapper
+
+
+def _redirect_generator() -> None:
+    """`torch.Generator("cuda")`; the type stays a type, as scripts ask for it."""
+    original = torch.Generator
+
+    class Kind(type):
+        def __call__(cls, *device: Any, **named: Any) -> torch.Generator:
+            return original(*map(here, device), **{name: here(value) for name, value in named.items()})
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+    torch.Generator = Kind("Generator", (), {})  # type: ignore[misc]
 
 
 def _redirect_autocast() -> None:
