@@ -89,7 +89,10 @@ def parse(text: str) -> Skeleton:
         name, colon, content = line.strip().partition(":")
         if not colon or name not in (*PHASES, "with") or name in found:
             raise GrammarError(f"line {line.strip()!r}: expected one line each of {', '.join(PHASES)} and with")
-        found[name] = spell(content)
+        try:
+            found[name] = spell(content)
+        except ValueError as fault:
+            raise GrammarError(f"line {line.strip()!r}: {fault}") from None
     for letter in [*found.get(FORWARD, []), *found.get(BACKWARD, [])]:
         if letter not in vocabulary().letters:
             raise GrammarError(f"{letter!r} is no class of the vocabulary")

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 LONGEST_REPEAT = 256
+LONGEST_WORD = 100_000
 
 Element = str | tuple["Element", ...]
 """A letter, or a repeated block of elements."""
@@ -132,5 +133,20 @@ def flatten(elements: Iterable[Element]) -> list[str]:
 
 
 def spell(grammar: str) -> list[str]:
-    """A rendered grammar as a word again, each block written once."""
-    return grammar.replace("(", " ").replace(")+", " ").split()
+    """A rendered grammar as a word again, each block twice, so that folding finds it. Raises ValueError."""
+    open_blocks: list[list[str]] = [[]]
+    for token in grammar.replace("(", " ( ").replace(")+", " )+ ").split():
+        if token == "(":
+            open_blocks.append([])
+        elif token != ")+":
+            open_blocks[-1].append(token)
+        elif len(open_blocks) == 1:
+            raise ValueError("`)+` closes nothing")
+        else:
+            block = open_blocks.pop()
+            open_blocks[-1] += block * 2
+            if len(open_blocks[-1]) > LONGEST_WORD:
+                raise ValueError(f"more than {LONGEST_WORD:,} letters")
+    if len(open_blocks) > 1:
+        raise ValueError("`(` without `)+`")
+    return open_blocks[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah._errors import PharoahError
-from pharoah_archetypes import Skeleton
+from pharoah_archetypes import Skeleton, differences
 from pharoah_archetypes.canonical import PHASES
 from pharoah_archetypes.words import Element, flatten, fold
 
@@ -21,13 +21,15 @@ _COLOURS = {
     "grad": "#79706e", "ext": "#e45756",
 }  # fmt: skip
 _COLLECTIVE = "#eeca3b"
-_WIDTH, _ROW, _GAP, _FRAME = 12.0, 0.62, 0.12, 0.14
-"""Inches: the picture, a row of boxes, between boxes, a frame's border."""
+_DARK = {"#4c78a8", "#79706e", "#b279a2", "#e45756"}
+_WIDTH, _ROW, _GAP, _FRAME, _LETTER = 12.0, 0.62, 0.12, 0.14, 0.0095
+"""Inches: the widest picture, a row of boxes, between boxes, a frame's border, a letter of size 1."""
 
 
 def draw(path: Path, skeleton: Skeleton, title: str, others: Sequence[tuple[str, Skeleton]] = ()) -> None:
-    """Write an SVG or PNG, by the name's ending. Red outlines mark what the first skeleton does not have.
+    """Write an SVG or PNG, by the name's ending.
 
+    Of the others, red outlines mark what the first skeleton does not have, and a line says what it has instead.
     Raises PharoahError when matplotlib is not installed or the file cannot be written.
     """
     try:
@@ -38,9 +40,9 @@ def draw(path: Path, skeleton: Skeleton, title: str, others: Sequence[tuple[str,
     page.add(title, skeleton)
     for name, other in others:
         page.add(name, other)
-    figure = Figure(figsize=(_WIDTH + 0.6, page.depth + 0.3))
+    figure = Figure(figsize=(page.width + 0.6, page.depth + 0.3))
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(-0.3, _WIDTH + 0.3), ylim=(page.depth + 0.1, -0.2))
+    axes.set(xlim=(-0.3, page.width + 0.3), ylim=(page.depth + 0.1, -0.2))
     axes.axis("off")
     page.paint(axes)
     try:
@@ -70,26 +72,33 @@ class _Page:
     """Places skeletons beneath each other, then paints all at once."""
 
     def __init__(self, first: Skeleton) -> None:
-        self.depth = 0.0
+        self.depth, self.width = 0.0, 0.0
         self._first = first
         self._items: list[_Box | _Frame] = []
         self._texts: list[tuple[float, float, str, dict[str, Any]]] = []
 
     def add(self, title: str, skeleton: Skeleton) -> None:
-        self._texts.append((0.0, self.depth + 0.15, title, {"fontsize": 11, "fontweight": "bold"}))
+        self._text(0.0, 0.15, title, 11, fontweight="bold")
         self.depth += 0.4
+        for line in differences(skeleton, self._first):
+            self._text(0.0, 0.03, f"this job, {line}", 9, color="#d62728")
+            self.depth += 0.24
         for phase in PHASES:
             if skeleton.words[phase]:
                 self._phase(phase, skeleton)
         if skeleton.traits:
-            self._texts.append((0.0, self.depth + 0.12, f"with {', '.join(sorted(skeleton.traits))}", {"fontsize": 9}))
+            self._text(0.0, 0.12, f"with {', '.join(sorted(skeleton.traits))}", 9)
             self.depth += 0.35
         self.depth += 0.25
+
+    def _text(self, x: float, down: float, text: str, size: int, **style: str) -> None:
+        self._texts.append((x, self.depth + down, text, {"fontsize": size, **style}))
+        self.width = max(self.width, x + len(text) * size * _LETTER)
 
     def _phase(self, phase: str, skeleton: Skeleton) -> None:
         elements = fold(skeleton.words[phase])
         new = iter(_new(flatten(fold(self._first.words[phase])), flatten(elements)))
-        self._texts.append((0.0, self.depth + 0.32, phase, {"fontsize": 9, "color": "#555555"}))
+        self._text(0.0, 0.32, phase, 9, color="#555555")
         x = 0.6
         for element in elements:
             width = _width(element)
@@ -97,7 +106,8 @@ class _Page:
                 x, self.depth = 0.6, self.depth + _ROW + _GAP
             self._place(element, x, self.depth, 0, new)
             x += width + _GAP
-        self.depth += _ROW + 2 * _GAP
+            self.width = max(self.width, x)
+        self.depth += _ROW + _GAP
 
     def _place(self, element: Element, x: float, y: float, level: int, new: Any) -> None:
         if isinstance(element, str):
@@ -123,8 +133,9 @@ class _Page:
             outline: dict[str, Any] = {"ec": "#d62728", "lw": 2.0} if item.new else {"ec": "white", "lw": 0.5}
             colour = _COLOURS.get(item.letter, _COLLECTIVE)
             axes.add_patch(FancyBboxPatch(at, item.width, height, fc=colour, **outline, **shape))
+            ink = "white" if colour in _DARK else "#222222"
             middle = at[1] + height / 2
-            axes.text(item.x + item.width / 2, middle, item.letter, ha="center", va="center", fontsize=8, color="white")
+            axes.text(item.x + item.width / 2, middle, item.letter, ha="center", va="center", fontsize=8, color=ink)
         for x, y, text, style in self._texts:
             axes.text(x, y, text, va="center", **style)
 

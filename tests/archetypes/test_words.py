@@ -47,7 +47,14 @@ def test_folding_twice_is_folding_once_and_keeps_the_name(word: list[str]) -> No
     once = fold(word)
     assert fold(once) == once
     assert band_name(flatten(once)) == band_name(word)
-    assert spell(render(once)) == flatten(once)
+    assert band_name(spell(render(once))) == band_name(word)
+    assert fold(spell(render(once))) == once
+
+
+@pytest.mark.parametrize("broken", ["(a b", "a )+", "(a (b )+", "(" * 20 + "a" + ")+" * 20])
+def test_a_broken_or_endless_grammar_is_refused(broken: str) -> None:
+    with pytest.raises(ValueError, match=r"closes nothing|without|more than"):
+        spell(broken)
 
 
 def test_repeats_fold_from_the_inside() -> None:

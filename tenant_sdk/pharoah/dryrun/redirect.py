@@ -187,7 +187,7 @@ def _redirect_generator() -> None:
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)
 
-    torch.Generator = Kind("Generator", (), {})  # type: ignore[misc]
+    torch.Generator = Kind("Generator", (), {})  # type: ignore[assignment, misc]
 
 
 def _redirect_autocast() -> None:
