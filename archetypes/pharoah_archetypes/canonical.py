@@ -59,14 +59,14 @@ class Skeleton:
 
     @cached_property
     def compute(self) -> str:
-        """32 hex digits that name what can also be seen of a compiled step: its contractions and collectives."""
+        """32 hex digits that name what can also be seen of a compiled step: kinds of contraction, and collectives.
+
+        A compiler orders independent branches as it likes, and may write attention out or join it.
+        """
         words = vocabulary()
-        seen = words.compute | words.collectives
-        return _name(
-            b"pharoah/compute/v1",
-            band_name([letter for letter in self.forward if letter in seen]),
-            band_name([letter for letter in self.backward if letter in words.collectives]),
-        )
+        kinds = {"bmm" if letter in ("attn", "xattn") else letter for letter in self.forward if letter in words.compute}
+        collectives = [letter for word in self.words.values() for letter in word if letter in words.collectives]
+        return _name(b"pharoah/compute/v2", " ".join(sorted(kinds)).encode(), band_name(collectives))
 
     @property
     def words(self) -> dict[str, tuple[str, ...]]:

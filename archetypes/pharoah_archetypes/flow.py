@@ -81,7 +81,7 @@ def _forward(operator: Operator, values: _Values, step: Step, words: Vocabulary)
     else:
         if name in ("aten.mul", "aten.mul_") and values.is_gated(operator):
             step.traits["gated"] = None
-        if letter in words.compute or letter == "bmm":
+        if letter in words.compute:
             values.root(operator, words.activation.get(name, 0))
         values.derive(operator, activated=letter == "act")
     if letter == "ext":

@@ -123,6 +123,13 @@ def test_a_compiled_step_shows_its_contractions() -> None:
     eager = canonicalize(ops("fwd", "embedding", "mm", "gelu", "mm", "nll_loss_forward"))
     compiled = canonicalize(ops("fwd", "mm", "mm"))
     assert eager.compute == compiled.compute and eager.archetype != compiled.archetype
+    assert eager.compute != canonicalize(ops("fwd", "mm", "convolution")).compute
+
+
+def test_a_compiler_may_reorder_and_write_out_attention() -> None:
+    eager = canonicalize(ops("fwd", "convolution", "mm", "bmm", "_softmax", "bmm", "mm"))
+    compiled = canonicalize(ops("fwd", "mm", "bmm", "bmm", "convolution", "mm"))
+    assert "attn" in eager.forward and eager.compute == compiled.compute
 
 
 def test_a_grammar_is_read_as_it_was_written() -> None:

@@ -147,7 +147,7 @@ def _parameter_bytes(optimizers: Sequence[torch.optim.Optimizer]) -> int:
 
 def _compute_dtype(records: list[Record]) -> str:
     """The dtype most contractions of the forward pass have."""
-    heavy = vocabulary().compute | {"bmm", "embbag"}
+    heavy = vocabulary().compute | {"embbag"}
     seen = Counter(
         dtype for operator, phase, *_, dtype, _ in records if phase == FORWARD and operator.letter in heavy and dtype
     )
