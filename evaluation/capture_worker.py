@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,11 +22,13 @@ import torch
 from evaluation.zoo import BASE, DEVICE, FAMILIES, VARIATIONS, Family, Variation, training_step
 from pharoah.capture import hooks
 from pharoah.capture.clock import CAPTURE_AFTER_STEP, StepClock
-from pharoah.capture.recorder import Recorder
+from pharoah.capture.recorder import Recorder, fingerprint
 
 Step = Callable[[], None]
 LARGE = Variation(batch=8, length=64, width=256, heads=4, depth=4, vocabulary=4096)
-"""A job that is worth a millisecond or more a step, as real ones are."""
+"""A job that is worth some milliseconds a step, as real ones are."""
+ROWS = 512
+"""Batch of models of tables, whose rows are small."""
 
 
 class Sink:
@@ -84,7 +86,8 @@ def _captured(step: Step) -> Any:
 
 def overhead(family: Family) -> dict[str, float]:
     """Seconds of a plain step, and the seconds capture added to the life of this process."""
-    step, _, _ = training_step(family, LARGE)
+    of_tables = family.of_class in ("mlp", "interaction_recommender")
+    step, _, _ = training_step(family, replace(LARGE, batch=ROWS) if of_tables else LARGE)
     for _ in range(3):
         step()
     hooks.attach(StepClock(Sink(), 0))  # type: ignore[arg-type]
@@ -111,36 +114,67 @@ def detached(_: Family) -> float:
 
 
 def active(family: Family) -> dict[str, float]:
-    """Step time under each tool over plain step time; rounds interleaved, medians of paired ratios."""
+    """Time of a step seen by each tool over a plain step's, from switching the tool on to having its result.
+
+    Rounds interleaved, medians of paired ratios; a tool that fails on this family is left out.
+    """
     step, _, _ = training_step(family, replace(LARGE, length=32, width=64, depth=2))
-    ratios: dict[str, list[float]] = {}
+    tools = _tools()
+    ratios: dict[str, list[float]] = {name: [] for name in tools}
     for number in range(12):
-        plain = _timed(step)
-        for name, tool in _tools().items():
-            with tool():
-                seconds = _timed(step)
-            plain, before = _timed(step), plain
-            if number > 1:
-                ratios.setdefault(name, []).append(2 * seconds / (plain + before))
+        before = _timed(step)
+        for name, tool in list(tools.items()):
+            try:
+                seconds = _timed(partial(tool, step))
+            except RuntimeError:
+                del tools[name], ratios[name]
+            plain = _timed(step)
+            if number > 1 and name in ratios:
+                ratios[name].append(2 * seconds / (plain + before))
+            before = plain
     return {name: statistics.median(values) for name, values in ratios.items()}
 
 
-def _tools() -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+def _tools() -> dict[str, Callable[[Step], None]]:
+    """Each runs a step and makes what it is made for."""
     from torch.distributed.tensor.debug import CommDebugMode
     from torch.profiler import profile
     from torch.utils.flop_counter import FlopCounterMode
 
+    def pharoah(step: Step) -> None:
+        with Recorder() as recorder:
+            step()
+        fingerprint(recorder.records, [], compiled=False).to_json()
+
+    def flops(step: Step) -> None:
+        with FlopCounterMode(display=False) as mode:
+            step()
+        mode.get_flop_counts()
+
+    def collectives(step: Step) -> None:
+        with CommDebugMode() as mode:
+            step()
+        mode.get_comm_counts()
+
+    def profiler(step: Step) -> None:
+        with profile() as profiled:
+            step()
+        profiled.events()
+
+    def observer(step: Step) -> None:
+        with _Observer():
+            step()
+
     return {
-        "nothing": nullcontext,
-        "pharoah": Recorder,
-        "FlopCounterMode": lambda: FlopCounterMode(display=False),
-        "CommDebugMode": CommDebugMode,
-        "torch.profiler": profile,
-        "ExecutionTraceObserver": _observer,
+        "pharoah": pharoah,
+        "FlopCounterMode": flops,
+        "CommDebugMode": collectives,
+        "torch.profiler": profiler,
+        "ExecutionTraceObserver": observer,
     }
 
 
-class _observer(AbstractContextManager[None]):
+class _Observer(AbstractContextManager[None]):
     def __enter__(self) -> None:
         from torch.profiler import ExecutionTraceObserver
 
@@ -163,11 +197,12 @@ def frames(_: Family, watched: str, event: str) -> dict[str, Any]:
     optimizer = torch.optim.AdamW(model.parameters())
     if watched == "watched":
         hooks.attach(StepClock(Sink(), 0))  # type: ignore[arg-type]
+    call: Any = model
     for at in range(CAPTURE_AFTER_STEP + 4):
         if at == (CAPTURE_AFTER_STEP if event == "first-call" else 0):
-            model.compile()
+            call = torch.compile(model)
         rows = 7 if event == "new-shape" and at >= CAPTURE_AFTER_STEP else 4
-        model(torch.randn(rows, 32)).pow(2).mean().backward()
+        call(torch.randn(rows, 32)).pow(2).mean().backward()
         optimizer.step()
     return {name: dict(counters[name]) for name in ("frames", "stats", "graph_break", "unimplemented")}
 

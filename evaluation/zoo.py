@@ -309,9 +309,18 @@ def _dlrm(v: Variation) -> tuple[nn.Module, Loss]:
     return network, lambda: F.binary_cross_entropy_with_logits(network(dense, sparse), clicks)
 
 
+class _Mlp(nn.Module):
+    def __init__(self, v: Variation) -> None:
+        super().__init__()
+        self.hidden = _perceptron([v.length, *[v.width] * v.depth])
+        self.head = nn.Linear(v.width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.hidden(x))
+
+
 def _mlp(v: Variation) -> tuple[nn.Module, Loss]:
-    network = nn.Sequential(_perceptron([v.length, *[v.width] * v.depth]), nn.Linear(v.width, 10))
-    x, y = torch.randn(v.batch, v.length), torch.arange(v.batch)
+    network, x, y = _Mlp(v), torch.randn(v.batch, v.length), torch.arange(v.batch) % 10
     return network, lambda: F.cross_entropy(network(x), y)
 
 

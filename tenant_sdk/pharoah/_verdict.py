@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import textwrap
 from dataclasses import asdict, dataclass, field
@@ -108,6 +107,8 @@ class Verdict:
         return self.render()
 
     def _repr_html_(self) -> str:
+        import html  # in notebooks only
+
         return f"<pre>{html.escape(self.render())}</pre>"
 
 

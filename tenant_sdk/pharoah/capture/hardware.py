@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 GPUS = "PHAROAH_DRY_RUN_GPUS"
@@ -39,6 +40,7 @@ def pretended_gpus() -> list[str]:
     return [name for name in os.environ.get(GPUS, "").split(",") if name]
 
 
+@cache
 def facts() -> dict[str, str]:
     """Canonical facts: `gpu`, `gpus`, `driver`, `cpu`, `cpus`, `memory` (log2 of bytes); absent when not there."""
     gpus = pretended_gpus() or gpu_names()

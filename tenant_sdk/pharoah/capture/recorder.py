@@ -18,7 +18,6 @@ from pharoah.capture import hardware
 from pharoah.capture.inventory import versions
 from pharoah.capture.notes import Reader, reader
 from pharoah_archetypes import Fingerprint, Operator, Skeleton, canonicalize
-from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED
 from pharoah_archetypes.vocabulary import vocabulary
 
@@ -92,9 +91,11 @@ class Recorder(TorchDispatchMode):
 
 
 def prepare() -> None:
-    """Read the data files a capture needs."""
+    """Read what a capture needs from files, now rather than between two steps."""
     vocabulary()
-    inventory()
+    versions()
+    hardware.facts()
+    canonicalize([])
 
 
 def compiles_under_a_mode() -> bool:
