@@ -168,7 +168,7 @@ class _Peak:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(0.02):
+        while not self._over.wait(0.1):
             for child in psutil.Process().children(recursive=True):
                 with contextlib.suppress(OSError):
                     status = Path(f"/proc/{child.pid}/status").read_text()

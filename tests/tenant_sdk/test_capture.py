@@ -346,3 +346,38 @@ def test_fingerprinting_a_step_that_raises_says_why() -> None:
 
     with pytest.raises(UnknownReason, match="KeyError"):
         fingerprint_step(step, 30.0)
+
+
+BUSY = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+class Echo(grpc.GenericRpcHandler):
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+server = grpc.server(ThreadPoolExecutor(2), handlers=(Echo(),))
+channel = grpc.insecure_channel(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+server.start()
+called = threading.Event()
+def call():
+    while True:
+        channel.unary_unary("/echo/echo")(b"x", wait_for_ready=True)
+        called.set()
+for _ in range(2):
+    threading.Thread(target=call, daemon=True).start()
+called.wait()
+"""
+
+
+def test_a_step_function_is_fingerprinted_while_other_threads_are_in_grpc() -> None:
+    """gRPC's fork handlers wait for threads that a forked child does not have."""
+    script = TRAIN + (
+        "import os\n"
+        "from pharoah.dryrun import fingerprint_step\n"
+        "def step():\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
+        "print(fingerprint_step(step, 30.0).to_json(), flush=True)\n"
+        "os._exit(0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", BUSY + script], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert Fingerprint.from_json(done.stdout).grammar.startswith("fwd: gemm act gemm")

@@ -9,6 +9,7 @@ from typing import Any
 
 from pharoah._guard import Guard
 from pharoah.capture.clock import StepClock
+from pharoah.capture.onestep import computes_inside
 
 _clock: StepClock | None = None
 _handles: list[Any] = []
@@ -34,8 +35,7 @@ def watch_optimizers(clock: Callable[[], StepClock | None]) -> None:
         if torch.compiler.is_compiling():
             return  # a compiled step is traced through here
         if (watching := _clock) is not None:
-            # `step(self, closure)`: hooks see the optimizer itself among the arguments.
-            watching.optimizer_begins(closure=any(a is not None for a in (*args[1:], kwargs.get("closure"))))
+            watching.optimizer_begins(closure=computes_inside(args, kwargs))
 
     def ends(optimizer: Any, *_: Any) -> None:
         global _clock

@@ -84,6 +84,11 @@ class OneStep:
             self._on = False
 
 
+def computes_inside(args: Any, kwargs: Any) -> bool:
+    """Whether `optimizer.step` got a closure, from what its hooks see: the optimizer itself is the first argument."""
+    return any(argument is not None for argument in (*args[1:], kwargs.get("closure")))
+
+
 def _top_mode() -> Any:
     import torch
 

@@ -18,6 +18,7 @@ from pharoah.capture import hardware
 from pharoah.capture.inventory import versions
 from pharoah.capture.notes import Reader, reader
 from pharoah_archetypes import Fingerprint, Operator, Skeleton, canonicalize
+from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED
 from pharoah_archetypes.vocabulary import vocabulary
 
@@ -93,7 +94,7 @@ class Recorder(TorchDispatchMode):
 def prepare() -> None:
     """Read what a capture needs from files, now rather than between two steps."""
     vocabulary()
-    versions()
+    inventory()
     hardware.facts()
     canonicalize([])
 

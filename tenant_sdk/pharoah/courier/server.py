@@ -209,7 +209,7 @@ def _difference(checked: Fingerprint, seen: Fingerprint, compiled: bool) -> str:
     """How the operators of a real step differ from those of the dry one; empty when they do not."""
     if compiled:
         same = checked.compute == seen.compute
-        return "" if same else "its matrix products, attention, convolutions or collectives come in another order"
+        return "" if same else "it has other kinds of contraction, or its collectives come in another order"
     if checked.archetype == seen.archetype:
         return ""
     return "; ".join(differences(parse(checked.grammar), parse(seen.grammar))[:3]) or "the number of nested repeats"

@@ -82,15 +82,16 @@ class DryRecorder(capture.Recorder):
             return args[0].fake_device  # asked before nearly every operator
         if self.paused or func is _DEVICE:
             return func(*args, **(kwargs or {}))
-        if self.updating and func._schema.name.endswith("_") and isinstance(args[0], FakeTensor):
-            return args[0]  # it changes values, which fakes have none of
+        overwritten = _overwritten(func, args)
+        if self.updating and overwritten and overwritten[0] is args[0] and isinstance(args[0], FakeTensor):
+            return args[0]  # in place: it changes values, which fakes have none of
         if FakeTensor not in types and _stays_real(func, args, kwargs or {}):
             with unset_fake_temporarily():
                 return super().__torch_dispatch__(func, types, args, kwargs)
         if func is torch.ops.aten.index.Tensor:
             args = (args[0], _positions(args[1]))
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        for tensor in _overwritten(func, args):
+        for tensor in overwritten:
             if type(tensor) is torch.Tensor:
                 self.written[storage_of(tensor)] = tensor
         return result

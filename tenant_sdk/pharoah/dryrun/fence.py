@@ -43,7 +43,7 @@ def enter() -> None:
     descendant ends. Raises FenceError in the caller's process, untouched, when no fence can be built.
     """
     news, tell = os.pipe()
-    child = os.fork()
+    child = _fork()
     if child:
         os.close(tell)
         refused = os.read(news, 512)  # not to its end: those who wait in between hold it open
@@ -63,6 +63,18 @@ def enter() -> None:
 
 
 _READY = b"\0ready"
+
+
+def _fork() -> int:
+    """`os.fork` past the handlers of libraries, where the C library can (glibc 2.34).
+
+    A forked child of the job has none of the job's threads, and gRPC's handlers wait for its own before they let a
+    process fork again. With one thread there is nothing that such handlers would have to put right.
+    """
+    fork = getattr(ctypes.PyDLL(None, use_errno=True), "_Fork", os.fork)
+    if (child := int(fork())) < 0:
+        raise FenceError(ctypes.get_errno(), "no process may be started")
+    return child
 
 
 def _build(libc: ctypes.CDLL) -> None:
@@ -226,7 +238,7 @@ def _raise_loopback() -> None:
 
 def _start_over(libc: ctypes.CDLL) -> None:
     """Go on as process 2 of a process space of our own; process 1 only waits, and takes all with it when it ends."""
-    first = os.fork()
+    first = _fork()
     if first:
         _wait_for(first)
     _die_with_parent(libc)
@@ -237,7 +249,7 @@ def _start_over(libc: ctypes.CDLL) -> None:
     else:
         _mount(libc, "/proc/sys", Path("/proc/sys"), "", _MS_BIND)
         _mount(libc, "none", Path("/proc/sys"), "", _MS_BIND | _MS_REMOUNT | _MS_RDONLY | os.ST_NOSUID | os.ST_NODEV)
-    second = os.fork()
+    second = _fork()
     if second:
         _wait_for(second)
     _die_with_parent(libc)

@@ -113,7 +113,7 @@ def _as_it_is(tensor: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
 
 
 def skip_guards(*modes: Any) -> None:
-    """Nothing is compiled in a dry run; the guards around every call of a mode cost as much as the operator."""
+    """Nothing is compiled in a dry run: torch need not keep its compiler out of every call of a mode."""
     for mode in modes:
         guarded = mode.__torch_dispatch__
         if hasattr(guarded, "__wrapped__"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from pharoah.capture import recorder as capture
+from pharoah.capture.onestep import computes_inside
 from pharoah.dryrun.redirect import was_compiled
 from pharoah_archetypes import Fingerprint
 
@@ -61,7 +62,7 @@ class Window:
     def begin(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer begins a step."""
         self._recorder.in_optimizer = True
-        closure = any(argument is not None for argument in (*args[1:], kwargs.get("closure")))
+        closure = computes_inside(args, kwargs)
         self._recorder.updating = not closure  # with one, forward and backward are still to come
         if optimizer is self._first and not closure:
             self.end(optimizer)
