@@ -12,7 +12,12 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+    unset_fake_temporarily,
+)
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -74,6 +79,8 @@ class DryRecorder(capture.Recorder):
         """Real tensors that fakes were written to: what is in there now is not known. Kept, as addresses come again."""
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if func in _VIEWS and type(args[0]) is FakeTensor and (view := _view(func, args)) is not None:
+            return view
         stand_in = _STAND_INS.get(str(func))
         return stand_in(func, *args, **kwargs) if stand_in else func(*args, **kwargs)
 
@@ -103,6 +110,23 @@ def _overwritten(func: Any, args: Any) -> list[Any]:
     if schema is None or not schema.is_mutable:
         return []
     return [value for value, a in zip(args, schema.arguments, strict=False) if a.alias_info and a.alias_info.is_write]
+
+
+_VIEWS = {
+    torch.ops.aten.view.default, torch.ops.aten.t.default, torch.ops.aten.transpose.int, torch.ops.aten.slice.Tensor,
+    torch.ops.aten.unsqueeze.default, torch.ops.aten.expand.default, torch.ops.aten.permute.default,
+}  # fmt: skip
+"""A third of a step, and fakes look every one up in their cache, which takes longer than the view."""
+
+
+def _view(func: Any, args: Any) -> FakeTensor | None:
+    """The view, made by the kernel for shapes; None when values or unknown sizes come with it."""
+    tensor = args[0]
+    if tensor.constant is not None or not all(type(size) is int for size in tensor.shape):
+        return None
+    with in_kernel_invocation_manager(tensor.fake_mode):
+        shape_only = func(*args)
+    return FakeTensor(tensor.fake_mode, shape_only, tensor.fake_device)
 
 
 def _grouped_product(func: Any, left: torch.Tensor, right: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:

@@ -40,6 +40,8 @@ class Window:
         self._failed = failed
         self._first: torch.optim.Optimizer | None = None
         self._optimizers: list[torch.optim.Optimizer] = []
+        self._gradients: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        """Set aside while an optimizer steps."""
         self._made = 0
         self._provisional: Fingerprint | None = None
         self._beginnings: list[object] = []
@@ -64,11 +66,26 @@ class Window:
         self._recorder.in_optimizer = True
         closure = computes_inside(args, kwargs)
         self._recorder.updating = not closure  # with one, forward and backward are still to come
-        if optimizer is self._first and not closure:
+        if closure:
+            return
+        if optimizer is self._first:
             self.end(optimizer)
+        if type(optimizer).step.__module__.startswith("torch.optim"):
+            self._set_aside(optimizer)
+
+    def _set_aside(self, optimizer: torch.optim.Optimizer) -> None:
+        """An update changes values only, and torch's own optimizers pass over parameters without gradients."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._gradients.append((parameter, parameter.grad))
+                    parameter.grad = None
 
     def end(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """An optimizer has stepped."""
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        self._gradients.clear()
         self._recorder.in_optimizer = self._recorder.updating = False
         if self._first is None:
             self._first = optimizer
