@@ -12,12 +12,7 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    FakeTensor,
-    FakeTensorMode,
-    in_kernel_invocation_manager,
-    unset_fake_temporarily,
-)
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -31,6 +26,7 @@ from pharoah.dryrun.patches import (
     skip_initialisation,
 )
 from pharoah.dryrun.redirect import OnCpu, redirect
+from pharoah.dryrun.shapes import Shapes
 from pharoah.dryrun.values import Readable, print_unknown_sizes
 from pharoah.dryrun.window import Window, before
 from pharoah_archetypes import Fingerprint
@@ -72,6 +68,7 @@ class DryRecorder(capture.Recorder):
 
     def __init__(self) -> None:
         super().__init__()
+        self._shapes = Shapes()
         self.paused = False
         self.updating = False
         """An optimizer applies gradients."""
@@ -79,10 +76,7 @@ class DryRecorder(capture.Recorder):
         """Real tensors that fakes were written to: what is in there now is not known. Kept, as addresses come again."""
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func in _VIEWS and type(args[0]) is FakeTensor and (view := _view(func, args)) is not None:
-            return view
-        stand_in = _STAND_INS.get(str(func))
-        return stand_in(func, *args, **kwargs) if stand_in else func(*args, **kwargs)
+        return self._shapes.call(func, args, kwargs, _compute)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and isinstance(args[0], FakeTensor):
@@ -104,29 +98,17 @@ class DryRecorder(capture.Recorder):
         return result
 
 
+def _compute(func: Any, args: Any, kwargs: Any) -> Any:
+    stand_in = _STAND_INS.get(str(func))
+    return stand_in(func, *args, **kwargs) if stand_in else func(*args, **kwargs)
+
+
 def _overwritten(func: Any, args: Any) -> list[Any]:
     """The positional arguments that an operator writes to."""
     schema = getattr(func, "_schema", None)
     if schema is None or not schema.is_mutable:
         return []
     return [value for value, a in zip(args, schema.arguments, strict=False) if a.alias_info and a.alias_info.is_write]
-
-
-_VIEWS = {
-    torch.ops.aten.view.default, torch.ops.aten.t.default, torch.ops.aten.transpose.int, torch.ops.aten.slice.Tensor,
-    torch.ops.aten.unsqueeze.default, torch.ops.aten.expand.default, torch.ops.aten.permute.default,
-}  # fmt: skip
-"""A third of a step, and fakes look every one up in their cache, which takes longer than the view."""
-
-
-def _view(func: Any, args: Any) -> FakeTensor | None:
-    """The view, made by the kernel for shapes; None when values or unknown sizes come with it."""
-    tensor = args[0]
-    if tensor.constant is not None or not all(type(size) is int for size in tensor.shape):
-        return None
-    with in_kernel_invocation_manager(tensor.fake_mode):
-        shape_only = func(*args)
-    return FakeTensor(tensor.fake_mode, shape_only, tensor.fake_device)
 
 
 def _grouped_product(func: Any, left: torch.Tensor, right: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:

@@ -1,0 +1,128 @@
+"""What operators make of shapes, remembered: a model's layers ask the same again and again.
+
+torch remembers it too, for every kind of fake; its lookup takes longer than anything else in a dry step. Here only the
+plain case is answered, and everything else is left to torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+_VIEWS = {
+    torch.ops.aten.view.default, torch.ops.aten.t.default, torch.ops.aten.transpose.int, torch.ops.aten.slice.Tensor,
+    torch.ops.aten.unsqueeze.default, torch.ops.aten.expand.default, torch.ops.aten.permute.default,
+}  # fmt: skip
+"""Views that the kernel for shapes makes at once."""
+
+_PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+_LISTS = {list, tuple, torch.Size}
+
+Key = tuple[Any, ...]
+
+
+class _Made(NamedTuple):
+    """A new tensor, without the tensor."""
+
+    mode: FakeTensorMode
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+class Shapes:
+    """Calls operators; those on fakes alone that were called alike before are not computed again."""
+
+    def __init__(self) -> None:
+        self._made: dict[Key, _Made] = {}
+        self._repeatable: dict[Any, bool] = {}
+
+    def call(self, func: Any, args: Any, kwargs: Any, compute: Callable[..., Any]) -> Any:
+        """What `compute(func, args, kwargs)` returns, or a fake just like it."""
+        if func in _VIEWS:
+            return _view(func, args) if _tensor_key(args[0]) else compute(func, args, kwargs)
+        if func not in self._repeatable:
+            self._repeatable[func] = _is_repeatable(func)
+        key = _key(func, args, kwargs) if self._repeatable[func] else None
+        if key is None:
+            return compute(func, args, kwargs)
+        if known := self._made.get(key):
+            return _fake(known)
+        result = compute(func, args, kwargs)
+        if _tensor_key(result):
+            self._made[key] = _Made(result.fake_mode, result.shape, result.stride(), result.dtype, result.fake_device)
+        return result
+
+
+def _is_repeatable(func: Any) -> bool:
+    """Whether equal arguments make an equal new tensor."""
+    schema = getattr(func, "_schema", None)
+    return (
+        schema is not None
+        and not schema.is_mutable
+        and not any(argument.alias_info for argument in schema.arguments)
+        and [str(returned.type) for returned in schema.returns] == ["Tensor"]
+    )
+
+
+def _key(func: Any, args: Any, kwargs: Any) -> Key | None:
+    """What the result depends on; None if more than shapes and plain values, or no fake at all."""
+    # Products with Python numbers take their dtype from the default one.
+    key: list[Any] = [func, torch.get_default_dtype()]
+    try:
+        fakes = sum(_add(key, argument) for argument in args)
+        for name, argument in kwargs.items():
+            key.append(name)
+            fakes += _add(key, argument)
+    except _Elaborate:
+        return None
+    return tuple(key) if fakes else None
+
+
+class _Elaborate(Exception):
+    """An argument that says more than a shape."""
+
+
+def _add(key: list[Any], argument: Any) -> int:
+    """Write an argument down; how many fakes were in it. Raises _Elaborate."""
+    kind = type(argument)
+    if kind in _PLAIN:
+        key += (kind, argument)  # 1, 1.0 and True are equal, their products are not
+        return 0
+    if kind in _LISTS:
+        key += (list, len(argument))
+        return sum(_add(key, item) for item in argument)
+    if (tensor := _tensor_key(argument)) is None:
+        raise _Elaborate
+    key.append(tensor)
+    return 1
+
+
+def _tensor_key(tensor: Any) -> Key | None:
+    """All there is to a strided fake of known size whose values nobody knows; None for any other."""
+    if type(tensor) is not FakeTensor or tensor.constant is not None or tensor.dtype.is_complex:
+        return None
+    if tensor.layout is not torch.strided or not all(type(size) is int for size in tensor.shape):
+        return None
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.fake_device
+
+
+def _view(func: Any, args: Any) -> FakeTensor:
+    tensor = args[0]
+    with in_kernel_invocation_manager(tensor.fake_mode):
+        shape_only = func(*args)
+    return FakeTensor(tensor.fake_mode, shape_only, tensor.fake_device)
+
+
+def _fake(made: _Made) -> FakeTensor:
+    with in_kernel_invocation_manager(made.mode):
+        shape_only = _empty(made.shape, made.stride, dtype=made.dtype, device=_META)
+    return FakeTensor(made.mode, shape_only, made.device)
+
+
+_empty = torch.ops.aten.empty_strided.default
+_META = torch.device("meta")
