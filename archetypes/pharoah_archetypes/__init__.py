@@ -9,7 +9,7 @@ from pharoah_archetypes.catalogue import Archetype, catalogue
 from pharoah_archetypes.fingerprint import Fingerprint, FingerprintError
 from pharoah_archetypes.inventory import RUNGS
 from pharoah_archetypes.ladder import HARDWARE_RUNGS, canonical_input, hardware_tokens, rung_tokens, size_class
-from pharoah_archetypes.likeness import differences, nearest, similarity
+from pharoah_archetypes.likeness import differences, nearest, sent, similarity
 from pharoah_archetypes.operators import Operator
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "nearest",
     "parse",
     "rung_tokens",
+    "sent",
     "similarity",
     "size_class",
 ]

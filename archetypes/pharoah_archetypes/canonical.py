@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pharoah_archetypes.flow import follow
-from pharoah_archetypes.operators import BACKWARD, FORWARD, Operator
+from pharoah_archetypes.operators import BACKWARD, FORWARD, OPTIMIZER, Operator
 from pharoah_archetypes.vocabulary import vocabulary
 from pharoah_archetypes.words import band_name, fold, render, spell
 
-PHASES = (FORWARD, BACKWARD)
+PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 
 
 class GrammarError(ValueError):
@@ -33,6 +33,8 @@ class Skeleton:
 
     forward: tuple[str, ...]
     backward: tuple[str, ...] = ()
+    update: tuple[str, ...] = ()
+    """Collectives from the last backward pass to the end of the optimizer's step."""
     traits: frozenset[str] = frozenset()
     features: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
@@ -54,7 +56,7 @@ class Skeleton:
     def archetype(self) -> str:
         """32 hex digits that name the structure."""
         return _name(
-            b"pharoah/skeleton/v2", *map(band_name, self.words.values()), " ".join(sorted(self.traits)).encode()
+            b"pharoah/skeleton/v3", *map(band_name, self.words.values()), " ".join(sorted(self.traits)).encode()
         )
 
     @cached_property
@@ -66,19 +68,31 @@ class Skeleton:
         words = vocabulary()
         kinds = {"bmm" if letter in ("attn", "xattn") else letter for letter in self.forward if letter in words.compute}
         collectives = [letter for word in self.words.values() for letter in word if letter in words.collectives]
-        return _name(b"pharoah/compute/v2", " ".join(sorted(kinds)).encode(), band_name(collectives))
+        return _name(b"pharoah/compute/v3", " ".join(sorted(kinds)).encode(), band_name(collectives))
+
+    @cached_property
+    def alone(self) -> Skeleton:
+        """The same step on one device: without what it sends."""
+        sent = vocabulary().collectives
+        forward, backward = (tuple(x for x in word if x not in sent) for word in (self.forward, self.backward))
+        return Skeleton(forward, backward, (), self.traits, self.features, self.unknown)
 
     @property
     def words(self) -> dict[str, tuple[str, ...]]:
         """The letters of each phase, in the order they ran."""
-        return {FORWARD: self.forward, BACKWARD: self.backward}
+        return {FORWARD: self.forward, BACKWARD: self.backward, OPTIMIZER: self.update}
 
 
 def canonicalize(operators: Iterable[Operator]) -> Skeleton:
     """Reduce the operators of one step, in the order they ran."""
     step = follow(operators)
     return Skeleton(
-        tuple(step.forward), tuple(step.backward), frozenset(step.traits), step.features, tuple(step.unknown)
+        tuple(step.forward),
+        tuple(step.backward),
+        tuple(step.update),
+        frozenset(step.traits),
+        step.features,
+        tuple(step.unknown),
     )
 
 
@@ -93,10 +107,15 @@ def parse(text: str) -> Skeleton:
             found[name] = spell(content)
         except ValueError as fault:
             raise GrammarError(f"line {line.strip()!r}: {fault}") from None
-    for letter in [*found.get(FORWARD, []), *found.get(BACKWARD, [])]:
+    traits = frozenset(found.pop("with", []))
+    for letter in [letter for word in found.values() for letter in word]:
         if letter not in vocabulary().letters:
             raise GrammarError(f"{letter!r} is no class of the vocabulary")
-    return Skeleton(tuple(found.get(FORWARD, [])), tuple(found.get(BACKWARD, [])), frozenset(found.get("with", [])))
+    for letter in found.get(OPTIMIZER, []):
+        if letter not in vocabulary().collectives:
+            raise GrammarError(f"{letter!r} is no collective: {OPTIMIZER} holds nothing else")
+    forward, backward, update = (tuple(found.get(phase, [])) for phase in PHASES)
+    return Skeleton(forward, backward, update, traits)
 
 
 def _name(*parts: bytes) -> str:

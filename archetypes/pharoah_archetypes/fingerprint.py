@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-FORMAT = 2
+FORMAT = 3
 
 
 class FingerprintError(ValueError):

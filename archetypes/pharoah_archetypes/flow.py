@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pharoah_archetypes.operators import BACKWARD, FORWARD, RECOMPUTED, Operator
+from pharoah_archetypes.operators import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED, Operator
 from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, TRIANGLES, Vocabulary, vocabulary
 
 _STANDARD = ("aten", "c10d", "_c10d_functional", "prim", "prims", "profiler", "inductor", "debugprims")
@@ -37,23 +37,39 @@ class Step:
 
     forward: list[str] = field(default_factory=list)
     backward: list[str] = field(default_factory=list)
+    update: list[str] = field(default_factory=list)
+    """Collectives between the last backward pass and the end of the step: gradients by hand, norms, sharded states."""
     traits: dict[str, None] = field(default_factory=dict)
     features: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, None] = field(default_factory=dict)
 
 
 def follow(operators: Iterable[Operator]) -> Step:
-    """Read the operators of one step in the order they ran. Other phases than forward and backward leave no letters."""
+    """Read the operators of one step in the order they ran. What ran aside leaves no letters, collectives excepted."""
     step, values, words = Step(), _Values(), vocabulary()
     letters: list[Letter] = []
-    before = FORWARD
+    before, differentiated = FORWARD, False
     for operator in operators:
+        letter = words.classes.get(operator.name, "")
+        if letter in words.collectives and operator.phase != RECOMPUTED:
+            if operator.phase == BACKWARD:
+                step.backward.append(letter)
+            elif operator.phase == OPTIMIZER or differentiated:
+                step.update.append(letter)
+            else:
+                letters.append((letter, False))
+            continue
         if operator.phase == FORWARD:
             if before != FORWARD:  # another micro-batch: memory of the last one may have changed hands unseen
                 values = _Values()
-            letters += _forward(operator, values, step, words)
+            seen = _forward(operator, values, step, words)
+            if seen and differentiated:  # what was sent since the last backward pass began this micro-batch
+                letters += [(sent, False) for sent in step.update]
+                step.update, differentiated = [], False
+            letters += seen
         elif operator.phase == BACKWARD:
-            step.backward += _backward(operator, words)
+            differentiated = True
+            step.backward += ["grad"] if letter or operator.name.endswith("_backward") else []
         elif operator.phase == RECOMPUTED:
             step.features["checkpointing"] = "on"
             continue
@@ -95,23 +111,13 @@ def _forward(operator: Operator, values: _Values, step: Step, words: Vocabulary)
 
 def _letter(operator: Operator, words: Vocabulary) -> str:
     letter = words.classes.get(operator.name, "")
-    if letter in words.collectives:
-        return letter
     if "integer" in operator.notes or "rank1" in operator.notes:
         return ""
     if letter == "conv" and "transposed" in operator.notes:
         return "up"
-    if not letter and operator.name.partition(".")[0] not in _STANDARD:
+    if not letter and operator.name.partition(".")[0] not in _STANDARD and operator.name not in words.silent:
         return "ext"
     return letter
-
-
-def _backward(operator: Operator, words: Vocabulary) -> list[str]:
-    """Autograd derives the backward pass from the forward one: only that it computes, and where it communicates."""
-    letter = words.classes.get(operator.name, "")
-    if letter in words.collectives:
-        return [letter]
-    return ["grad"] if letter or operator.name.endswith("_backward") else []
 
 
 def _join_attention(letters: list[Letter], step: Step) -> list[str]:

@@ -7,16 +7,29 @@ from difflib import SequenceMatcher
 
 from pharoah_archetypes.canonical import PHASES, Skeleton
 from pharoah_archetypes.catalogue import Archetype, catalogue
+from pharoah_archetypes.vocabulary import vocabulary
 from pharoah_archetypes.words import flatten, fold
 
 
 def nearest(skeleton: Skeleton, count: int = 1) -> list[tuple[Archetype, float]]:
-    """The closest named archetypes with their similarity, closest first; the same archetype comes before all others."""
+    """The closest named archetypes with their similarity, closest first; what a job sends is left out of it.
+
+    1.0 is the same archetype, collectives apart.
+    """
+    alone = skeleton.alone
     scored = [
-        (entry.skeleton == skeleton, similarity(skeleton, entry.skeleton), entry) for entry in catalogue().values()
+        (entry.skeleton.alone == alone, similarity(alone, entry.skeleton.alone), entry)
+        for entry in catalogue().values()
     ]
     scored.sort(key=lambda score: (score[0], score[1]), reverse=True)
     return [(entry, 1.0 if same else likeness) for same, likeness, entry in scored[:count]]
+
+
+def sent(skeleton: Skeleton) -> str:
+    """What a job sends, by phase, each kind once: `fwd AG, bwd AG RS`; empty for a job on one device."""
+    collectives = vocabulary().collectives
+    kinds = {phase: dict.fromkeys(x for x in word if x in collectives) for phase, word in skeleton.words.items()}
+    return ", ".join(f"{phase} {' '.join(found)}" for phase, found in kinds.items() if found)
 
 
 def similarity(left: Skeleton, right: Skeleton) -> float:

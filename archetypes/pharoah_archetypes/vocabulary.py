@@ -25,6 +25,8 @@ class Vocabulary:
     traits: dict[str, tuple[str, str]]
     """Operator name to the trait its presence shows: `("norm", "rms")`."""
     transparent: frozenset[str]
+    silent: frozenset[str]
+    """Operators outside of torch that carry no structure."""
     kernels: dict[str, dict[str, str]]
     """Feature name to {value: substring of the operator name}."""
 
@@ -55,6 +57,7 @@ def vocabulary() -> Vocabulary:
         data["activation"],
         traits,
         frozenset(data["transparent"]["operators"]),
+        frozenset(data["silent"]["operators"]),
         data["kernels"],
     )
 

@@ -27,19 +27,27 @@ _WIDTH, _ROW, _GAP, _FRAME, _LETTER = 12.0, 0.62, 0.12, 0.14, 0.0095
 
 
 def draw(path: Path, skeleton: Skeleton, title: str, others: Sequence[tuple[str, Skeleton]] = ()) -> None:
-    """Write an SVG or PNG, by the name's ending.
+    """Write an SVG or PNG of a job, by the name's ending.
 
     Of the others, red outlines mark what the first skeleton does not have, and a line says what it has instead.
     Raises PharoahError when matplotlib is not installed or the file cannot be written.
     """
+    _paint(path, [(title, skeleton), *others], _Page(skeleton))
+
+
+def draw_all(path: Path, skeletons: Sequence[tuple[str, Skeleton]]) -> None:
+    """Write an SVG or PNG of some skeletons, without comparing them. Raises as `draw` does."""
+    _paint(path, skeletons, _Page())
+
+
+def _paint(path: Path, skeletons: Sequence[tuple[str, Skeleton]], page: _Page) -> None:
+    """Raises PharoahError."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise PharoahError("drawing needs matplotlib: pip install 'pharoah[draw]'") from None
-    page = _Page(skeleton)
-    page.add(title, skeleton)
-    for name, other in others:
-        page.add(name, other)
+    for title, skeleton in skeletons:
+        page.add(title, skeleton)
     figure = Figure(figsize=(page.width + 0.6, page.depth + 0.3))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-0.3, page.width + 0.3), ylim=(page.depth + 0.1, -0.2))
@@ -71,7 +79,8 @@ class _Frame:
 class _Page:
     """Places skeletons beneath each other, then paints all at once."""
 
-    def __init__(self, first: Skeleton) -> None:
+    def __init__(self, first: Skeleton | None = None) -> None:
+        """With a first one, all are compared with it."""
         self.depth, self.width = 0.0, 0.0
         self._first = first
         self._items: list[_Box | _Frame] = []
@@ -80,7 +89,7 @@ class _Page:
     def add(self, title: str, skeleton: Skeleton) -> None:
         self._text(0.0, 0.15, title, 11, fontweight="bold")
         self.depth += 0.4
-        for line in differences(skeleton, self._first):
+        for line in differences(skeleton, self._first) if self._first else []:
             self._text(0.0, 0.03, f"this job, {line}", 9, color="#d62728")
             self.depth += 0.24
         for phase in PHASES:
@@ -97,7 +106,7 @@ class _Page:
 
     def _phase(self, phase: str, skeleton: Skeleton) -> None:
         elements = fold(skeleton.words[phase])
-        new = iter(_new(flatten(fold(self._first.words[phase])), flatten(elements)))
+        new = iter(_new(flatten(fold((self._first or skeleton).words[phase])), flatten(elements)))
         self._text(0.0, 0.32, phase, 9, color="#555555")
         x = 0.6
         for element in elements:

@@ -2,7 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from pharoah_archetypes import GrammarError, Operator, Skeleton, canonicalize, differences, parse, similarity
+from pharoah_archetypes import (
+    GrammarError,
+    Operator,
+    Skeleton,
+    canonicalize,
+    differences,
+    nearest,
+    parse,
+    sent,
+    similarity,
+)
 from pharoah_archetypes.vocabulary import vocabulary
 
 X, Q, K, V, SCORES, WEIGHTS, OTHER, IDS, TABLE, SPARE = range(1, 11)
@@ -138,10 +148,36 @@ def test_a_grammar_is_read_as_it_was_written() -> None:
     assert parse(text) == parse(text.replace("(gemm attn gemm act)+", "gemm attn gemm act gemm attn gemm act"))
 
 
-@pytest.mark.parametrize(("text", "named"), [("fwd gemm", "fwd gemm"), ("fwd: gem", "gem"), ("opt: gemm", "opt")])
+@pytest.mark.parametrize(
+    ("text", "named"), [("fwd gemm", "fwd gemm"), ("fwd: gem", "gem"), ("upd: AR", "upd"), ("opt: gemm", "gemm")]
+)
 def test_what_is_no_grammar_is_named(text: str, named: str) -> None:
     with pytest.raises(GrammarError, match=named):
         parse(text)
+
+
+def sending(phase: str) -> Operator:
+    return Operator("c10d.allreduce_", phase)
+
+
+def test_collectives_after_the_backward_pass_belong_to_the_update() -> None:
+    step = [*ops("fwd", "mm"), *ops("bwd", "mm"), sending("fwd")]
+    assert canonicalize(step).text == "fwd: gemm\nbwd: grad\nopt: AR"
+    assert parse(canonicalize(step).text) == canonicalize(step)
+    assert canonicalize(step) != canonicalize(step[:-1])
+
+
+def test_what_is_sent_before_another_micro_batch_belongs_to_it() -> None:
+    micro_batch = [Operator("c10d._allgather_base_", "fwd"), *ops("fwd", "add", "mm"), *ops("bwd", "mm")]
+    assert canonicalize(micro_batch) == canonicalize(micro_batch * 3)
+
+
+def test_a_step_alone_is_the_step_without_what_it_sends() -> None:
+    plain = parse("fwd: emb (gemm act)+ gemm nll\nbwd: grad\nwith: causal")
+    sharded = parse("fwd: AG emb (AG gemm act gemm)+ nll\nbwd: (grad RS)+\nopt: AR\nwith: causal")
+    assert sharded.alone == plain.alone == plain
+    assert sent(sharded) == "fwd AG, bwd RS, opt AR"
+    assert nearest(sharded)[0] == nearest(plain)[0]
 
 
 def test_differences_say_what_to_change() -> None:

@@ -27,12 +27,13 @@ _NO_NOTES: frozenset[str] = frozenset()
 class Reader:
     """All there is to know of an operator, worked out once; `read` is what remains for each call."""
 
-    __slots__ = ("_is_view", "_notes", "letter", "name")
+    __slots__ = ("_is_view", "_notes", "communicates", "letter", "name")
 
     def __init__(self, func: Any) -> None:
         schema = getattr(func, "_schema", None)
         self.name = str(schema.name if schema else f"higher_order::{func.name()}").replace("::", ".")
         self.letter = vocabulary().classes.get(self.name, "")
+        self.communicates = self.letter in vocabulary().collectives
         self._is_view = is_view(func)
         self._notes = _notes(self.name, self.letter, [a.name for a in schema.arguments] if schema else [])
 

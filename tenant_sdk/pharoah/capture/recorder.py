@@ -61,7 +61,9 @@ class Recorder(TorchDispatchMode):
 
     def _record(self, operator: Reader, args: Any, kwargs: Any, result: Any) -> None:
         phase = self._phase()
-        if phase == ASIDE:
+        if operator.communicates:  # whatever autograd thinks of it
+            self.records.append((operator, FORWARD if phase == ASIDE else phase, *operator.read(args, kwargs, result)))
+        elif phase == ASIDE:
             self._aside.update(operator.read(args, kwargs, result)[1])
         elif phase == FORWARD:
             if self._aside:  # what computed it is no structure, but that memory holds something else now

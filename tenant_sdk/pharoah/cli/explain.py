@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
-import shutil
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pharoah._settings import Settings
 from pharoah.cli import _common
-from pharoah.dryrun import fingerprint_command
 from pharoah.picture import draw
 from pharoah_archetypes import (
     HARDWARE_RUNGS,
@@ -25,6 +21,7 @@ from pharoah_archetypes import (
     nearest,
     parse,
     rung_tokens,
+    sent,
 )
 
 
@@ -39,31 +36,27 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--payload", action="store_true", help="blind the inputs now and print what would be sent")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
+    _common.add_world_options(parser)
     _common.add_command(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    command, settings = _common.job_command(arguments), _common.settings_of(arguments)
-    fingerprint = show(command, settings, arguments.payload, arguments.output, record_code=arguments.code)
+    settings = _common.settings_of(arguments)
+    fingerprint = _common.fingerprint_of(arguments, settings, record_code=arguments.code)
+    show(fingerprint, arguments.payload, arguments.output)
     if arguments.draw:
         skeleton = parse(fingerprint.grammar)
         others = [(f"{entry.id}: {entry.title} ({score:.2f})", entry.skeleton) for entry, score in nearest(skeleton, 2)]
-        draw(arguments.draw, skeleton, " ".join(command)[:90], others)
+        draw(arguments.draw, skeleton, " ".join(_common.job_command(arguments))[:90], others)
     return 0
 
 
-def show(
-    command: Sequence[str], settings: Settings, payload: bool, output: str, *, record_code: bool = False
-) -> Fingerprint:
-    """Fingerprint a command and print what there is to know about it. Nothing is sent."""
-    program = shutil.which(command[0]) or command[0]
-    fingerprint = fingerprint_command(
-        [program, *command[1:]], settings.dry_run_timeout_seconds, record_code=record_code
-    )
+def show(fingerprint: Fingerprint, payload: bool, output: str) -> None:
+    """Print what there is to know about a job. Nothing is sent."""
     if output == "json":
         print(fingerprint.to_json())
-        return fingerprint
+        return
     _show_structure(fingerprint)
     print("\nTokens (these stay on this machine):")
     for rung in RUNGS:
@@ -75,7 +68,6 @@ def show(
     print("\nWhat leaves: 2 x 64 blinded elements of 32 bytes; of each 64, 3 are yours.")
     if payload:
         _show_payload(fingerprint)
-    return fingerprint
 
 
 def _show_structure(fingerprint: Fingerprint) -> None:
@@ -84,12 +76,14 @@ def _show_structure(fingerprint: Fingerprint) -> None:
     for line in fingerprint.grammar.splitlines():
         print(_wrapped(line, 7))
     for entry, likeness in nearest(skeleton, 3):
-        if entry.skeleton == skeleton:
+        if likeness == 1.0:
             print(f"is          {entry.id} ({entry.title})")
-            return
+            break
         print(f"near        {likeness:.2f}  {entry.id} ({entry.title})")
-        for line in differences(entry.skeleton, skeleton)[:4]:
+        for line in differences(entry.skeleton.alone, skeleton.alone)[:4]:
             print(_wrapped(line, 20, 16))
+    if letters := sent(skeleton):
+        print(f"sends       {letters}")
 
 
 def _wrapped(line: str, indent: int, first: int = 2) -> str:

@@ -17,6 +17,7 @@ import grpc
 from pharoah.exchange.group import SodiumMissing
 from pharoah.proto.v1 import LearnRequest, Listing, ListRequest, RunCampaignRequest
 from pharoah.rpc import Stub
+from pharoah_provider.cli import archetypes
 from pharoah_provider.errors import ProviderError
 
 LISTINGS = {
@@ -40,6 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     campaign.set_defaults(run=_campaign)
     learn = commands.add_parser("learn", help="learn a release and seal it as the next epoch")
     learn.set_defaults(run=_learn)
+    archetypes.add_parser(commands)
     for name in LISTINGS:
         listing = commands.add_parser(name, help=f"list {name}" if name != "table" else "the incompatibility table")
         listing.add_argument("-o", "--output", choices=["table", "json"], default="table")
@@ -175,7 +177,3 @@ def _stub(arguments: argparse.Namespace, method: str) -> Callable[[Any], Any]:
     )
     call = getattr(Stub(channel, "Operator"), method)
     return lambda request: call(request, metadata=(("authorization", f"Bearer {token}"),))
-
-
-if __name__ == "__main__":
-    entry()

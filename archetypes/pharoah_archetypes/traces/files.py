@@ -1,0 +1,176 @@
+"""Trace files as streams: compressed or in an archive, and JSON read piece by piece, never as a whole."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+_CHUNK_BYTES = 1 << 20
+LARGEST_ENTRY = 1 << 24
+"""Characters one entry of a list may have: a longer one is no operator."""
+
+
+class TraceError(ValueError):
+    """A trace that cannot be read; the message names the file and the byte offset (of the uncompressed content)."""
+
+    def __init__(self, source: str, offset: int, problem: str) -> None:
+        super().__init__(f"{source}: at byte {offset:,}: {problem}")
+
+
+def members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Every file of a trace: the file itself, unpacked, or all that an archive holds."""
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        if path.name.endswith((".tar", ".tar.gz", ".tgz")):
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    name = Path(member.name).name
+                    if member.isfile() and not name.startswith(".") and (content := archive.extractfile(member)):
+                        yield f"{path.name}:{name}", content
+        else:
+            with path.open("rb") as raw:
+                unpacked: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
+                yield path.name, unpacked
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError) as fault:
+        raise TraceError(path.name, 0, str(fault)) from None
+
+
+class Reader:
+    """Bytes of one file, with faults of its compression told as faults of the trace."""
+
+    def __init__(self, source: str, stream: IO[bytes]) -> None:
+        self.source = source
+        self.offset = 0
+        self._stream = stream
+        self._ahead = b""
+
+    def peek(self, count: int) -> bytes:
+        self._ahead += self._more(count - len(self._ahead)) if len(self._ahead) < count else b""
+        return self._ahead[:count]
+
+    def read(self, count: int) -> bytes:
+        """Up to `count` bytes; fewer only at the end."""
+        content, self._ahead = self._ahead[:count], self._ahead[count:]
+        content += self._more(count - len(content)) if len(content) < count else b""
+        self.offset += len(content)
+        return content
+
+    def fault(self, problem: str, offset: int | None = None) -> TraceError:
+        return TraceError(self.source, self.offset if offset is None else offset, problem)
+
+    def _more(self, count: int) -> bytes:
+        try:
+            return self._stream.read(count)
+        except (OSError, EOFError, zlib.error, tarfile.TarError) as fault:
+            raise self.fault(f"damaged or cut short: {fault}") from None
+
+
+def entries(reader: Reader) -> Iterator[tuple[str, Any]]:
+    """The document's (key, value) pairs, with lists opened: one pair for each of their entries.
+
+    A document that is a list has the key "". Memory is bounded by the largest single entry.
+    """
+    text = _Text(reader)
+    if text.next() == "[":
+        yield from (("", entry) for entry in text.listed())
+    elif text.next() == "{":
+        text.skip()
+        while text.next() != "}":
+            key = text.value()
+            text.expect(":")
+            if text.next() == "[":
+                yield from ((str(key), entry) for entry in text.listed())
+            else:
+                yield str(key), text.value()
+            if text.next() != "}":
+                text.expect(",")
+    else:
+        raise reader.fault("neither a JSON object nor a list", 0)
+
+
+class _Text:
+    """A window that moves over a JSON document."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._json = json.JSONDecoder(strict=False)
+        self._window = ""
+        self._at = 0
+        self._before = 0
+        """Bytes that have left the window."""
+        self._over = False
+
+    def next(self) -> str:
+        """The next character that is no blank, without taking it."""
+        while True:
+            while self._at < len(self._window):
+                if not (character := self._window[self._at]).isspace():
+                    return character
+                self._at += 1
+            if not self._slide():
+                raise self._fault("the document ends here, unfinished")
+
+    def skip(self) -> None:
+        self._at += 1
+
+    def expect(self, character: str) -> None:
+        if self.next() != character:
+            raise self._fault(f"expected {character!r}, found {self.next()!r}")
+        self.skip()
+
+    def listed(self) -> Iterator[Any]:
+        """The entries of the list that begins here."""
+        self.skip()
+        while self.next() != "]":
+            yield self.value()
+            if self.next() != "]":
+                self.expect(",")
+        self.skip()
+
+    def value(self) -> Any:
+        """The value that begins here."""
+        self.next()
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._window, self._at)
+                if end < len(self._window) or not self._slide():  # a number may go on behind the window
+                    self._at = end
+                    return value
+            except json.JSONDecodeError as fault:
+                if not self._goes_on(fault) or not self._slide():
+                    raise self._fault(fault.msg, fault.pos) from None
+            except RecursionError:
+                raise self._fault("nested too deeply") from None
+
+    def _goes_on(self, fault: json.JSONDecodeError) -> bool:
+        """Whether more text can heal the fault."""
+        return fault.msg.startswith(("Unterminated", "Invalid \\u")) or fault.pos > len(self._window) - 16
+
+    def _slide(self) -> bool:
+        """Let go of what was read and read on; False at the end."""
+        if self._over:
+            return False
+        if len(self._window) - self._at > LARGEST_ENTRY:
+            raise self._fault(f"one entry is longer than {LARGEST_ENTRY:,} characters")
+        self._before += len(self._window[: self._at].encode("utf-8", "surrogatepass"))
+        size = max(_CHUNK_BYTES, len(self._window) - self._at)
+        content = self._reader.read(size)
+        self._over = len(content) < size
+        try:
+            self._window = self._window[self._at :] + self._utf8.decode(content, final=self._over)
+        except UnicodeDecodeError as fault:
+            raise self._reader.fault(f"no UTF-8 text: {fault.reason}") from None
+        self._at = 0
+        return bool(content)
+
+    def _fault(self, problem: str, at: int | None = None) -> TraceError:
+        at = self._at if at is None else at
+        return self._reader.fault(problem, self._before + len(self._window[:at].encode("utf-8", "surrogatepass")))

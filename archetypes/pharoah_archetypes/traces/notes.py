@@ -1,0 +1,64 @@
+"""Notes of an operator from the shapes and types a trace wrote down; `Operator` says what each note means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, vocabulary
+
+_NO_NOTES: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What a trace says of a tensor: its shape and the name of its element type."""
+
+    shape: tuple[int, ...]
+    kind: str
+
+    @property
+    def is_floating(self) -> bool:
+        return any(word in self.kind.lower() for word in ("float", "double", "half", "bfloat", "complex"))
+
+    @property
+    def is_mask(self) -> bool:
+        return self.kind.lower() == "bool" and _both_long(self.shape)
+
+
+def notes_of(name: str, inputs: Sequence[Tensor], output: Tensor | None, flags: Mapping[str, object]) -> frozenset[str]:
+    """`flags` are the named arguments that are no tensors; `output` is None where the trace does not tell it."""
+    letter = vocabulary().classes.get(name, "")
+    noted: set[str] = set()
+    result = output or (inputs[0] if inputs else None)
+    if letter and result is not None and not result.is_floating:
+        noted.add("integer")
+    if letter == "attn" and any(value is True for flag, value in flags.items() if "causal" in flag):
+        noted.add("causal")
+    if letter == "conv" and flags.get("transposed") is True:
+        noted.add("transposed")
+    if name in ("aten.bmm", "aten.baddbmm") and len(inputs) >= 2 and inputs[-2].shape[-1:] == (1,):
+        noted.add("rank1")
+    if name in COMPARISONS and _compares_positions(inputs):
+        noted.add("pairs")
+    if name in MASK_FILLS and result is not None and any(tensor.is_mask for tensor in inputs[:2]):
+        noted.add("pairs")
+    return frozenset(noted) if noted else _NO_NOTES
+
+
+def _compares_positions(inputs: Sequence[Tensor]) -> bool:
+    """A row of positions compared with a column of positions makes a mask over pairs."""
+    if len(inputs) < 2 or inputs[0].is_floating or inputs[1].is_floating:
+        return False
+    left, right = inputs[0].shape, inputs[1].shape
+    return left != right and _both_long(_broadcast(left, right))
+
+
+def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    longest = max(len(left), len(right))
+    padded = ((1,) * (longest - len(shape)) + shape for shape in (left, right))
+    return tuple(max(a, b) for a, b in zip(*padded, strict=True))
+
+
+def _both_long(shape: tuple[int, ...]) -> bool:
+    return len(shape) >= 2 and shape[-1] > 1 and shape[-2] > 1

@@ -1,0 +1,3 @@
+from pharoah_provider.cli import entry
+
+entry()

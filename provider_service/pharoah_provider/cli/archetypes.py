@@ -1,0 +1,110 @@
+"""`pharoah-provider archetypes mine DIR`: what production traces are made of, and drafts for the catalogue."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pharoah_archetypes import sent
+from pharoah_archetypes.traces import Trace, TraceError, read_traces
+from pharoah_archetypes.traces.mining import Candidate, mine
+from pharoah_provider.errors import ProviderError
+
+_ENDINGS = (".json", ".json.gz", ".et", ".et.gz", ".tar.gz", ".tgz", ".tar")
+_DRAWN = 12
+_DRAFT = '''# A draft from {count} traces. Name it, say why it behaves so, move it to the catalogue: docs/archetypes.md.
+id = "{id}"
+title = ""
+mechanism = """
+"""
+grammar = """
+{grammar}
+"""
+variants = []
+references = []
+'''
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("archetypes", help="archetypes of traces")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    miner = actions.add_parser("mine", help="find archetypes in a folder of traces (Kineto, execution traces, Chakra)")
+    miner.add_argument("folder", type=Path, metavar="DIR")
+    miner.add_argument("--out", type=Path, metavar="DIR", help="leave drafts for the catalogue and a picture here")
+    miner.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when every trace could be read, 1 when some could not. Raises ProviderError when there is none."""
+    unread: list[TraceError] = []
+    traces = list(_traces(arguments.folder, unread))
+    if not traces and not unread:
+        raise ProviderError(f"{arguments.folder}: no file that ends in {', '.join(_ENDINGS)}")
+    candidates = mine(traces)
+    without = [trace for trace in traces if trace.skeleton is None]
+    print(f"{len(traces)} traces, {len(candidates)} archetypes, {len(without)} without structure, {len(unread)} unread")
+    for candidate in candidates:
+        _show(candidate)
+    for error in unread:
+        print(f"pharoah-provider: {error}", file=sys.stderr)
+    if arguments.out:
+        _write(arguments.out, candidates)
+    return 1 if unread else 0
+
+
+def _traces(folder: Path, unread: list[TraceError]) -> Iterator[Trace]:
+    for path in sorted(folder.rglob("*")):
+        if path.name.endswith(_ENDINGS) and path.is_file():
+            try:
+                yield from read_traces(path)
+            except TraceError as error:
+                unread.append(error)
+            except OSError as error:
+                unread.append(TraceError(path.name, 0, str(error.strerror)))
+
+
+def _show(candidate: Candidate) -> None:
+    kinds = Counter(trace.kind for trace in candidate.traces)
+    closest = candidate.closest.id
+    print(f"\n{candidate.skeleton.archetype[:12]}  family {candidate.family}, {_counted(kinds)}")
+    print(f"  {f'is {closest}' if candidate.is_known else f'near {closest} ({candidate.likeness:.2f})'}", end="")
+    print(f"; sends {sent(candidate.skeleton)}" if sent(candidate.skeleton) else "")
+    for line in candidate.skeleton.text.splitlines():
+        print(f"  {line}")
+    if candidate.skeleton.unknown:
+        print(f"  unknown operators: {', '.join(candidate.skeleton.unknown)}")
+    sources = [trace.source for trace in candidate.traces]
+    print(f"  from {', '.join(sources[:3])}{f' and {len(sources) - 3} more' if len(sources) > 3 else ''}")
+
+
+def _counted(kinds: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind} trace{'s' * (count > 1)}" for kind, count in kinds.items())
+
+
+def _write(folder: Path, candidates: list[Candidate]) -> None:
+    """Raises ProviderError when the folder cannot be written, or matplotlib is missing."""
+    from pharoah import PharoahError
+    from pharoah.picture import draw_all
+
+    drafts = [candidate for candidate in candidates if not candidate.is_known]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for candidate in drafts:
+            name = f"mined_{candidate.skeleton.archetype[:12]}"
+            text = _DRAFT.format(id=name, count=len(candidate.traces), grammar=candidate.skeleton.text)
+            (folder / f"{name}.toml").write_text(text)
+        drawn = [(_title(candidate), candidate.skeleton) for candidate in candidates[:_DRAWN]]
+        draw_all(folder / "candidates.svg", drawn)
+    except OSError as error:
+        raise ProviderError(f"{folder}: {error.strerror}") from None
+    except PharoahError as error:
+        raise ProviderError(str(error)) from None
+    print(f"\n{len(drafts)} drafts and candidates.svg in {folder}")
+
+
+def _title(candidate: Candidate) -> str:
+    return f"{candidate.skeleton.archetype[:12]} ({len(candidate.traces)} traces, near {candidate.closest.id})"
