@@ -324,7 +324,7 @@ def test_a_plain_script_is_fingerprinted(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_not_python_is_unknown() -> None:
-    with pytest.raises(UnknownReason, match="not `python"):
+    with pytest.raises(UnknownReason, match="neither `python"):
         fingerprint_command(["bash", "train.sh"], 1.0)
 
 

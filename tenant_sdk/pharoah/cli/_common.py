@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pharoah._errors import SettingsError, UnknownReason
@@ -15,6 +15,7 @@ from pharoah._settings import GATES, Settings
 from pharoah._spawn import private_folder, start_courier, wait_for
 from pharoah._verdict import Verdict, unknown
 from pharoah.dryrun import fingerprint_command
+from pharoah_archetypes import Fingerprint
 
 CHECK_SECONDS = 15.0
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
@@ -28,6 +29,18 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-socket", metavar="PATH", help="the node's agent (PHAROAH_NODE_SOCKET)")
     parser.add_argument("--verdict-file", metavar="PATH", help="leave the verdict here as JSON")
     parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
+    add_world_options(parser)
+
+
+def add_world_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nnodes", type=_count, metavar="N", help="nodes to check for, if the command does not say")
+    parser.add_argument("--nproc-per-node", type=_count, metavar="N", help="processes (GPUs) on each of them")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
 
 
 def add_command(parser: argparse.ArgumentParser) -> None:
@@ -67,14 +80,23 @@ def courier(settings: Settings) -> Iterator[Link]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_job(link: Link, command: Sequence[str], settings: Settings) -> tuple[Verdict, dict[str, Any]]:
-    """The verdict on a command line, and the profile of this node."""
+def fingerprint_of(arguments: argparse.Namespace, settings: Settings, *, record_code: bool = False) -> Fingerprint:
+    """The job's fingerprint, from a dry run. Raises UnknownReason."""
+    command = job_command(arguments)
+    return fingerprint_command(
+        [shutil.which(command[0]) or command[0], *command[1:]],
+        settings.dry_run_timeout_seconds,
+        nodes=arguments.nnodes,
+        processes=arguments.nproc_per_node,
+        record_code=record_code,
+    )
+
+
+def check_job(link: Link, arguments: argparse.Namespace, settings: Settings) -> tuple[Verdict, dict[str, Any]]:
+    """The verdict on a job, and the profile of this node."""
     content: dict[str, Any] = {}
     try:
-        program = shutil.which(command[0]) or command[0]
-        content["fingerprint"] = fingerprint_command(
-            [program, *command[1:]], settings.dry_run_timeout_seconds
-        ).to_json()
+        content["fingerprint"] = fingerprint_of(arguments, settings).to_json()
     except UnknownReason as reason:
         content["pending"] = str(reason)
     try:

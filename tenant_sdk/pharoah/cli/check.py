@@ -19,16 +19,17 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    command, settings = _common.job_command(arguments), _common.settings_of(arguments)
+    settings = _common.settings_of(arguments)
+    _common.job_command(arguments)  # none is an error at once
     if settings.mode == "dryrun":
-        explain.show(command, settings, payload=True, output=arguments.output)
+        explain.show(_common.fingerprint_of(arguments, settings), payload=True, output=arguments.output)
         return 0
     if settings.mode != "online":
         verdict = unknown(f"mode={settings.mode}: nobody is asked")
     else:
         try:
             with _common.courier(settings) as link:
-                verdict, _ = _common.check_job(link, command, settings)
+                verdict, _ = _common.check_job(link, arguments, settings)
         except OSError as error:
             verdict = unknown(str(error))
     if verdict.status == "pending":

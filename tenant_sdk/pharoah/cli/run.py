@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pharoah._errors import PharoahError
+from pharoah._errors import PharoahError, UnknownReason
 from pharoah._settings import Settings
 from pharoah._verdict import Verdict
 from pharoah.cli import _common
+from pharoah.dryrun.launch import launch_of
 from pharoah.profile import command_under
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             print(f"pharoah: {error}; the job starts without it", file=sys.stderr)
             return _launch(command, {})
-        verdict, profile = _common.check_job(link, command, settings)
+        verdict, profile = _common.check_job(link, arguments, settings)
         _tell(verdict, settings)
         if code := _common.exit_code(verdict, arguments, settings):
             print(f"pharoah: not started (gate={settings.gate}, exit code {code})", file=sys.stderr)
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
                 link.ask("end", settings.shutdown_timeout_seconds, state="cancelled", last=True)
             return code
         with contextlib.suppress(OSError):
-            link.ask("launch", settings.timeout_seconds, ranks=1, answer=True)
+            link.ask("launch", settings.timeout_seconds, ranks=_ranks(command, arguments), answer=True)
         status = _launch(command_under(profile, command), _common.inside_pharoah(link))
         with contextlib.suppress(OSError):
             link.ask("end", settings.shutdown_timeout_seconds, state=_end_state(status), last=True)
@@ -66,6 +67,14 @@ def _tell(verdict: Verdict, settings: Settings) -> None:
             verdict.write(settings.verdict_file)
         except OSError as error:
             raise PharoahError(f"verdict file {settings.verdict_file}: {error.strerror}") from None
+
+
+def _ranks(command: list[str], arguments: argparse.Namespace) -> int:
+    """How many ranks there will be on this node, as far as the command line tells."""
+    try:
+        return launch_of(command).on(arguments.nnodes, arguments.nproc_per_node).processes
+    except UnknownReason:
+        return 1
 
 
 def _launch(command: list[str], extra: dict[str, str]) -> int:

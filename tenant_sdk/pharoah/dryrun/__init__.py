@@ -14,11 +14,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from pharoah._errors import UnknownReason
 from pharoah._link import DRY_RUN
 from pharoah.capture.hardware import GPUS, gpu_names
+from pharoah.dryrun.launch import launch_of
 from pharoah_archetypes import Fingerprint
 
 RECORD_CODE = "PHAROAH_DRY_RUN_CODE"
@@ -29,14 +29,23 @@ _OUTSIDE = {"DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_
 """Variables that lead out of the fence."""
 
 
-def fingerprint_command(command: Sequence[str], timeout_seconds: float, *, record_code: bool = False) -> Fingerprint:
-    """Dry-run a Python command line (`python [-m module | script.py] args`). Raises UnknownReason.
+def fingerprint_command(
+    command: Sequence[str],
+    timeout_seconds: float,
+    *,
+    nodes: int | None = None,
+    processes: int | None = None,
+    record_code: bool = False,
+) -> Fingerprint:
+    """Dry-run the first rank of a command line that `launch_of` can read. Raises UnknownReason.
 
-    With `record_code` the fingerprint also says which code of which packages ran; it takes longer.
+    `nodes` and `processes` (on each node) are the world it shall run in, where the command line does not say it. With
+    `record_code` the fingerprint also says which code of which packages ran; it takes longer.
     """
-    program = _python_program(command)
+    launch = launch_of(command).on(nodes, processes)
     environ = {
         **{name: value for name, value in os.environ.items() if name not in _OUTSIDE},
+        **launch.environment(),
         DRY_RUN: "1",
         GPUS: ",".join(_wished_gpus(os.environ.get(WISHED_GPUS, "")) or gpu_names()),
         "CUDA_VISIBLE_DEVICES": "",
@@ -48,7 +57,7 @@ def fingerprint_command(command: Sequence[str], timeout_seconds: float, *, recor
     read_end, write_end = os.pipe()
     try:
         child = subprocess.Popen(
-            [command[0], "-P", "-m", "pharoah.dryrun.child", str(write_end), *program],
+            [launch.python, "-P", "-m", "pharoah.dryrun.child", str(write_end), *launch.program],
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -102,18 +111,6 @@ def _wished_gpus(wish: str) -> list[str]:
             raise UnknownReason(f"{WISHED_GPUS}={wish}: write `8x NVIDIA H100 80GB HBM3` or names with commas between")
         names += [counted[2] or counted[3]] * int(counted[1] or 1)
     return names
-
-
-def _python_program(command: Sequence[str]) -> list[str]:
-    """`script.py args` or `-m module args`. Raises UnknownReason for anything else."""
-    if not command or "python" not in Path(command[0]).name:
-        raise UnknownReason("the command is not `python script.py ...`: nothing to dry-run")
-    program = list(command[1:])
-    while program and program[0] in ("-u", "-O", "-B", "-E", "-s"):
-        program.pop(0)
-    if not program or (program[0].startswith("-") and program[0] != "-m"):
-        raise UnknownReason(f"cannot dry-run `{' '.join(command[:3])} ...`: no script or module in it")
-    return program
 
 
 def _outcome(child: subprocess.Popen[bytes] | _Forked, results: int, timeout_seconds: float) -> Fingerprint:

@@ -29,6 +29,7 @@ from pharoah.dryrun.redirect import OnCpu, redirect
 from pharoah.dryrun.shapes import Shapes
 from pharoah.dryrun.values import Readable, print_unknown_sizes
 from pharoah.dryrun.window import Window, before
+from pharoah.dryrun.world import pretend_world
 from pharoah_archetypes import Fingerprint
 
 _SMALL, _LARGE = 1 << 16, 1 << 24
@@ -58,6 +59,7 @@ def fake_step(seen: Callable[[Fingerprint, bool], None], undecided: Callable[[st
     fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     save_without_values(fakes)
     with fakes:
+        pretend_world()
         redirect()  # fakes ask for a GPU when they begin: answer from here on
         with OnCpu(), Readable(undecided, recorder.written), recorder:
             yield

@@ -44,7 +44,7 @@ class Shapes:
     def call(self, func: Any, args: Any, kwargs: Any, compute: Callable[..., Any]) -> Any:
         """What `compute(func, args, kwargs)` returns, or a fake just like it."""
         if func in _VIEWS:
-            return _view(func, args) if _tensor_key(args[0]) else compute(func, args, kwargs)
+            return _view(func, args, kwargs) if _tensor_key(args[0]) else compute(func, args, kwargs)
         if func not in self._repeatable:
             self._repeatable[func] = _is_repeatable(func)
         key = _key(func, args, kwargs) if self._repeatable[func] else None
@@ -111,10 +111,10 @@ def _tensor_key(tensor: Any) -> Key | None:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.fake_device
 
 
-def _view(func: Any, args: Any) -> FakeTensor:
+def _view(func: Any, args: Any, kwargs: Any) -> FakeTensor:
     tensor = args[0]
     with in_kernel_invocation_manager(tensor.fake_mode):
-        shape_only = func(*args)
+        shape_only = func(*args, **kwargs)
     return FakeTensor(tensor.fake_mode, shape_only, tensor.fake_device)
 
 

@@ -1,0 +1,73 @@
+"""DistributedDataParallel's reducer without values: the same buckets, reduced in the same places.
+
+The real one is C++ that copies gradients into buckets and takes what a communication hook returns. Everything else of
+DDP stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+_FIRST_BUCKET_BYTES = 1 << 20
+
+
+class Reducer:
+    """Reduces a bucket as soon as the gradients in it are there.
+
+    Buckets are those of the second step on (`Reducer::rebuild_buckets` in torch/csrc/distributed/c10d): gradients in
+    the order they become ready, a bucket full when it reaches its limit, the first limit smaller than the others, one
+    row of buckets for each dtype.
+    """
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], *positional: Any) -> None:
+        _, _, self._group, _, self._most_bytes, *rest = positional
+        self._finds_unused = bool(rest and rest[0])
+        self._missing: set[int] = set()
+        self._parameters = list(parameters)
+        self._buckets: dict[torch.dtype, list[torch.nn.Parameter]] = {}
+        self._full = 0
+        for parameter in parameters:
+            parameter.register_post_accumulate_grad_hook(self._ready)
+
+    def prepare_for_backward(self, _: object) -> None:
+        """Gradients of the next backward pass are to be reduced; without this call (`no_sync`) they are not."""
+        self._missing = {id(parameter) for parameter in self._parameters}
+        self._full = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None  # logging, rebuilding, everything about values
+
+    def _ready(self, parameter: torch.nn.Parameter) -> None:
+        if id(parameter) not in self._missing:
+            return
+        if len(self._missing) == len(self._parameters):
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        self._missing.discard(id(parameter))
+        bucket = self._buckets.setdefault(parameter.dtype, [])
+        bucket.append(parameter)
+        limit = self._most_bytes if self._full else min(_FIRST_BUCKET_BYTES, self._most_bytes)
+        if _bytes(bucket) >= limit or not self._missing:
+            self._reduce(parameter.dtype)
+
+    def _finish(self) -> None:
+        """The backward pass is over; gradients that never came belong to parameters it did not use."""
+        for dtype in list(self._buckets):
+            self._reduce(dtype)
+        if self._finds_unused:
+            torch.distributed.all_reduce(torch.zeros(len(self._parameters), dtype=torch.int32), group=self._group)
+        self._missing = set()
+
+    def _reduce(self, dtype: torch.dtype) -> None:
+        bucket = self._buckets.pop(dtype)
+        self._full += 1
+        with torch.no_grad():
+            torch.distributed.all_reduce(bucket[0].new_empty(sum(p.numel() for p in bucket)), group=self._group)
+
+
+def _bytes(bucket: list[torch.nn.Parameter]) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in bucket)

@@ -1,0 +1,85 @@
+"""Where torch's own parallel strategies look at values, at a device, or at what another rank says.
+
+Patched when a script joins a process group; in the dry-run child only. Private parts of torch that a release does not
+have are left alone: the dry run then ends with what torch says.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pharoah.dryrun.reducer import Reducer
+
+
+def patch_strategies() -> None:
+    from torch.distributed import fsdp
+    from torch.nn.parallel import distributed
+
+    distributed.dist.Reducer = Reducer  # type: ignore[attr-defined]
+    distributed.dist.Logger = lambda reducer: reducer  # type: ignore[attr-defined]
+    distributed._verify_param_shape_across_processes = lambda *_, **__: None  # type: ignore[attr-defined]
+    _init_with(distributed.DistributedDataParallel, device_ids=None, output_device=None)
+    # Without one it takes the accelerator that is not there.
+    _init_with(fsdp.FullyShardedDataParallel, device_id=torch.device("cpu"))
+    for name in ("fsdp._fully_shard._fsdp_param", "_composable.fsdp._fsdp_param"):
+        _replace_in(f"torch.distributed.{name}", "_chunk_with_empty", lambda _: _Chunks)
+    _replace_in("torch.distributed.pipelining.stage", "PipelineStage._recv_meta", _next_stage_agrees)
+
+
+def _init_with(owner: Any, **fixed: Any) -> None:
+    """Fix arguments of a constructor that are given by name or not at all."""
+    original = owner.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **{**kwargs, **fixed})
+
+    owner.__init__ = init
+
+
+def _replace_in(module: str, path: str, make: Callable[[Any], Any]) -> None:
+    """Put `make(original)` in a module's place for it, if this release has one."""
+    try:
+        owner: Any = importlib.import_module(module)
+    except ImportError:
+        return
+    *classes, name = path.split(".")
+    for part in classes:
+        owner = getattr(owner, part, None)
+    if hasattr(owner, name):
+        setattr(owner, name, make(getattr(owner, name)))
+
+
+class _Chunks(Sequence[torch.Tensor]):
+    """`torch.chunk` for as many chunks as there are ranks, each made when it is asked for: one of a thousand is."""
+
+    def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
+        self._tensor, self._count, self._dim = tensor, num_chunks, dim
+        self._size = max(1, -(-tensor.size(dim) // num_chunks))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: Any) -> Any:
+        start, whole = at * self._size, self._tensor.size(self._dim)
+        if at and start >= whole:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, start, min(self._size, whole - start))
+
+
+def _next_stage_agrees(original: Any) -> Any:
+    """What the next stage says of its gradients follows from what this one sends it."""
+
+    def receive(self: Any, src_stage: int) -> Any:
+        if src_stage != self.stage_index + 1:
+            return original(self, src_stage)
+        from torch.distributed.pipelining import _utils
+
+        return _utils._StageBackwardMeta(_utils._derive_grad_metas(self._stage_meta.outputs))
+
+    return receive

@@ -1,0 +1,134 @@
+"""Distributed jobs: one rank's dry run against real ranks over gloo, and what cannot be answered from one rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pharoah import PharoahError
+from pharoah.dryrun import fingerprint_command
+from pharoah_archetypes import Fingerprint
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment(rank: int, size: int, port: int = 0) -> dict[str, str]:
+    local = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    return {**local, "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+
+
+def dry(arguments: list[str], **world: int) -> Fingerprint:
+    return fingerprint_command([sys.executable, *arguments], 60.0, **world)
+
+
+def real(name: str, folder: Path, size: int = 2) -> list[Fingerprint]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    files = [folder / f"rank{rank}" for rank in range(size)]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "evaluation.strategies", name, str(file)],
+            env={**os.environ, **environment(rank, size, port)},
+            cwd=ROOT,
+        )
+        for rank, file in enumerate(files)
+    ]
+    assert [process.wait(90) for process in ranks] == [0] * size
+    return [Fingerprint.from_json(file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize(
+    ("name", "sends"),
+    [("ddp", "bwd: grad AR"), ("fsdp2", "bwd: (grad AG)+ (grad RS AG)+ (grad RS)+"), ("manual", "opt: AR")],
+)
+def test_a_dry_rank_sends_what_real_ranks_send(
+    name: str, sends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = real(name, tmp_path)
+    assert sends in seen[0].grammar.splitlines()
+    for rank, fingerprint in enumerate(seen):
+        for key, value in environment(rank, 2).items():
+            monkeypatch.setenv(key, value)
+        assert dry(["-m", "evaluation.strategies", name]).grammar == fingerprint.grammar
+
+
+SCRIPT = """
+import os, torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+dist.init_process_group("nccl")
+assert (dist.get_backend(), dist.get_world_size(), dist.is_nccl_available()) == ("nccl", 1024, True)
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+torch.cuda.set_device(device)
+mesh = init_device_mesh("cuda", (128, 8), mesh_dim_names=("dp", "tp"))
+assert mesh["tp"].size() == 8
+group = dist.new_group(list(range(8)), backend="nccl")
+everyone = [None] * 1024
+dist.all_gather_object(everyone, {"host": "a"})
+assert everyone[1023] == {"host": "a"}
+dist.barrier()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).to(device), device_ids=[device.index])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    with model.no_sync():
+        model(torch.randn(4, 8, device=device)).sum().backward()
+    model(torch.randn(4, 8, device=device)).sum().backward()
+    optimizer.step()
+    loss = torch.ones((), device=device)
+    dist.all_reduce(loss, group=group)
+    if dist.get_rank() == 0:
+        print(loss.item())
+"""
+
+
+def test_a_script_for_a_thousand_gpus_is_fingerprinted_on_a_machine_without(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    fingerprint = dry([str(script)], nodes=128, processes=8)
+    assert fingerprint.grammar == "fwd: AR gemm\nbwd: grad AR"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("objects = [None]\ndist.recv_object_list(objects, src=1)", "recv_object_list: this rank waits for an object"),
+        ("init_device_mesh('cuda', (3, 3))", "Mesh should not be bigger than default world size"),
+    ],
+)
+def test_what_one_rank_cannot_know_or_torch_refuses_is_the_reason(body: str, says: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    head = "import torch.distributed as dist\nfrom torch.distributed.device_mesh import init_device_mesh\n"
+    script.write_text(f"{head}dist.init_process_group('gloo')\n{body}\n")
+    with pytest.raises(PharoahError, match=says):
+        dry([str(script)], nodes=1, processes=8)
+
+
+def test_spawned_ranks_are_the_first_of_them(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, torch.distributed as dist, torch.multiprocessing as mp\n"
+        "def main(rank, size):\n"
+        "    dist.init_process_group('gloo', rank=rank, world_size=size, init_method='tcp://127.0.0.1:1')\n"
+        "    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    for _ in range(2):\n"
+        "        model(torch.randn(4, 8)).sum().backward()\n"
+        "        optimizer.step()\n"
+        "if __name__ == '__main__':\n"
+        "    mp.spawn(main, args=(4,), nprocs=4)\n"
+    )
+    assert dry([str(script)]).grammar == "fwd: gemm\nbwd: grad AR"
+
+
+def test_a_world_can_be_asked_for_on_the_command_line(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    command = ["pharoah", "explain", "-o", "json", "--nnodes", "128", "--nproc-per-node", "8", "--", sys.executable]
+    done = subprocess.run([sys.executable, "-m", *command, str(script)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["grammar"] == "fwd: AR gemm\nbwd: grad AR"
