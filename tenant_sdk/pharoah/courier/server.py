@@ -19,6 +19,7 @@ from pharoah._verdict import Finding, Verdict, unknown
 from pharoah.courier.exchange import PrivateExchange
 from pharoah.courier.judge import judge
 from pharoah.courier.node import NodeAnswer, ask_node
+from pharoah.courier.ranks import Ranks
 from pharoah.courier.rpc import Provider
 from pharoah.courier.runs import RunReporter
 from pharoah.windows import RankWindows
@@ -42,7 +43,7 @@ class Courier:
         self._verdict = Verdict("pending", reason="nobody has asked yet", run_id=run_id.hex())
         self._checked: Fingerprint | None = None
         """What the verdict is about; None while it is unknown what runs."""
-        self._differences: set[str] = set()
+        self._ranks = Ranks()
         self._windows: dict[int, RankWindows] = {}
         self._provider: Provider | None = None
         self._node: NodeAnswer | None = None
@@ -95,6 +96,7 @@ class Courier:
     async def _handle(self, message: dict[str, Any], connection: socket.socket) -> dict[str, Any] | None:
         match message["op"]:
             case "hello":
+                self._ranks.expect(int(message.get("ranks", 1)))
                 return {"verdict": asdict(self._verdict)}
             case "check":
                 await self._check(message)
@@ -105,7 +107,7 @@ class Courier:
             case "steps":
                 self._steps(message)
             case "capture":
-                await self._captured(Fingerprint.from_json(message["fingerprint"]))
+                await self._captured(int(message["rank"]), Fingerprint.from_json(message["fingerprint"]))
             case "listen":
                 self._listeners.add(connection)
                 self._tell({"verdict": asdict(self._verdict)}, [connection])
@@ -142,25 +144,24 @@ class Courier:
         except (UnknownReason, FingerprintError) as error:
             self._verdict = unknown(str(error), run_id)
 
-    async def _captured(self, seen: Fingerprint) -> None:
-        """What really runs: the late answer to a pending verdict, and a check of an early one."""
-        compiled = "compiled" in seen.features
+    async def _captured(self, rank: int, seen: Fingerprint) -> None:
+        """What really runs: the late answer to a pending verdict, and a check of an early one and of all ranks."""
+        before, compiled = self._verdict, "compiled" in seen.features
         if self._verdict.status == "pending" and compiled:
             reason = f"{self._verdict.reason}; and a compiled step does not show its structure"
             self._verdict = unknown(reason, self._run_id.hex())
         elif self._verdict.status == "pending":
             await self._check({"fingerprint": seen.to_json()})
-        elif (
-            self._checked is not None
-            and (difference := _difference(self._checked, seen, compiled))
-            and difference not in self._differences
-        ):
-            self._differences.add(difference)
-            warning = Finding("warn", f"what runs is not what was checked: {difference}")
-            self._verdict = replace(self._verdict, findings=(*self._verdict.findings, warning))
-        else:
-            return
-        self._tell({"verdict": asdict(self._verdict)}, self._listeners)
+        elif self._checked is not None and (difference := _difference(self._checked, seen, compiled)):
+            self._find(Finding("warn", f"what runs is not what was checked: {difference}"))
+        for finding in self._ranks.add(rank, seen):
+            self._find(finding)
+        if self._verdict is not before:
+            self._tell({"verdict": asdict(self._verdict)}, self._listeners)
+
+    def _find(self, finding: Finding) -> None:
+        if finding not in self._verdict.findings:
+            self._verdict = replace(self._verdict, findings=(*self._verdict.findings, finding))
 
     async def _launch(self, ranks: int) -> None:
         if self._provider is None or self._node is None or self._reporter is not None:

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pharoah.courier.ranks import Ranks
+from pharoah_archetypes import Fingerprint, parse
+
+USUAL = "fwd: emb (gemm act)+ gemm nll\nbwd: grad AR"
+ODD = "fwd: emb gemm gemm nll\nbwd: grad AR"
+
+
+def seen(grammar: str, **features: str) -> Fingerprint:
+    skeleton = parse(grammar)
+    sizes = {"parameters": 1, "activations": 1}
+    return Fingerprint(skeleton.archetype, skeleton.compute, grammar, features, sizes, {"torch": "2.13.0"})
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_the_odd_one_of_four_is_named_whoever_comes_first(order: tuple[int, ...]) -> None:
+    ranks = Ranks()
+    ranks.expect(4)
+    found = [ranks.add(rank, seen(ODD if rank == 2 else USUAL)) for rank in order]
+    assert found[:3] == [(), (), ()]
+    [finding] = found[3]
+    assert finding.what == "rank 2 does not run what ranks 0, 1, 3 run: fwd: - act gemm"
+
+
+def test_equal_ranks_pipelines_and_compiled_steps_are_no_finding() -> None:
+    same, pipeline, compiled = Ranks(), Ranks(), Ranks()
+    for ranks in (same, pipeline, compiled):
+        ranks.expect(2)
+        ranks.expect(1)  # a launcher's own process says one
+    for rank in range(2):
+        assert same.add(rank, seen(USUAL)) == ()
+        assert pipeline.add(rank, seen([f"{USUAL}\nopt: P2P", "fwd: P2P gemm nll\nbwd: grad"][rank])) == ()
+        assert compiled.add(rank, seen([USUAL, ODD][rank], compiled="yes")) == ()
