@@ -7,24 +7,20 @@ ratios of steps measured side by side in one process.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
-
 from evaluation import hostile_scripts
-from evaluation.figures import Figures, timed
+from evaluation.figures import Figures, Peak, timed
 from evaluation.zoo import FAMILIES, VARIATIONS
 from pharoah.dryrun import fingerprint_command
 from pharoah_archetypes import parse
@@ -142,7 +138,7 @@ def large(figures: Figures) -> None:
     script = Path(__file__).with_name("train_7b.py")
     seconds, peaks = [], []
     for _ in range(5):
-        with _Peak() as peak:
+        with Peak() as peak:
             began = time.monotonic()
             fingerprint = fingerprint_command([sys.executable, str(script)], 120.0)
             seconds.append(time.monotonic() - began)
@@ -151,31 +147,6 @@ def large(figures: Figures) -> None:
     shown = f"[{min(seconds):.2f}, {max(seconds):.2f}]"
     figures.add("dry_run_7b_seconds", median(seconds), "<= 10", median(seconds) <= 10, shown)
     figures.add("dry_run_7b_rss_bytes", max(peaks), "<= 500e6", max(peaks) <= 500e6)
-
-
-class _Peak:
-    """The most memory any process below this one has had, by asking the kernel while they live."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> _Peak:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.1):
-            for child in psutil.Process().children(recursive=True):
-                with contextlib.suppress(OSError):
-                    status = Path(f"/proc/{child.pid}/status").read_text()
-                    high = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), 0)
-                    self.bytes = max(self.bytes, 1024 * int(high))
 
 
 def cost(figures: Figures, rounds: int, chance: random.Random) -> None:

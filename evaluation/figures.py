@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from scipy import stats
 
 from pharoah_provider.models.proportions import wilson
@@ -80,3 +83,28 @@ def timed(what: str, work: Callable[[], None]) -> None:
     print(f"\n{what}", flush=True)
     work()
     print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
+
+
+class Peak:
+    """The most memory any process below this one has had, by asking the kernel while they live."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            for child in psutil.Process().children(recursive=True):
+                with contextlib.suppress(OSError):
+                    status = Path(f"/proc/{child.pid}/status").read_text()
+                    high = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), 0)
+                    self.bytes = max(self.bytes, 1024 * int(high))
