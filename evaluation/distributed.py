@@ -62,7 +62,7 @@ def against_real_ranks(figures: Figures, names: list[str]) -> None:
     equal = count = 0
     for name in names:
         size = RANKS.get(name, 2)
-        real = _real(name, size)
+        real = real_ranks(name, size)
         for rank in range(size if name not in FIRST_RANK_ONLY else 1):
             dry = _dry(name, rank=rank, size=size)
             seen = real[rank]
@@ -118,7 +118,7 @@ def _dry(name: str, size: int, rank: int = 0) -> Fingerprint | PharoahError:
     command = [sys.executable, "-m", "evaluation.strategies", name]
     previous = dict(os.environ)
     try:
-        os.environ.update(_ranked(rank, size, "0"))
+        os.environ.update(environment(rank, size))
         return fingerprint_command(command, TIMEOUT_SECONDS)
     except PharoahError as reason:
         return reason
@@ -127,7 +127,7 @@ def _dry(name: str, size: int, rank: int = 0) -> Fingerprint | PharoahError:
         os.environ.update(previous)
 
 
-def _real(name: str, size: int) -> list[Fingerprint | None]:
+def real_ranks(name: str, size: int) -> list[Fingerprint | None]:
     """Fingerprints that real ranks captured of themselves; None where one failed."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -137,7 +137,8 @@ def _real(name: str, size: int) -> list[Fingerprint | None]:
         ranks = [
             subprocess.Popen(
                 [sys.executable, "-m", "evaluation.strategies", name, str(file)],
-                env={**os.environ, **_ranked(rank, size, port)},
+                env={**os.environ, **environment(rank, size, port)},
+                cwd=Path(__file__).parents[1],
                 stderr=subprocess.DEVNULL,
             )
             for rank, file in enumerate(files)
@@ -147,7 +148,8 @@ def _real(name: str, size: int) -> list[Fingerprint | None]:
         return [Fingerprint.from_json(file.read_text()) if file.exists() else None for file in files]
 
 
-def _ranked(rank: int, size: int, port: str) -> dict[str, str]:
+def environment(rank: int, size: int, port: str = "0") -> dict[str, str]:
+    """What a launcher tells one rank of so many on this machine."""
     return {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",

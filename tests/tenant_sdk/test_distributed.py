@@ -3,57 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from evaluation.distributed import environment, real_ranks
 from pharoah import PharoahError
 from pharoah.dryrun import fingerprint_command
 from pharoah_archetypes import Fingerprint
-
-ROOT = Path(__file__).parents[2]
-
-
-def environment(rank: int, size: int, port: int = 0) -> dict[str, str]:
-    local = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    return {**local, "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
 
 
 def dry(arguments: list[str], **world: int) -> Fingerprint:
     return fingerprint_command([sys.executable, *arguments], 60.0, **world)
 
 
-def real(name: str, folder: Path, size: int = 2) -> list[Fingerprint]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    files = [folder / f"rank{rank}" for rank in range(size)]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "evaluation.strategies", name, str(file)],
-            env={**os.environ, **environment(rank, size, port)},
-            cwd=ROOT,
-        )
-        for rank, file in enumerate(files)
-    ]
-    assert [process.wait(90) for process in ranks] == [0] * size
-    return [Fingerprint.from_json(file.read_text()) for file in files]
-
-
 @pytest.mark.parametrize(
     ("name", "sends"),
     [("ddp", "bwd: grad AR"), ("fsdp2", "bwd: (grad AG)+ (grad RS AG)+ (grad RS)+"), ("manual", "opt: AR")],
 )
-def test_a_dry_rank_sends_what_real_ranks_send(
-    name: str, sends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = real(name, tmp_path)
-    assert sends in seen[0].grammar.splitlines()
+def test_a_dry_rank_sends_what_real_ranks_send(name: str, sends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = real_ranks(name, 2)
     for rank, fingerprint in enumerate(seen):
+        assert fingerprint is not None
+        assert sends in fingerprint.grammar.splitlines()
         for key, value in environment(rank, 2).items():
             monkeypatch.setenv(key, value)
         assert dry(["-m", "evaluation.strategies", name]).grammar == fingerprint.grammar

@@ -17,6 +17,20 @@ from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RE
 
 MOST_CALLS = 5_000_000
 TOO_MANY = f"more than {MOST_CALLS:,} operators: trace fewer steps"
+_COLLECTIVES = {
+    "all_reduce": "c10d::allreduce_",
+    "broadcast": "c10d::broadcast_",
+    "all_gather": "c10d::allgather_",
+    "_all_gather_base": "c10d::_allgather_base_",
+    "reduce_scatter": "c10d::reduce_scatter_",
+    "_reduce_scatter_base": "c10d::_reduce_scatter_base_",
+    "all_to_all": "c10d::alltoall_",
+    "send": "c10d::send",
+    "recv": "c10d::recv_",
+}
+"""Ranges that a backend draws around a collective, for releases that do not trace the collective itself."""
+
+_BACKENDS = {"nccl", "gloo", "mpi", "ucc"}
 _NO_NOTES: frozenset[str] = frozenset()
 
 
@@ -50,6 +64,12 @@ def in_order(numbered: Iterable[tuple[int, int, Call]]) -> list[Call]:
     for number, (around, call) in calls.items():
         call.parent = places[around] if around in places and around < number else -1
     return [calls[number][1] for number in places]
+
+
+def range_of(name: str) -> str:
+    """The operator that a backend's range around a collective stands for; any other name as it is."""
+    backend, colon, collective = name.partition(":")
+    return _COLLECTIVES.get(collective, name) if colon and backend in _BACKENDS else name
 
 
 def steps_of(calls: Sequence[Call]) -> list[list[Operator]]:

@@ -13,7 +13,7 @@ from typing import Any
 from pharoah_archetypes.traces.calls import Call, in_order
 from pharoah_archetypes.traces.files import LARGEST_ENTRY, Reader
 
-_COMPUTATION, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
+_SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
 _COLLECTIVES = {
     0: "c10d::allreduce_",
     2: "c10d::allgather_",

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pharoah_archetypes.traces.calls import Call, in_order
-from pharoah_archetypes.traces.kineto import range_of
+from pharoah_archetypes.traces.calls import Call, in_order, range_of
 from pharoah_archetypes.traces.notes import Tensor, notes_of
 
 _TENSOR_FIELDS = 6

@@ -5,24 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pharoah_archetypes.traces.calls import MOST_CALLS, TOO_MANY, Call
+from pharoah_archetypes.traces.calls import MOST_CALLS, TOO_MANY, Call, range_of
 from pharoah_archetypes.traces.notes import Tensor, notes_of
 
 _KEPT = {"cpu_op", "user_annotation", "operator", "Operator"}
-_COLLECTIVES = {
-    "all_reduce": "c10d::allreduce_",
-    "broadcast": "c10d::broadcast_",
-    "all_gather": "c10d::allgather_",
-    "_all_gather_base": "c10d::_allgather_base_",
-    "reduce_scatter": "c10d::reduce_scatter_",
-    "_reduce_scatter_base": "c10d::_reduce_scatter_base_",
-    "all_to_all": "c10d::alltoall_",
-    "send": "c10d::send",
-    "recv": "c10d::recv_",
-}
-"""Ranges that a backend draws around a collective, for releases that do not trace the collective itself."""
-
-_BACKENDS = {"nccl", "gloo", "mpi", "ucc"}
 
 Event = tuple[float, float, int, object, Call]
 """Begin, minus duration, number, thread, and the call: what is around comes before what is in it."""
@@ -43,12 +29,6 @@ def calls_of(events: Iterable[dict[str, Any]]) -> list[Call]:
                 raise OverflowError(TOO_MANY)
     kept.sort(key=lambda event: event[:3])
     return _nested(kept)
-
-
-def range_of(name: str) -> str:
-    """The operator that a backend's range around a collective stands for; any other name as it is."""
-    backend, colon, collective = name.partition(":")
-    return _COLLECTIVES.get(collective, name) if colon and backend in _BACKENDS else name
 
 
 def _call(event: dict[str, Any]) -> Call:

@@ -12,7 +12,7 @@ from pharoah_archetypes.likeness import nearest, similarity
 from pharoah_archetypes.traces import Trace
 
 SAME_FAMILY = 0.8
-"""Similarity from which two skeletons are one family: variants of one model land here, other kinds of model do not."""
+"""Similarity from which two skeletons are listed as one family."""
 
 
 @dataclass(frozen=True)

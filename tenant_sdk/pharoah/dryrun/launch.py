@@ -15,7 +15,6 @@ _PYTHON_FLAGS = ("-u", "-O", "-B", "-E", "-s")
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 _LAUNCHER_FLAGS = {"--standalone", "--no-python", "--run-path", "--use-env", "--virtual-local-rank", "-h", "--help"}
 """Options of torchrun that take no value; all others take one."""
-_MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _processes(value: str) -> int:
 
 
 def _count(option: str, value: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,5}", value) or int(value) > _MOST_RANKS:
+    if not re.fullmatch(r"[1-9]\d{0,5}", value):
         raise UnknownReason(f"{option}={value}: not a number of {'nodes' if 'nodes' in option else 'processes'}")
     return int(value)
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-_FIRST_BUCKET_BYTES = 1 << 20
-
 
 class Reducer:
     """Reduces a bucket as soon as the gradients in it are there.
@@ -50,7 +48,8 @@ class Reducer:
         self._missing.discard(id(parameter))
         bucket = self._buckets.setdefault(parameter.dtype, [])
         bucket.append(parameter)
-        limit = self._most_bytes if self._full else min(_FIRST_BUCKET_BYTES, self._most_bytes)
+        first: int = torch.distributed._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]
+        limit = self._most_bytes if self._full else min(first, self._most_bytes)
         if _bytes(bucket) >= limit or not self._missing:
             self._reduce(parameter.dtype)
 

@@ -1,7 +1,7 @@
 """What operators make of shapes, remembered: a model's layers ask the same again and again.
 
-torch remembers it too, for every kind of fake; its lookup takes longer than anything else in a dry step. Here only the
-plain case is answered, and everything else is left to torch.
+torch remembers it too, for every kind of fake and at the price of a longer lookup. Here only the plain case is
+answered, and everything else is left to torch.
 """
 
 from __future__ import annotations
