@@ -22,7 +22,7 @@ from typing import Any
 from evaluation import hostile_scripts
 from evaluation.figures import Figures, Peak, timed
 from evaluation.zoo import FAMILIES, VARIATIONS
-from pharoah.dryrun import fingerprint_command
+from pharoah.dryrun import dry_run
 from pharoah_archetypes import parse
 
 OVERHEAD = ("gpt2", "llama", "bert", "vit", "resnet", "dlrm", "mlp")
@@ -140,7 +140,7 @@ def large(figures: Figures) -> None:
     for _ in range(5):
         with Peak() as peak:
             began = time.monotonic()
-            fingerprint = fingerprint_command([sys.executable, str(script)], 120.0)
+            fingerprint = dry_run([sys.executable, str(script)], 120.0).fingerprint
             seconds.append(time.monotonic() - began)
         peaks.append(peak.bytes)
     figures.details["parameters"] = fingerprint.sizes["parameters"] // 4

@@ -20,7 +20,7 @@ from typing import Any
 from evaluation.figures import Figures, Peak, timed
 from evaluation.strategies import STRATEGIES
 from pharoah import PharoahError
-from pharoah.dryrun import fingerprint_command
+from pharoah.dryrun import dry_run
 from pharoah_archetypes import Fingerprint, parse, sent
 from pharoah_archetypes.traces import Trace, TraceError, read_traces
 
@@ -80,7 +80,7 @@ def large_model(figures: Figures) -> None:
     for _ in range(3):
         with Peak() as peak:
             began = time.monotonic()
-            fingerprint = fingerprint_command(command, TIMEOUT_SECONDS, nodes=NODES, processes=PROCESSES)
+            fingerprint = dry_run(command, TIMEOUT_SECONDS, nodes=NODES, processes=PROCESSES).fingerprint
             seconds.append(time.monotonic() - began)
         peaks.append(peak.bytes)
     print(f"  sends {sent(parse(fingerprint.grammar))}")
@@ -119,7 +119,7 @@ def _dry(name: str, size: int, rank: int = 0) -> Fingerprint | PharoahError:
     previous = dict(os.environ)
     try:
         os.environ.update(environment(rank, size))
-        return fingerprint_command(command, TIMEOUT_SECONDS)
+        return dry_run(command, TIMEOUT_SECONDS).fingerprint
     except PharoahError as reason:
         return reason
     finally:

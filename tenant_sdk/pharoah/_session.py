@@ -245,9 +245,9 @@ def _fingerprint(job: StepFn | None, settings: Settings) -> str:
     from pharoah import dryrun  # here: it brings the archetypes, which a job without a provider never needs
 
     if job is not None:
-        return dryrun.fingerprint_step(job, settings.dry_run_timeout_seconds).to_json()
+        return dryrun.dry_run_step(job, settings.dry_run_timeout_seconds).fingerprint.to_json()
     command = [sys.executable, *sys.orig_argv[1:]]
-    return dryrun.fingerprint_command(command, settings.dry_run_timeout_seconds).to_json()
+    return dryrun.dry_run(command, settings.dry_run_timeout_seconds).fingerprint.to_json()
 
 
 def _finish_at_exit(session: Session) -> None:

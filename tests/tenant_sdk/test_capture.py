@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pharoah._errors import UnknownReason
-from pharoah.dryrun import fingerprint_command, fingerprint_step
+from pharoah.dryrun import dry_run, dry_run_step
 from pharoah.dryrun.fence import FenceError
 from pharoah_archetypes import Fingerprint
 
@@ -68,7 +68,7 @@ def fake(*workloads: tuple[str, dict[str, object]]) -> list[Fingerprint]:
 def dry(tmp_path: Path, source: str, *arguments: str, seconds: float = 30.0) -> Fingerprint:
     script = tmp_path / "train.py"
     script.write_text(source)
-    return fingerprint_command([sys.executable, str(script), *arguments], seconds)
+    return dry_run([sys.executable, str(script), *arguments], seconds).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_four_workloads_are_four_archetypes() -> None:
 
 def test_the_script_of_an_example_is_the_campaigns_workload() -> None:
     example = Path(__file__).parents[2] / "examples" / "train_gpt.py"
-    fingerprint = fingerprint_command([sys.executable, str(example), "--length", "64"], 60.0)
+    fingerprint = dry_run([sys.executable, str(example), "--length", "64"], 60.0).fingerprint
     assert [fingerprint.archetype] == [seen.archetype for seen in fake(("gpt", {"length": 64}))]
 
 
@@ -161,7 +161,7 @@ def test_without_a_fence_side_effects_are_refused_and_named(
     swallowing = f"try:\n    {line}\nexcept BaseException:\n    pass"
     for source in (line, swallowing):
         with pytest.raises(UnknownReason, match=f"{named}.*not today"):
-            fingerprint_step(lambda source=source: exec(source, {}), 30.0)
+            dry_run_step(lambda source=source: exec(source, {}), 30.0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -311,7 +311,7 @@ def test_the_code_that_ran_is_named_by_what_it_does(tmp_path: Path) -> None:
     for body in ("return 1", "return 1  # a comment", "return 2"):
         package.write_text(f'def used():\n    """Says something."""\n    {body}\ndef unused(): return "{body}"\n')
         script.write_text("import peft\npeft.used()\n" + TRAIN + STEP)
-        digests.append(fingerprint_command([sys.executable, str(script)], 60.0, record_code=True).code)
+        digests.append(dry_run([sys.executable, str(script)], 60.0, record_code=True).fingerprint.code)
     assert digests[0]["peft"] == digests[1]["peft"] != digests[2]["peft"]
     assert "torch" in digests[0]
 
@@ -325,15 +325,15 @@ def test_a_plain_script_is_fingerprinted(tmp_path: Path) -> None:
 
 def test_a_command_that_is_not_python_is_unknown() -> None:
     with pytest.raises(UnknownReason, match="neither `python"):
-        fingerprint_command(["bash", "train.sh"], 1.0)
+        dry_run(["bash", "train.sh"], 1.0)
 
 
 def test_a_step_function_is_fingerprinted_without_touching_its_weights() -> None:
     script = TRAIN + (
-        "from pharoah.dryrun import fingerprint_step\n"
+        "from pharoah.dryrun import dry_run_step\n"
         "before = [p.detach().clone() for p in model.parameters()]\n"
         "def step():\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
-        "print(fingerprint_step(step, 30.0).to_json())\n"
+        "print(dry_run_step(step, 30.0).fingerprint.to_json())\n"
         "assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
@@ -345,7 +345,7 @@ def test_fingerprinting_a_step_that_raises_says_why() -> None:
         raise KeyError("nothing here")
 
     with pytest.raises(UnknownReason, match="KeyError"):
-        fingerprint_step(step, 30.0)
+        dry_run_step(step, 30.0)
 
 
 BUSY = """
@@ -373,9 +373,9 @@ def test_a_step_function_is_fingerprinted_while_other_threads_are_in_grpc() -> N
     """gRPC's fork handlers wait for threads that a forked child does not have."""
     script = TRAIN + (
         "import os\n"
-        "from pharoah.dryrun import fingerprint_step\n"
+        "from pharoah.dryrun import dry_run_step\n"
         "def step():\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
-        "print(fingerprint_step(step, 30.0).to_json(), flush=True)\n"
+        "print(dry_run_step(step, 30.0).fingerprint.to_json(), flush=True)\n"
         "os._exit(0)\n"
     )
     done = subprocess.run([sys.executable, "-c", BUSY + script], capture_output=True)

@@ -11,12 +11,12 @@ import pytest
 
 from evaluation.distributed import environment, real_ranks
 from pharoah import PharoahError
-from pharoah.dryrun import fingerprint_command
+from pharoah.dryrun import dry_run
 from pharoah_archetypes import Fingerprint
 
 
 def dry(arguments: list[str], **world: int) -> Fingerprint:
-    return fingerprint_command([sys.executable, *arguments], 60.0, **world)
+    return dry_run([sys.executable, *arguments], 60.0, **world).fingerprint
 
 
 @pytest.mark.parametrize(

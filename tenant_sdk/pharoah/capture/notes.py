@@ -27,15 +27,18 @@ _NO_NOTES: frozenset[str] = frozenset()
 class Reader:
     """All there is to know of an operator, worked out once; `read` is what remains for each call."""
 
-    __slots__ = ("_is_view", "_notes", "communicates", "letter", "name")
+    __slots__ = ("_notes", "changes", "communicates", "is_view", "letter", "name")
 
     def __init__(self, func: Any) -> None:
         schema = getattr(func, "_schema", None)
         self.name = str(schema.name if schema else f"higher_order::{func.name()}").replace("::", ".")
         self.letter = vocabulary().classes.get(self.name, "")
         self.communicates = self.letter in vocabulary().collectives
-        self._is_view = is_view(func)
-        self._notes = _notes(self.name, self.letter, [a.name for a in schema.arguments] if schema else [])
+        self.is_view = is_view(func)
+        arguments = schema.arguments if schema else []
+        self.changes = tuple(at for at, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write)
+        """Positions of the arguments it writes to."""
+        self._notes = _notes(self.name, self.letter, [a.name for a in arguments])
 
     def read(
         self, args: Any, kwargs: Any, result: Any
@@ -54,7 +57,7 @@ class Reader:
         if self._notes:
             call = _Call(args, kwargs or {}, result)
             notes = frozenset(note for judge in self._notes if (note := judge(call)))
-        if self._is_view:
+        if self.is_view:
             return tuple(reads), (), notes, None, 0
         writes: list[int] = []
         dtype, size = None, 0

@@ -170,14 +170,15 @@ def activation_bytes(records: list[Record]) -> int:
 
 def _optimizer_family(optimizer: torch.optim.Optimizer, on_gpu: bool) -> str:
     """Name and implementation: `adamw/fused`, `adamw/foreach`, `sgd/forloop`."""
-    group = optimizer.param_groups[0]
+    return f"{type(optimizer).__name__.lower()}/{implementation(optimizer.param_groups[0], on_gpu)}"
+
+
+def implementation(group: dict[str, Any], on_gpu: bool) -> str:
+    """How torch updates a group of parameters: `fused`, `foreach` or `forloop`."""
     if group.get("fused"):
-        kind = "fused"
-    elif group.get("foreach"):
-        kind = "foreach"
-    else:
-        # None lets torch choose: foreach where all parameters are on an accelerator, a loop elsewhere.
-        on_gpu = on_gpu or all(p.device.type == "cuda" for p in group["params"])
-        chosen = group.get("foreach") is None and on_gpu
-        kind = "foreach" if chosen else "forloop"
-    return f"{type(optimizer).__name__.lower()}/{kind}"
+        return "fused"
+    if group.get("foreach"):
+        return "foreach"
+    # None lets torch choose: foreach where all parameters are on an accelerator, a loop elsewhere.
+    on_gpu = on_gpu or all(p.device.type == "cuda" for p in group["params"])
+    return "foreach" if group.get("foreach") is None and on_gpu else "forloop"

@@ -14,7 +14,7 @@ from pharoah._link import Link
 from pharoah._settings import GATES, Settings
 from pharoah._spawn import private_folder, start_courier, wait_for
 from pharoah._verdict import Verdict, unknown
-from pharoah.dryrun import fingerprint_command
+from pharoah.dryrun import dry_run
 from pharoah_archetypes import Fingerprint
 
 CHECK_SECONDS = 15.0
@@ -83,13 +83,13 @@ def courier(settings: Settings) -> Iterator[Link]:
 def fingerprint_of(arguments: argparse.Namespace, settings: Settings, *, record_code: bool = False) -> Fingerprint:
     """The job's fingerprint, from a dry run. Raises UnknownReason."""
     command = job_command(arguments)
-    return fingerprint_command(
+    return dry_run(
         [shutil.which(command[0]) or command[0], *command[1:]],
         settings.dry_run_timeout_seconds,
         nodes=arguments.nnodes,
         processes=arguments.nproc_per_node,
         record_code=record_code,
-    )
+    ).fingerprint
 
 
 def check_job(link: Link, arguments: argparse.Namespace, settings: Settings) -> tuple[Verdict, dict[str, Any]]:

@@ -14,10 +14,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from pharoah._errors import UnknownReason
 from pharoah._link import DRY_RUN
 from pharoah.capture.hardware import GPUS, gpu_names
+from pharoah.cost.step import StepCost
 from pharoah.dryrun.launch import launch_of
 from pharoah_archetypes import Fingerprint
 
@@ -29,14 +31,29 @@ _OUTSIDE = {"DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_
 """Variables that lead out of the fence."""
 
 
-def fingerprint_command(
+class DryRun(NamedTuple):
+    """What a dry run has found out about a job."""
+
+    fingerprint: Fingerprint
+    cost: StepCost
+
+    def to_json(self) -> str:
+        return json.dumps([self.fingerprint.to_json(), self.cost.to_json()])
+
+    @classmethod
+    def from_json(cls, text: str) -> DryRun:
+        fingerprint, cost = json.loads(text)
+        return cls(Fingerprint.from_json(fingerprint), StepCost.from_json(cost))
+
+
+def dry_run(
     command: Sequence[str],
     timeout_seconds: float,
     *,
     nodes: int | None = None,
     processes: int | None = None,
     record_code: bool = False,
-) -> Fingerprint:
+) -> DryRun:
     """Dry-run the first rank of a command line that `launch_of` can read. Raises UnknownReason.
 
     `nodes` and `processes` (on each node) are the world it shall run in, where the command line does not say it. With
@@ -74,7 +91,7 @@ def fingerprint_command(
         return _outcome(child, results.fileno(), timeout_seconds)
 
 
-def fingerprint_step(step: Callable[[], object], timeout_seconds: float) -> Fingerprint:
+def dry_run_step(step: Callable[[], object], timeout_seconds: float) -> DryRun:
     """Dry-run a function that does one training step, in a forked child. Raises UnknownReason."""
     read_end, write_end = os.pipe()
     pid = os.fork()
@@ -113,7 +130,7 @@ def _wished_gpus(wish: str) -> list[str]:
     return names
 
 
-def _outcome(child: subprocess.Popen[bytes] | _Forked, results: int, timeout_seconds: float) -> Fingerprint:
+def _outcome(child: subprocess.Popen[bytes] | _Forked, results: int, timeout_seconds: float) -> DryRun:
     try:
         lines = _read(results, time.monotonic() + timeout_seconds)
     finally:
@@ -127,8 +144,8 @@ def _outcome(child: subprocess.Popen[bytes] | _Forked, results: int, timeout_sec
         for kind, content in json.loads(line).items():
             said.setdefault(kind, content)  # the first reason is the reason
     # One whole step was seen, and then something went wrong on the way to the next: better than nothing.
-    if found := said.get("fingerprint") or said.get("provisional"):
-        return Fingerprint.from_json(found)
+    if found := said.get("final") or said.get("provisional"):
+        return DryRun.from_json(found)
     if lines is None:
         raise UnknownReason(f"the dry run took longer than {timeout_seconds:g} s")
     raise UnknownReason(said.get("reason", f"the dry run died without a word ({_ended(status)})"))
@@ -142,7 +159,7 @@ def _read(results: int, deadline: float) -> list[bytes] | None:
             break
         chunk = os.read(results, 65536)
         content += chunk
-        if not chunk or (b'"fingerprint"' in content and content.endswith(b"\n")):
+        if not chunk or (b'"final"' in content and content.endswith(b"\n")):
             return content.splitlines()
     return content[: content.rfind(b"\n") + 1].splitlines() or None
 

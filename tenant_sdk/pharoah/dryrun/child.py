@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pharoah.dryrun import RECORD_CODE
+from pharoah.cost.step import StepCost
+from pharoah.dryrun import RECORD_CODE, DryRun
 from pharoah.dryrun.sandbox import SideEffect, die_with_parent, fence, seal
 from pharoah_archetypes import Fingerprint
 
@@ -44,8 +45,10 @@ def _let_go_of_files(results: int) -> None:
 
 
 def _say(results: int, message: dict[str, str]) -> None:
+    left = json.dumps(message).encode() + b"\n"
     try:
-        os.write(results, json.dumps(message).encode() + b"\n")
+        while left:
+            left = left[os.write(results, left) :]
     except OSError:
         pass  # nobody listens any more
 
@@ -62,9 +65,9 @@ def _step(program: Callable[[], object], say: Callable[..., None], no_fence: str
         hint = f"; this machine allows no throw-away copy: {no_fence}" if no_fence else ""
         say(reason=f"side effect before the first step: {what}{hint}")
 
-    def seen(fingerprint: Fingerprint, final: bool) -> None:
+    def seen(fingerprint: Fingerprint, cost: StepCost, final: bool) -> None:
         fingerprint = replace(fingerprint, code=code.digests() if code else {})
-        say(**{"fingerprint" if final else "provisional": fingerprint.to_json()})
+        say(**{"final" if final else "provisional": DryRun(fingerprint, cost).to_json()})
 
     try:
         with fake_step(seen, lambda reason: say(reason=reason)):

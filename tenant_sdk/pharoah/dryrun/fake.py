@@ -17,8 +17,11 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from pharoah.capture import recorder as capture
-from pharoah.capture.notes import is_view, storage_of
+from pharoah.capture.notes import is_view, reader, storage_of
+from pharoah.cost.step import StepCost
+from pharoah.dryrun.ledger import Ledger
 from pharoah.dryrun.patches import (
+    follow_resizes,
     load_data_in_this_process,
     rebind_parameters,
     save_without_values,
@@ -38,7 +41,7 @@ _DEVICE = torch.ops.prim.device.default
 
 
 @contextmanager
-def fake_step(seen: Callable[[Fingerprint, bool], None], undecided: Callable[[str], None]) -> Iterator[None]:
+def fake_step(seen: Callable[[Fingerprint, StepCost, bool], None], undecided: Callable[[str], None]) -> Iterator[None]:
     """Inside, tensors are fake and recorded; the end of the second step raises Finished.
 
     `seen` is told of the first step (not final: it begins with whatever the script did before) and of the second.
@@ -51,6 +54,7 @@ def fake_step(seen: Callable[[Fingerprint, bool], None], undecided: Callable[[st
     before(torch.optim.Optimizer, "__init__", window.made)
     before(torch.autograd, "backward", window.differentiate)
     load_data_in_this_process(recorder)
+    follow_resizes(recorder)
     print_unknown_sizes()
     rebind_parameters()
     skip_initialisation()
@@ -74,6 +78,9 @@ class DryRecorder(capture.Recorder):
         self.paused = False
         self.updating = False
         """An optimizer applies gradients."""
+        self.pretending = False
+        """It applies them to stand-ins: what that costs counts, but it is no part of the step's structure."""
+        self.ledger = Ledger()
         self.written: dict[int, torch.Tensor] = {}
         """Real tensors that fakes were written to: what is in there now is not known. Kept, as addresses come again."""
 
@@ -86,17 +93,32 @@ class DryRecorder(capture.Recorder):
         if self.paused or func is _DEVICE:
             return func(*args, **(kwargs or {}))
         overwritten = _overwritten(func, args)
-        if self.updating and overwritten and overwritten[0] is args[0] and isinstance(args[0], FakeTensor):
+        if (
+            self.updating
+            and not self.pretending
+            and overwritten
+            and overwritten[0] is args[0]
+            and isinstance(args[0], FakeTensor)
+        ):
             return args[0]  # in place: it changes values, which fakes have none of
         if FakeTensor not in types and _stays_real(func, args, kwargs or {}):
             with unset_fake_temporarily():
-                return super().__torch_dispatch__(func, types, args, kwargs)
+                return self._seen(func, types, args, kwargs)
         if func is torch.ops.aten.index.Tensor:
             args = (args[0], _positions(args[1]))
-        result = super().__torch_dispatch__(func, types, args, kwargs)
+        result = self._seen(func, types, args, kwargs)
         for tensor in overwritten:
             if type(tensor) is torch.Tensor:
                 self.written[storage_of(tensor)] = tensor
+        return result
+
+    def _record(self, *call: Any) -> None:
+        if not self.pretending:
+            super()._record(*call)
+
+    def _seen(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        self.ledger.saw(reader(func), self._phase(), func, args, kwargs or {}, result)
         return result
 
 
@@ -107,16 +129,20 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _overwritten(func: Any, args: Any) -> list[Any]:
     """The positional arguments that an operator writes to."""
-    schema = getattr(func, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return []
-    return [value for value, a in zip(args, schema.arguments, strict=False) if a.alias_info and a.alias_info.is_write]
+    return [args[at] for at in reader(func).changes if at < len(args)]
 
 
 def _grouped_product(func: Any, left: torch.Tensor, right: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
     """Fakes know this product in half precision only."""
     product: torch.Tensor = func(left.bfloat16(), right.bfloat16(), *rest, **options)
     return product.to(left.dtype)
+
+
+def _recurrent_layer(func: Any, sequence: torch.Tensor, *rest: Any, **options: Any) -> Any:
+    """Fakes say nothing of what oneDNN keeps for the backward pass: 62 bytes for each position, sequence and unit."""
+    output, hidden, cell, _ = func(sequence, *rest, **options)
+    kept = sequence.new_empty(62 * output.numel() if options.get("train", rest[-1]) else 0, dtype=torch.uint8)
+    return output, hidden, cell, kept
 
 
 def _alignment_loss(_: Any, log_probabilities: torch.Tensor, targets: torch.Tensor, *__: Any) -> Any:
@@ -127,12 +153,13 @@ def _alignment_loss(_: Any, log_probabilities: torch.Tensor, targets: torch.Tens
 
 _STAND_INS: dict[str, Callable[..., Any]] = {
     "aten._grouped_mm.default": _grouped_product,
+    "aten.mkldnn_rnn_layer.default": _recurrent_layer,
     "aten._ctc_loss.default": _alignment_loss,
     "aten._ctc_loss.Tensor": _alignment_loss,
     "aten._ctc_loss_backward.default": lambda _, __, log_probabilities, *___: torch.empty_like(log_probabilities),
     "aten._ctc_loss_backward.Tensor": lambda _, __, log_probabilities, *___: torch.empty_like(log_probabilities),
 }
-"""Operators that have no kernel for fakes, or one that refuses what the real kernel takes."""
+"""Operators that have no kernel for fakes, or one that refuses or leaves out what the real kernel does."""
 
 
 def _positions(indices: list[Any]) -> list[Any]:

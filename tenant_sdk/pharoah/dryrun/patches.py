@@ -96,6 +96,18 @@ def _revived(
         return torch.nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)
 
 
+def follow_resizes(recorder: DryRecorder) -> None:
+    """Sharded parameters give their memory back between uses, without an operator."""
+    original = torch.UntypedStorage.resize_
+
+    def resize(self: Any, *size: Any) -> Any:
+        result = original(self, *size)
+        recorder.ledger.resized(self)
+        return result
+
+    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
+
+
 def skip_initialisation() -> None:
     """Initial values are values: some ways to draw them look at what was drawn.
 

@@ -17,6 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pharoah.capture.hardware import pretended_gpus
+from pharoah_archetypes.devices import UNKNOWN, device_named
 
 _SAME = {torch.Tensor.cuda, torch.Tensor.pin_memory}
 _POSITIONAL = {
@@ -87,14 +88,14 @@ def redirect() -> None:
 
 def _answers(names: list[str]) -> dict[str, Any]:
     """What `torch.cuda` says with these GPUs."""
-    major, minor, gibibytes, processors = _model(names[0] if names else "")
-    memory = gibibytes << 30
+    device = device_named(names[0] if names else "") or UNKNOWN
+    memory = device.memory_bytes
     properties = SimpleNamespace(
         name=names[0] if names else "",
         total_memory=memory,
-        major=major,
-        minor=minor,
-        multi_processor_count=processors,
+        major=device.capability[0],
+        minor=device.capability[1],
+        multi_processor_count=device.processors,
         warp_size=32,
     )
     return {
@@ -105,7 +106,7 @@ def _answers(names: list[str]) -> dict[str, Any]:
         "get_device_name": _constant(properties.name),
         "get_device_capability": _constant((properties.major, properties.minor)),
         "get_device_properties": _constant(properties),
-        "is_bf16_supported": _constant(major >= 8),
+        "is_bf16_supported": _constant(properties.major >= 8),
         "mem_get_info": _constant((memory, memory)),
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "device": _Context,
@@ -122,19 +123,6 @@ def _answers(names: list[str]) -> dict[str, Any]:
         },
         **{name: _constant(None) for name in _SILENT},  # one function each: dynamo files every one under its name
     }  # fmt: skip
-
-
-_MODELS = {
-    "GB200": (10, 0, 185, 152), "B200": (10, 0, 179, 148), "GH200": (9, 0, 95, 132), "H200": (9, 0, 139, 132),
-    "H100": (9, 0, 79, 132), "A100-SXM4-40": (8, 0, 39, 108), "A100-PCIE-40": (8, 0, 39, 108), "A100": (8, 0, 79, 108),
-    "L40": (8, 9, 44, 142), "L4": (8, 9, 22, 58), "4090": (8, 9, 23, 128), "A10": (8, 6, 22, 72), "A40": (8, 6, 44, 84),
-    "A6000": (8, 6, 47, 84), "3090": (8, 6, 23, 82), "V100": (7, 0, 31, 80), "T4": (7, 5, 14, 40),
-}  # fmt: skip
-"""Part of a model's name to compute capability, GiB and multiprocessors; the first that fits."""
-
-
-def _model(name: str) -> tuple[int, int, int, int]:
-    return next((known for part, known in _MODELS.items() if part in name), (9, 0, 79, 132))
 
 
 def _constant(value: Any) -> Callable[..., Any]:

@@ -22,11 +22,13 @@ class Reducer:
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter], *positional: Any) -> None:
         _, _, self._group, _, self._most_bytes, *rest = positional
-        self._finds_unused = bool(rest and rest[0])
+        self._finds_unused, self._grads_are_views = [*map(bool, rest), False, False][:2]
         self._missing: set[int] = set()
         self._parameters = list(parameters)
         self._buckets: dict[torch.dtype, list[torch.nn.Parameter]] = {}
         self._full = 0
+        self._memory: list[torch.Tensor] = []
+        """Of the buckets, in the order they become full: it stays."""
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)
 
@@ -63,9 +65,16 @@ class Reducer:
 
     def _reduce(self, dtype: torch.dtype) -> None:
         bucket = self._buckets.pop(dtype)
-        self._full += 1
+        sizes = [parameter.numel() for parameter in bucket]
         with torch.no_grad():
-            torch.distributed.all_reduce(bucket[0].new_empty(sum(p.numel() for p in bucket)), group=self._group)
+            if self._full == len(self._memory) or self._memory[self._full].numel() != sum(sizes):
+                self._memory[self._full :] = [bucket[0].new_empty(sum(sizes))]
+            flat = self._memory[self._full]
+            torch.distributed.all_reduce(flat, group=self._group)
+            if self._grads_are_views:
+                for parameter, part in zip(bucket, flat.split(sizes), strict=True):
+                    parameter.grad = part.view_as(parameter)
+        self._full += 1
 
 
 def _bytes(bucket: list[torch.nn.Parameter]) -> int:

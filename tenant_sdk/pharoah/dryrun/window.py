@@ -10,6 +10,8 @@ import torch
 
 from pharoah.capture import recorder as capture
 from pharoah.capture.onestep import computes_inside
+from pharoah.cost.step import StepCost
+from pharoah.dryrun.account import Account
 from pharoah.dryrun.redirect import was_compiled
 from pharoah_archetypes import Fingerprint
 
@@ -33,9 +35,10 @@ class Window:
     """
 
     def __init__(
-        self, recorder: DryRecorder, seen: Callable[[Fingerprint, bool], None], failed: Callable[[str], None]
+        self, recorder: DryRecorder, seen: Callable[[Fingerprint, StepCost, bool], None], failed: Callable[[str], None]
     ) -> None:
         self._recorder = recorder
+        self._account = Account(recorder)
         self._seen = seen
         self._failed = failed
         self._first: torch.optim.Optimizer | None = None
@@ -57,6 +60,7 @@ class Window:
             return  # not the first of its window
         records = self._recorder.records
         skeleton = capture.skeleton_of(records)
+        self._account.differentiate()
         self._beginnings.append((skeleton.text, skeleton.features, capture.activation_bytes(records)))
         if self._provisional and self._made == 1 and self._beginnings[0] == self._beginnings[1]:
             self._finish(self._provisional)
@@ -69,8 +73,10 @@ class Window:
         if closure:
             return
         if optimizer is self._first:
-            self.end(optimizer)
-        if type(optimizer).step.__module__.startswith("torch.optim"):
+            self._close()
+        pretended = type(optimizer).step.__module__.startswith("torch.optim")
+        self._account.update(optimizer, pretended)
+        if pretended:
             self._set_aside(optimizer)
 
     def _set_aside(self, optimizer: torch.optim.Optimizer) -> None:
@@ -86,26 +92,31 @@ class Window:
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
         self._gradients.clear()
+        self._account.updated()
         self._recorder.in_optimizer = self._recorder.updating = False
         if self._first is None:
             self._first = optimizer
         if all(optimizer is not known for known in self._optimizers):
             self._optimizers.append(optimizer)
-        if optimizer is not self._first:
-            return
+        if optimizer is self._first:
+            self._close()
+
+    def _close(self) -> None:
+        """A window ends."""
         try:
             fingerprint = self._fingerprint()
         except ValueError as reason:
             self._failed(str(reason))  # said at once: this may be a thread, whose exceptions nobody sees
             raise
+        self._account.end()
         if self._provisional:
             self._finish(fingerprint)
         self._provisional = fingerprint
-        self._seen(fingerprint, False)
+        self._seen(fingerprint, self._account.cost(), False)
         self._recorder.records.clear()
 
     def _finish(self, fingerprint: Fingerprint) -> NoReturn:
-        self._seen(fingerprint, True)
+        self._seen(fingerprint, self._account.cost(), True)
         raise Finished(fingerprint)
 
     def _fingerprint(self) -> Fingerprint:

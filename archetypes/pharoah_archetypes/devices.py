@@ -1,0 +1,55 @@
+"""What accelerators can do at most, read from `devices.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class Device:
+    """Ceilings from a data sheet."""
+
+    part: str
+    """Part of the names of such devices."""
+    capability: tuple[int, int]
+    processors: int
+    memory_bytes: int
+    flops: dict[str, float]
+    """Dtype, or `tf32` for float32 on tensor cores, to floating-point operations a second."""
+    bytes_per_second: float
+    link_bytes_per_second: float
+    """To the other devices of a node, in one direction."""
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """All known devices; of those whose part is in a name, the first is meant."""
+    data = tomllib.loads(resources.files(__package__).joinpath("devices.toml").read_text())
+    return tuple(_device(entry) for entry in data["device"])
+
+
+def device_named(name: str) -> Device | None:
+    """`NVIDIA H100 80GB HBM3` as the data file knows it."""
+    return next((device for device in devices() if device.part in name), None)
+
+
+def _device(entry: dict[str, object]) -> Device:
+    major, _, minor = str(entry["capability"]).partition(".")
+    tera = entry["tera"]
+    assert isinstance(tera, dict)
+    return Device(
+        part=str(entry["part"]),
+        capability=(int(major), int(minor)),
+        processors=int(str(entry["processors"])),
+        memory_bytes=int(str(entry["memory"])) << 30,
+        flops={dtype: value * 1e12 for dtype, value in tera.items()},
+        bytes_per_second=float(str(entry["bandwidth"])) * 1e9,
+        link_bytes_per_second=float(str(entry["link"])) * 1e9,
+    )
+
+
+UNKNOWN = next(device for device in devices() if device.part == "H100")
+"""What a device is taken for that nobody knows."""

@@ -1,0 +1,47 @@
+"""A training script around a model of the zoo: `python -m evaluation.train_zoo gpt2 --batch-size 8 --width 256`.
+
+The options are what people change when a job does not fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from evaluation.zoo import BASE, FAMILIES, Variation, training_step
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("family", choices=sorted(family.name for family in FAMILIES))
+    parser.add_argument("--batch-size", type=int, default=BASE.batch)
+    for name in ("length", "width", "heads", "depth", "vocabulary"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(BASE, name))
+    parser.add_argument("--bf16", action="store_true", help="autocast")
+    parser.add_argument("--gradient-checkpointing", action="store_true")
+    parser.add_argument("--steps", type=int, default=3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_options(parser)
+    arguments = parser.parse_args()
+    family = next(family for family in FAMILIES if family.name == arguments.family)
+    step, _, _ = training_step(family, variation_of(arguments))
+    for _ in range(arguments.steps):
+        step()
+
+
+def variation_of(arguments: argparse.Namespace) -> Variation:
+    return Variation(
+        batch=arguments.batch_size,
+        length=arguments.length,
+        width=arguments.width,
+        heads=arguments.heads,
+        depth=arguments.depth,
+        vocabulary=arguments.vocabulary,
+        autocast=arguments.bf16,
+        checkpointing=arguments.gradient_checkpointing,
+    )
+
+
+if __name__ == "__main__":
+    main()

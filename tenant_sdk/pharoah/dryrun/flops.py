@@ -1,0 +1,57 @@
+"""Floating-point operations of an operator: torch's own formulas, and those it lacks.
+
+A multiplication and an addition are two. torch's formulas are those of `torch.utils.flop_counter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+_Formula = Callable[..., int]
+aten = torch.ops.aten
+
+
+def formula_of(func: Any) -> _Formula | None:
+    """A function of an operator's arguments and its result (`out_val`)."""
+    return _FORMULAS.get(getattr(func, "_overloadpacket", func))
+
+
+def _vector_product(matrix: torch.Tensor, *_: Any, **__: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _added_vector_product(_: torch.Tensor, matrix: torch.Tensor, *__: Any, **___: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _grouped_product(left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any) -> int:
+    """Every row of the left meets one matrix of the right; or every column of both, where both are flat."""
+    return 2 * left.numel() * right.shape[-1]
+
+
+def _recurrent_layer(sequence: torch.Tensor, weights: torch.Tensor, recurrent: torch.Tensor, *_: Any, **__: Any) -> int:
+    """One layer and direction: products with the weights of all gates at every position."""
+    positions = sequence.numel() // sequence.shape[-1]
+    return 2 * positions * (weights.numel() + recurrent.numel())
+
+
+def _recurrent_layer_backward(*arguments: Any, **options: Any) -> int:
+    return 2 * _recurrent_layer(*arguments, **options)
+
+
+_FORMULAS: dict[Any, _Formula] = {
+    **flop_registry,
+    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
+        aten._scaled_dot_product_flash_attention_backward
+    ],
+    aten.mv: _vector_product,
+    aten.addmv: _added_vector_product,
+    aten._grouped_mm: _grouped_product,
+    aten.mkldnn_rnn_layer: _recurrent_layer,
+    aten.mkldnn_rnn_layer_backward: _recurrent_layer_backward,
+}

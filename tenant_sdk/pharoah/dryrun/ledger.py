@@ -1,0 +1,184 @@
+"""What the operators of a dry run cost: floating-point operations, bytes, and memory from birth to death."""
+
+from __future__ import annotations
+
+import weakref
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from pharoah.capture.notes import Reader, storage_of
+from pharoah.dryrun.flops import formula_of
+from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD
+from pharoah_archetypes.vocabulary import vocabulary
+
+
+@dataclass
+class Work:
+    """What was computed and sent."""
+
+    operations: Counter[tuple[str, str, str, int, int]] = field(default_factory=Counter)
+    """Phase, operator, dtype, floating-point operations and bytes of one call; how many calls."""
+    transfers: Counter[tuple[str, str, int, int]] = field(default_factory=Counter)
+    """Phase, kind, bytes and group size of one collective; how many."""
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.operations + other.operations, self.transfers + other.transfers)
+
+
+class Ledger:
+    """Told of every operator; knows each storage until it dies."""
+
+    def __init__(self) -> None:
+        self.events: array[int] = array("q")
+        """As in `pharoah.cost.step.Memory`."""
+        self.work = Work()
+        self.uncounted: set[str] = set()
+        self.activations: set[int] = set()
+        """Allocations of forward passes that a backward pass freed."""
+        self._forward: set[int] = set()
+        self._phase = FORWARD
+        self._numbers: dict[int, int] = {}
+        """Storages alive, to the number of their allocation."""
+        self.allocations = 0
+        self._watches: dict[int, Any] = {}
+
+    def saw(self, operator: Reader, phase: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """An operator has run. Its results may be views of what was there."""
+        self._phase = phase
+        with torch._C.DisableTorchFunction():
+            outputs = _tensors((result,))
+            for output in outputs:
+                self._watch(output)
+            if operator.is_view:
+                return
+            inputs = _tensors((*args, *kwargs.values()))
+            outputs = outputs or _tensors(args[at] for at in operator.changes if at < len(args))
+            if operator.communicates:
+                phase = FORWARD if phase == ASIDE else phase  # as in the skeleton
+                larger = max(_bytes(inputs), _bytes(outputs))
+                self.work.transfers[phase, operator.letter, larger, _group_size(args)] += 1
+            else:
+                flops = self._flops(operator, func, args, kwargs, result)
+                dtype = str(outputs[0].dtype)[6:] if outputs else "none"
+                self.work.operations[phase, operator.name, dtype, flops, _moved(operator, inputs, outputs)] += 1
+
+    def cut(self) -> Work:
+        """The work since the last cut."""
+        work, self.work = self.work, Work()
+        return work
+
+    def number_of(self, tensor: torch.Tensor) -> int:
+        """The allocation a tensor lies in; 0 when it was never seen."""
+        return self._numbers.get(storage_of(tensor), 0)
+
+    def overlook(self, tensor: torch.Tensor) -> None:
+        """A tensor that was there before and shall not count."""
+        self._numbers[storage_of(tensor)] = 0
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has another size now, as sharded parameters do between their uses."""
+        key = storage._cdata
+        self._died(key, None)
+        self._enter(key, storage)
+
+    def _watch(self, tensor: torch.Tensor) -> None:
+        key = storage_of(tensor)
+        if key not in self._numbers:
+            self._enter(key, tensor.untyped_storage())
+
+    def _enter(self, key: int, storage: torch.UntypedStorage) -> None:
+        size = storage.nbytes()
+        if type(size) is not int or size == 0:
+            return
+        self._watches[key] = weakref.ref(storage, partial(self._died, key))
+        self._numbers[key] = self.allocate(size)
+
+    def allocate(self, size: int) -> int:
+        """Enter an allocation of so many bytes; its number."""
+        self.events.append(size)
+        self.allocations += 1
+        if self._phase == FORWARD:
+            self._forward.add(self.allocations)
+        return self.allocations
+
+    def _died(self, key: int, _: object) -> None:
+        self._watches.pop(key, None)
+        number = self._numbers.pop(key, None)
+        if not number:
+            return
+        self.events.append(-number)
+        if number in self._forward:
+            self._forward.discard(number)
+            if self._phase == BACKWARD:
+                self.activations.add(number)
+
+    def _flops(self, operator: Reader, func: Any, args: Any, kwargs: Any, result: Any) -> int:
+        if formula := formula_of(func):
+            return int(formula(*map(local, args), **kwargs, out_val=local(result)))
+        if operator.letter in vocabulary().compute:
+            self.uncounted.add(operator.name)
+        return 0
+
+
+def local(value: Any) -> Any:
+    """This rank's part of a distributed tensor; anything else as it is."""
+    return getattr(value, "_local_tensor", value)
+
+
+def _tensors(arguments: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among arguments, and in lists of them; of distributed ones, what this rank has."""
+    found: list[torch.Tensor] = []
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            found.append(local(argument))
+        elif isinstance(argument, (list, tuple)):
+            found += _tensors(argument)
+    return found
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.nbytes if type(tensor.nbytes) is int else 0 for tensor in tensors)
+
+
+_PICKED = {"emb", "embbag", "idx"}
+
+
+def _moved(operator: Reader, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
+    """Bytes read and written. A row that is not picked from a table is not read."""
+    written = _bytes(outputs)
+    if operator.letter in _PICKED:
+        return 2 * written + _bytes(inputs[1:])
+    return written + sum(map(_read, inputs))
+
+
+def _read(tensor: torch.Tensor) -> int:
+    size = tensor.nbytes
+    if type(size) is not int:
+        return 0
+    # An expanded tensor has more elements than memory.
+    return size if tensor.is_contiguous() else min(size, int(tensor.untyped_storage().nbytes()))
+
+
+def _group_size(args: Any) -> int:
+    """How many ranks a collective's group has: functional ones name it, the others hold it."""
+    from torch.distributed import ProcessGroup, distributed_c10d
+
+    resolve: Any = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
+    for argument in args:
+        if isinstance(argument, str):
+            try:
+                return int(resolve(argument).size())
+            except (RuntimeError, LookupError, ValueError):
+                continue  # the name of a reduction
+        if isinstance(argument, torch.ScriptObject):
+            try:
+                return ProcessGroup.unbox(argument).size()
+            except RuntimeError:
+                continue  # the reduction itself
+    return 1

@@ -1,0 +1,227 @@
+"""What a dry run says a step costs, against what torch's own tools see in a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pharoah.cost import cuda
+from pharoah.cost.memory import peak
+from pharoah.cost.step import StepCost
+from pharoah.dryrun import dry_run
+
+# Runs a script for real and prints the most bytes its tensors had at one time.
+MEASURED = """
+import runpy, sys
+from torch.profiler import ProfilerActivity, profile
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    runpy.run_path(sys.argv[1], run_name="__main__")
+now = most = 0
+events = [(e.start_ns(), e.nbytes()) for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+for _, change in sorted(events):
+    now += change
+    most = max(most, now)
+print(most)
+"""
+# Runs a script of three equal steps for real and prints the floating-point operations of one.
+COUNTED = """
+import runpy, sys
+from torch.utils.flop_counter import FlopCounterMode
+with FlopCounterMode(display=False) as mode:
+    runpy.run_path(sys.argv[1], run_name="__main__")
+print(mode.get_total_flops() // 3)
+"""
+MODEL = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 400), nn.GELU(), nn.Linear(400, 10))
+x, y = torch.randn(64, 200), torch.arange(64) % 10
+"""
+LOOP = """
+for _ in range(3):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+ADAM = "optimizer = torch.optim.AdamW(model.parameters())\n"
+SCRIPTS = {
+    "adamw": MODEL + ADAM + LOOP,
+    "foreach": MODEL + "optimizer = torch.optim.AdamW(model.parameters(), foreach=True)\n" + LOOP,
+    "fused": MODEL + "optimizer = torch.optim.AdamW(model.parameters(), fused=True)\n" + LOOP,
+    "momentum": MODEL + "optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)\n" + LOOP,
+    "adagrad": MODEL + "optimizer = torch.optim.Adagrad(model.parameters())\n" + LOOP,
+    "gradients are kept": MODEL + ADAM + LOOP.replace("zero_grad()", "zero_grad(set_to_none=False)"),
+    "gradients are freed late": MODEL
+    + ADAM
+    + """
+for _ in range(3):
+    loss = F.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "accumulation": MODEL
+    + ADAM
+    + """
+for _ in range(3):
+    optimizer.zero_grad()
+    for part in range(4):
+        F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+""",
+    "checkpointing": MODEL
+    + ADAM
+    + LOOP.replace("model(x)", "torch.utils.checkpoint.checkpoint_sequential(model, 3, x, use_reentrant=False)"),
+    "attention": """
+import torch
+from torch import nn
+from torch.nn import functional as F
+layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0)
+model = nn.Sequential(nn.Embedding(50, 64), layer, nn.Linear(64, 50), nn.Flatten(0, 1))
+x, y = torch.arange(256).view(8, 32) % 50, torch.arange(256) % 50
+"""
+    + ADAM
+    + LOOP,
+    "convnet": """
+import torch
+from torch import nn
+from torch.nn import functional as F
+layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(392, 10)
+model = nn.Sequential(*layers)
+x, y = torch.randn(4, 3, 16, 16), torch.arange(4)
+"""
+    + ADAM
+    + LOOP,
+    "two optimizers": MODEL
+    + """
+parts = [torch.optim.AdamW(model[:2].parameters()), torch.optim.SGD(model[2:].parameters(), lr=0.1, momentum=0.9)]
+for _ in range(3):
+    for part in parts:
+        part.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    for part in parts:
+        part.step()
+""",
+    "frozen": MODEL
+    + """
+model[0].requires_grad_(False)
+optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+"""
+    + LOOP,
+}
+
+
+def cost_of(path: Path, source: str) -> StepCost:
+    path.write_text(source)
+    return dry_run([sys.executable, str(path)], 60.0).cost
+
+
+def measured(tool: str, path: Path) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", tool, str(path)],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return int(done.stdout.split()[-1])
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_memory_and_work_are_those_of_a_real_run(tmp_path: Path, name: str) -> None:
+    script = tmp_path / "train.py"
+    cost = cost_of(script, SCRIPTS[name])
+    # Scalars of a few bytes live a little longer in one or the other.
+    assert peak(cost.memory).bytes == pytest.approx(measured(MEASURED, script), abs=256)
+    assert not cost.uncounted
+    if name != "attention":  # torch's counter has no formula for the CPU's attention kernel
+        assert cost.flops == measured(COUNTED, script)
+
+
+def test_the_peak_is_told_by_role(tmp_path: Path) -> None:
+    cost = cost_of(tmp_path / "train.py", SCRIPTS["adamw"])
+    weights = 4 * sum(a * b + b for a, b in ((200, 300), (300, 400), (400, 10)))
+    roles = peak(cost.memory).roles
+    assert roles["p"] == weights
+    assert roles["s"] == 2 * weights + 6 * 4  # two moments, and each parameter's own step counter
+    assert sum(roles.values()) == peak(cost.memory).bytes
+
+
+def test_a_cost_survives_its_file(tmp_path: Path) -> None:
+    cost = cost_of(tmp_path / "train.py", SCRIPTS["accumulation"])
+    assert StepCost.from_json(cost.to_json()) == cost
+    assert json.loads(cost.to_json())["uncounted"] == []
+
+
+def test_an_update_in_one_call_counts_its_work_once(tmp_path: Path) -> None:
+    loop, foreach = (cost_of(tmp_path / "train.py", SCRIPTS[name]) for name in ("adamw", "foreach"))
+    updates = [[row for row in cost.operations if row.phase == "opt"] for cost in (loop, foreach)]
+    assert len(updates[1]) < len(updates[0])
+    moved = [sum(row.moved * row.times for row in rows) for rows in updates]
+    assert moved[1] == pytest.approx(moved[0], rel=0.1)
+
+
+# ---- the allocator of CUDA ----
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reserved"),
+    [
+        ([1], 2 * MIB),
+        ([MIB] * 2, 2 * MIB),
+        ([MIB + 1], 20 * MIB),
+        ([9 * MIB, 9 * MIB], 20 * MIB),
+        ([10 * MIB], 10 * MIB),
+        ([10 * MIB + 1], 12 * MIB),
+        ([19 * MIB, 1], 22 * MIB),
+    ],
+)
+def test_segments_have_the_sizes_torch_documents(sizes: list[int], reserved: int) -> None:
+    assert cuda.most_reserved(sizes) == reserved
+
+
+def test_what_is_free_is_joined_and_used_again() -> None:
+    assert cuda.most_reserved([8 * MIB, 8 * MIB, -1, -2, 16 * MIB]) == 20 * MIB
+    assert cuda.most_reserved([8 * MIB, 8 * MIB, -1, 16 * MIB]) == 36 * MIB
+
+
+def test_a_full_device_takes_back_what_is_free_before_it_gives_up() -> None:
+    assert cuda.most_reserved([30 * MIB, -1, 40 * MIB], capacity=40 * MIB) == 40 * MIB
+    with pytest.raises(cuda.OutOfMemory, match="no room for 41,943,040 bytes beside 31,457,280"):
+        cuda.most_reserved([30 * MIB, 40 * MIB], capacity=40 * MIB)
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[int]:
+    events: list[int] = []
+    alive: list[int] = []
+    made = 0
+    for _ in range(draw(st.integers(1, 60))):
+        if alive and draw(st.booleans()):
+            events.append(-alive.pop(draw(st.integers(0, len(alive) - 1))))
+        else:
+            made += 1
+            alive.append(made)
+            events.append(draw(st.integers(1, 40 * MIB)))
+    return events
+
+
+@given(lives())
+def test_no_more_is_allocated_than_reserved_and_exactly_that_capacity_does(events: list[int]) -> None:
+    sizes, now, most = [0], 0, 0
+    for event in events:
+        sizes += [event] if event > 0 else []
+        now += event if event > 0 else -sizes[-event]
+        most = max(most, now)
+    reserved = cuda.most_reserved(events)
+    assert most <= reserved <= cuda.most_reserved(events, capacity=reserved)
