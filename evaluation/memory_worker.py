@@ -16,16 +16,9 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from evaluation.train_zoo import add_options, variation_of
-from evaluation.zoo import BASE, FAMILIES, training_step
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def data_segment() -> int:
-    """Bytes, as RLIMIT_DATA counts them but for the stack."""
-    with open("/proc/self/statm") as status:  # noqa: PTH123 - of this process, after a fork, too
-        return int(status.read().split()[5]) * _PAGE
+from evaluation.train_zoo import add_options, family_named, train
+from evaluation.zoo import BASE
+from pharoah.profile import data_segment
 
 
 class Watch(TorchDispatchMode):
@@ -44,20 +37,13 @@ class Watch(TorchDispatchMode):
 def run(arguments: argparse.Namespace, limit: int | None) -> dict[str, Any]:
     """One run, in this process."""
     began = data_segment()
-    family = next(family for family in FAMILIES if family.name == arguments.family)
     if limit is None:
         with Watch() as watch:
-            _train(family, arguments)
+            train(arguments)
         return {"ended": True, "most": watch.most - began}
     resource.setrlimit(resource.RLIMIT_DATA, (began + limit, began + limit))
-    _train(family, arguments)
+    train(arguments)
     return {"ended": True, "most": None}
-
-
-def _train(family: Any, arguments: argparse.Namespace) -> None:
-    step, _, _ = training_step(family, variation_of(arguments))
-    for _ in range(arguments.steps):
-        step()
 
 
 def in_fork(arguments: argparse.Namespace, limit: int | None) -> dict[str, Any]:
@@ -88,8 +74,7 @@ def main() -> None:
         order = json.loads(line)
         arguments = parser.parse_args(order["arguments"])
         if arguments.family not in warmed:  # what a family imports is imported once
-            family = next(family for family in FAMILIES if family.name == arguments.family)
-            family.build(BASE)
+            family_named(arguments.family).build(BASE)
             warmed.add(arguments.family)
         print(json.dumps(in_fork(arguments, order["limit"])), flush=True)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from evaluation.zoo import BASE, FAMILIES, Variation, training_step
+from evaluation.zoo import BASE, FAMILIES, Family, Variation, training_step
+from pharoah.dryrun.changes import checkpoint_layers
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -17,15 +18,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=int, default=getattr(BASE, name))
     parser.add_argument("--bf16", action="store_true", help="autocast")
     parser.add_argument("--gradient-checkpointing", action="store_true")
+    parser.add_argument("--micro-batches", type=int, default=1, help="whose gradients are accumulated")
     parser.add_argument("--steps", type=int, default=3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_options(parser)
-    arguments = parser.parse_args()
-    family = next(family for family in FAMILIES if family.name == arguments.family)
-    step, _, _ = training_step(family, variation_of(arguments))
+    train(parser.parse_args())
+
+
+def family_named(name: str) -> Family:
+    return next(family for family in FAMILIES if family.name == name)
+
+
+def train(arguments: argparse.Namespace) -> None:
+    step, _, model = training_step(
+        family_named(arguments.family), variation_of(arguments), micro_batches=arguments.micro_batches
+    )
+    if arguments.gradient_checkpointing:
+        checkpoint_layers(model)
     for _ in range(arguments.steps):
         step()
 
@@ -39,7 +51,6 @@ def variation_of(arguments: argparse.Namespace) -> Variation:
         depth=arguments.depth,
         vocabulary=arguments.vocabulary,
         autocast=arguments.bf16,
-        checkpointing=arguments.gradient_checkpointing,
     )
 
 

@@ -70,7 +70,9 @@ class Family:
         return next(entry.id for entry in catalogue().values() if self.name in entry.variants)
 
 
-def training_step(family: Family, variation: Variation) -> tuple[Callable[[], None], torch.optim.Optimizer, nn.Module]:
+def training_step(
+    family: Family, variation: Variation, micro_batches: int = 1
+) -> tuple[Callable[[], None], torch.optim.Optimizer, nn.Module]:
     """A function that does one real training step, its optimizer and its model."""
     device = os.environ.get(DEVICE, "cpu")
     if device != "cpu":
@@ -84,9 +86,10 @@ def training_step(family: Family, variation: Variation) -> tuple[Callable[[], No
 
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast(device, torch.bfloat16, enabled=variation.autocast):
-            value = loss()
-        value.backward()
+        for _ in range(micro_batches):
+            with torch.autocast(device, torch.bfloat16, enabled=variation.autocast):
+                value = loss()
+            value.backward()
         optimizer.step()
 
     return step, optimizer, model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -62,6 +62,17 @@ class Verdict:
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a verdict is not true or false: use .ok or .blocking")
+
+    def with_findings(self, *findings: Finding) -> Verdict:
+        """The verdict with what this machine found out by itself.
+
+        A block makes it incompatible, a warning takes away that it is compatible.
+        """
+        severities = {finding.severity for finding in findings}
+        status = "incompatible" if "block" in severities else self.status
+        if status == "compatible" and "warn" in severities:
+            status = "warn"
+        return replace(self, status=status, findings=(*self.findings, *findings))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)

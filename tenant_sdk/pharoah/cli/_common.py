@@ -6,16 +6,20 @@ import argparse
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from pharoah._errors import SettingsError, UnknownReason
 from pharoah._link import Link
 from pharoah._settings import GATES, Settings
 from pharoah._spawn import private_folder, start_courier, wait_for
 from pharoah._verdict import Verdict, unknown
-from pharoah.dryrun import dry_run
-from pharoah_archetypes import Fingerprint
+from pharoah.cost.advice import Trial, advise
+from pharoah.cost.findings import memory_finding
+from pharoah.cost.room import fit, room_of
+from pharoah.dryrun import DryRun, dry_run
+from pharoah.dryrun.changes import Change
 
 CHECK_SECONDS = 15.0
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
@@ -80,30 +84,61 @@ def courier(settings: Settings) -> Iterator[Link]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def fingerprint_of(arguments: argparse.Namespace, settings: Settings, *, record_code: bool = False) -> Fingerprint:
-    """The job's fingerprint, from a dry run. Raises UnknownReason."""
-    command = job_command(arguments)
+def dry_run_of(
+    arguments: argparse.Namespace,
+    settings: Settings,
+    command: Sequence[str] = (),
+    *,
+    record_code: bool = False,
+    change: Change | None = None,
+) -> DryRun:
+    """A dry run of the job, or of another command line in its place. Raises UnknownReason."""
+    command = command or job_command(arguments)
     return dry_run(
         [shutil.which(command[0]) or command[0], *command[1:]],
         settings.dry_run_timeout_seconds,
         nodes=arguments.nnodes,
         processes=arguments.nproc_per_node,
         record_code=record_code,
-    ).fingerprint
+        change=change,
+    )
 
 
-def check_job(link: Link, arguments: argparse.Namespace, settings: Settings) -> tuple[Verdict, dict[str, Any]]:
-    """The verdict on a job, and the profile of this node."""
+class Checked(NamedTuple):
+    verdict: Verdict
+    profile: dict[str, Any]
+    """Of this node."""
+    dry: DryRun | None
+    """None when there was no dry run; the verdict says why."""
+
+
+def check_job(link: Link, arguments: argparse.Namespace, settings: Settings) -> Checked:
+    """The verdict on a job. What this machine can say by itself is not in it yet."""
     content: dict[str, Any] = {}
+    dry = None
     try:
-        content["fingerprint"] = fingerprint_of(arguments, settings).to_json()
+        dry = dry_run_of(arguments, settings)
+        content["fingerprint"] = dry.fingerprint.to_json()
     except UnknownReason as reason:
         content["pending"] = str(reason)
     try:
         answer = link.ask("check", CHECK_SECONDS, **content)
     except OSError as error:
-        return unknown(f"the courier does not answer: {error}"), {}
-    return Verdict.from_dict(answer["verdict"]), answer["profile"]
+        return Checked(unknown(f"the courier does not answer: {error}"), {}, dry)
+    return Checked(Verdict.from_dict(answer["verdict"]), answer["profile"], dry)
+
+
+def with_memory(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> Verdict:
+    """The verdict with whether the job fits; with a `trial`, also after which changes it would."""
+    room = room_of(checked.dry.fingerprint, checked.profile) if checked.dry else None
+    if checked.dry is None or room is None:
+        return checked.verdict
+    needs = fit(checked.dry.cost, room)
+    advice = list(advise(command, checked.dry.cost, room, trial)) if trial and needs.status != "fits" else []
+    finding = memory_finding(needs, advice)
+    if checked.verdict.ok and checked.verdict.rung == "exact" and finding.severity == "block":
+        finding = replace(finding, severity="warn")  # it did run
+    return checked.verdict.with_findings(finding)
 
 
 def exit_code(verdict: Verdict, arguments: argparse.Namespace, settings: Settings) -> int:

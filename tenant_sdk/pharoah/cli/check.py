@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from pharoah._verdict import unknown
 from pharoah.cli import _common, explain
+from pharoah.cost.step import StepCost
+from pharoah.dryrun.changes import Change
 
 
 def add_parser(commands: Any) -> None:
@@ -21,15 +24,20 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     settings = _common.settings_of(arguments)
     _common.job_command(arguments)  # none is an error at once
+
+    def trial(command: Sequence[str], change: Change) -> StepCost:
+        return _common.dry_run_of(arguments, settings, command, change=change).cost
+
     if settings.mode == "dryrun":
-        explain.show(_common.fingerprint_of(arguments, settings), payload=True, output=arguments.output)
+        explain.show(_common.dry_run_of(arguments, settings).fingerprint, payload=True, output=arguments.output)
         return 0
     if settings.mode != "online":
         verdict = unknown(f"mode={settings.mode}: nobody is asked")
     else:
         try:
             with _common.courier(settings) as link:
-                verdict, _ = _common.check_job(link, arguments, settings)
+                checked = _common.check_job(link, arguments, settings)
+            verdict = _common.with_memory(checked, trial, _common.job_command(arguments))
         except OSError as error:
             verdict = unknown(str(error))
     if verdict.status == "pending":

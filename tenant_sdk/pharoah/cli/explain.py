@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     settings = _common.settings_of(arguments)
-    fingerprint = _common.fingerprint_of(arguments, settings, record_code=arguments.code)
+    fingerprint = _common.dry_run_of(arguments, settings, record_code=arguments.code).fingerprint
     show(fingerprint, arguments.payload, arguments.output)
     if arguments.draw:
         skeleton = parse(fingerprint.grammar)

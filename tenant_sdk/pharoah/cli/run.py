@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             print(f"pharoah: {error}; the job starts without it", file=sys.stderr)
             return _launch(command, {})
-        verdict, profile = _common.check_job(link, arguments, settings)
+        checked = _common.check_job(link, arguments, settings)
+        verdict, profile = _common.with_memory(checked), checked.profile
         _tell(verdict, settings)
         if code := _common.exit_code(verdict, arguments, settings):
             print(f"pharoah: not started (gate={settings.gate}, exit code {code})", file=sys.stderr)

@@ -22,7 +22,7 @@ class Peak(NamedTuple):
 def peak(memory: Memory) -> Peak:
     """The most that is allocated at one time, from the script's start to the end of its third step.
 
-    What allocators add for alignment and fragmentation is not in it: see `pharoah.cost.allocators`.
+    What allocators add for alignment and fragmentation is not in it: see `pharoah.cost.cuda`.
     """
     most = max(_live(memory), default=(0, 0))
     return Peak(most[0], _roles_at(memory, -most[1]), -most[1])

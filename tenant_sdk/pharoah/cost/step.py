@@ -60,6 +60,8 @@ class StepCost:
     operations: tuple[Operation, ...]
     transfers: tuple[Transfer, ...]
     memory: Memory
+    process_bytes: int = 0
+    """Data segment of the dry run's own process: interpreter, libraries, what the script keeps besides tensors."""
     uncounted: tuple[str, ...] = ()
     """Names of operators that may compute much and have no known formula."""
 
@@ -90,6 +92,7 @@ class StepCost:
             operations=tuple(Operation(*row) for row in data["operations"]),
             transfers=tuple(Transfer(*row) for row in data["transfers"]),
             memory=Memory(_unpacked(memory["events"]), memory["roles"], tuple(memory["steps"])),
+            process_bytes=data["process_bytes"],
             uncounted=tuple(data["uncounted"]),
         )
 

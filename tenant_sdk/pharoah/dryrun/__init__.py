@@ -20,6 +20,7 @@ from pharoah._errors import UnknownReason
 from pharoah._link import DRY_RUN
 from pharoah.capture.hardware import GPUS, gpu_names
 from pharoah.cost.step import StepCost
+from pharoah.dryrun.changes import CHANGE, Change
 from pharoah.dryrun.launch import launch_of
 from pharoah_archetypes import Fingerprint
 
@@ -53,13 +54,17 @@ def dry_run(
     nodes: int | None = None,
     processes: int | None = None,
     record_code: bool = False,
+    change: Change | None = None,
 ) -> DryRun:
     """Dry-run the first rank of a command line that `launch_of` can read. Raises UnknownReason.
 
     `nodes` and `processes` (on each node) are the world it shall run in, where the command line does not say it. With
-    `record_code` the fingerprint also says which code of which packages ran; it takes longer.
+    `record_code` the fingerprint also says which code of which packages ran; it takes longer. With a `change` the job
+    is looked at as it would be.
     """
     launch = launch_of(command).on(nodes, processes)
+    if change and change.nodes > 1:
+        launch = launch.on(launch.nodes * change.nodes, None)
     environ = {
         **{name: value for name, value in os.environ.items() if name not in _OUTSIDE},
         **launch.environment(),
@@ -70,6 +75,7 @@ def dry_run(
         "OMP_NUM_THREADS": "1",
         "TORCHDYNAMO_DISABLE": "1",
         **({RECORD_CODE: "1"} if record_code else {}),
+        **({CHANGE: change.to_json()} if change else {}),
     }
     read_end, write_end = os.pipe()
     try:

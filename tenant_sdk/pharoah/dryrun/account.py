@@ -16,6 +16,7 @@ import torch
 from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
 from pharoah.dryrun.ledger import Work, local
 from pharoah.dryrun.update import Updates
+from pharoah.profile import data_segment
 
 if TYPE_CHECKING:
     from pharoah.dryrun.fake import DryRecorder
@@ -90,6 +91,7 @@ class Account:
             operations=tuple(Operation(*row, times) for row, times in work.operations.items()),
             transfers=tuple(Transfer(*row, times) for row, times in work.transfers.items()),
             memory=self._memory(),
+            process_bytes=data_segment(),
             uncounted=tuple(sorted(self._ledger.uncounted)),
         )
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import RECORD_CODE, DryRun
+from pharoah.dryrun.changes import CHANGE, Change, change_script
 from pharoah.dryrun.sandbox import SideEffect, die_with_parent, fence, seal
 from pharoah_archetypes import Fingerprint
 
@@ -72,6 +73,8 @@ def _step(program: Callable[[], object], say: Callable[..., None], no_fence: str
     try:
         with fake_step(seen, lambda reason: say(reason=reason)):
             seal(side_effect, fenced=not no_fence)
+            if change := os.environ.get(CHANGE):
+                change_script(Change.from_json(change))
             if code:
                 code.start()
             program()

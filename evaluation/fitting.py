@@ -1,0 +1,167 @@
+"""Does a job fit? Predictions of dry runs against real runs under a memory limit, and whether advice helps.
+
+The limit is RLIMIT_DATA, set when everything is imported; the allocator is set as node profiles with a limit set it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from evaluation.figures import Figures
+from pharoah.cost.advice import advise
+from pharoah.cost.memory import peak
+from pharoah.cost.room import Room
+from pharoah.cost.step import StepCost
+from pharoah.dryrun import dry_run
+from pharoah.dryrun.changes import Change
+from pharoah.profile import environment
+
+CASES = {
+    "gpt2": "--batch-size 16 --width 256 --length 128 --depth 4",
+    "llama": "--batch-size 24 --width 256 --length 128 --depth 4",
+    "bert": "--batch-size 24 --width 256 --length 128 --depth 4",
+    "electra": "--batch-size 48 --width 256 --length 128",
+    "t5": "--batch-size 24 --width 256 --length 64 --depth 3",
+    "mixtral": "--batch-size 24 --width 256 --length 128",
+    "mamba": "--batch-size 32 --width 128 --length 128",
+    "lstm": "--batch-size 64 --width 320 --length 96",
+    "vit": "--batch-size 64 --width 256 --length 64 --depth 4",
+    "swin": "--batch-size 16 --width 64 --length 64",
+    "resnet": "--batch-size 96 --width 96 --depth 3",
+    "unet": "--batch-size 6 --width 64 --length 48",
+    "dlrm": "--batch-size 4096 --width 64 --vocabulary 100000",
+    "mlp": "--batch-size 8192 --width 1024 --length 512 --depth 5",
+    "wav2vec2": "--batch-size 3 --width 128 --length 256",
+    "whisper": "--batch-size 24 --width 256 --length 128 --depth 3",
+    "clip": "--batch-size 32 --width 256 --length 64 --depth 4",
+}
+"""A family's job of a few hundred megabytes; three sizes of each are tried."""
+LIMITS_OF_EACH = 6
+SEED = 20
+TIMEOUT_SECONDS = 120.0
+
+
+@dataclass
+class Job:
+    family: str
+    arguments: list[str]
+    cost: StepCost
+    needed: int
+    """Bytes its data segment really grows by."""
+
+    @property
+    def tensors(self) -> int:
+        return peak(self.cost.memory).bytes
+
+
+class Worker(AbstractContextManager["Worker"]):
+    """Does real runs, one after the other."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "evaluation.memory_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **environment({"memory_limit_bytes": 1})},
+        )
+
+    def run(self, arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps({"arguments": arguments, "limit": limit}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def measure(figures: Figures, quick: bool) -> None:
+    with Worker() as worker:
+        families = dict(list(CASES.items())[:3]) if quick else CASES
+        jobs = [job for family in families for job in _jobs(worker, family, 1 if quick else 3)]
+        limits(figures, worker, jobs)
+        advice(figures, worker, [job for at, job in enumerate(jobs) if quick or at % 3 == 0])
+
+
+def _jobs(worker: Worker, family: str, count: int) -> list[Job]:
+    options = CASES[family].split()
+    batch = int(options[1])
+    sizes = [
+        options,
+        ["--batch-size", str(batch * 3 // 2), *options[2:]],
+        ["--batch-size", str(batch), *options[2:], "--bf16"],
+    ]
+    jobs = []
+    for size in sizes[:count]:
+        arguments = [family, *size]
+        job = Job(family, arguments, trial(command_of(arguments), Change()), worker.run(arguments)["most"])
+        print(
+            f"  {' '.join(arguments):75} {job.needed / 1e6:7.1f} MB, tensors {job.tensors / 1e6:7.1f},"
+            f" besides {(job.needed - job.tensors) / 1e6:+5.1f}",
+            flush=True,
+        )
+        jobs.append(job)
+    return jobs
+
+
+def limits(figures: Figures, worker: Worker, jobs: list[Job]) -> None:
+    """Jobs that need 0.8 to 1.2 times what they may have: which run out of memory, and which were said to?"""
+    chance = random.Random(SEED)
+    told = {"right": 0, "false alarm": 0, "missed": 0, "runs": 0}
+    for job in jobs:
+        # What kernels take besides tensors is learned from the other families.
+        besides = median(other.needed - other.tensors for other in jobs if other.family != job.family)
+        for _ in range(LIMITS_OF_EACH):
+            limit = int(job.needed / chance.uniform(0.8, 1.2))
+            failed = not worker.run(job.arguments, limit)["ended"]
+            predicted = job.tensors + besides > limit
+            told["runs"] += 1
+            told["right"] += failed and predicted
+            told["false alarm"] += predicted and not failed
+            told["missed"] += failed and not predicted
+    kernels = median(job.needed - job.tensors for job in jobs)
+    figures.add("oom_runs", told["runs"], ">= 300 unless --quick")
+    figures.add("bytes_besides_tensors", kernels, "printed")
+    figures.ratio("oom_precision", told["right"], told["right"] + told["false alarm"], 0.95)
+    figures.ratio("oom_recall", told["right"], told["right"] + told["missed"], 0.95)
+
+
+def advice(figures: Figures, worker: Worker, jobs: list[Job]) -> None:
+    """Jobs that need 1.4 times what they may have: do they run as they were advised to?"""
+    worked = count = 0
+    for job in jobs:
+        room = Room("limit", int(job.needed / 1.4), inside=True)
+        for option in advise(command_of(job.arguments), job.cost, room, trial):
+            arguments = [*option.command[3:]]
+            arguments += ["--gradient-checkpointing"] * option.change.checkpointing + [
+                "--bf16"
+            ] * option.change.autocast
+            if (parts := int(job.arguments[2]) // int(arguments[2])) > 1:
+                arguments += ["--micro-batches", str(parts)]
+            ended = worker.run(arguments, room.bytes)["ended"]
+            count += 1
+            worked += ended
+            print(f"  {job.family:10} {option.what}: {'runs' if ended else 'does not run'}", flush=True)
+    figures.ratio("fix_works_ratio", worked, count, 0.95)
+
+
+def command_of(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "evaluation.train_zoo", *arguments]
+
+
+def trial(command: Sequence[str], change: Change) -> StepCost:
+    return dry_run(command, TIMEOUT_SECONDS, change=change).cost
