@@ -10,8 +10,9 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -47,6 +48,7 @@ CASES = {
 """A family's job of a few hundred megabytes; three sizes of each are tried."""
 LIMITS_OF_EACH = 6
 SEED = 20
+WORKERS = 2
 TIMEOUT_SECONDS = 120.0
 
 
@@ -63,7 +65,7 @@ class Job:
         return peak(self.cost.memory).bytes
 
 
-class Worker(AbstractContextManager["Worker"]):
+class Worker:
     """Does real runs, one after the other."""
 
     def __init__(self) -> None:
@@ -84,20 +86,25 @@ class Worker(AbstractContextManager["Worker"]):
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
 
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+
+_local = threading.local()
 
 
 def measure(figures: Figures, quick: bool) -> None:
-    with Worker() as worker:
-        families = dict(list(CASES.items())[:3]) if quick else CASES
-        jobs = [job for family in families for job in _jobs(worker, family, 1 if quick else 3)]
-        limits(figures, worker, jobs)
-        advice(figures, worker, [job for at, job in enumerate(jobs) if quick or at % 3 == 0])
+    families = list(CASES)[: 3 if quick else None]
+    with ThreadPoolExecutor(WORKERS, initializer=lambda: setattr(_local, "worker", Worker())) as pool:
+        found = list(pool.map(lambda family: _jobs(family, 1 if quick else 3), families))
+        limits(figures, pool, [job for jobs in found for job in jobs])
+        advice(figures, pool, [jobs[0] for jobs in found])
 
 
-def _jobs(worker: Worker, family: str, count: int) -> list[Job]:
+def _run(arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
+    """A real run, in this thread's worker."""
+    answer: dict[str, Any] = _local.worker.run(arguments, limit)
+    return answer
+
+
+def _jobs(family: str, count: int) -> list[Job]:
     options = CASES[family].split()
     batch = int(options[1])
     sizes = [
@@ -108,7 +115,7 @@ def _jobs(worker: Worker, family: str, count: int) -> list[Job]:
     jobs = []
     for size in sizes[:count]:
         arguments = [family, *size]
-        job = Job(family, arguments, trial(command_of(arguments), Change()), worker.run(arguments)["most"])
+        job = Job(family, arguments, trial(command_of(arguments), Change()), _run(arguments)["most"])
         print(
             f"  {' '.join(arguments):75} {job.needed / 1e6:7.1f} MB, tensors {job.tensors / 1e6:7.1f},"
             f" besides {(job.needed - job.tensors) / 1e6:+5.1f}",
@@ -118,45 +125,44 @@ def _jobs(worker: Worker, family: str, count: int) -> list[Job]:
     return jobs
 
 
-def limits(figures: Figures, worker: Worker, jobs: list[Job]) -> None:
+def limits(figures: Figures, pool: Executor, jobs: list[Job]) -> None:
     """Jobs that need 0.8 to 1.2 times what they may have: which run out of memory, and which were said to?"""
     chance = random.Random(SEED)
-    told = {"right": 0, "false alarm": 0, "missed": 0, "runs": 0}
-    for job in jobs:
-        # What kernels take besides tensors is learned from the other families.
-        besides = median(other.needed - other.tensors for other in jobs if other.family != job.family)
-        for _ in range(LIMITS_OF_EACH):
-            limit = int(job.needed / chance.uniform(0.8, 1.2))
-            failed = not worker.run(job.arguments, limit)["ended"]
-            predicted = job.tensors + besides > limit
-            told["runs"] += 1
-            told["right"] += failed and predicted
-            told["false alarm"] += predicted and not failed
-            told["missed"] += failed and not predicted
-    kernels = median(job.needed - job.tensors for job in jobs)
-    figures.add("oom_runs", told["runs"], ">= 300 unless --quick")
-    figures.add("bytes_besides_tensors", kernels, "printed")
-    figures.ratio("oom_precision", told["right"], told["right"] + told["false alarm"], 0.95)
-    figures.ratio("oom_recall", told["right"], told["right"] + told["missed"], 0.95)
+    trials = [(job, int(job.needed / chance.uniform(0.8, 1.2))) for job in jobs for _ in range(LIMITS_OF_EACH)]
+    failed = list(pool.map(lambda trial: not _run(trial[0].arguments, trial[1])["ended"], trials))
+    # What kernels take besides tensors is learned from the other families.
+    besides = {
+        family: median(job.needed - job.tensors for job in jobs if job.family != family)
+        for family in {job.family for job in jobs}
+    }
+    predicted = [job.tensors + besides[job.family] > limit for job, limit in trials]
+    right = sum(fails and said for fails, said in zip(failed, predicted, strict=True))
+    figures.add("oom_runs", len(trials), ">= 300 unless --quick")
+    figures.add("bytes_besides_tensors", median(job.needed - job.tensors for job in jobs), "printed")
+    figures.ratio("oom_precision", right, sum(predicted), 0.95)
+    figures.ratio("oom_recall", right, sum(failed), 0.95)
 
 
-def advice(figures: Figures, worker: Worker, jobs: list[Job]) -> None:
+def advice(figures: Figures, pool: Executor, jobs: list[Job]) -> None:
     """Jobs that need 1.4 times what they may have: do they run as they were advised to?"""
-    worked = count = 0
-    for job in jobs:
-        room = Room("limit", int(job.needed / 1.4), inside=True)
-        for option in advise(command_of(job.arguments), job.cost, room, trial):
-            arguments = [*option.command[3:]]
-            arguments += ["--gradient-checkpointing"] * option.change.checkpointing + [
-                "--bf16"
-            ] * option.change.autocast
-            if (parts := int(job.arguments[2]) // int(arguments[2])) > 1:
-                arguments += ["--micro-batches", str(parts)]
-            ended = worker.run(arguments, room.bytes)["ended"]
-            count += 1
-            worked += ended
-            print(f"  {job.family:10} {option.what}: {'runs' if ended else 'does not run'}", flush=True)
-    figures.ratio("fix_works_ratio", worked, count, 0.95)
+    worked = [ended for tried in pool.map(_follow, jobs) for ended in tried]
+    figures.ratio("fix_works_ratio", sum(worked), len(worked), 0.95)
+
+
+def _follow(job: Job) -> list[bool]:
+    room = Room("limit", int(job.needed / 1.4), inside=True)
+    worked = []
+    for option in advise(command_of(job.arguments), job.cost, room, trial):
+        arguments = [*option.command[3:]]
+        arguments += ["--gradient-checkpointing"] * option.change.checkpointing
+        arguments += ["--bf16"] * option.change.autocast + ["--fused"] * option.change.fused
+        if (parts := int(job.arguments[2]) // int(arguments[2])) > 1:
+            arguments += ["--micro-batches", str(parts)]
+        worked.append(_run(arguments, room.bytes)["ended"])
+        print(f"  {job.family:10} {option.what}: {'runs' if worked[-1] else 'does not run'}", flush=True)
+    if not worked:
+        print(f"  {job.family:10} no advice", flush=True)
+    return worked
 
 
 def command_of(arguments: Sequence[str]) -> list[str]:

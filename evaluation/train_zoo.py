@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from evaluation.zoo import BASE, FAMILIES, Family, Variation, training_step
-from pharoah.dryrun.changes import checkpoint_layers
+from pharoah.dryrun.changes import checkpoint_layers, fuse
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=int, default=getattr(BASE, name))
     parser.add_argument("--bf16", action="store_true", help="autocast")
     parser.add_argument("--gradient-checkpointing", action="store_true")
+    parser.add_argument("--fused", action="store_true", help="the optimizer's fused implementation")
     parser.add_argument("--micro-batches", type=int, default=1, help="whose gradients are accumulated")
     parser.add_argument("--steps", type=int, default=3)
 
@@ -33,11 +34,13 @@ def family_named(name: str) -> Family:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    step, _, model = training_step(
+    step, optimizer, model = training_step(
         family_named(arguments.family), variation_of(arguments), micro_batches=arguments.micro_batches
     )
     if arguments.gradient_checkpointing:
         checkpoint_layers(model)
+    if arguments.fused:
+        fuse(optimizer)
     for _ in range(arguments.steps):
         step()
 

@@ -37,10 +37,11 @@ class Advice:
 def advise(command: Sequence[str], cost: StepCost, room: Room, trial: Trial) -> Iterator[Advice]:
     """Changes after which a job fits that does not, those first that change least.
 
-    A smaller micro-batch computes the same when gradients are accumulated; checkpointing computes the same twice; more
-    nodes help where parameters are sharded; autocast computes something else. Both of the latter are tried alone.
+    A fused optimizer and a smaller micro-batch with accumulated gradients compute the same; checkpointing computes the
+    same twice; more nodes help where parameters are sharded; autocast computes something else.
     """
     search = _Search(tuple(command), cost, room, trial)
+    yield from search.as_it_is(Change(fused=True))
     yield from search.smaller_batch(Change())
     for change in (Change(checkpointing=True), Change(nodes=2), Change(nodes=4), Change(autocast=True)):
         yield from search.as_it_is(change)
@@ -92,7 +93,7 @@ class _Search:
         for memory, device in larger:
             fitting = fit(self._cost, Room(device.part, memory, on_gpu=True))
             if memory > self._room.bytes and fitting.status == "fits":
-                yield Advice(f"a device with {memory >> 30} GiB ({device.part})", self._command, Change(), fitting, 1.0)
+                yield Advice(f"{device.part} with {memory >> 30} GiB", self._command, Change(), fitting, 1.0)
                 return
 
     def _tried(self, command: tuple[str, ...], change: Change, parts: int, what: str) -> Advice | None:
@@ -135,6 +136,7 @@ def _told(change: Change) -> str:
     parts = [
         "activation checkpointing" if change.checkpointing else "",
         "autocast to bfloat16" if change.autocast else "",
+        "the fused optimizer (fused=True)" if change.fused else "",
         f"{change.nodes} times as many nodes" if change.nodes > 1 else "",
     ]
     return ", ".join(filter(None, parts))

@@ -6,15 +6,13 @@ not computed at all: what is missing is repeated from what was seen.
 
 from __future__ import annotations
 
-from array import array
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
+from pharoah.cost.step import ACTIVATION, GRADIENT, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
 from pharoah.dryrun.ledger import Work, local
+from pharoah.dryrun.life import HOST, Life, allocations
 from pharoah.dryrun.update import Updates
 from pharoah.profile import data_segment
 
@@ -69,7 +67,7 @@ class Account:
         if not self._update_began:
             return  # the step was computed inside, by a closure
         events = self._ledger.events
-        made = range(_allocations(events[: self._steps_began]) + 1, self._ledger.allocations + 1)
+        made = range(allocations(events[: self._steps_began]) + 1, self._ledger.allocations + 1)
         freed = {-event for event in events[self._steps_began :] if event < 0}
         self._roles |= {number: STATE for number in made if number not in freed}
 
@@ -96,7 +94,10 @@ class Account:
         )
 
     def _memory(self) -> Memory:
-        life = _Life(self._ledger.events, dict.fromkeys(self._ledger.activations, ACTIVATION) | self._roles)
+        roles = dict.fromkeys(self._ledger.activations, ACTIVATION) | self._roles
+        if (on_gpu := self._ledger.on_gpu) is not None:
+            roles |= {number: HOST for number in range(1, self._ledger.allocations + 1) if number not in on_gpu}
+        life = Life(self._ledger.events, roles)
         first, now = self._ends[0], len(self._ledger.events)
         update, forward = (self._update_began, first), (first, now)
         if len(self._ends) == 2:
@@ -105,80 +106,3 @@ class Account:
             return life.memory(first)
         backward = (self._differentiated, self._update_began)
         return life.continued(first, [backward, update], [forward, backward, update])
-
-
-def _allocations(events: Sequence[int]) -> int:
-    return sum(event > 0 for event in events)
-
-
-class _Life:
-    """Events, continued with repetitions of parts of themselves."""
-
-    def __init__(self, events: array[int], roles: dict[int, str]) -> None:
-        self.events = array("q", events)
-        self._sizes = [0, *(event for event in events if event > 0)]
-        self._roles = [roles.get(number, OTHER) for number in range(len(self._sizes))]
-        self._seen = len(events)
-        alive = dict.fromkeys(range(1, len(self._sizes)))
-        for event in events:
-            if event < 0:
-                alive.pop(-event)
-        self._alive: dict[int, list[int]] = defaultdict(list)
-        """Size to the allocations that may be freed, the youngest last."""
-        for number in alive:
-            self._live(number)
-        self._accumulates = any(self._roles[number] == GRADIENT for number in alive)
-
-    def _live(self, number: int) -> None:
-        if self._roles[number] not in (PARAMETER, STATE):
-            self._alive[self._sizes[number]].append(number)
-
-    def repeat(self, start: int, end: int) -> None:
-        """Do again what happened between two positions.
-
-        What was made and kept there before is there already: parameters, optimizer state, gradients that are added to.
-        What was made before and freed there is matched by size.
-        """
-        number = _allocations(self.events[:start])
-        again: dict[int, int] = {}
-        """Allocations that are made there to their repetitions."""
-        for event in self.events[start:end]:
-            if event < 0:
-                self._free(-event, again.pop(-event, 0) or self._alike(-event))
-                continue
-            number += 1
-            if self._roles[number] in (PARAMETER, STATE):
-                continue
-            again[number] = self._allocate(number)
-            if self._roles[number] == GRADIENT and self._accumulates:
-                self._free(number, again.pop(number))
-        for copy in again.values():
-            self._live(copy)
-
-    def _allocate(self, original: int) -> int:
-        self.events.append(self._sizes[original])
-        self._sizes.append(self._sizes[original])
-        self._roles.append(self._roles[original])
-        return len(self._sizes) - 1
-
-    def _alike(self, original: int) -> int:
-        """The youngest of the same size that was there before; 0 when there is none."""
-        candidates = self._alive[self._sizes[original]]
-        return candidates.pop() if candidates else 0
-
-    def _free(self, original: int, copy: int) -> None:
-        if copy:
-            self._roles[copy] = self._roles[original]
-            self.events.append(-copy)
-
-    def continued(self, first: int, second: Sequence[tuple[int, int]], third: Sequence[tuple[int, int]]) -> Memory:
-        """With what is missing of the second step, and the third one."""
-        for part in second:
-            self.repeat(*part)
-        end = len(self.events)
-        for part in third:
-            self.repeat(*part)
-        return self.memory(first, end)
-
-    def memory(self, *steps: int) -> Memory:
-        return Memory(self.events, "".join(self._roles[1:]), steps)

@@ -27,6 +27,8 @@ class Change:
     """Micro-batches to make of each that a loader gives."""
     checkpointing: bool = False
     autocast: bool = False
+    fused: bool = False
+    """Updates without temporary copies of the parameters."""
     nodes: int = 1
     """Times as many nodes."""
 
@@ -42,6 +44,8 @@ def change_script(change: Change) -> None:
     """Patch torch so that the script runs with the change."""
     if change.batches > 1:
         _split_batches(change.batches)
+    if change.fused:
+        _fuse_updates()
     if change.checkpointing or change.autocast:
         _change_model(change)
 
@@ -61,6 +65,19 @@ def _split_batches(batches: int) -> None:
             original(self, dataset, max(1, (batch_size or 1) // batches), *args, **kwargs)
 
     data.DataLoader.__init__ = init  # type: ignore[method-assign]
+
+
+def _fuse_updates() -> None:
+    import torch
+
+    torch.optim.optimizer.register_optimizer_step_pre_hook(lambda optimizer, *_: fuse(optimizer))
+
+
+def fuse(optimizer: torch.optim.Optimizer) -> None:
+    """Have an optimizer use its fused implementation, if it has one."""
+    for group in optimizer.param_groups:
+        if "fused" in group:
+            group.update(fused=True, foreach=False)
 
 
 def _change_model(change: Change) -> None:

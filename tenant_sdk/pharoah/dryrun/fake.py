@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from pharoah.capture import recorder as capture
+from pharoah.capture.hardware import pretended_gpus
 from pharoah.capture.notes import is_view, reader, storage_of
 from pharoah.cost.step import StepCost
 from pharoah.dryrun.ledger import Ledger
@@ -64,8 +65,8 @@ def fake_step(seen: Callable[[Fingerprint, StepCost, bool], None], undecided: Ca
     save_without_values(fakes)
     with fakes:
         pretend_world()
-        redirect()  # fakes ask for a GPU when they begin: answer from here on
-        with OnCpu(), Readable(undecided, recorder.written), recorder:
+        redirect(recorder.ledger)  # fakes ask for a GPU when they begin: answer from here on
+        with OnCpu(recorder.ledger), Readable(undecided, recorder.written), recorder:
             yield
 
 
@@ -80,7 +81,7 @@ class DryRecorder(capture.Recorder):
         """An optimizer applies gradients."""
         self.pretending = False
         """It applies them to stand-ins: what that costs counts, but it is no part of the step's structure."""
-        self.ledger = Ledger()
+        self.ledger = Ledger(on_gpu=bool(pretended_gpus()))
         self.written: dict[int, torch.Tensor] = {}
         """Real tensors that fakes were written to: what is in there now is not known. Kept, as addresses come again."""
 

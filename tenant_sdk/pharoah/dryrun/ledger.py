@@ -34,13 +34,15 @@ class Work:
 class Ledger:
     """Told of every operator; knows each storage until it dies."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_gpu: bool = False) -> None:
         self.events: array[int] = array("q")
         """As in `pharoah.cost.step.Memory`."""
         self.work = Work()
         self.uncounted: set[str] = set()
         self.activations: set[int] = set()
         """Allocations of forward passes that a backward pass freed."""
+        self.on_gpu: set[int] | None = set() if on_gpu else None
+        """Allocations on the GPU, if there is one: what the script puts there, and what is computed from it."""
         self._forward: set[int] = set()
         self._phase = FORWARD
         self._numbers: dict[int, int] = {}
@@ -59,6 +61,8 @@ class Ledger:
                 return
             inputs = _tensors((*args, *kwargs.values()))
             outputs = outputs or _tensors(args[at] for at in operator.changes if at < len(args))
+            if self.on_gpu and any(self.number_of(tensor) in self.on_gpu for tensor in inputs):
+                self.place(outputs)
             if operator.communicates:
                 phase = FORWARD if phase == ASIDE else phase  # as in the skeleton
                 larger = max(_bytes(inputs), _bytes(outputs))
@@ -67,6 +71,15 @@ class Ledger:
                 flops = self._flops(operator, func, args, kwargs, result)
                 dtype = str(outputs[0].dtype)[6:] if outputs else "none"
                 self.work.operations[phase, operator.name, dtype, flops, _moved(operator, inputs, outputs)] += 1
+
+    def place(self, tensors: Iterable[torch.Tensor]) -> None:
+        """These are on the GPU."""
+        if self.on_gpu is not None:
+            self.on_gpu.update(map(self.number_of, tensors))
+
+    def everything_on_gpu(self) -> None:
+        """From here on the script puts everything there, wherever it was."""
+        self.on_gpu = None
 
     def cut(self) -> Work:
         """The work since the last cut."""
@@ -99,10 +112,12 @@ class Ledger:
         self._watches[key] = weakref.ref(storage, partial(self._died, key))
         self._numbers[key] = self.allocate(size)
 
-    def allocate(self, size: int) -> int:
+    def allocate(self, size: int, *, on_gpu: bool = False) -> int:
         """Enter an allocation of so many bytes; its number."""
         self.events.append(size)
         self.allocations += 1
+        if on_gpu and self.on_gpu is not None:
+            self.on_gpu.add(self.allocations)
         if self._phase == FORWARD:
             self._forward.add(self.allocations)
         return self.allocations

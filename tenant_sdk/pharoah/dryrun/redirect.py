@@ -17,6 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pharoah.capture.hardware import pretended_gpus
+from pharoah.dryrun.ledger import Ledger
 from pharoah_archetypes.devices import UNKNOWN, device_named
 
 _SAME = {torch.Tensor.cuda, torch.Tensor.pin_memory}
@@ -38,12 +39,17 @@ _SILENT = (
 
 
 class OnCpu(TorchFunctionMode):
-    """Every device that is not there becomes the CPU."""
+    """Every device that is not there becomes the CPU; the ledger is told what the script puts there."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger = ledger
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in _SAME:
-            return args[0]
+            return self._put(args[0]) if func is torch.Tensor.cuda else args[0]
+        wanted = [kwargs.get("device"), *(args[1:] if func in _POSITIONAL else ())]
         if kwargs.get("device") is not None:
             kwargs["device"] = _placed(kwargs["device"])
         kwargs.pop("pin_memory", None)
@@ -51,7 +57,21 @@ class OnCpu(TorchFunctionMode):
             args = (args[0], *(_placed(argument) for argument in args[1:]))
         elif func in _POSITIONAL:
             args = (args[0], *(here(argument) for argument in args[1:]))
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        return self._put(result) if any(map(_is_gpu, wanted)) and isinstance(result, torch.Tensor) else result
+
+    def _put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor on the GPU; of a part of a larger one a copy, as only that part travels."""
+        if not tensor.is_leaf or isinstance(tensor, torch.nn.Parameter) or tensor._base is None:
+            self._ledger.place([tensor])
+            return tensor
+        copy = tensor.clone()
+        self._ledger.place([copy])
+        return copy
+
+
+def _is_gpu(device: Any) -> bool:
+    return type(device) is int or (isinstance(device, (str, torch.device)) and str(device).startswith("cuda"))
 
 
 def _placed(device: Any) -> Any:
@@ -68,7 +88,7 @@ def here(device: Any) -> Any:
     return device
 
 
-def redirect() -> None:
+def redirect(ledger: Ledger) -> None:
     """Patch torch for the rest of this process. Enter `OnCpu` as well."""
     for name, answer in _answers(pretended_gpus()).items():
         if hasattr(torch.cuda, name):
@@ -80,7 +100,7 @@ def redirect() -> None:
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(torch.cuda.nvtx, name, _constant(None))
     _redirect_generator()
-    torch.set_default_device = _without_cuda(torch.set_default_device)
+    torch.set_default_device = _without_cuda(torch.set_default_device, ledger)
     _redirect_autocast()
     _disable_grad_scaler()
     _disable_compile()
@@ -156,9 +176,11 @@ class _Idle(_Context):
         return _constant(None)
 
 
-def _without_cuda(function: Any) -> Any:
+def _without_cuda(function: Any, ledger: Ledger) -> Any:
     @functools.wraps(function)
     def wrapper(device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if _is_gpu(device):
+            ledger.everything_on_gpu()
         return function(here(device), *args, **kwargs)
 
     return wrapper

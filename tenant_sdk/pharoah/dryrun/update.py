@@ -46,18 +46,22 @@ class Updates:
         """What this step of an optimizer would do to the parameters that have gradients."""
         for at, group in enumerate(optimizer.param_groups):
             parameters = [p for p in group["params"] if p.grad is not None]
+            if not parameters:
+                continue
+            ledger = self._recorder.ledger
+            on_gpu = ledger.on_gpu is not None and ledger.number_of(local(parameters[0])) in ledger.on_gpu
             together = implementation(group, on_gpu=bool(pretended_gpus())) != "forloop"
             templates = [self._template(optimizer, at, parameter, together) for parameter in parameters]
             if id(optimizer) not in self._stepped:
                 for template in templates:
                     for size in template.state:
-                        self._recorder.ledger.allocate(size)
+                        ledger.allocate(size, on_gpu=on_gpu)
             works = [template.work for template in templates]
-            self._allocate([template.events for template in templates], together)
-            self._recorder.ledger.work += _together(works) if together else sum(works, Work())
+            self._allocate([template.events for template in templates], together, on_gpu)
+            ledger.work += _together(works) if together else sum(works, Work())
         self._stepped.add(id(optimizer))
 
-    def _allocate(self, parts: Sequence[Sequence[int]], together: bool) -> None:
+    def _allocate(self, parts: Sequence[Sequence[int]], together: bool, on_gpu: bool) -> None:
         """Enter the events of all parameters: one after the other, or side by side."""
         ordered: Iterable[tuple[int, int]]
         if together:
@@ -69,7 +73,7 @@ class Updates:
         for at, event in ordered:
             if event > 0:
                 made[at] += 1
-                numbers[at, made[at]] = ledger.allocate(event)
+                numbers[at, made[at]] = ledger.allocate(event, on_gpu=on_gpu)
             elif event < 0:
                 owner = (at - 1, -event - _BEFORE) if -event > _BEFORE else (at, -event)
                 if owner in numbers:
