@@ -70,7 +70,14 @@ def _split_batches(batches: int) -> None:
 def _fuse_updates() -> None:
     import torch
 
-    torch.optim.optimizer.register_optimizer_step_pre_hook(lambda optimizer, *_: fuse(optimizer))
+    original = torch.optim.Optimizer.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        fuse(self)
+
+    torch.optim.Optimizer.__init__ = init  # type: ignore[method-assign]
 
 
 def fuse(optimizer: torch.optim.Optimizer) -> None:
