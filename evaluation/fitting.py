@@ -37,7 +37,7 @@ CASES = {
     "lstm": "--batch-size 64 --width 320 --length 96",
     "vit": "--batch-size 64 --width 256 --length 64 --depth 4",
     "swin": "--batch-size 16 --width 64 --length 64",
-    "resnet": "--batch-size 96 --width 96 --depth 3",
+    "resnet": "--batch-size 64 --width 128 --depth 3",
     "unet": "--batch-size 6 --width 64 --length 48",
     "dlrm": "--batch-size 4096 --width 64 --vocabulary 100000",
     "mlp": "--batch-size 8192 --width 1024 --length 512 --depth 5",

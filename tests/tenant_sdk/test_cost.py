@@ -6,16 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pharoah._verdict import unknown
 from pharoah.cost import cuda
+from pharoah.cost.advice import advise
+from pharoah.cost.findings import memory_finding
 from pharoah.cost.memory import peak
-from pharoah.cost.step import StepCost
+from pharoah.cost.room import Room, fit
+from pharoah.cost.step import Memory, StepCost
 from pharoah.dryrun import dry_run
+from pharoah.dryrun.changes import Change
 
 # Runs a script for real and prints the most bytes its tensors had at one time.
 MEASURED = """
@@ -225,3 +232,119 @@ def test_no_more_is_allocated_than_reserved_and_exactly_that_capacity_does(event
         most = max(most, now)
     reserved = cuda.most_reserved(events)
     assert most <= reserved <= cuda.most_reserved(events, capacity=reserved)
+
+
+# ---- does it fit? ----
+
+ON_GPU = (
+    MODEL
+    + "data, model, y = torch.randn(100_000, 200), model.cuda(), y.to('cuda')\n"
+    + ADAM
+    + LOOP.replace("optimizer.zero_grad()", "x = data[:64].to('cuda', non_blocking=True)\n    optimizer.zero_grad()")
+)
+
+
+def test_on_a_gpu_only_what_is_there_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu = SCRIPTS["foreach"].replace(
+        "    optimizer.zero_grad", "    x = torch.randn(64, 200)\n    optimizer.zero_grad"
+    )
+    expected = peak(cost_of(tmp_path / "train.py", on_cpu).memory)
+    monkeypatch.setenv("PHAROAH_GPUS", "NVIDIA H100 80GB HBM3")
+    assert peak(cost_of(tmp_path / "train.py", ON_GPU).memory).roles == expected.roles
+
+
+def room(size: int) -> Room:
+    return Room("test", size, inside=True)
+
+
+def test_a_job_fits_or_does_not_and_little_room_is_told(tmp_path: Path) -> None:
+    cost = cost_of(tmp_path / "train.py", SCRIPTS["adamw"])
+    needed = fit(cost, room(1 << 40)).needed
+    assert fit(cost, room(needed - 1)).status == "does not fit"
+    assert fit(cost, room(needed)).status == "tight"
+    assert fit(cost, room(2 * needed)).status == "fits"
+    assert fit(cost, Room("absolute", 2 * needed)).needed == needed + cost.process_bytes
+
+
+def test_on_a_gpu_fragmentation_counts() -> None:
+    sizes = [30 * MIB, 30 * MIB, -1, 40 * MIB]
+    memory = Memory(array("q", sizes), "---", ())
+    cost = StepCost((), (), memory)
+    assert peak(memory).bytes == 70 * MIB
+    alone = fit(cost, Room("a", 1 << 40, on_gpu=True)).needed
+    full = fit(cost, Room("b", alone - 30 * MIB, on_gpu=True))
+    assert full.status == "tight"  # the first segment goes back
+    assert fit(cost, Room("c", alone - 31 * MIB, on_gpu=True)).status == "does not fit"
+
+
+LOADED = """
+import argparse, torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=4096)
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 256)
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(x)))
+model = nn.Sequential(*[Layer() for _ in range(6)])
+loader = DataLoader(TensorDataset(torch.randn(16384, 256)), batch_size=parser.parse_args().batch_size)
+optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+for (x,) in loader:
+    optimizer.zero_grad()
+    model(x).pow(2).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--batch-size", "4096"], ["--batch-size=4096"]])
+def test_advice_is_tried_and_fits(tmp_path: Path, options: list[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(LOADED)
+    command = [sys.executable, str(script), *options]
+    cost = dry_run(command, 60.0).cost
+    limit = room(int(fit(cost, room(1 << 40)).needed * 0.75))
+    advice = {
+        option.what: option
+        for option in advise(command, cost, limit, lambda words, change: dry_run(words, 60.0, change=change).cost)
+    }
+    batch = "--batch-size 2048 instead of 4096" if options else "1/2 of the loader's batch"
+    assert set(advice) == {f"{batch}, gradients of 2 accumulated", "activation checkpointing"}
+    for option in advice.values():
+        assert option.fit.needed < limit.bytes
+    # 12 products forward, 23 backward; each layer's first is done again (the last one is needed for nothing).
+    assert advice["activation checkpointing"].work == pytest.approx(41 / 35)
+    if options:
+        smaller = advice[f"{batch}, gradients of 2 accumulated"]
+        assert smaller.command[2:] in {("--batch-size", "2048"), ("--batch-size=2048",)}
+        assert smaller.work == pytest.approx(1.0)
+
+
+def test_advice_ends_when_the_batch_is_not_what_takes_the_memory(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(LOADED.replace("4096", "8"))
+    command, tried = [sys.executable, str(script)], []
+    cost = dry_run(command, 60.0).cost
+
+    def trial(words: Sequence[str], change: Change) -> StepCost:
+        tried.append(change)
+        return dry_run(words, 60.0, change=change).cost
+
+    limit = room(int(fit(cost, room(1 << 40)).needed * 0.93))
+    advice = list(advise(command, cost, limit, trial))
+    assert [option.what for option in advice] == ["the fused optimizer (fused=True)"]
+    assert len(tried) <= 6
+
+
+def test_a_finding_names_what_takes_the_memory(tmp_path: Path) -> None:
+    cost = cost_of(tmp_path / "train.py", SCRIPTS["adamw"])
+    finding = memory_finding(fit(cost, room(10 * MIB)))
+    assert finding.severity == "block"
+    assert finding.what.startswith("this job does not fit into memory: 0.0")
+    assert "optimizer state" in finding.evidence
+    verdict = unknown("nobody is asked").with_findings(finding)
+    assert verdict.blocking
+    assert unknown("").with_findings(memory_finding(fit(cost, room(1 << 40)))).status == "unknown"
