@@ -20,7 +20,7 @@ from typing import Any
 from evaluation.figures import Figures
 from pharoah.cost.advice import advise
 from pharoah.cost.memory import peak
-from pharoah.cost.room import Room
+from pharoah.cost.room import Room, convolves
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
 from pharoah.dryrun.changes import Change
@@ -63,6 +63,10 @@ class Job:
     @property
     def tensors(self) -> int:
         return peak(self.cost.memory).bytes
+
+    @property
+    def besides(self) -> int:
+        return self.needed - self.tensors
 
 
 class Worker:
@@ -118,7 +122,7 @@ def _jobs(family: str, count: int) -> list[Job]:
         job = Job(family, arguments, trial(command_of(arguments), Change()), _run(arguments)["most"])
         print(
             f"  {' '.join(arguments):75} {job.needed / 1e6:7.1f} MB, tensors {job.tensors / 1e6:7.1f},"
-            f" besides {(job.needed - job.tensors) / 1e6:+5.1f}",
+            f" besides {job.besides / 1e6:+5.1f}",
             flush=True,
         )
         jobs.append(job)
@@ -130,17 +134,22 @@ def limits(figures: Figures, pool: Executor, jobs: list[Job]) -> None:
     chance = random.Random(SEED)
     trials = [(job, int(job.needed / chance.uniform(0.8, 1.2))) for job in jobs for _ in range(LIMITS_OF_EACH)]
     failed = list(pool.map(lambda trial: not _run(trial[0].arguments, trial[1])["ended"], trials))
-    # What kernels take besides tensors is learned from the other families.
-    besides = {
-        family: median(job.needed - job.tensors for job in jobs if job.family != family)
-        for family in {job.family for job in jobs}
-    }
-    predicted = [job.tensors + besides[job.family] > limit for job, limit in trials]
+    learned = {(job.family, convolves(job.cost)): _learned(job, jobs) for job in jobs}
+    predicted = [job.tensors + learned[job.family, convolves(job.cost)] > limit for job, limit in trials]
     right = sum(fails and said for fails, said in zip(failed, predicted, strict=True))
     figures.add("oom_runs", len(trials), ">= 300 unless --quick")
-    figures.add("bytes_besides_tensors", median(job.needed - job.tensors for job in jobs), "printed")
+    for name, kind in (("", False), ("_with_convolutions", True)):
+        if same := [job.besides for job in jobs if convolves(job.cost) == kind]:
+            figures.add(f"bytes_besides_tensors{name}", median(same), "printed")
     figures.ratio("oom_precision", right, sum(predicted), 0.95)
     figures.ratio("oom_recall", right, sum(failed), 0.95)
+
+
+def _learned(job: Job, jobs: list[Job]) -> float:
+    """What kernels take besides tensors, as the other families have it."""
+    return median(
+        other.besides for other in jobs if other.family != job.family and convolves(other.cost) == convolves(job.cost)
+    )
 
 
 def advice(figures: Figures, pool: Executor, jobs: list[Job]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from pharoah._link import Link
 from pharoah._settings import GATES, Settings
 from pharoah._spawn import private_folder, start_courier, wait_for
 from pharoah._verdict import Verdict, unknown
-from pharoah.cost.advice import Trial, advise
+from pharoah.cost.advice import Advice, Trial, advise
 from pharoah.cost.findings import memory_finding
 from pharoah.cost.room import fit, room_of
 from pharoah.dryrun import DryRun, dry_run
@@ -134,7 +135,10 @@ def with_memory(checked: Checked, trial: Trial | None = None, command: Sequence[
     if checked.dry is None or room is None:
         return checked.verdict
     needs = fit(checked.dry.cost, room)
-    advice = list(advise(command, checked.dry.cost, room, trial)) if trial and needs.status != "fits" else []
+    advice: list[Advice] = []
+    if trial and needs.status != "fits":
+        print(f"pharoah: {needs.status}; trying changes in dry runs", file=sys.stderr, flush=True)
+        advice = list(advise(command, checked.dry.cost, room, trial))
     finding = memory_finding(needs, advice)
     if checked.verdict.ok and checked.verdict.rung == "exact" and finding.severity == "block":
         finding = replace(finding, severity="warn")  # it did run

@@ -14,8 +14,9 @@ from pharoah_archetypes.devices import device_named
 
 _TIGHT = 0.05
 """Of what is offered: what kernels take for a moment and nobody can predict."""
-_KERNELS = 18 << 20
-"""Bytes that kernels take on a CPU besides tensors: `python -m evaluation distributed` measures 18 +- 7 MB."""
+_KERNELS, _CONVOLUTIONS = 14 << 20, 11 << 20
+"""Bytes that kernels take on a CPU besides tensors, and those of convolutions on top: `python -m evaluation distributed`
+measures both."""
 _CONTEXT = 640 << 20
 """Bytes a CUDA process takes before its first tensor, with the workspaces of cuBLAS."""
 _COMMUNICATOR = 256 << 20
@@ -63,10 +64,17 @@ def fit(cost: StepCost, room: Room) -> Fit:
     """Compare what a step needs with what is offered."""
     if not room.on_gpu:
         outside = 0 if room.inside else cost.process_bytes
-        return Fit(room, peak(cost.memory).bytes + _KERNELS + outside, peak(cost.memory))
+        kernels = _KERNELS + _CONVOLUTIONS * convolves(cost)
+        return Fit(room, peak(cost.memory).bytes + kernels + outside, peak(cost.memory))
     outside = _CONTEXT + (_COMMUNICATOR if cost.transfers else 0)
     try:
         reserved = cuda.most_reserved(cost.memory.events, room.bytes - outside)
     except cuda.OutOfMemory:
         reserved = max(cuda.most_reserved(cost.memory.events), room.bytes + 1 - outside)
     return Fit(room, reserved + outside, peak(cost.memory))
+
+
+def convolves(cost: StepCost) -> bool:
+    """Whether convolutions are more than a detail of a step, as the cutting of images into patches is."""
+    rows = [row for row in cost.operations if "convolution" in row.name]
+    return sum(row.flops * row.times for row in rows) > 0.02 * cost.flops

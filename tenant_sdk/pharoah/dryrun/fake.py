@@ -140,9 +140,10 @@ def _grouped_product(func: Any, left: torch.Tensor, right: torch.Tensor, *rest: 
 
 
 def _recurrent_layer(func: Any, sequence: torch.Tensor, *rest: Any, **options: Any) -> Any:
-    """Fakes say nothing of what oneDNN keeps for the backward pass: 15.5 values a position, sequence and unit."""
+    """Fakes say nothing of what oneDNN keeps for the backward pass, at each position, in each sequence and unit."""
     output, hidden, cell, _ = func(sequence, *rest, **options)
-    kept = sequence.new_empty(output.numel() * 31 // 2 if options.get("train", rest[-1]) else 0)
+    size = output.numel() * (18 + 11 * output.element_size()) if options.get("train", rest[-1]) else 0
+    kept = sequence.new_empty(size, dtype=torch.uint8)
     return output, hidden, cell, kept
 
 
