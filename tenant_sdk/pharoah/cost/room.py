@@ -15,8 +15,7 @@ from pharoah_archetypes.devices import device_named
 _TIGHT = 0.05
 """Of what is offered: what kernels take for a moment and nobody can predict."""
 _KERNELS, _CONVOLUTIONS = 14 << 20, 11 << 20
-"""Bytes that kernels take on a CPU besides tensors, and those of convolutions on top: `python -m evaluation distributed`
-measures both."""
+"""Bytes that kernels take on a CPU besides tensors, and convolutions on top: `python -m evaluation distributed`."""
 _CONTEXT = 640 << 20
 """Bytes a CUDA process takes before its first tensor, with the workspaces of cuBLAS."""
 _COMMUNICATOR = 256 << 20
