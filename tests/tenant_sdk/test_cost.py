@@ -153,6 +153,21 @@ def test_memory_and_work_are_those_of_a_real_run(tmp_path: Path, name: str) -> N
         assert cost.flops == measured(COUNTED, script)
 
 
+def test_what_cannot_be_counted_is_named_and_stops_nothing(tmp_path: Path) -> None:
+    source = """
+import torch
+model = torch.nn.Embedding(1000, 16, sparse=True)
+optimizer = torch.optim.SparseAdam(model.parameters())
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randint(0, 1000, (4, 3))).sum().backward()
+    optimizer.step()
+"""
+    cost = cost_of(tmp_path / "train.py", source)
+    assert peak(cost.memory).roles["p"] == 64_000
+    assert any("SparseAdam" in name for name in cost.uncounted)
+
+
 def test_the_peak_is_told_by_role(tmp_path: Path) -> None:
     cost = cost_of(tmp_path / "train.py", SCRIPTS["adamw"])
     weights = 4 * sum(a * b + b for a, b in ((200, 300), (300, 400), (400, 10)))

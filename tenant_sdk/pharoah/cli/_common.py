@@ -139,7 +139,7 @@ def with_memory(checked: Checked, trial: Trial | None = None, command: Sequence[
     if trial and needs.status != "fits":
         print(f"pharoah: {needs.status}; trying changes in dry runs", file=sys.stderr, flush=True)
         advice = list(advise(command, checked.dry.cost, room, trial))
-    finding = memory_finding(needs, advice)
+    finding = memory_finding(needs, advice, checked.dry.cost.uncounted)
     if checked.verdict.ok and checked.verdict.rung == "exact" and finding.severity == "block":
         finding = replace(finding, severity="warn")  # it did run
     return checked.verdict.with_findings(finding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pharoah._verdict import Finding
 from pharoah.cost.advice import Advice
@@ -15,7 +15,7 @@ _NAMES = {
 _SEVERITIES = {"fits": "info", "tight": "warn", "does not fit": "block"}
 
 
-def memory_finding(fit: Fit, advice: Iterable[Advice] = ()) -> Finding:
+def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[str] = ()) -> Finding:
     """Whether the job fits, what takes the memory, and after which changes it would fit."""
     parts = ", ".join(
         f"{name} {gib(fit.peak.roles[role])}" for role, name in _NAMES.items() if fit.peak.roles.get(role)
@@ -28,7 +28,7 @@ def memory_finding(fit: Fit, advice: Iterable[Advice] = ()) -> Finding:
     return Finding(
         _SEVERITIES[fit.status],
         f"this job {told[fit.status]}: {gib(fit.needed)} of {gib(fit.room.bytes)} GiB ({fit.room.name})",
-        f"dry run, GiB at the peak: {parts}",
+        f"dry run, GiB at the peak: {parts}" + (f"; not counted: {', '.join(uncounted[:3])}" if uncounted else ""),
         " - or: ".join(_told(option) for option in advice),
     )
 

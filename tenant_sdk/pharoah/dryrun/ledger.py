@@ -53,24 +53,30 @@ class Ledger:
     def saw(self, operator: Reader, phase: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """An operator has run. Its results may be views of what was there."""
         self._phase = phase
-        with torch._C.DisableTorchFunction():
-            outputs = _tensors((result,))
-            for output in outputs:
-                self._watch(output)
-            if operator.is_view:
-                return
-            inputs = _tensors((*args, *kwargs.values()))
-            outputs = outputs or _tensors(args[at] for at in operator.changes if at < len(args))
-            if self.on_gpu and any(self.number_of(tensor) in self.on_gpu for tensor in inputs):
-                self.place(outputs)
-            if operator.communicates:
-                phase = FORWARD if phase == ASIDE else phase  # as in the skeleton
-                larger = max(_bytes(inputs), _bytes(outputs))
-                self.work.transfers[phase, operator.letter, larger, _group_size(args)] += 1
-            else:
-                flops = self._flops(operator, func, args, kwargs, result)
-                dtype = str(outputs[0].dtype)[6:] if outputs else "none"
-                self.work.operations[phase, operator.name, dtype, flops, _moved(operator, inputs, outputs)] += 1
+        try:
+            with torch._C.DisableTorchFunction():
+                self._enter_operator(operator, phase, func, args, kwargs, result)
+        except Exception as fault:  # noqa: BLE001 - tensors without a storage, formulas for other shapes: the step goes on
+            self.uncounted.add(f"{operator.name}: {fault}".partition("\n")[0][:100])
+
+    def _enter_operator(self, operator: Reader, phase: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        outputs = _tensors((result,))
+        for output in outputs:
+            self._watch(output)
+        if operator.is_view:
+            return
+        inputs = _tensors((*args, *kwargs.values()))
+        outputs = outputs or _tensors(args[at] for at in operator.changes if at < len(args))
+        if self.on_gpu and any(self.number_of(tensor) in self.on_gpu for tensor in inputs):
+            self.place(outputs)
+        if operator.communicates:
+            phase = FORWARD if phase == ASIDE else phase  # as in the skeleton
+            larger = max(_bytes(inputs), _bytes(outputs))
+            self.work.transfers[phase, operator.letter, larger, _group_size(args)] += 1
+        else:
+            flops = self._flops(operator, func, args, kwargs, result)
+            dtype = str(outputs[0].dtype)[6:] if outputs else "none"
+            self.work.operations[phase, operator.name, dtype, flops, _moved(operator, inputs, outputs)] += 1
 
     def place(self, tensors: Iterable[torch.Tensor]) -> None:
         """These are on the GPU."""
@@ -87,8 +93,8 @@ class Ledger:
         return work
 
     def number_of(self, tensor: torch.Tensor) -> int:
-        """The allocation a tensor lies in; 0 when it was never seen."""
-        return self._numbers.get(storage_of(tensor), 0)
+        """The allocation a tensor lies in; 0 when it was never seen, or has no storage of its own (a sparse one)."""
+        return self._numbers.get(storage_of(tensor), 0) if tensor.layout is torch.strided else 0
 
     def overlook(self, tensor: torch.Tensor) -> None:
         """A tensor that was there before and shall not count."""
@@ -101,6 +107,8 @@ class Ledger:
         self._enter(key, storage)
 
     def _watch(self, tensor: torch.Tensor) -> None:
+        if tensor.layout is not torch.strided:
+            return
         key = storage_of(tensor)
         if key not in self._numbers:
             self._enter(key, tensor.untyped_storage())
@@ -158,7 +166,13 @@ def _tensors(arguments: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:
-    return sum(tensor.nbytes if type(tensor.nbytes) is int else 0 for tensor in tensors)
+    return sum(map(_size, tensors))
+
+
+def _size(tensor: torch.Tensor) -> int:
+    """Bytes; 0 when the shape depends on values, or the layout on something else."""
+    size = tensor.nbytes if tensor.layout is torch.strided else 0
+    return size if type(size) is int else 0
 
 
 _PICKED = {"emb", "embbag", "idx"}
@@ -173,11 +187,9 @@ def _moved(operator: Reader, inputs: list[torch.Tensor], outputs: list[torch.Ten
 
 
 def _read(tensor: torch.Tensor) -> int:
-    size = tensor.nbytes
-    if type(size) is not int:
-        return 0
+    size = _size(tensor)
     # An expanded tensor has more elements than memory.
-    return size if tensor.is_contiguous() else min(size, int(tensor.untyped_storage().nbytes()))
+    return size if not size or tensor.is_contiguous() else min(size, int(tensor.untyped_storage().nbytes()))
 
 
 def _group_size(args: Any) -> int:
