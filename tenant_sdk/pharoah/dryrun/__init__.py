@@ -37,14 +37,16 @@ class DryRun(NamedTuple):
 
     fingerprint: Fingerprint
     cost: StepCost
+    settings: dict[str, str]
+    """What the script has set in torch and in its optimizers."""
 
     def to_json(self) -> str:
-        return json.dumps([self.fingerprint.to_json(), self.cost.to_json()])
+        return json.dumps([self.fingerprint.to_json(), self.cost.to_json(), self.settings])
 
     @classmethod
     def from_json(cls, text: str) -> DryRun:
-        fingerprint, cost = json.loads(text)
-        return cls(Fingerprint.from_json(fingerprint), StepCost.from_json(cost))
+        fingerprint, cost, settings = json.loads(text)
+        return cls(Fingerprint.from_json(fingerprint), StepCost.from_json(cost), settings)
 
 
 def dry_run(

@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pharoah.cost.step import StepCost
 from pharoah.dryrun import RECORD_CODE, DryRun
 from pharoah.dryrun.changes import CHANGE, Change, change_script
 from pharoah.dryrun.sandbox import SideEffect, die_with_parent, fence, seal
-from pharoah_archetypes import Fingerprint
 
 
 def run(results: int, program: Callable[[], object]) -> None:
@@ -66,9 +64,9 @@ def _step(program: Callable[[], object], say: Callable[..., None], no_fence: str
         hint = f"; this machine allows no throw-away copy: {no_fence}" if no_fence else ""
         say(reason=f"side effect before the first step: {what}{hint}")
 
-    def seen(fingerprint: Fingerprint, cost: StepCost, final: bool) -> None:
-        fingerprint = replace(fingerprint, code=code.digests() if code else {})
-        say(**{"final" if final else "provisional": DryRun(fingerprint, cost).to_json()})
+    def seen(found: DryRun, final: bool) -> None:
+        fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
+        say(**{"final" if final else "provisional": found._replace(fingerprint=fingerprint).to_json()})
 
     try:
         with fake_step(seen, lambda reason: say(reason=reason)):

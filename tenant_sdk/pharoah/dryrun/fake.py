@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from pharoah.capture import recorder as capture
 from pharoah.capture.hardware import pretended_gpus
 from pharoah.capture.notes import is_view, reader, storage_of
-from pharoah.cost.step import StepCost
+from pharoah.dryrun import DryRun
 from pharoah.dryrun.ledger import Ledger
 from pharoah.dryrun.patches import (
     follow_resizes,
@@ -34,7 +34,6 @@ from pharoah.dryrun.shapes import Shapes
 from pharoah.dryrun.values import Readable, print_unknown_sizes
 from pharoah.dryrun.window import Window, before
 from pharoah.dryrun.world import pretend_world
-from pharoah_archetypes import Fingerprint
 
 _SMALL, _LARGE = 1 << 16, 1 << 24
 """Elements: real tensors up to here stay real as long as they meet no fake; the order of a dataset up to there."""
@@ -42,7 +41,7 @@ _DEVICE = torch.ops.prim.device.default
 
 
 @contextmanager
-def fake_step(seen: Callable[[Fingerprint, StepCost, bool], None], undecided: Callable[[str], None]) -> Iterator[None]:
+def fake_step(seen: Callable[[DryRun, bool], None], undecided: Callable[[str], None]) -> Iterator[None]:
     """Inside, tensors are fake and recorded; the end of the second step raises Finished.
 
     `seen` is told of the first step (not final: it begins with whatever the script did before) and of the second.

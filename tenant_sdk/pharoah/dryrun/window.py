@@ -10,9 +10,10 @@ import torch
 
 from pharoah.capture import recorder as capture
 from pharoah.capture.onestep import computes_inside
-from pharoah.cost.step import StepCost
+from pharoah.dryrun import DryRun
 from pharoah.dryrun.account import Account
 from pharoah.dryrun.redirect import was_compiled
+from pharoah.dryrun.settings import settings_of
 from pharoah_archetypes import Fingerprint
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Window:
     """
 
     def __init__(
-        self, recorder: DryRecorder, seen: Callable[[Fingerprint, StepCost, bool], None], failed: Callable[[str], None]
+        self, recorder: DryRecorder, seen: Callable[[DryRun, bool], None], failed: Callable[[str], None]
     ) -> None:
         self._recorder = recorder
         self._account = Account(recorder)
@@ -112,12 +113,15 @@ class Window:
         if self._provisional:
             self._finish(fingerprint)
         self._provisional = fingerprint
-        self._seen(fingerprint, self._account.cost(), False)
+        self._seen(self._found(fingerprint), False)
         self._recorder.records.clear()
 
     def _finish(self, fingerprint: Fingerprint) -> NoReturn:
-        self._seen(fingerprint, self._account.cost(), True)
+        self._seen(self._found(fingerprint), True)
         raise Finished(fingerprint)
+
+    def _found(self, fingerprint: Fingerprint) -> DryRun:
+        return DryRun(fingerprint, self._account.cost(), settings_of(self._optimizers))
 
     def _fingerprint(self) -> Fingerprint:
         if self._recorder.broken:

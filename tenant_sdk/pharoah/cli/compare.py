@@ -1,0 +1,56 @@
+"""`pharoah compare A B`: what differs between two records, the likeliest reason first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pharoah.comparison.compare import Difference, compare
+from pharoah.comparison.record import Record, read_key
+
+_SHOWN = 60
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("compare", help="what differs between two records of jobs", description=__doc__)
+    parser.add_argument("left", type=Path, metavar="A")
+    parser.add_argument("right", type=Path, metavar="B")
+    parser.add_argument("--key", metavar="FILE", type=Path, help="the key one is sealed with, to seal the other")
+    parser.add_argument("-n", type=int, default=10, metavar="N", help="differences to show (default: 10)")
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    left, right = Record.read(arguments.left), Record.read(arguments.right)
+    if arguments.key and bool(left.sealed) != bool(right.sealed):
+        key = read_key(arguments.key)
+        left, right = (record if record.sealed else record.seal(key) for record in (left, right))
+    found = compare(left, right)
+    if arguments.output == "json":
+        print(json.dumps([asdict(difference) for difference in found], indent=1))
+        return 0
+    for difference in found[: arguments.n]:
+        print("\n".join(_lines(difference, bool(left.sealed))))
+    if not found:
+        print("no differences")
+    elif len(found) > arguments.n:
+        print(f"and {len(found) - arguments.n} more that are less likely to matter: -n {len(found)}")
+    return 0
+
+
+def _lines(difference: Difference, sealed: bool) -> list[str]:
+    """At most 80 columns."""
+    head = f"{difference.weight:.2f}  {difference.group}  {difference.name}"
+    if sealed:
+        values = "differs" if difference.left and difference.right else "only one of them has it"
+        return [head, f"      {values}; {difference.why}"]
+    lines = [head]
+    for mark, value in (("A", difference.left), ("B", difference.right)):
+        lines.append(f"      {mark} {textwrap.shorten(value, _SHOWN) if value else '-'}")
+    lines += textwrap.wrap(difference.why, 74, initial_indent="      ", subsequent_indent="      ")
+    return lines

@@ -1,0 +1,32 @@
+"""`pharoah record -- CMD`: everything about a job that another run of it may differ in, as a file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from pharoah._errors import PharoahError
+from pharoah.cli import _common
+from pharoah.comparison.record import read_key, record_of
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("record", help="what a run of a job may differ in, as a file", description=__doc__)
+    parser.add_argument("--out", metavar="FILE", type=Path, required=True, help="where to leave the record")
+    parser.add_argument("--key", metavar="FILE", type=Path, help="seal it: hashes under this key instead of values")
+    parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
+    _common.add_world_options(parser)
+    _common.add_command(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    key = read_key(arguments.key) if arguments.key else b""
+    record = record_of(_common.dry_run_of(arguments, _common.settings_of(arguments)))
+    try:
+        arguments.out.write_text((record.seal(key) if key else record).to_json() + "\n")
+    except OSError as error:
+        raise PharoahError(f"{arguments.out}: {error.strerror}") from None
+    print(f"{arguments.out}: {sum(map(len, record.groups.values()))} values{', sealed' if key else ''}")
+    return 0

@@ -1,0 +1,1 @@
+"""What differs between two runs: records of jobs, sealed where they leave the house, and their comparison."""

@@ -1,0 +1,134 @@
+"""The record of a job: everything two runs may differ in, by name. Stays on this machine unless somebody hands it on.
+
+A sealed record holds keyed hashes instead of values: who has another one sealed with the same key sees which names are
+equal and which differ, and nothing else. Names are not hidden; they come from lists that everybody has. Who has the key
+can guess values and test the guess: it is for two parties who trust each other that far.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from pharoah._errors import PharoahError
+from pharoah.cost.memory import peak
+from pharoah.dryrun import DryRun
+from pharoah_archetypes.effects import is_looked_at
+
+FORMAT = 1
+GROUPS = ("structure", "choices", "software", "environment", "hardware", "limits", "cost")
+SHORTEST_KEY = 16
+
+
+class RecordError(PharoahError):
+    """A file that is no record, or a key that is none; the message names it."""
+
+
+@dataclass(frozen=True)
+class Record:
+    groups: dict[str, dict[str, str]]
+    """Group to name to value."""
+    sealed: str = ""
+    """Which key the values are sealed with; empty when they are open."""
+
+    def seal(self, key: bytes) -> Record:
+        """The same with hashes for values, HMAC-SHA256 of group, name and value."""
+        return Record(
+            {group: {name: _sealed(key, group, name, value) for name, value in values.items()}
+             for group, values in self.groups.items()},
+            sealed=hmac.digest(key, b"pharoah/record/key", "sha256").hex()[:16],
+        )  # fmt: skip
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, "sealed": self.sealed, "groups": self.groups}, indent=1, sort_keys=True)
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        """Read what `to_json` wrote. Raises RecordError."""
+        try:
+            data = json.loads(path.read_text())
+        except OSError as error:
+            raise RecordError(f"{path}: {error.strerror}") from None
+        except ValueError as error:
+            raise RecordError(f"{path}: not a record: {error}") from None
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise RecordError(f"{path}: format: expected {FORMAT}; made by another release of pharoah?")
+        groups = data.get("groups")
+        if not isinstance(groups, dict) or not set(groups) <= set(GROUPS):
+            raise RecordError(f"{path}: groups: expected some of {', '.join(GROUPS)}")
+        for group, values in groups.items():
+            if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+                raise RecordError(f"{path}: groups.{group}: expected names with texts")
+        return cls(groups, str(data.get("sealed", "")))
+
+
+def read_key(path: Path) -> bytes:
+    """A key both sides have. Raises RecordError when it is missing or too short to be one."""
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise RecordError(f"key {path}: {error.strerror}; make one with `openssl rand -hex 32`") from None
+    if len(key) < SHORTEST_KEY:
+        raise RecordError(f"key {path}: {len(key)} bytes are too few, {SHORTEST_KEY} is the least")
+    return key
+
+
+def record_of(dry: DryRun) -> Record:
+    """The record of a job that was just dry-run here, in this process's environment."""
+    fingerprint, cost = dry.fingerprint, dry.cost
+    return Record(
+        {
+            "structure": {"archetype": fingerprint.archetype, **_words(fingerprint.grammar)},
+            "choices": {**fingerprint.features, **dry.settings},
+            "software": fingerprint.versions,
+            "environment": {name: value for name, value in os.environ.items() if is_looked_at(name)},
+            "hardware": fingerprint.hardware,
+            "limits": _limits(),
+            "cost": {
+                "floating-point operations": str(cost.flops),
+                "bytes moved": str(cost.moved),
+                "bytes sent": str(cost.traffic),
+                "bytes of tensors": str(peak(cost.memory).bytes),
+                "bytes of parameters": str(fingerprint.sizes["parameters"]),
+                "bytes of activations": str(fingerprint.sizes["activations"]),
+            },
+        }
+    )
+
+
+def _words(grammar: str) -> dict[str, str]:
+    """The lines of a grammar by their names: `fwd`, `bwd`, `with`."""
+    return {name: word.strip() for name, _, word in (line.partition(":") for line in grammar.splitlines())}
+
+
+_LIMITS = {
+    "open files": resource.RLIMIT_NOFILE, "memlock": resource.RLIMIT_MEMLOCK, "data": resource.RLIMIT_DATA,
+    "stack": resource.RLIMIT_STACK, "processes": resource.RLIMIT_NPROC, "core": resource.RLIMIT_CORE,
+}  # fmt: skip
+
+
+def _limits() -> dict[str, str]:
+    found = {name: str(resource.getrlimit(limit)[0]) for name, limit in _LIMITS.items()}
+    found["cpus"] = str(len(os.sched_getaffinity(0)))
+    found["kernel"] = os.uname().release
+    for name in ("memory.max", "cpu.max"):
+        try:
+            found[f"group's {name}"] = Path("/sys/fs/cgroup", name).read_text().strip()
+        except OSError:
+            pass  # no such group
+    try:
+        shared = os.statvfs("/dev/shm")
+        found["shared memory"] = str(shared.f_frsize * shared.f_blocks)
+    except OSError:
+        pass  # none
+    return found
+
+
+def _sealed(key: bytes, group: str, name: str, value: str) -> str:
+    message = json.dumps([group, name, value]).encode()
+    return hmac.new(key, message, hashlib.sha256).hexdigest()[:32]
