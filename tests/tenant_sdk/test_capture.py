@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -326,6 +327,15 @@ def test_a_plain_script_is_fingerprinted(tmp_path: Path) -> None:
 def test_a_command_that_is_not_python_is_unknown() -> None:
     with pytest.raises(UnknownReason, match="neither `python"):
         dry_run(["bash", "train.sh"], 1.0)
+
+
+def test_a_python_without_pharoah_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv.create(tmp_path / "bare")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with pytest.raises(
+        UnknownReason, match=r"is pharoah installed for the command's Python.*No module named '?pharoah"
+    ):
+        dry_run([str(tmp_path / "bare" / "bin" / "python"), "train.py"], 60.0)
 
 
 def test_a_step_function_is_fingerprinted_without_touching_its_weights() -> None:

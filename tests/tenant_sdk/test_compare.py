@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,10 +147,10 @@ def test_two_jobs_are_recorded_and_compared(
     key = tmp_path / "key"
     key.write_bytes(KEY)
     files = [tmp_path / name for name in ("a.json", "b.json", "sealed.json")]
-    assert main(["record", "--out", str(files[0]), "--", "python", str(script), "0.1"]) == 0
+    assert main(["record", "--out", str(files[0]), "--", sys.executable, str(script), "0.1"]) == 0
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    assert main(["record", "--out", str(files[1]), "--", "python", str(script), "0.5"]) == 0
-    assert main(["record", "--out", str(files[2]), "--key", str(key), "--", "python", str(script), "0.5"]) == 0
+    assert main(["record", "--out", str(files[1]), "--", sys.executable, str(script), "0.5"]) == 0
+    assert main(["record", "--out", str(files[2]), "--key", str(key), "--", sys.executable, str(script), "0.5"]) == 0
     assert set(Record.read(files[0]).groups) == set(GROUPS)
     capsys.readouterr()
     assert main(["compare", str(files[0]), str(files[1]), "-o", "json"]) == 0

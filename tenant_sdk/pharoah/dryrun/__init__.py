@@ -6,22 +6,24 @@ goes wrong in the child is a reason, never an error of the job.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from pharoah._errors import UnknownReason
 from pharoah._link import DRY_RUN
 from pharoah.capture.hardware import GPUS, gpu_names
 from pharoah.cost.step import StepCost
 from pharoah.dryrun.changes import CHANGE, Change
-from pharoah.dryrun.launch import launch_of
+from pharoah.dryrun.launch import Launch, launch_of
 from pharoah_archetypes import Fingerprint
 
 RECORD_CODE = "PHAROAH_DRY_RUN_CODE"
@@ -79,24 +81,30 @@ def dry_run(
         **({RECORD_CODE: "1"} if record_code else {}),
         **({CHANGE: change.to_json()} if change else {}),
     }
-    read_end, write_end = os.pipe()
     try:
-        child = subprocess.Popen(
-            [launch.python, "-P", "-m", "pharoah.dryrun.child", str(write_end), *launch.program],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(write_end,),
-            start_new_session=True,
-        )
+        with tempfile.TemporaryFile() as complaints:
+            return _in_child(launch, environ, timeout_seconds, complaints)
     except OSError as error:
-        os.close(read_end)
         raise UnknownReason(f"the dry run could not start: {error}") from None
-    finally:
-        os.close(write_end)
+
+
+def _in_child(launch: Launch, environ: dict[str, str], timeout_seconds: float, complaints: BinaryIO) -> DryRun:
+    """`complaints` are the interpreter's: the child lets go of them as soon as it lives."""
+    read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as results:
-        return _outcome(child, results.fileno(), timeout_seconds)
+        try:
+            child = subprocess.Popen(
+                [launch.python, "-P", "-m", "pharoah.dryrun.child", str(write_end), *launch.program],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                pass_fds=(write_end,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        return _outcome(child, results.fileno(), timeout_seconds, complaints)
 
 
 def dry_run_step(step: Callable[[], object], timeout_seconds: float) -> DryRun:
@@ -114,7 +122,7 @@ def dry_run_step(step: Callable[[], object], timeout_seconds: float) -> DryRun:
             os._exit(1)  # nothing may go on with the job's own script
     os.close(write_end)
     with os.fdopen(read_end, "rb") as results:
-        return _outcome(_Forked(pid), results.fileno(), timeout_seconds)
+        return _outcome(_Forked(pid), results.fileno(), timeout_seconds, io.BytesIO())
 
 
 class _Forked:
@@ -138,7 +146,9 @@ def _wished_gpus(wish: str) -> list[str]:
     return names
 
 
-def _outcome(child: subprocess.Popen[bytes] | _Forked, results: int, timeout_seconds: float) -> DryRun:
+def _outcome(
+    child: subprocess.Popen[bytes] | _Forked, results: int, timeout_seconds: float, complaints: BinaryIO
+) -> DryRun:
     try:
         lines = _read(results, time.monotonic() + timeout_seconds)
     finally:
@@ -156,7 +166,16 @@ def _outcome(child: subprocess.Popen[bytes] | _Forked, results: int, timeout_sec
         return DryRun.from_json(found)
     if lines is None:
         raise UnknownReason(f"the dry run took longer than {timeout_seconds:g} s")
-    raise UnknownReason(said.get("reason", f"the dry run died without a word ({_ended(status)})"))
+    raise UnknownReason(said.get("reason") or _unsaid(status, complaints))
+
+
+def _unsaid(status: int, complaints: BinaryIO) -> str:
+    """Why a child ended that had said nothing: it died, or the command's Python cannot even start it."""
+    complaints.seek(0)
+    lines = complaints.read(1 << 16).decode(errors="replace").split("\n")
+    if last := next(filter(None, map(str.strip, reversed(lines))), ""):
+        return f"the dry run could not start; is pharoah installed for the command's Python? It says: {last[:300]}"
+    return f"the dry run died without a word ({_ended(status)})"
 
 
 def _read(results: int, deadline: float) -> list[bytes] | None:
