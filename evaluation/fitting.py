@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -82,6 +83,13 @@ class Worker:
             env={**os.environ, **environment({"memory_limit_bytes": 1})},
         )
 
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
     def run(self, arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
         assert self._process.stdin
         assert self._process.stdout
@@ -96,7 +104,12 @@ _local = threading.local()
 
 def measure(figures: Figures, quick: bool) -> None:
     families = list(CASES)[: 3 if quick else None]
-    with ThreadPoolExecutor(WORKERS, initializer=lambda: setattr(_local, "worker", Worker())) as pool:
+    with (
+        ExitStack() as workers,
+        ThreadPoolExecutor(
+            WORKERS, initializer=lambda: setattr(_local, "worker", workers.enter_context(Worker()))
+        ) as pool,
+    ):
         found = list(pool.map(lambda family: _jobs(family, 1 if quick else 3), families))
         limits(figures, pool, [job for jobs in found for job in jobs])
         advice(figures, pool, [jobs[0] for jobs in found])

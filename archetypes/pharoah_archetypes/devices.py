@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,19 @@ def device_named(name: str) -> Device | None:
     return next((device for device in devices() if device.part in name), None)
 
 
-def _device(entry: dict[str, object]) -> Device:
-    major, _, minor = str(entry["capability"]).partition(".")
-    tera = entry["tera"]
-    assert isinstance(tera, dict)
+def usual_device() -> Device:
+    """What a device is taken for that nobody knows."""
+    return next(device for device in devices() if device.part == "H100")
+
+
+def _device(entry: dict[str, Any]) -> Device:
+    major, _, minor = entry["capability"].partition(".")
     return Device(
-        part=str(entry["part"]),
+        part=entry["part"],
         capability=(int(major), int(minor)),
-        processors=int(str(entry["processors"])),
-        memory_bytes=int(str(entry["memory"])) << 30,
-        flops={dtype: value * 1e12 for dtype, value in tera.items()},
-        bytes_per_second=float(str(entry["bandwidth"])) * 1e9,
-        link_bytes_per_second=float(str(entry["link"])) * 1e9,
+        processors=entry["processors"],
+        memory_bytes=entry["memory"] << 30,
+        flops={dtype: value * 1e12 for dtype, value in entry["tera"].items()},
+        bytes_per_second=entry["bandwidth"] * 1e9,
+        link_bytes_per_second=entry["link"] * 1e9,
     )
-
-
-UNKNOWN = next(device for device in devices() if device.part == "H100")
-"""What a device is taken for that nobody knows."""

@@ -283,7 +283,7 @@ def test_a_job_fits_or_does_not_and_little_room_is_told(tmp_path: Path) -> None:
 
 def test_on_a_gpu_fragmentation_counts() -> None:
     sizes = [30 * MIB, 30 * MIB, -1, 40 * MIB]
-    memory = Memory(array("q", sizes), "---", ())
+    memory = Memory(array("q", sizes), "---")
     cost = StepCost((), (), memory)
     assert peak(memory).bytes == 70 * MIB
     alone = fit(cost, Room("a", 1 << 40, on_gpu=True)).needed

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pharoah._verdict import unknown
-from pharoah.cli import _common, explain
+from pharoah.cli import _check, _common, explain
 from pharoah.cost.step import StepCost
 from pharoah.dryrun.changes import Change
 
@@ -36,8 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         try:
             with _common.courier(settings) as link:
-                checked = _common.check_job(link, arguments, settings)
-            verdict = _common.with_memory(checked, trial, _common.job_command(arguments))
+                checked = _check.check_job(link, arguments, settings)
+            verdict = _check.with_memory(checked, trial, _common.job_command(arguments))
         except OSError as error:
             verdict = unknown(str(error))
     if verdict.status == "pending":

@@ -14,7 +14,7 @@ from typing import Any
 from pharoah._errors import PharoahError, UnknownReason
 from pharoah._settings import Settings
 from pharoah._verdict import Verdict
-from pharoah.cli import _common
+from pharoah.cli import _check, _common
 from pharoah.dryrun.launch import launch_of
 from pharoah.profile import command_under
 
@@ -44,8 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             print(f"pharoah: {error}; the job starts without it", file=sys.stderr)
             return _launch(command, {})
-        checked = _common.check_job(link, arguments, settings)
-        verdict, profile = _common.with_memory(checked), checked.profile
+        checked = _check.check_job(link, arguments, settings)
+        verdict, profile = _check.with_memory(checked), checked.profile
         _tell(verdict, settings)
         if code := _common.exit_code(verdict, arguments, settings):
             print(f"pharoah: not started (gate={settings.gate}, exit code {code})", file=sys.stderr)

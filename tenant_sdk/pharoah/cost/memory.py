@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from pharoah.cost.step import Memory
@@ -24,18 +23,14 @@ def peak(memory: Memory) -> Peak:
 
     What allocators add for alignment and fragmentation is not in it: see `pharoah.cost.cuda`.
     """
-    most = max(_live(memory), default=(0, 0))
-    return Peak(most[0], _roles_at(memory, -most[1]), -most[1])
-
-
-def _live(memory: Memory) -> Iterator[tuple[int, int]]:
-    """Bytes alive after each event, and its position; negative, so that the first of equals is the largest."""
-    sizes, total = [0], 0
-    for at, event in enumerate(memory.events):
+    sizes, living, most, at = [0], 0, 0, 0
+    for position, event in enumerate(memory.events):
         if event > 0:
             sizes.append(event)
-        total += event if event > 0 else -sizes[-event]
-        yield total, -at
+        living += event if event > 0 else -sizes[-event]
+        if living > most:
+            most, at = living, position
+    return Peak(most, _roles_at(memory, at), at)
 
 
 def _roles_at(memory: Memory, position: int) -> dict[str, int]:

@@ -61,16 +61,17 @@ def room_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> Room | None
 
 def fit(cost: StepCost, room: Room) -> Fit:
     """Compare what a step needs with what is offered."""
+    tensors = peak(cost.memory)
     if not room.on_gpu:
         outside = 0 if room.inside else cost.process_bytes
         kernels = _KERNELS + _CONVOLUTIONS * convolves(cost)
-        return Fit(room, peak(cost.memory).bytes + kernels + outside, peak(cost.memory))
+        return Fit(room, tensors.bytes + kernels + outside, tensors)
     outside = _CONTEXT + (_COMMUNICATOR if cost.transfers else 0)
     try:
         reserved = cuda.most_reserved(cost.memory.events, room.bytes - outside)
     except cuda.OutOfMemory:
         reserved = max(cuda.most_reserved(cost.memory.events), room.bytes + 1 - outside)
-    return Fit(room, reserved + outside, peak(cost.memory))
+    return Fit(room, reserved + outside, tensors)
 
 
 def convolves(cost: StepCost) -> bool:

@@ -51,8 +51,6 @@ class Memory:
     events: array[int]
     roles: str
     """One letter for each allocation."""
-    steps: tuple[int, ...]
-    """Positions in the events where the second step and the third begin; a step ends with its update."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class StepCost:
         return cls(
             operations=tuple(Operation(*row) for row in data["operations"]),
             transfers=tuple(Transfer(*row) for row in data["transfers"]),
-            memory=Memory(_unpacked(memory["events"]), memory["roles"], tuple(memory["steps"])),
+            memory=Memory(_unpacked(memory["events"]), memory["roles"]),
             process_bytes=data["process_bytes"],
             uncounted=tuple(data["uncounted"]),
         )

@@ -99,10 +99,13 @@ class Account:
             roles |= {number: HOST for number in range(1, self._ledger.allocations + 1) if number not in on_gpu}
         life = Life(self._ledger.events, roles)
         first, now = self._ends[0], len(self._ledger.events)
-        update, forward = (self._update_began, first), (first, now)
+        forward, backward = (first, now), (self._differentiated, self._update_began)
+        update = (self._update_began, first)
+        missing = [backward, update, forward, backward, update]
         if len(self._ends) == 2:
-            return life.continued(first, [update], [forward, update])
-        if len(self._forward) == 1:
-            return life.memory(first)
-        backward = (self._differentiated, self._update_began)
-        return life.continued(first, [backward, update], [forward, backward, update])
+            missing = [update, forward, update]
+        elif len(self._forward) == 1:
+            missing = []
+        for part in missing:
+            life.repeat(*part)
+        return life.memory()

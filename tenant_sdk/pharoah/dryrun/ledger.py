@@ -43,11 +43,12 @@ class Ledger:
         """Allocations of forward passes that a backward pass freed."""
         self.on_gpu: set[int] | None = set() if on_gpu else None
         """Allocations on the GPU, if there is one: what the script puts there, and what is computed from it."""
+        self.allocations = 0
+        """How many there were."""
         self._forward: set[int] = set()
         self._phase = FORWARD
         self._numbers: dict[int, int] = {}
         """Storages alive, to the number of their allocation."""
-        self.allocations = 0
         self._watches: dict[int, Any] = {}
 
     def saw(self, operator: Reader, phase: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -77,6 +78,16 @@ class Ledger:
             flops = self._flops(operator, func, args, kwargs, result)
             dtype = str(outputs[0].dtype)[6:] if outputs else "none"
             self.work.operations[phase, operator.name, dtype, flops, _moved(operator, inputs, outputs)] += 1
+
+    def allocate(self, size: int, *, on_gpu: bool = False) -> int:
+        """Enter an allocation of so many bytes; its number."""
+        self.events.append(size)
+        self.allocations += 1
+        if on_gpu and self.on_gpu is not None:
+            self.on_gpu.add(self.allocations)
+        if self._phase == FORWARD:
+            self._forward.add(self.allocations)
+        return self.allocations
 
     def place(self, tensors: Iterable[torch.Tensor]) -> None:
         """These are on the GPU."""
@@ -119,16 +130,6 @@ class Ledger:
             return
         self._watches[key] = weakref.ref(storage, partial(self._died, key))
         self._numbers[key] = self.allocate(size)
-
-    def allocate(self, size: int, *, on_gpu: bool = False) -> int:
-        """Enter an allocation of so many bytes; its number."""
-        self.events.append(size)
-        self.allocations += 1
-        if on_gpu and self.on_gpu is not None:
-            self.on_gpu.add(self.allocations)
-        if self._phase == FORWARD:
-            self._forward.add(self.allocations)
-        return self.allocations
 
     def _died(self, key: int, _: object) -> None:
         self._watches.pop(key, None)

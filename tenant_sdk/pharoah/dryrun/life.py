@@ -75,21 +75,10 @@ class Life:
             self._roles[copy] = self._roles[original]
             self.events.append(-copy)
 
-    def continued(self, first: int, second: Sequence[tuple[int, int]], third: Sequence[tuple[int, int]]) -> Memory:
-        """With what is missing of the second step, and the third one."""
-        for part in second:
-            self.repeat(*part)
-        end = len(self.events)
-        for part in third:
-            self.repeat(*part)
-        return self.memory(first, end)
-
-    def memory(self, *steps: int) -> Memory:
+    def memory(self) -> Memory:
         """Without what is not on the device."""
-        numbers, counted, events, starts = [0], 0, array("q"), []
-        for at, event in enumerate(self.events):
-            if at in steps:
-                starts.append(len(events))
+        numbers, counted, events = [0], 0, array("q")
+        for event in self.events:
             if event < 0:
                 if numbers[-event]:
                     events.append(-numbers[-event])
@@ -99,4 +88,4 @@ class Life:
                 counted += 1
                 numbers.append(counted)
                 events.append(event)
-        return Memory(events, "".join(self._roles[1:]).replace(HOST, ""), tuple(starts))
+        return Memory(events, "".join(self._roles[1:]).replace(HOST, ""))

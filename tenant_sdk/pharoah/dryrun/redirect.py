@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from pharoah.capture.hardware import pretended_gpus
 from pharoah.dryrun.ledger import Ledger
-from pharoah_archetypes.devices import UNKNOWN, device_named
+from pharoah_archetypes.devices import device_named, usual_device
 
 _SAME = {torch.Tensor.cuda, torch.Tensor.pin_memory}
 _POSITIONAL = {
@@ -108,7 +108,7 @@ def redirect(ledger: Ledger) -> None:
 
 def _answers(names: list[str]) -> dict[str, Any]:
     """What `torch.cuda` says with these GPUs."""
-    device = device_named(names[0] if names else "") or UNKNOWN
+    device = device_named(names[0] if names else "") or usual_device()
     memory = device.memory_bytes
     properties = SimpleNamespace(
         name=names[0] if names else "",
