@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from evaluation.forks import in_fork
 from evaluation.zoo import BASE, DEVICE, FAMILIES, VARIATIONS, Family, Variation, training_step
 from pharoah.capture import hooks
 from pharoah.capture.clock import CAPTURE_AFTER_STEP, StepClock
@@ -46,7 +47,7 @@ class Sink:
 def fake(family: Family, variations: str = "") -> dict[str, Any]:
     """Fingerprints of dry steps, by variation; a reason where there is none."""
     training_step(family, BASE)  # what a family imports is imported once
-    return {name: _in_fork(partial(_fake_step, family, v)) for name, v in _chosen(variations).items()}
+    return {name: in_fork(partial(_fake_step, family, v)) for name, v in _chosen(variations).items()}
 
 
 def _fake_step(family: Family, variation: Variation) -> Any:
@@ -219,24 +220,6 @@ def _chosen(names: str) -> dict[str, Variation]:
     """Variations by name, separated by commas; all of them for none."""
     every = {"base": BASE, **VARIATIONS}
     return {name: every[name] for name in names.split(",")} if names else every
-
-
-def _in_fork(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a forked child; what it raised, as a text."""
-    read_end, write_end = os.pipe()
-    if os.fork() == 0:
-        try:
-            answer = work()
-        except BaseException as fault:  # noqa: BLE001 - a child must end here
-            answer = f"{type(fault).__name__}: {fault}"
-        with os.fdopen(write_end, "w") as out:
-            json.dump(answer, out)
-        os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end) as result:
-        content = result.read()
-    os.wait()
-    return json.loads(content) if content else "died"
 
 
 def main() -> None:

@@ -5,10 +5,7 @@ The limit is RLIMIT_DATA, set when everything is imported; the allocator is set 
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -16,9 +13,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from evaluation.figures import Figures
+from evaluation.worker import Worker
 from pharoah.cost.advice import advise
 from pharoah.cost.memory import peak
 from pharoah.cost.room import Room, convolves
@@ -70,55 +67,24 @@ class Job:
         return self.needed - self.tensors
 
 
-class Worker:
-    """Does real runs, one after the other."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "evaluation.memory_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, **environment({"memory_limit_bytes": 1})},
-        )
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def run(self, arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps({"arguments": arguments, "limit": limit}) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
-
-
 _local = threading.local()
 
 
 def measure(figures: Figures, quick: bool) -> None:
     families = list(CASES)[: 3 if quick else None]
-    with (
-        ExitStack() as workers,
-        ThreadPoolExecutor(
-            WORKERS, initializer=lambda: setattr(_local, "worker", workers.enter_context(Worker()))
-        ) as pool,
-    ):
+    with ExitStack() as workers, ThreadPoolExecutor(WORKERS, initializer=_take_worker, initargs=(workers,)) as pool:
         found = list(pool.map(lambda family: _jobs(family, 1 if quick else 3), families))
         limits(figures, pool, [job for jobs in found for job in jobs])
         advice(figures, pool, [jobs[0] for jobs in found])
 
 
-def _run(arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
-    """A real run, in this thread's worker."""
-    answer: dict[str, Any] = _local.worker.run(arguments, limit)
-    return answer
+def _take_worker(workers: ExitStack) -> None:
+    _local.worker = workers.enter_context(Worker(environment({"memory_limit_bytes": 1})))
+
+
+def _ends(arguments: Sequence[str], limit: int) -> bool:
+    """Whether a real run comes to its end, in this thread's worker."""
+    return _local.worker.run("ends", arguments, limit=limit) is True
 
 
 def _jobs(family: str, count: int) -> list[Job]:
@@ -132,7 +98,7 @@ def _jobs(family: str, count: int) -> list[Job]:
     jobs = []
     for size in sizes[:count]:
         arguments = [family, *size]
-        job = Job(family, arguments, trial(command_of(arguments), Change()), _run(arguments)["most"])
+        job = Job(family, arguments, trial(command_of(arguments), Change()), _local.worker.run("memory", arguments))
         print(
             f"  {' '.join(arguments):75} {job.needed / 1e6:7.1f} MB, tensors {job.tensors / 1e6:7.1f},"
             f" besides {job.besides / 1e6:+5.1f}",
@@ -146,7 +112,7 @@ def limits(figures: Figures, pool: Executor, jobs: list[Job]) -> None:
     """Jobs that need 0.8 to 1.2 times what they may have: which run out of memory, and which were said to?"""
     chance = random.Random(SEED)
     trials = [(job, int(job.needed / chance.uniform(0.8, 1.2))) for job in jobs for _ in range(LIMITS_OF_EACH)]
-    failed = list(pool.map(lambda trial: not _run(trial[0].arguments, trial[1])["ended"], trials))
+    failed = list(pool.map(lambda trial: not _ends(trial[0].arguments, trial[1]), trials))
     learned = {(job.family, convolves(job.cost)): _learned(job, jobs) for job in jobs}
     predicted = [job.tensors + learned[job.family, convolves(job.cost)] > limit for job, limit in trials]
     right = sum(fails and said for fails, said in zip(failed, predicted, strict=True))
@@ -180,7 +146,7 @@ def _follow(job: Job) -> list[bool]:
         arguments += ["--bf16"] * option.change.autocast + ["--fused"] * option.change.fused
         if (parts := int(job.arguments[2]) // int(arguments[2])) > 1:
             arguments += ["--micro-batches", str(parts)]
-        worked.append(_run(arguments, room.bytes)["ended"])
+        worked.append(_ends(arguments, room.bytes))
         print(f"  {job.family:10} {option.what}: {'runs' if worked[-1] else 'does not run'}", flush=True)
     if not worked:
         print(f"  {job.family:10} no advice", flush=True)

@@ -6,6 +6,10 @@ The options are what people change when a job does not fit.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+
+import torch
+from torch import nn
 
 from evaluation.zoo import BASE, FAMILIES, Family, Variation, training_step
 from pharoah.dryrun.changes import checkpoint_layers, fuse
@@ -33,7 +37,15 @@ def family_named(name: str) -> Family:
     return next(family for family in FAMILIES if family.name == name)
 
 
-def train(arguments: argparse.Namespace) -> None:
+def train(arguments: argparse.Namespace, go_on: Callable[[], bool] | None = None) -> None:
+    """Train as many steps as the arguments say, or as long as `go_on` says after each."""
+    step, _, _ = prepared(arguments)
+    for _ in range(arguments.steps) if go_on is None else iter(go_on, False):
+        step()
+
+
+def prepared(arguments: argparse.Namespace) -> tuple[Callable[[], None], torch.optim.Optimizer, nn.Module]:
+    """A function that does one step, its optimizer and its model."""
     step, optimizer, model = training_step(
         family_named(arguments.family), variation_of(arguments), micro_batches=arguments.micro_batches
     )
@@ -41,8 +53,7 @@ def train(arguments: argparse.Namespace) -> None:
         checkpoint_layers(model)
     if arguments.fused:
         fuse(optimizer)
-    for _ in range(arguments.steps):
-        step()
+    return step, optimizer, model
 
 
 def variation_of(arguments: argparse.Namespace) -> Variation:

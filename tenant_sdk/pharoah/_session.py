@@ -8,23 +8,26 @@ import logging
 import os
 import queue
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from pharoah._alert import Alert
 from pharoah._errors import IncompatibleError, UnknownReason
 from pharoah._guard import Guard
 from pharoah._link import COURIER, DRY_RUN, Link
+from pharoah._listener import AlertCallback, Listener
 from pharoah._settings import Settings
 from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
 
+if TYPE_CHECKING:
+    from pharoah.dryrun import DryRun
+
 log = logging.getLogger("pharoah")
 
 StepFn = Callable[[], object]
-AlertCallback = Callable[[Alert], object]
 
 
 class Session:
@@ -38,7 +41,7 @@ class Session:
         self._link = link
         self._settings = settings or Settings()
         self._clock = StepClock(link, rank(), self._settings.capture_every_steps) if link else None
-        self._listener: _Listener | None = None
+        self._listener: Listener | None = None
         self._failed = False
         if link is not None:
             hooks.on_fork(self._forget)
@@ -99,53 +102,16 @@ class Session:
                 self._listener.close()
             link.close()
 
-    def _listening(self) -> _Listener | None:
+    def _listening(self) -> Listener | None:
         if self._listener is None and self._link is not None and not hooks.inert():
             with Guard("alerts"):
-                self._listener = _Listener(self._link.path)
+                self._listener = Listener(self._link.path, rank())
         return self._listener
 
     def _forget(self) -> None:
         for held in (self._link, self._listener):
             if held is not None:
                 held.forget()
-
-
-class _Listener:
-    """Receives alerts on a daemon thread and hands them to callbacks and to `Session.alerts`."""
-
-    def __init__(self, path: str) -> None:
-        self.callbacks: list[AlertCallback] = []
-        self.pending: queue.Queue[Alert] = queue.Queue(maxsize=1000)
-        self.verdict: Verdict | None = None
-        self._link = Link(path, 2.0)
-        self._link.tell("listen", rank=rank())
-        threading.Thread(target=self._run, name="pharoah-alerts", daemon=True).start()
-
-    def close(self) -> None:
-        self._link.close()
-
-    def forget(self) -> None:
-        self._link.forget()
-
-    def _run(self) -> None:
-        try:
-            while message := self._link.receive(None):
-                if "verdict" in message:
-                    self.verdict = Verdict.from_dict(message["verdict"])
-                elif "alert" in message:
-                    self._deliver(Alert(**message["alert"]))
-        except (OSError, ValueError):
-            log.debug("the courier is gone; no more alerts")
-
-    def _deliver(self, alert: Alert) -> None:
-        with contextlib.suppress(queue.Full):
-            self.pending.put_nowait(alert)
-        for callback in list(self.callbacks):
-            try:
-                callback(alert)
-            except Exception:
-                log.exception("an on_alert callback raised")
 
 
 _session: Session | None = None
@@ -204,31 +170,45 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
         return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)"))
     from pharoah._spawn import courier_of_this_node
 
-    return _join(courier_of_this_node(settings), settings, lambda: _fingerprint(job, settings))
+    return _join(courier_of_this_node(settings), settings, lambda: _dry_run(job, settings))
 
 
-def _join(path: str, settings: Settings, fingerprint: Callable[[], str] | None = None) -> Session:
-    """Greet the courier; rank 0 of a job nobody has checked yet brings the fingerprint."""
+def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = None) -> Session:
+    """Greet the courier; rank 0 of a job nobody has checked yet has to `look` at it."""
     try:
         link = Link(path, settings.timeout_seconds)
         answer = link.ask("hello", settings.timeout_seconds, rank=rank(), pid=os.getpid(), ranks=ranks_here())
-        if fingerprint is not None and rank() == 0 and answer["verdict"]["status"] == "pending":
-            content: dict[str, str] = {}
-            try:
-                content["fingerprint"] = fingerprint()
-            except UnknownReason as reason:
-                content["pending"] = str(reason)
-            answer = link.ask("check", 4 * settings.timeout_seconds, **content)
+        verdict = Verdict.from_dict(answer["verdict"])
+        if look is not None and rank() == 0 and verdict.status == "pending":
+            verdict = _check(link, settings, look)
             link.tell("launch", ranks=ranks_here())
     except (OSError, ValueError, KeyError) as error:
         return Session(unknown(f"the courier does not answer: {error}"))
-    session = Session(Verdict.from_dict(answer["verdict"]), link, settings)
+    session = Session(verdict, link, settings)
     if session._clock is not None:
         _watch(session._clock)
     _finish_at_exit(session)
-    if rank() == 0 and fingerprint is not None:
+    if rank() == 0 and look is not None:
         log.info("%s", session.verdict.summary())
     return session
+
+
+def _check(link: Link, settings: Settings, look: Callable[[], DryRun]) -> Verdict:
+    """The verdict on a job nobody has checked yet, and what its cost says of it on this node."""
+    patience = 4 * settings.timeout_seconds
+    try:
+        dry = look()
+    except UnknownReason as reason:
+        return Verdict.from_dict(link.ask("check", patience, pending=str(reason))["verdict"])
+    answer = link.ask("check", patience, fingerprint=dry.fingerprint.to_json())
+    verdict = Verdict.from_dict(answer["verdict"])
+    with Guard("cost"):
+        from pharoah.cost.findings import cost_findings  # here: it brings the archetypes
+
+        found = tuple(cost_findings(dry.fingerprint, dry.cost, answer["profile"], verdict))
+        link.tell("found", findings=[asdict(finding) for finding in found])
+        return verdict.with_findings(*found)
+    return verdict
 
 
 def _watch(clock: StepClock) -> None:
@@ -241,13 +221,13 @@ def _watch(clock: StepClock) -> None:
         sys.meta_path.insert(0, Finder())
 
 
-def _fingerprint(job: StepFn | None, settings: Settings) -> str:
+def _dry_run(job: StepFn | None, settings: Settings) -> DryRun:
     from pharoah import dryrun  # here: it brings the archetypes, which a job without a provider never needs
 
     if job is not None:
-        return dryrun.dry_run_step(job, settings.dry_run_timeout_seconds).fingerprint.to_json()
+        return dryrun.dry_run_step(job, settings.dry_run_timeout_seconds)
     command = [sys.executable, *sys.orig_argv[1:]]
-    return dryrun.dry_run(command, settings.dry_run_timeout_seconds).fingerprint.to_json()
+    return dryrun.dry_run(command, settings.dry_run_timeout_seconds)
 
 
 def _finish_at_exit(session: Session) -> None:

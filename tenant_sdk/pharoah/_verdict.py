@@ -24,6 +24,14 @@ class Finding:
     rung: str = ""
     """How specific the match was: exact, minor or major."""
 
+    def lines(self) -> list[str]:
+        """For a terminal of 80 columns."""
+        return [
+            *_wrapped(self.what, f"  {self.severity.upper():5} "),
+            *_wrapped(self.evidence, "        evidence  "),
+            *_wrapped(self.remedy, "        way out   "),
+        ]
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -107,9 +115,7 @@ class Verdict:
         if self.reason:
             lines += _wrapped(self.reason, "  ")
         for finding in self.findings:
-            lines += _wrapped(finding.what, f"  {finding.severity.upper():5} ")
-            lines += _wrapped(finding.evidence, "        evidence  ")
-            lines += _wrapped(finding.remedy, "        way out   ")
+            lines += finding.lines()
         if self.sent:
             lines.append(f"  sent: {self.sent['inputs']} blinded inputs, {self.sent['bytes']} bytes, as for every job")
         return "\n".join(lines)

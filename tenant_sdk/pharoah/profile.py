@@ -2,8 +2,9 @@
 
     python -m pharoah.profile '{"cpus": [0], "threads": 1}' python train.py
 
-A profile holds `cpus` (list), `threads`, `isa` (a cap on CPU instruction sets) and `memory_limit_bytes` (data segment);
-each may be absent. What is really in force must be read back: torch ignores a cap it does not know.
+A profile holds `cpus` (list), `threads`, `isa` (a cap on CPU instruction sets), `memory_limit_bytes` (data segment) and
+`ceilings` (what `pharoah-agent measure` found; it imposes nothing); each may be absent. What is really in force must be
+read back: torch ignores a cap it does not know.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 ISA_CAPS = {"default": ("default", "SSE41"), "avx2": ("avx2", "AVX2"), "avx512": ("avx512", "AVX512_CORE")}
 """Cap to the values of ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA."""
 
-KEYS = {"cpus": list, "threads": int, "isa": str, "memory_limit_bytes": int}
+KEYS = {"cpus": list, "threads": int, "isa": str, "memory_limit_bytes": int, "ceilings": dict}
 
 
 class ProfileError(ValueError):
@@ -70,7 +71,8 @@ def data_segment() -> int:
 
 def command_under(profile: Mapping[str, Any], command: list[str], memory: bool = True) -> list[str]:
     """A command line that starts `command` under `profile`; without its memory limit when `memory` is false."""
-    kept = {key: value for key, value in profile.items() if memory or key != "memory_limit_bytes"}
+    left_out = {"ceilings"} if memory else {"ceilings", "memory_limit_bytes"}
+    kept = {key: value for key, value in profile.items() if key not in left_out}
     return [sys.executable, "-m", "pharoah.profile", json.dumps(kept), *command] if kept else command
 
 

@@ -13,7 +13,7 @@ from pharoah.courier.node import ask_node
 from pharoah.exchange.ticket import Ticket
 from pharoah.profile import ProfileError, check_profile, command_under, environment
 from pharoah_provider.agent import cli
-from pharoah_provider.agent.children import Child, ChildDied, read_facts
+from pharoah_provider.agent.children import Child, ChildDied, read_json
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.agent.tickets import load_key, ticket_socket
 
@@ -81,7 +81,9 @@ def test_a_probe_child_measures_and_a_dead_one_is_an_error(tmp_path: Path) -> No
 
 
 def test_facts_are_what_is_in_force_not_what_was_asked_for() -> None:
-    facts = asyncio.run(read_facts({"isa": "default", "threads": 1, "memory_limit_bytes": 2_000_000_000}))
+    facts = asyncio.run(
+        read_json("pharoah_benchmarks.context", {"isa": "default", "threads": 1, "memory_limit_bytes": 2_000_000_000})
+    )
     assert facts["isa"] == "default" and facts["threads"] == 1 and facts["memory_limit"] == 2_000_000_000
 
 

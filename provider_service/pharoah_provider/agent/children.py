@@ -85,12 +85,12 @@ class Child:
         return self._process
 
 
-async def read_facts(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Effective facts of this node under its profile, read in a child. Raises ChildDied."""
-    command = command_under(profile, [sys.executable, "-m", "pharoah_benchmarks.context"])
+async def read_json(module: str, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """What a module prints under this node's profile, in a child. Raises ChildDied."""
+    command = command_under(profile, [sys.executable, "-m", module])
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     if process.returncode:
-        raise ChildDied(f"the node's facts cannot be read under its profile (exit status {process.returncode})")
-    facts: dict[str, Any] = json.loads(output)
-    return facts
+        raise ChildDied(f"{module} does not run under the profile of this node (exit status {process.returncode})")
+    answer: dict[str, Any] = json.loads(output)
+    return answer

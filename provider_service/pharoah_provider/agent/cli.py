@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah.profile import ProfileError, check_profile
 from pharoah_benchmarks.facts import device_facts, server_facts
-from pharoah_provider.agent.children import Child, ChildDied, read_facts
+from pharoah_provider.agent.children import Child, ChildDied, read_json
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.agent.tickets import load_key, ticket_socket
@@ -43,6 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--key", type=Path, default=Path("/var/lib/pharoah/ticket.key"), help="default: %(default)s")
     run.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
     run.set_defaults(run=_run)
+    measure = commands.add_parser("measure", help="print the node profile with what this machine can do at most in it")
+    measure.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
+    measure.set_defaults(run=_measure)
     check = commands.add_parser("check", help="is this node fit for a job? reads what is known, benchmarks nothing")
     check.add_argument("--socket", type=Path, default=Path(SOCKET))
     check.add_argument("--format", choices=list(CODES), default="npd", help="whose exit codes to use")
@@ -69,8 +72,16 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _measure(arguments: argparse.Namespace) -> int:
+    """Nothing else should run meanwhile; it takes about half a minute."""
+    profile = _profile(arguments.profile)
+    ceilings = asyncio.run(read_json("pharoah_benchmarks.ceilings", profile))
+    print(json.dumps({**profile, "ceilings": ceilings}))
+    return 0
+
+
 async def _stand(arguments: argparse.Namespace, profile: Mapping[str, Any], token: str, key: Ed25519PrivateKey) -> None:
-    facts = await read_facts(profile)
+    facts = await read_json("pharoah_benchmarks.context", profile)
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     cpus = tuple(profile.get("cpus") or sorted(os.sched_getaffinity(0)))
     public = key.public_key().public_bytes_raw()

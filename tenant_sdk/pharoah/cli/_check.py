@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pharoah._errors import UnknownReason
@@ -14,8 +13,8 @@ from pharoah._settings import Settings
 from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _common
 from pharoah.cost.advice import Advice, Trial, advise
-from pharoah.cost.findings import memory_finding
-from pharoah.cost.room import fit, room_of
+from pharoah.cost.findings import cost_findings
+from pharoah.cost.room import Fit
 from pharoah.dryrun import DryRun
 
 CHECK_SECONDS = 15.0
@@ -45,17 +44,15 @@ def check_job(link: Link, arguments: argparse.Namespace, settings: Settings) -> 
     return Checked(Verdict.from_dict(answer["verdict"]), answer["profile"], dry)
 
 
-def with_memory(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> Verdict:
-    """The verdict with whether the job fits; with a `trial`, also after which changes it would."""
-    room = room_of(checked.dry.fingerprint, checked.profile) if checked.dry else None
-    if checked.dry is None or room is None:
-        return checked.verdict
-    needs = fit(checked.dry.cost, room)
-    advice: list[Advice] = []
-    if trial and needs.status != "fits":
-        print(f"pharoah: {needs.status}; trying changes in dry runs", file=sys.stderr, flush=True)
-        advice = list(advise(command, checked.dry.cost, room, trial))
-    finding = memory_finding(needs, advice, checked.dry.cost.uncounted)
-    if checked.verdict.ok and checked.verdict.rung == "exact" and finding.severity == "block":
-        finding = replace(finding, severity="warn")  # it did run
-    return checked.verdict.with_findings(finding)
+def with_cost(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> Verdict:
+    """The verdict with what the job's cost says of it here; with a `trial`, also after which changes it fits."""
+    verdict, dry = checked.verdict, checked.dry
+    if dry is None:
+        return verdict
+
+    def ways_out(needs: Fit) -> Iterator[Advice]:
+        if trial:
+            print(f"pharoah: {needs.status}; trying changes in dry runs", file=sys.stderr, flush=True)
+            yield from advise(command, dry.cost, needs.room, trial)
+
+    return verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, ways_out))

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             with _common.courier(settings) as link:
                 checked = _check.check_job(link, arguments, settings)
-            verdict = _check.with_memory(checked, trial, _common.job_command(arguments))
+            verdict = _check.with_cost(checked, trial, _common.job_command(arguments))
         except OSError as error:
             verdict = unknown(str(error))
     if verdict.status == "pending":

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from pharoah._errors import PharoahError, UnknownReason
+from pharoah._listener import Listener
 from pharoah._settings import Settings
 from pharoah._verdict import Verdict
 from pharoah.cli import _check, _common
@@ -45,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"pharoah: {error}; the job starts without it", file=sys.stderr)
             return _launch(command, {})
         checked = _check.check_job(link, arguments, settings)
-        verdict, profile = _check.with_memory(checked), checked.profile
+        verdict, profile = _check.with_cost(checked), checked.profile
+        link.tell("found", findings=[asdict(finding) for finding in verdict.findings[len(checked.verdict.findings) :]])
         _tell(verdict, settings)
         if code := _common.exit_code(verdict, arguments, settings):
             print(f"pharoah: not started (gate={settings.gate}, exit code {code})", file=sys.stderr)
@@ -54,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
             return code
         with contextlib.suppress(OSError):
             link.ask("launch", settings.timeout_seconds, ranks=_ranks(command, arguments), answer=True)
+        if settings.gate != "off":
+            held.enter_context(_telling(link.path, verdict))
         status = _launch(command_under(profile, command), _common.inside_pharoah(link))
         with contextlib.suppress(OSError):
             link.ask("end", settings.shutdown_timeout_seconds, state=_end_state(status), last=True)
@@ -68,6 +73,34 @@ def _tell(verdict: Verdict, settings: Settings) -> None:
             verdict.write(settings.verdict_file)
         except OSError as error:
             raise PharoahError(f"verdict file {settings.verdict_file}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _telling(path: str, verdict: Verdict) -> Iterator[None]:
+    """Inside, what the courier learns is told as it comes: alerts, a late verdict, and findings not told before."""
+    told, pending = set(verdict.findings), verdict.status == "pending"
+
+    def tell(later: Verdict) -> None:
+        nonlocal pending
+        new = [finding for finding in later.findings if finding not in told]
+        if pending and later.status != "pending":
+            pending = False
+            print(f"pharoah  {later.render()}", file=sys.stderr, flush=True)
+        elif new:
+            print(
+                "pharoah", *(line for finding in new for line in finding.lines()), sep="\n", file=sys.stderr, flush=True
+            )
+        told.update(new)
+
+    try:
+        listener = Listener(path, 0, tell)
+    except OSError as error:
+        print(f"pharoah: no alerts: {error}", file=sys.stderr)
+        yield
+        return
+    listener.callbacks.append(lambda alert: print(alert, file=sys.stderr, flush=True))
+    with contextlib.closing(listener):
+        yield
 
 
 def _ranks(command: list[str], arguments: argparse.Namespace) -> int:

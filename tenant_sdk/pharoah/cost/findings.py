@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from pharoah._verdict import Finding
+from pharoah._verdict import Finding, Verdict
 from pharoah.cost.advice import Advice
-from pharoah.cost.room import Fit
-from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, STATE
+from pharoah.cost.ceilings import CeilingsError
+from pharoah.cost.duration import Duration, ceilings_of, duration
+from pharoah.cost.room import Fit, fit, room_of
+from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, STATE, StepCost
+from pharoah_archetypes import Fingerprint
 
 _NAMES = {
     PARAMETER: "parameters", GRADIENT: "gradients", STATE: "optimizer state", ACTIVATION: "activations", OTHER: "other",
 }  # fmt: skip
 _SEVERITIES = {"fits": "info", "tight": "warn", "does not fit": "block"}
+
+
+def cost_findings(
+    fingerprint: Fingerprint,
+    cost: StepCost,
+    profile: Mapping[str, Any],
+    verdict: Verdict,
+    ways_out: Callable[[Fit], Iterable[Advice]] = lambda _: (),
+) -> Iterator[Finding]:
+    """Whether a job fits on a node and how long its steps take, as far as anybody knows what the node can do.
+
+    `profile` is the node's, `verdict` what is known of such runs there: where they worked, a prediction that they do
+    not fit only warns. `ways_out` is asked for changes where there is too little room.
+    """
+    if room := room_of(fingerprint, profile):
+        needs = fit(cost, room)
+        finding = memory_finding(needs, ways_out(needs) if needs.status != "fits" else (), cost.uncounted)
+        worked = verdict.ok and verdict.rung == "exact"
+        yield replace(finding, severity="warn") if worked and finding.severity == "block" else finding
+    try:
+        if ceilings := ceilings_of(fingerprint, profile):
+            yield time_finding(duration(cost, ceilings), cost)
+    except CeilingsError as error:
+        yield Finding("info", f"no step time: {error}", "node profile")
 
 
 def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[str] = ()) -> Finding:
@@ -41,3 +70,24 @@ def _told(option: Advice) -> str:
 def gib(size: int) -> str:
     """Bytes in GiB, three digits."""
     return f"{size / (1 << 30):.3g}"
+
+
+def time_finding(predicted: Duration, cost: StepCost) -> Finding:
+    """How long a step takes, what of, and whether it waits for the network."""
+    name, known = predicted.ceilings.name, predicted.ceilings.measured
+    takes = f"about {_seconds(predicted.seconds)}" if known else f"{_seconds(predicted.seconds)} or more"
+    bound = predicted.communication > sum(predicted.parts)
+    parts = {**predicted.parts._asdict(), "communication": predicted.communication}
+    spent = ", ".join(f"{part} {_seconds(took)}" for part, took in parts.items() if took)
+    work = f"{cost.flops / 1e9:.3g} GFLOP, {gib(cost.moved)} GiB moved"
+    sent = f", {gib(cost.traffic)} GiB through collectives" if cost.traffic else ""
+    return Finding(
+        "warn" if bound else "info",
+        f"a step takes {takes} on {name}" + (": it waits for collectives" if bound else ""),
+        f"dry run and {'measured ceilings' if known else 'data sheet'}: {spent}; {work}{sent}",
+        "send less: larger micro-batches, or parameters sharded within a node only" if bound else "",
+    )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"

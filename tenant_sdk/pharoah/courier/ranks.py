@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 from pharoah._verdict import Finding
 from pharoah_archetypes import Fingerprint, Skeleton, differences, parse
@@ -11,12 +12,19 @@ _STAGED = "P2P"
 """Stages of a pipeline send to each other, and differ as they should."""
 
 
+class _Seen(NamedTuple):
+    """What must be the same on all ranks."""
+
+    skeleton: Skeleton
+    features: frozenset[tuple[str, str]]
+
+
 class Ranks:
     """What the ranks of this node were seen to run."""
 
     def __init__(self) -> None:
         self.expected = 1
-        self._skeletons: dict[int, Skeleton] = {}
+        self._seen: dict[int, _Seen] = {}
 
     def expect(self, count: int) -> None:
         """A launcher said how many ranks this node has."""
@@ -24,25 +32,29 @@ class Ranks:
 
     def add(self, rank: int, seen: Fingerprint) -> tuple[Finding, ...]:
         """Note what a rank runs. Findings once all ranks are known, about those that differ from most."""
-        self._skeletons[rank] = parse(seen.grammar)
-        if len(self._skeletons) < self.expected or "compiled" in seen.features:
+        self._seen[rank] = _Seen(parse(seen.grammar), frozenset(seen.features.items()))
+        if len(self._seen) < self.expected or "compiled" in seen.features:
             return ()
-        groups: dict[Skeleton, list[int]] = defaultdict(list)
-        for number, skeleton in sorted(self._skeletons.items()):
-            groups[skeleton].append(number)
-        if len(groups) == 1 or any(_STAGED in word for one in groups for word in one.words.values()):
+        groups: dict[_Seen, list[int]] = defaultdict(list)
+        for number, one in sorted(self._seen.items()):
+            groups[one].append(number)
+        if len(groups) == 1 or any(_STAGED in word for one in groups for word in one.skeleton.words.values()):
             return ()
-        usual = max(groups, key=lambda skeleton: len(groups[skeleton]))
+        usual = max(groups, key=lambda one: len(groups[one]))
         return tuple(
-            Finding("warn", _told(usual, groups[usual], skeleton, numbers))
-            for skeleton, numbers in groups.items()
-            if skeleton is not usual
+            Finding(
+                "warn", f"{_named(numbers)} not run what {_named(groups[usual], subject=False)}: {_told(usual, odd)}"
+            )
+            for odd, numbers in groups.items()
+            if odd is not usual
         )
 
 
-def _told(usual: Skeleton, most: list[int], odd: Skeleton, numbers: list[int]) -> str:
-    what = "; ".join(differences(usual, odd)[:3]) or "the number of nested repeats"
-    return f"{_named(numbers)} not run what {_named(most, subject=False)}: {what}"
+def _told(usual: _Seen, odd: _Seen) -> str:
+    told = differences(usual.skeleton, odd.skeleton)[:3]
+    told += [f"{name} is {value}" for name, value in sorted(odd.features - usual.features)]
+    told += [f"{name} is not {value}" for name, value in sorted(usual.features - odd.features)]
+    return "; ".join(told) or "the number of nested repeats"
 
 
 def _named(numbers: list[int], subject: bool = True) -> str:

@@ -104,6 +104,8 @@ class Courier:
             case "launch":
                 await self._launch(int(message["ranks"]))
                 return {"run_id": self._run_id.hex()} if message.get("answer") else None
+            case "found":
+                self._verdict = self._verdict.with_findings(*(Finding(**found) for found in message["findings"]))
             case "steps":
                 self._steps(message)
             case "capture":
@@ -154,14 +156,14 @@ class Courier:
             await self._check({"fingerprint": seen.to_json()})
         elif self._checked is not None and (difference := _difference(self._checked, seen, compiled)):
             self._find(Finding("warn", f"what runs is not what was checked: {difference}"))
-        for finding in self._ranks.add(rank, seen):
-            self._find(finding)
+        self._find(*self._ranks.add(rank, seen))
         if self._verdict is not before:
             self._tell({"verdict": asdict(self._verdict)}, self._listeners)
 
-    def _find(self, finding: Finding) -> None:
-        if finding not in self._verdict.findings:
-            self._verdict = replace(self._verdict, findings=(*self._verdict.findings, finding))
+    def _find(self, *findings: Finding) -> None:
+        """While the job runs: the verdict on its launch stays as it was."""
+        new = tuple(finding for finding in findings if finding not in self._verdict.findings)
+        self._verdict = replace(self._verdict, findings=(*self._verdict.findings, *new))
 
     async def _launch(self, ranks: int) -> None:
         if self._provider is None or self._node is None or self._reporter is not None:

@@ -1,0 +1,29 @@
+"""Work in a forked child: nothing it does to the process stays."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+
+def in_fork(work: Callable[[], Any]) -> Any:
+    """What `work` returns in a forked child, by way of JSON; what it raised, as a text."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            answer = work()
+        except BaseException as fault:  # noqa: BLE001 - a child must end here
+            answer = f"{type(fault).__name__}: {fault}"
+        try:
+            with os.fdopen(write_end, "w") as out:
+                json.dump(answer, out)
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as result:
+        content = result.read()
+    os.waitpid(pid, 0)
+    return json.loads(content) if content else "died"

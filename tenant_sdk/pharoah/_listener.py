@@ -1,0 +1,59 @@
+"""What the courier learns while a job runs, as it learns it: alerts, and findings about what really runs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pharoah._alert import Alert
+from pharoah._link import Link
+from pharoah._verdict import Verdict
+
+log = logging.getLogger("pharoah")
+
+AlertCallback = Callable[[Alert], Any]
+
+
+class Listener:
+    """Receives on a daemon thread; calls callbacks there, and keeps alerts for who asks."""
+
+    def __init__(self, path: str, rank: int, on_verdict: Callable[[Verdict], Any] | None = None) -> None:
+        """Raises OSError when there is no courier at the path."""
+        self.callbacks: list[AlertCallback] = []
+        self.pending: queue.Queue[Alert] = queue.Queue(maxsize=1000)
+        self.verdict: Verdict | None = None
+        self._on_verdict = on_verdict
+        self._link = Link(path, 2.0)
+        self._link.tell("listen", rank=rank)
+        threading.Thread(target=self._run, name="pharoah-alerts", daemon=True).start()
+
+    def close(self) -> None:
+        self._link.close()
+
+    def forget(self) -> None:
+        self._link.forget()
+
+    def _run(self) -> None:
+        try:
+            while message := self._link.receive(None):
+                if "verdict" in message:
+                    self.verdict = Verdict.from_dict(message["verdict"])
+                    if self._on_verdict:
+                        self._on_verdict(self.verdict)
+                elif "alert" in message:
+                    self._deliver(Alert(**message["alert"]))
+        except (OSError, ValueError):
+            log.debug("the courier is gone; no more alerts")
+
+    def _deliver(self, alert: Alert) -> None:
+        with contextlib.suppress(queue.Full):
+            self.pending.put_nowait(alert)
+        for callback in list(self.callbacks):
+            try:
+                callback(alert)
+            except Exception:
+                log.exception("an on_alert callback raised")

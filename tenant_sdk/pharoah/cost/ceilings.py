@@ -1,0 +1,91 @@
+"""What a device can do at most: from its vendor's data sheet, or as the micro-benchmarks have measured it."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from pharoah_archetypes.devices import Device
+from pharoah_archetypes.kinds import computing, kinds
+
+Curve = tuple[tuple[float, float], ...]
+"""Work of one operator and the seconds it takes, in order of the work."""
+
+
+class CeilingsError(ValueError):
+    """What should be ceilings is none; the message names the part."""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    name: str
+    measured: bool
+    overhead: float
+    """Seconds of calling an operator in a training step, however small it is."""
+    curves: Mapping[str, Mapping[str, Curve]]
+    """By kind of operator and dtype; float32 is always there."""
+    link: float = 0.0
+    """Bytes a second to the other devices of a node; 0 when nobody knows."""
+
+    def seconds(self, kind: str, dtype: str, work: float) -> float:
+        """What one operator takes: work is floating-point operations for computing kinds, bytes for others.
+
+        Between points of a curve, and beyond its last, time is a power of work; below the first it is constant.
+        """
+        curve = self.curves[kind].get(dtype) or self.curves[kind]["float32"]
+        if work <= 0:
+            return 0.0
+        at = bisect(curve, (work,))
+        if at == 0:
+            return curve[0][1] if self.measured else curve[0][1] * work / curve[0][0]
+        if at == len(curve):
+            return curve[-1][1] * work / curve[-1][0]
+        (left, least), (right, most) = curve[at - 1 : at + 1]
+        return least * math.pow(most / least, math.log(work / left) / math.log(right / left))
+
+
+def measured(name: str, data: Any) -> Ceilings:
+    """Read what `python -m pharoah_benchmarks.ceilings` printed. Raises CeilingsError."""
+    try:
+        curves = {
+            kind: {dtype: _curve(f"{kind}.{dtype}", points) for dtype, points in data["curves"][kind].items()}
+            for kind in kinds()
+        }
+        overhead = float(data["overhead"])
+    except KeyError as missing:
+        raise CeilingsError(f"ceilings: {missing} is missing; measure again with `pharoah-agent measure`") from None
+    except (TypeError, AttributeError) as fault:
+        raise CeilingsError(f"ceilings: {fault}; write what `pharoah-agent measure` prints") from None
+    if lacking := [kind for kind, by_dtype in curves.items() if "float32" not in by_dtype]:
+        raise CeilingsError(f"ceilings: curves.{lacking[0]} has no float32")
+    if not 0 < overhead < 1:
+        raise CeilingsError(f"ceilings: overhead is {overhead}, expected seconds of calling one operator")
+    return Ceilings(name, True, overhead, curves)
+
+
+def _curve(name: str, points: Any) -> Curve:
+    try:
+        curve = tuple((float(work), float(seconds)) for work, seconds in points)
+    except (TypeError, ValueError):
+        curve = ()
+    if not curve or any(not (0 < number < math.inf) for point in curve for number in point):
+        raise CeilingsError(f"ceilings: curves.{name} is not pairs of work and seconds, all above zero")
+    if any(left[0] >= right[0] for left, right in pairwise(curve)):
+        raise CeilingsError(f"ceilings: curves.{name} is not in order of work")
+    return curve
+
+
+def of_device(device: Device) -> Ceilings:
+    """A data sheet's: every operator at full speed, called for nothing.
+
+    Products in float32 count as tf32 where there is such a thing: the script may allow it.
+    """
+    flops = {**device.flops, "float32": max(device.flops["float32"], device.flops.get("tf32", 0.0))}
+    compute = {dtype: ((1.0, 1 / most),) for dtype, most in flops.items()}
+    moved = {"float32": ((1.0, 1 / device.bytes_per_second),)}
+    curves = {kind: compute if kind in computing() else moved for kind in kinds()}
+    return Ceilings(device.part, False, 0.0, curves, device.link_bytes_per_second)

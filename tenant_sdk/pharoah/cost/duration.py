@@ -1,0 +1,89 @@
+"""How long a training step takes on a device whose ceilings are known.
+
+Operators of a step run one after the other, so their times add up: a roofline over the whole step, whose maximum lets
+computation hide behind memory traffic, is too optimistic. An operator itself takes the longer of its computation and
+its traffic (Williams et al., "Roofline", CACM 2009). Collectives run beside operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pharoah.cost.ceilings import Ceilings, measured, of_device
+from pharoah.cost.step import StepCost, Transfer
+from pharoah_archetypes import Fingerprint
+from pharoah_archetypes.devices import device_named
+from pharoah_archetypes.kinds import NONE, computing, kind_of
+
+
+class Parts(NamedTuple):
+    """Seconds of a step."""
+
+    overhead: float
+    """Of the interpreter and the framework."""
+    compute: float
+    memory: float
+
+
+FITTED = Parts(overhead=0.7, compute=1.15, memory=1.2)
+"""How many times each part counts where ceilings were measured: in a step operators find their inputs less often in a
+cache than in a benchmark. Fitted to real steps of 17 families by `python -m evaluation distributed`."""
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A predicted step. Without measured ceilings it is the least that a step of eager torch can take."""
+
+    ceilings: Ceilings
+    parts: Parts
+    communication: float
+    """Seconds of all collectives; 0 where the speed of the links is not known."""
+
+    @property
+    def seconds(self) -> float:
+        return max(sum(self.parts), self.communication)
+
+
+def ceilings_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> Ceilings | None:
+    """Those of a node, from the job's own view of it and the node's profile; None when nobody knows.
+
+    Raises CeilingsError when the profile's are none.
+    """
+    name = fingerprint.hardware.get("gpu", "")
+    if content := profile.get("ceilings"):
+        return measured(name or "this node", content)
+    device = device_named(name) if name else None
+    return of_device(device) if device else None
+
+
+def duration(cost: StepCost, ceilings: Ceilings, weights: Parts = FITTED) -> Duration:
+    """Predict one step."""
+    parts = operators(cost, ceilings)
+    if ceilings.measured:
+        parts = Parts(*(weight * seconds for weight, seconds in zip(weights, parts, strict=True)))
+    sent = sum(map(_sent, cost.transfers)) / ceilings.link if ceilings.link else 0.0
+    return Duration(ceilings, parts, sent)
+
+
+def _sent(row: Transfer) -> float:
+    """Bytes a rank has to send for collectives of a kind, whatever the algorithm: the bus bandwidth of nccl-tests."""
+    share = (row.ranks - 1) / row.ranks if row.letter not in ("BC", "P2P") else 1.0
+    return row.times * row.moved * share * (2 if row.letter == "AR" else 1)
+
+
+def operators(cost: StepCost, ceilings: Ceilings) -> Parts:
+    """What the operators of a step would take one by one, as they were benchmarked."""
+    overhead = compute = memory = 0.0
+    for row in cost.operations:
+        kind = kind_of(row.name)
+        overhead += row.times * ceilings.overhead
+        if kind == NONE:
+            continue
+        if kind in computing():
+            moving = ceilings.seconds("stream", row.dtype, row.moved)
+            compute += row.times * max(ceilings.seconds(kind, row.dtype, row.flops), moving)
+        else:
+            memory += row.times * ceilings.seconds(kind, row.dtype, row.moved)
+    return Parts(overhead, compute, memory)

@@ -1,0 +1,50 @@
+"""Ceilings: what is measured is what is said to be measured."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from pharoah.cost.ceilings import measured
+from pharoah_archetypes.kinds import computing, kind_of, kinds
+from pharoah_benchmarks import ceilings
+
+WITHOUT_FORMULA = {"attention", "attention_backward", "recurrent", "recurrent_backward"}
+"""torch counts nothing for these on a CPU."""
+
+
+def test_cases_do_as_many_operations_as_they_say() -> None:
+    found = [case for case in ceilings.cases("cpu", torch.float32) if case.kind in computing() - WITHOUT_FORMULA]
+    assert len(found) > 15
+    for case in found:
+        with FlopCounterMode(display=False) as counter:
+            for call in case.calls:
+                call()
+        assert counter.get_total_flops() == case.work * len(case.calls), case
+
+
+def test_a_measurement_can_be_read_and_has_all_kinds(monkeypatch: object) -> None:
+    monkeypatch.setattr(ceilings, "SECONDS_PER_CASE", 0.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr(ceilings, "ROWS", (8, 16))  # type: ignore[attr-defined]
+    found = measured("here", ceilings.ceilings("cpu"))
+    assert set(found.curves) == set(kinds())
+    assert set(found.curves["product"]) == {"float32", "bfloat16"}
+
+
+def test_cases_run_the_operators_of_their_kind(monkeypatch: object) -> None:
+    monkeypatch.setattr(ceilings, "ROWS", (8,))  # type: ignore[attr-defined]
+    for case in ceilings.cases("cpu", torch.float32):
+        with _Names() as names:  # type: ignore[no-untyped-call]
+            for call in case.calls:
+                call()
+        assert case.kind in {kind_of(name) for name in names.seen}, case
+
+
+class _Names(torch.utils._python_dispatch.TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.seen.add(str(func).rpartition(".")[0])
+        return func(*args, **(kwargs or {}))
