@@ -97,7 +97,7 @@ class StepClock:
         elif self._capture.active:
             self._capture.stepped(optimizer)
             if seen := self._capture.leave():
-                self._link.tell("capture", rank=self._rank, fingerprint=seen)
+                self._link.tell("capture", rank=self._rank, **seen._asdict())
         elif self._is_due():
             self._capture.enter()
         else:

@@ -6,7 +6,14 @@ everything pass. It comes off during optimizer steps, whose operators are no str
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Captured(NamedTuple):
+    fingerprint: str
+    """As JSON."""
+    operators: list[str]
+    """Names of operators with structure that the forward pass calls."""
 
 
 class OneStep:
@@ -51,8 +58,8 @@ class OneStep:
                 self._optimizers.append(optimizer)
             self._switch_on()
 
-    def leave(self) -> str | None:
-        """End. The fingerprint of the step as JSON; None when it could not be captured, or not yet be ended."""
+    def leave(self) -> Captured | None:
+        """End. What was captured; None when nothing could be, or it cannot end yet."""
         self._switch_off()
         if self._on or self._recorder is None:
             if self._recorder is not None:
@@ -64,7 +71,8 @@ class OneStep:
             return None
         from pharoah.capture import recorder as capture
 
-        return capture.fingerprint(recorder.records, optimizers, compiled=capture.is_compiled()).to_json()
+        fingerprint = capture.fingerprint(recorder.records, optimizers, compiled=capture.is_compiled())
+        return Captured(fingerprint.to_json(), capture.operators(recorder.records))
 
     def drop(self) -> None:
         """End without an answer."""

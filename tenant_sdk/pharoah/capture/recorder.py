@@ -112,6 +112,11 @@ def is_compiled() -> bool:
     return utils is not None and bool(utils.counters["frames"].get("ok"))
 
 
+def operators(records: Iterable[Record]) -> list[str]:
+    """Operators with structure that a forward pass calls, by name: finer than a skeleton, which has classes of them."""
+    return sorted({operator.name for operator, phase, *_ in records if operator.letter and phase == FORWARD})
+
+
 def fingerprint(
     records: Iterable[Record], optimizers: Sequence[torch.optim.Optimizer], *, compiled: bool
 ) -> Fingerprint:

@@ -17,6 +17,7 @@ class _Seen(NamedTuple):
 
     skeleton: Skeleton
     features: frozenset[tuple[str, str]]
+    operators: frozenset[str]
 
 
 class Ranks:
@@ -30,9 +31,9 @@ class Ranks:
         """A launcher said how many ranks this node has."""
         self.expected = max(self.expected, count)
 
-    def add(self, rank: int, seen: Fingerprint) -> tuple[Finding, ...]:
+    def add(self, rank: int, seen: Fingerprint, operators: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
         """Note what a rank runs. Findings once all ranks are known, about those that differ from most."""
-        self._seen[rank] = _Seen(parse(seen.grammar), frozenset(seen.features.items()))
+        self._seen[rank] = _Seen(parse(seen.grammar), frozenset(seen.features.items()), operators)
         if len(self._seen) < self.expected or "compiled" in seen.features:
             return ()
         groups: dict[_Seen, list[int]] = defaultdict(list)
@@ -54,6 +55,8 @@ def _told(usual: _Seen, odd: _Seen) -> str:
     told = differences(usual.skeleton, odd.skeleton)[:3]
     told += [f"{name} is {value}" for name, value in sorted(odd.features - usual.features)]
     told += [f"{name} is not {value}" for name, value in sorted(usual.features - odd.features)]
+    told += [f"calls {name}" for name in sorted(odd.operators - usual.operators)[:3]]
+    told += [f"does not call {name}" for name in sorted(usual.operators - odd.operators)[:3]]
     return "; ".join(told) or "the number of nested repeats"
 
 

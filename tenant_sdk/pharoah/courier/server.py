@@ -109,7 +109,8 @@ class Courier:
             case "steps":
                 self._steps(message)
             case "capture":
-                await self._captured(int(message["rank"]), Fingerprint.from_json(message["fingerprint"]))
+                seen = Fingerprint.from_json(message["fingerprint"])
+                await self._captured(int(message["rank"]), seen, frozenset(message["operators"]))
             case "listen":
                 self._listeners.add(connection)
                 self._tell({"verdict": asdict(self._verdict)}, [connection])
@@ -146,7 +147,7 @@ class Courier:
         except (UnknownReason, FingerprintError) as error:
             self._verdict = unknown(str(error), run_id)
 
-    async def _captured(self, rank: int, seen: Fingerprint) -> None:
+    async def _captured(self, rank: int, seen: Fingerprint, operators: frozenset[str]) -> None:
         """What really runs: the late answer to a pending verdict, and a check of an early one and of all ranks."""
         before, compiled = self._verdict, "compiled" in seen.features
         if self._verdict.status == "pending" and compiled:
@@ -156,7 +157,7 @@ class Courier:
             await self._check({"fingerprint": seen.to_json()})
         elif self._checked is not None and (difference := _difference(self._checked, seen, compiled)):
             self._find(Finding("warn", f"what runs is not what was checked: {difference}"))
-        self._find(*self._ranks.add(rank, seen))
+        self._find(*self._ranks.add(rank, seen, operators))
         if self._verdict is not before:
             self._tell({"verdict": asdict(self._verdict)}, self._listeners)
 
