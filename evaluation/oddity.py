@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 180.0
 
 
 def measure(figures: Figures, quick: bool) -> None:
-    """Every kind of oddity on every rank, and jobs without any."""
+    """Every kind of oddity on every rank, one of which hangs the job, and jobs without any."""
     everything = list(itertools.product(HOWS, range(RANKS)))
     cases = everything[:: RANKS + 1] if quick else everything
     found = false = 0
@@ -39,10 +39,11 @@ def odd_ranks(how: str, rank: int) -> set[int]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     done = subprocess.run(
         [sys.executable, "-m", "pharoah", "run", "--", *launcher, str(script), "--rank", str(rank), "--how", how],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PHAROAH_HANG_AFTER_S": "6"},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
         check=True,
     )
-    return {int(number) for number in re.findall(r"rank (\d+) does not run", done.stderr)}
+    told = " ".join(done.stderr.split())
+    return {int(number) for number in re.findall(r"rank (\d+) (?:does not run|whose last was)", told)}

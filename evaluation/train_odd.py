@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import time
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 WIDTH, TOKENS, STEPS = 32, 64, 8
-HOWS = ("none", "activation", "attention", "product", "loss", "dtype", "optimizer")
+HOWS = ("none", "activation", "attention", "product", "loss", "dtype", "optimizer", "absent")
+"""What the odd rank does; an absent one does not come to a collective for a while, and everybody waits."""
+ABSENT_SECONDS = 20
 
 
 class Net(nn.Module):
@@ -55,7 +58,9 @@ def main() -> None:
     model = nn.parallel.DistributedDataParallel(Net(how))
     make = torch.optim.SGD if how == "optimizer" else torch.optim.AdamW
     optimizer = make(model.parameters(), lr=1e-3)
-    for _ in range(STEPS):
+    for number in range(STEPS):
+        if how == "absent" and number == STEPS // 2:
+            time.sleep(ABSENT_SECONDS)
         ids = torch.randint(TOKENS, (4, 16))
         with torch.autocast("cpu", torch.bfloat16) if how == "dtype" else contextlib.nullcontext():
             loss = loss_of(model(ids), ids, how)

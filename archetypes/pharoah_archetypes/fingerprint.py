@@ -27,7 +27,8 @@ class Fingerprint:
     features: dict[str, str]
     """What the software chose: dtype, attention kernel, optimizer."""
     sizes: dict[str, int]
-    """Bytes: `parameters` (all trainable) and `activations` (written by the forward pass)."""
+    """Bytes: `parameters` (all trainable) and `activations` (written by the forward pass); of a distributed job also
+    the number of its `ranks`."""
     versions: dict[str, str]
     """Software to version; `torch` is always there."""
     hardware: dict[str, str] = field(default_factory=dict)

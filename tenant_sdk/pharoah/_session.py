@@ -18,6 +18,7 @@ from pharoah._guard import Guard
 from pharoah._link import COURIER, DRY_RUN, Link
 from pharoah._listener import AlertCallback, Listener
 from pharoah._settings import Settings
+from pharoah._standby import stand_by
 from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
@@ -185,6 +186,7 @@ def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = Non
     except (OSError, ValueError, KeyError) as error:
         return Session(unknown(f"the courier does not answer: {error}"))
     session = Session(verdict, link, settings)
+    stand_by(path, rank())
     if session._clock is not None:
         _watch(session._clock)
     _finish_at_exit(session)

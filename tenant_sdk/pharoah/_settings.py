@@ -13,6 +13,7 @@
 | `PHAROAH_DRY_RUN_TIMEOUT_S` | `dry_run_timeout_seconds` | 30 |
 | `PHAROAH_SHUTDOWN_TIMEOUT_S` | `shutdown_timeout_seconds` | 2 |
 | `PHAROAH_ALLOW_BESIDE_JOB` | `allow_beside_job` | 0 |
+| `PHAROAH_HANG_AFTER_S` | `hang_after_seconds` | 60 |
 | `PHAROAH_VERDICT_FILE` | `verdict_file` | none |
 | `DO_NOT_TRACK=1` | sets `mode=disabled` | |
 """
@@ -59,6 +60,8 @@ class Settings:
     """Most seconds one micro-benchmark beside the job may take."""
     capture_every_steps: int = 0
     """Look at the operators of one step again after so many steps; 0: only once, early in the run."""
+    hang_after_seconds: float = 60.0
+    """How long no rank may step before all are asked which collective they wait in."""
     verdict_file: str = ""
     """Where to leave the verdict as JSON, for schedulers."""
 
@@ -87,6 +90,7 @@ class Settings:
             "dry_run_timeout_seconds",
             "shutdown_timeout_seconds",
             "probe_limit_seconds",
+            "hang_after_seconds",
         ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise SettingsError(f"{name}: {getattr(self, name)} is not a positive number of seconds")
@@ -110,6 +114,7 @@ _VARIABLES = {
     "shutdown_timeout_seconds": "PHAROAH_SHUTDOWN_TIMEOUT_S",
     "allow_beside_job": "PHAROAH_ALLOW_BESIDE_JOB",
     "capture_every_steps": "PHAROAH_CAPTURE_EVERY_STEPS",
+    "hang_after_seconds": "PHAROAH_HANG_AFTER_S",
     "verdict_file": "PHAROAH_VERDICT_FILE",
 }
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pharoah._errors import UnknownReason
 from pharoah._verdict import unknown
 from pharoah.cost import cuda
 from pharoah.cost.advice import advise
@@ -336,6 +337,38 @@ def test_advice_is_tried_and_fits(tmp_path: Path, options: list[str]) -> None:
         smaller = advice[f"{batch}, gradients of 2 accumulated"]
         assert smaller.command[2:] in {("--batch-size", "2048"), ("--batch-size=2048",)}
         assert smaller.work == pytest.approx(1.0)
+
+
+REPLICATED = LOADED.replace(
+    "optimizer =",
+    "torch.distributed.init_process_group('gloo')\nmodel = nn.parallel.DistributedDataParallel(model)\noptimizer =",
+)
+
+
+def test_shards_in_place_of_replicas_are_advised(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(REPLICATED.replace("4096", "8"))
+    command, tried = [sys.executable, str(script)], {}
+
+    def trial(words: Sequence[str], change: Change) -> StepCost:
+        tried[change] = dry_run(words, 60.0, nodes=1, processes=8, change=change).cost
+        return tried[change]
+
+    cost = trial(command, Change())
+    limit = room(int(fit(cost, room(1 << 40)).needed * 0.8))
+    [advice] = [option for option in advise(command, cost, limit, trial) if option.change.sharded]
+    assert advice.what == "FSDP (fully_shard) instead of DDP"
+    before, after = peak(cost.memory).roles, peak(tried[Change(sharded=True)].memory).roles
+    assert after["s"] == pytest.approx(before["s"] / 8, rel=0.01)
+    assert {row.letter for row in tried[Change(sharded=True)].transfers} >= {"AG", "RS"}
+
+
+def test_shards_are_not_advised_to_an_optimizer_that_would_not_see_them(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    made = "optimizer = torch.optim.AdamW(model.parameters(), foreach=True)\n"
+    script.write_text(REPLICATED.replace(made, "").replace("torch.distributed.init", f"{made}torch.distributed.init"))
+    with pytest.raises(UnknownReason, match="the optimizer was made before the model was wrapped"):
+        dry_run([sys.executable, str(script)], 60.0, nodes=1, processes=8, change=Change(sharded=True))
 
 
 def test_advice_ends_when_the_batch_is_not_what_takes_the_memory(tmp_path: Path) -> None:

@@ -24,10 +24,11 @@ class Finder:
         def exec_module(module):
             execute(module)
             try:
-                from pharoah import _session
+                from pharoah import _session, _standby
                 from pharoah.capture import hooks
 
                 hooks.watch_optimizers(_session.join_from_hook)
+                _standby.stand_by_from_hook(_session.rank())
             except Exception:
                 pass  # the job matters more than being watched
 

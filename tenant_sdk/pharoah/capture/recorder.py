@@ -93,6 +93,14 @@ class Recorder(TorchDispatchMode):
         return FORWARD if inside_function else ASIDE
 
 
+def _ranks() -> dict[str, int]:
+    """How many there are, in a distributed job."""
+    from torch import distributed
+
+    joined = distributed.is_available() and distributed.is_initialized()
+    return {"ranks": distributed.get_world_size()} if joined else {}
+
+
 def prepare() -> None:
     """Read what a capture needs from files, now rather than between two steps."""
     vocabulary()
@@ -137,7 +145,7 @@ def fingerprint(
         **({"compiled": "yes"} if compiled else {}),
         **skeleton.features,
     }
-    sizes = {"parameters": _parameter_bytes(optimizers), "activations": activation_bytes(records)}
+    sizes = {"parameters": _parameter_bytes(optimizers), "activations": activation_bytes(records), **_ranks()}
     return Fingerprint(
         skeleton.archetype, skeleton.compute, skeleton.text, features, sizes, versions(), hardware.facts()
     )

@@ -6,10 +6,15 @@ import argparse
 import json
 import secrets
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from pharoah.cli import _common
+from pharoah.cost.findings import gib
+from pharoah.cost.memory import peak
+from pharoah.cost.step import StepCost
+from pharoah.dryrun import DryRun
 from pharoah.picture import draw
 from pharoah_archetypes import (
     HARDWARE_RUNGS,
@@ -43,21 +48,23 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     settings = _common.settings_of(arguments)
-    fingerprint = _common.dry_run_of(arguments, settings, record_code=arguments.code).fingerprint
-    show(fingerprint, arguments.payload, arguments.output)
+    dry = _common.dry_run_of(arguments, settings, record_code=arguments.code)
+    show(dry, arguments.payload, arguments.output)
     if arguments.draw:
-        skeleton = parse(fingerprint.grammar)
+        skeleton = parse(dry.fingerprint.grammar)
         others = [(f"{entry.id}: {entry.title} ({score:.2f})", entry.skeleton) for entry, score in nearest(skeleton, 2)]
         draw(arguments.draw, skeleton, " ".join(_common.job_command(arguments))[:90], others)
     return 0
 
 
-def show(fingerprint: Fingerprint, payload: bool, output: str) -> None:
+def show(dry: DryRun, payload: bool, output: str) -> None:
     """Print what there is to know about a job. Nothing is sent."""
+    fingerprint = dry.fingerprint
     if output == "json":
         print(fingerprint.to_json())
         return
     _show_structure(fingerprint)
+    _show_cost(dry.cost)
     print("\nTokens (these stay on this machine):")
     for rung in RUNGS:
         print(_wrapped(f"{rung:6} {'  '.join(rung_tokens(fingerprint, rung))}", 9))
@@ -84,6 +91,17 @@ def _show_structure(fingerprint: Fingerprint) -> None:
             print(_wrapped(line, 20, 16))
     if letters := sent(skeleton):
         print(f"sends       {letters}")
+
+
+def _show_cost(cost: StepCost) -> None:
+    """What a step of one rank costs."""
+    most = gib(peak(cost.memory).bytes)
+    print(f"costs       {cost.flops / 1e9:.3g} GFLOP, {gib(cost.moved)} GiB moved, {most} GiB of tensors at the peak")
+    groups: Counter[tuple[str, int]] = Counter()
+    for row in cost.transfers:
+        groups[row.letter, row.ranks] += row.times * row.moved
+    for (letter, ranks), moved in groups.items():
+        print(f"            {letter} of {gib(moved)} GiB in groups of {ranks:,}")
 
 
 def _wrapped(line: str, indent: int, first: int = 2) -> str:

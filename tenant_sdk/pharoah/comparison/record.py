@@ -84,7 +84,7 @@ def record_of(dry: DryRun) -> Record:
     return Record(
         {
             "structure": {"archetype": fingerprint.archetype, **_words(fingerprint.grammar)},
-            "choices": {**fingerprint.features, **dry.settings},
+            "choices": {**fingerprint.features, **dry.settings, "ranks": str(fingerprint.sizes.get("ranks", 1))},
             "software": fingerprint.versions,
             "environment": {name: value for name, value in os.environ.items() if is_looked_at(name)},
             "hardware": fingerprint.hardware,

@@ -38,12 +38,15 @@ def advise(command: Sequence[str], cost: StepCost, room: Room, trial: Trial) -> 
     """Changes after which a job fits that does not, those first that change least.
 
     A fused optimizer and a smaller micro-batch with accumulated gradients compute the same; checkpointing computes the
-    same twice; more nodes help where parameters are sharded; autocast computes something else.
+    same twice; shards instead of replicas send more; more nodes help where parameters are sharded; autocast computes
+    something else.
     """
     search = _Search(tuple(command), cost, room, trial)
     yield from search.as_it_is(Change(fused=True))
     yield from search.smaller_batch(Change())
-    for change in (Change(checkpointing=True), Change(nodes=2), Change(nodes=4), Change(autocast=True)):
+    for change in (
+        Change(checkpointing=True), Change(sharded=True), Change(nodes=2), Change(nodes=4), Change(autocast=True),
+    ):  # fmt: skip
         yield from search.as_it_is(change)
     if not search.found:
         yield from search.smaller_batch(Change(checkpointing=True))
@@ -61,7 +64,10 @@ class _Search:
 
     def as_it_is(self, change: Change) -> Iterator[Advice]:
         """The job with nothing else changed."""
-        if change.nodes > 1 and (self.found or not any(row.letter == "AG" for row in self._cost.transfers)):
+        collectives = {row.letter for row in self._cost.transfers}
+        if change.nodes > 1 and (self.found or "AG" not in collectives):
+            return
+        if change.sharded and ("AG" in collectives or "AR" not in collectives):
             return
         if (tried := self._tried(self._command, change, 1, _told(change))) and tried.fit.status == "fits":
             self.found = True
@@ -137,6 +143,7 @@ def _told(change: Change) -> str:
         "activation checkpointing" if change.checkpointing else "",
         "autocast to bfloat16" if change.autocast else "",
         "the fused optimizer (fused=True)" if change.fused else "",
+        "FSDP (fully_shard) instead of DDP" if change.sharded else "",
         f"{change.nodes} times as many nodes" if change.nodes > 1 else "",
     ]
     return ", ".join(filter(None, parts))

@@ -43,26 +43,21 @@ class Ranks:
             return ()
         usual = max(groups, key=lambda one: len(groups[one]))
         return tuple(
-            Finding(
-                "warn", f"{_named(numbers)} not run what {_named(groups[usual], subject=False)}: {_told(usual, odd)}"
-            )
-            for odd, numbers in groups.items()
-            if odd is not usual
+            Finding("warn", _told(usual, groups[usual], odd, groups[odd])) for odd in groups if odd is not usual
         )
 
 
-def _told(usual: _Seen, odd: _Seen) -> str:
+def _told(usual: _Seen, most: list[int], odd: _Seen, numbers: list[int]) -> str:
     told = differences(usual.skeleton, odd.skeleton)[:3]
     told += [f"{name} is {value}" for name, value in sorted(odd.features - usual.features)]
     told += [f"{name} is not {value}" for name, value in sorted(usual.features - odd.features)]
     told += [f"calls {name}" for name in sorted(odd.operators - usual.operators)[:3]]
     told += [f"does not call {name}" for name in sorted(usual.operators - odd.operators)[:3]]
-    return "; ".join(told) or "the number of nested repeats"
+    what = "; ".join(told) or "the number of nested repeats"
+    return f"{named(numbers, 'does', 'do')} not run what {named(most, 'runs', 'run')}: {what}"
 
 
-def _named(numbers: list[int], subject: bool = True) -> str:
-    """`rank 2 does`, `ranks 0, 1 and 5 more do`."""
+def named(numbers: list[int], one: str, several: str) -> str:
+    """`rank 2 does`, `ranks 0, 1, 3, 4 and 5 more do`: a verb for one and for several."""
     shown = ", ".join(map(str, numbers[:4])) + (f" and {len(numbers) - 4} more" if len(numbers) > 4 else "")
-    if len(numbers) == 1:
-        return f"rank {shown} does" if subject else f"rank {shown} runs"
-    return f"ranks {shown} {'do' if subject else 'run'}"
+    return f"rank {shown} {one}" if len(numbers) == 1 else f"ranks {shown} {several}"

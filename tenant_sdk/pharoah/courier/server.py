@@ -17,6 +17,7 @@ from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict, unknown
 from pharoah.courier.exchange import PrivateExchange
+from pharoah.courier.flights import Flights
 from pharoah.courier.judge import judge
 from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.ranks import Ranks
@@ -28,6 +29,7 @@ from pharoah_archetypes import Fingerprint, FingerprintError, differences, parse
 log = logging.getLogger("pharoah.courier")
 
 FIRST_CONNECTION_SECONDS = 60.0
+ANSWER_SECONDS = 3.0
 
 
 class Courier:
@@ -39,11 +41,17 @@ class Courier:
         self._run_id = run_id
         self._connections: dict[socket.socket, asyncio.Task[None]] = {}
         self._listeners: set[socket.socket] = set()
+        self._standing: set[socket.socket] = set()
+        """Ranks that can say where they are when they hang."""
         self._empty = asyncio.Event()
         self._verdict = Verdict("pending", reason="nobody has asked yet", run_id=run_id.hex())
         self._checked: Fingerprint | None = None
         """What the verdict is about; None while it is unknown what runs."""
         self._ranks = Ranks()
+        self._flights = Flights()
+        self._watch: asyncio.Task[None] | None = None
+        self._moved = False
+        """Whether a rank has stepped since somebody looked."""
         self._windows: dict[int, RankWindows] = {}
         self._provider: Provider | None = None
         self._node: NodeAnswer | None = None
@@ -65,6 +73,8 @@ class Courier:
             await self._empty.wait()
             first.cancel()
             accepting.cancel()
+            if self._watch:
+                self._watch.cancel()
         self._path.unlink(missing_ok=True)
         await self._end_run(self._end_state)
 
@@ -85,6 +95,7 @@ class Courier:
             log.warning("a rank's connection ended: %s: %s", type(error).__name__, error)
         finally:
             self._listeners.discard(connection)
+            self._standing.discard(connection)
             del self._connections[connection]
             connection.close()
             self._end_if_empty()
@@ -111,6 +122,11 @@ class Courier:
             case "capture":
                 seen = Fingerprint.from_json(message["fingerprint"])
                 await self._captured(int(message["rank"]), seen, frozenset(message["operators"]))
+            case "standby":
+                self._standing.add(connection)
+                self._watch = self._watch or asyncio.create_task(self._watch_for_hangs())
+            case "flight":
+                self._flights.add(int(message["rank"]), message["calls"])
             case "listen":
                 self._listeners.add(connection)
                 self._tell({"verdict": asdict(self._verdict)}, [connection])
@@ -118,7 +134,7 @@ class Courier:
                 return self._status()
             case "end":
                 self._end_state = message["state"]
-                if message.get("last", len(self._connections) - len(self._listeners) <= 1):
+                if message.get("last", len(self._connections) - len(self._listeners) - len(self._standing) <= 1):
                     await self._end_run(self._end_state)
                 return {"ended": True}
             case unexpected:
@@ -174,7 +190,24 @@ class Courier:
         if self._exchange is not None:
             await self._exchange.decide(accept=True)
 
+    async def _watch_for_hangs(self) -> None:
+        """Ask all ranks where they are when none has stepped for a while."""
+        while True:
+            await asyncio.sleep(self._settings.hang_after_seconds / 2)
+            if self._moved:
+                self._moved = False
+                self._flights.forget()
+                continue
+            self._flights.begin()
+            self._tell({"where": "are you"}, self._standing)
+            await asyncio.sleep(min(ANSWER_SECONDS, self._settings.hang_after_seconds / 4))
+            before = self._verdict
+            self._find(*self._flights.findings())
+            if self._verdict.findings != before.findings:
+                self._tell({"verdict": asdict(self._verdict)}, self._listeners)
+
     def _steps(self, message: dict[str, Any]) -> None:
+        self._moved = True
         windows = self._windows.setdefault(message["rank"], RankWindows(message["rank"]))
         rows = windows.add(message["durations"], message["resident"], time.time())
         if self._reporter is not None:

@@ -1,4 +1,4 @@
-"""What-if: a script as it would be with a smaller micro-batch, with checkpointing, or under autocast.
+"""What-if: a script as it would be with a smaller micro-batch, checkpointing, shards in place of replicas, autocast.
 
 `Change` says what; the rest patches torch for the rest of the process, in the dry-run child only. Scripts take such
 changes in ways of their own, so that what is tried here says what to change, not how.
@@ -6,6 +6,7 @@ changes in ways of their own, so that what is tried here says what to change, no
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ class Change:
     """Updates without temporary copies of the parameters."""
     nodes: int = 1
     """Times as many nodes."""
+    sharded: bool = False
+    """Parameters in shards where there were replicas."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -46,6 +49,8 @@ def change_script(change: Change) -> None:
         _split_batches(change.batches)
     if change.fused:
         _fuse_updates()
+    if change.sharded:
+        _shard_replicas()
     if change.checkpointing or change.autocast:
         _change_model(change)
 
@@ -85,6 +90,29 @@ def fuse(optimizer: torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         if "fused" in group:
             group.update(fused=True, foreach=False)
+
+
+def _shard_replicas() -> None:
+    """What would be replicated by DistributedDataParallel is sharded, each repeated layer by itself (FSDP 2)."""
+    from torch import distributed, nn, optim
+    from torch.distributed.tensor import DTensor
+
+    def shard(_: type, module: nn.Module, *__: Any, **___: Any) -> nn.Module:
+        from torch.distributed.fsdp import fully_shard
+
+        for part in (*repeated_layers(module), module):
+            fully_shard(part)
+        object.__setattr__(module, "module", module)  # as a wrapper has it, and without being a part of itself
+        object.__setattr__(module, "no_sync", contextlib.nullcontext)
+        return module
+
+    def check(optimizer: optim.Optimizer, *_: Any) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if distributed.is_initialized() and not any(isinstance(parameter, DTensor) for parameter in parameters):
+            raise RuntimeError("nothing is sharded: the optimizer was made before the model was wrapped, or no DDP is")
+
+    nn.parallel.DistributedDataParallel.__new__ = shard  # type: ignore[method-assign,assignment]
+    optim.optimizer.register_optimizer_step_pre_hook(check)
 
 
 def _change_model(change: Change) -> None:

@@ -1,0 +1,50 @@
+"""torch's flight recorder: which collective this process has called last in each group, and from which line.
+
+torch keeps the last 2,000 collectives of NCCL and gloo by itself (TORCH_FR_BUFFER_SIZE); reading them is the only cost.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def last_calls() -> list[dict[str, Any]]:
+    """One call for each process group, empty where there is no recorder.
+
+    `group` is the group's name, `ranks` those in it, `number` counts its collectives, `name` and `sizes` say what was
+    called, `place` where (empty when autograd called it).
+    """
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)
+    if dump is None:
+        return []
+    recorded = pickle.loads(dump())
+    last: dict[str, dict[str, Any]] = {}
+    for entry in recorded.get("entries", ()):
+        group = entry["process_group"][0]
+        if not entry["is_p2p"] and entry["collective_seq_id"] >= last.get(group, entry)["collective_seq_id"]:
+            last[group] = entry
+    return [_told(group, entry, recorded.get("pg_config", {}).get(group, {})) for group, entry in last.items()]
+
+
+def _told(group: str, entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "group": group,
+        "ranks": str(settings.get("ranks", "")),
+        "number": entry["collective_seq_id"],
+        "name": entry["profiling_name"].rpartition(":")[2],
+        "sizes": str(entry["input_sizes"])[:200],
+        "place": _place(entry.get("frames", ())),
+    }
+
+
+def _place(frames: Any) -> str:
+    """The innermost line that is not torch's."""
+    library = str(Path(sys.modules["torch"].__file__ or "").parent)
+    for frame in frames:
+        if not frame["filename"].startswith((library, "<")):
+            return f"{Path(frame['filename']).name}:{frame['line']}"
+    return ""
