@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from evaluation import differences, fitting, oddity, steptime
+from evaluation import counted, differences, fitting, oddity, steptime
 from evaluation.figures import Figures, Peak, timed
 from evaluation.strategies import STRATEGIES
 from pharoah import PharoahError
@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     timed("world size 1,024", lambda: large_worlds(figures, names))
     timed("dry runs against real ranks", lambda: against_real_ranks(figures, names))
     timed("a model of 6.7 billion parameters on 1,024 ranks", lambda: large_model(figures))
+    timed("counted beside torch's own counters", lambda: counted.measure(figures, arguments.quick))
     timed("does it fit?", lambda: fitting.measure(figures, arguments.quick))
     timed("how long does a step take?", lambda: steptime.measure(figures, arguments.quick))
     timed("what differs?", lambda: differences.measure(figures, arguments.quick))

@@ -83,13 +83,12 @@ def tracked(arguments: argparse.Namespace) -> int:
     """The most bytes of tensors in two steps, as torch's memory tracker has it."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    step, optimizer, model = prepared(arguments)
-    tracker = MemTracker()
-    tracker.track_external(model, optimizer)
-    with tracker:
+    with MemTracker() as tracker:
+        step, _, _ = prepared(arguments)
         step()
+        tracker.reset_mod_stats()  # it knows no second step otherwise
         step()
-    return int(sum(tracker.get_tracker_snapshot("peak")[torch.device("cpu")].values()))
+    return int(tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"])
 
 
 ORDERS: dict[str, Callable[..., Any]] = {

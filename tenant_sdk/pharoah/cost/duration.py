@@ -27,7 +27,7 @@ class Parts(NamedTuple):
     memory: float
 
 
-FITTED = Parts(overhead=0.7, compute=1.15, memory=1.2)
+FITTED = Parts(overhead=0.5, compute=1.1, memory=1.5)
 """How many times each part counts where ceilings were measured: in a step operators find their inputs less often in a
 cache than in a benchmark. Fitted to real steps of 17 families by `python -m evaluation distributed`."""
 
