@@ -61,6 +61,26 @@ for _ in range(3):
     optimizer.step()
 """
 ADAM = "optimizer = torch.optim.AdamW(model.parameters())\n"
+SUMMED = """
+import torch
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient + gradient.clone()
+model = torch.nn.Linear(20, 40000)
+x = torch.randn(50, 20)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    h = model(x)
+    loss = LOSS
+    del h
+    loss.backward()
+    optimizer.step()
+"""
 SCRIPTS = {
     "adamw": MODEL + ADAM + LOOP,
     "foreach": MODEL + "optimizer = torch.optim.AdamW(model.parameters(), foreach=True)\n" + LOOP,
@@ -119,6 +139,8 @@ for _ in range(3):
     for part in parts:
         part.step()
 """,
+    "gradients are summed": SUMMED.replace("LOSS", "(h * 2).sum() + (h * 3).sum() + h.flatten().mul(5).sum()"),
+    "gradients are summed by hand": SUMMED.replace("LOSS", "Twice.apply(h).mul(3).sum() + (h * 5).sum()"),
     "frozen": MODEL
     + """
 model[0].requires_grad_(False)

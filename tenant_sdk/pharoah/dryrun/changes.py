@@ -96,6 +96,7 @@ def _shard_replicas() -> None:
     """What would be replicated by DistributedDataParallel is sharded, each repeated layer by itself (FSDP 2)."""
     from torch import distributed, nn, optim
     from torch.distributed.tensor import DTensor
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     def shard(_: type, module: nn.Module, *__: Any, **___: Any) -> nn.Module:
         from torch.distributed.fsdp import fully_shard
@@ -112,7 +113,7 @@ def _shard_replicas() -> None:
             raise RuntimeError("nothing is sharded: the optimizer was made before the model was wrapped, or no DDP is")
 
     nn.parallel.DistributedDataParallel.__new__ = shard  # type: ignore[method-assign,assignment]
-    optim.optimizer.register_optimizer_step_pre_hook(check)
+    register_optimizer_step_pre_hook(check)
 
 
 def _change_model(change: Change) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,12 +32,24 @@ class Work:
         return Work(self.operations + other.operations, self.transfers + other.transfers)
 
 
+class _Sum(NamedTuple):
+    """Two gradients that became one."""
+
+    key: int
+    """Of the result's storage."""
+    number: int
+    """Of the result's allocation."""
+    first: int
+    """The allocation it may take the place of."""
+
+
 class Ledger:
     """Told of every operator; knows each storage until it dies."""
 
     def __init__(self, on_gpu: bool = False) -> None:
-        self.events: array[int] = array("q")
-        """As in `pharoah.cost.step.Memory`."""
+        self._events: array[int] = array("q")
+        self._sum: _Sum | None = None
+        """The last operator, if it may have added gradients in place."""
         self.work = Work()
         self.uncounted: set[str] = set()
         self.activations: set[int] = set()
@@ -51,8 +64,15 @@ class Ledger:
         """Storages alive, to the number of their allocation."""
         self._watches: dict[int, Any] = {}
 
+    @property
+    def events(self) -> array[int]:
+        """As in `pharoah.cost.step.Memory`."""
+        self._settle()
+        return self._events
+
     def saw(self, operator: Reader, phase: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """An operator has run. Its results may be views of what was there."""
+        self._settle()
         self._phase = phase
         try:
             with torch._C.DisableTorchFunction():
@@ -67,6 +87,8 @@ class Ledger:
         if operator.is_view:
             return
         inputs = _tensors((*args, *kwargs.values()))
+        if phase == BACKWARD and operator.name == "aten.add" and len(inputs) == 2 and autograd_calls():
+            self._sum = self._sum_of(inputs[0], outputs[0])
         outputs = outputs or _tensors(args[at] for at in operator.changes if at < len(args))
         if self.on_gpu and any(self.number_of(tensor) in self.on_gpu for tensor in inputs):
             self.place(outputs)
@@ -136,11 +158,37 @@ class Ledger:
         number = self._numbers.pop(key, None)
         if not number:
             return
-        self.events.append(-number)
+        self._events.append(-number)
         if number in self._forward:
             self._forward.discard(number)
             if self._phase == BACKWARD:
                 self.activations.add(number)
+
+    def _sum_of(self, first: torch.Tensor, output: torch.Tensor) -> _Sum | None:
+        """A view keeps what it is a view of, so that its memory is never its own."""
+        whole = first._base is None and _size(first) == first.untyped_storage().nbytes()
+        number = self.number_of(output)
+        if not whole or number != self.allocations or self._events[-1] < 0:
+            return None
+        return _Sum(storage_of(output), number, self.number_of(first))
+
+    def _settle(self) -> None:
+        """Where autograd sums up gradients it adds to the first if nobody else has it; not so with fakes.
+
+        (torch/csrc/autograd/input_buffer.cpp.) Nobody else had what has died since.
+        """
+        if self._sum is None:
+            return
+        (key, number, first), self._sum = self._sum, None
+        at = len(self._events) - 1
+        while self._events[at] < 0:
+            at -= 1
+        died = self._events[at + 1 :]
+        if first and -first in died:
+            self._events[at:] = array("q", (-first if event == -number else event for event in died if event != -first))
+            self.allocations -= 1
+            if key in self._numbers:
+                self._numbers[key] = first
 
     def _flops(self, operator: Reader, func: Any, args: Any, kwargs: Any, result: Any) -> int:
         if formula := formula_of(func):
@@ -148,6 +196,14 @@ class Ledger:
         if operator.letter in vocabulary().compute:
             self.uncounted.add(operator.name)
         return 0
+
+
+def autograd_calls() -> bool:
+    """Whether autograd itself called the operator that is being seen, and no function of anybody's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("pharoah.", "torch._compile")):
+        frame = frame.f_back
+    return frame.f_code.co_name == "_engine_run_backward"
 
 
 def local(value: Any) -> Any:
