@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from evaluation.forks import in_fork
 from evaluation.train_zoo import add_options, family_named, prepared, train
@@ -28,25 +28,19 @@ STEPS_AT_LEAST = 6
 SECONDS_AT_LEAST = 3.0
 
 
-class Watch(TorchDispatchMode):
-    """The largest data segment after any operator."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.most = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.most = max(self.most, data_segment())
-        return result
-
-
 def memory(arguments: argparse.Namespace) -> int:
-    """Bytes by which a run's data segment grows at most."""
-    began = data_segment()
-    with Watch() as watch:
-        train(arguments)
-    return int(watch.most - began)
+    """Bytes by which a run grows at most: of address space, which has a mark of its highest, and is all data here.
+
+    Nothing may watch the operators meanwhile: under a dispatch mode autograd adds gradients into new memory.
+    """
+    began = _address_space("VmSize")
+    train(arguments)
+    return _address_space("VmPeak") - began
+
+
+def _address_space(name: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith(name)))
 
 
 def ends(arguments: argparse.Namespace, limit: int) -> bool:
