@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pharoah.cost.ceilings import CeilingsError, measured, of_device
 from pharoah.cost.duration import Parts, ceilings_of, duration, operators
-from pharoah.cost.findings import time_finding
+from pharoah.cost.findings import operations, size, time_finding
 from pharoah.cost.step import Memory, Operation, StepCost, Transfer
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
@@ -112,3 +112,16 @@ def test_a_nodes_own_measurement_goes_before_the_data_sheet() -> None:
     assert sheet and not sheet.measured
     assert own and own.measured
     assert ceilings_of(Fingerprint("a", "b", "", {}, {}, {}), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("amount", "bytes_told", "operations_told"),
+    [
+        (0, "0 B", "0 FLOP"),
+        (999, "999 B", "999 FLOP"),
+        (1 << 20, "1 MiB", "1.05 MFLOP"),
+        (10**24, "8.88e+08 PiB", "1e+06 EFLOP"),
+    ],
+)
+def test_amounts_are_told_with_three_digits(amount: int, bytes_told: str, operations_told: str) -> None:
+    assert (size(amount), operations(amount)) == (bytes_told, operations_told)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah.cli import _common
-from pharoah.cost.findings import gib
+from pharoah.cost.findings import operations, size
 from pharoah.cost.memory import peak
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import DryRun
@@ -95,13 +95,13 @@ def _show_structure(fingerprint: Fingerprint) -> None:
 
 def _show_cost(cost: StepCost) -> None:
     """What a step of one rank costs."""
-    most = gib(peak(cost.memory).bytes)
-    print(f"costs       {cost.flops / 1e9:.3g} GFLOP, {gib(cost.moved)} GiB moved, {most} GiB of tensors at the peak")
+    most = size(peak(cost.memory).bytes)
+    print(f"costs       {operations(cost.flops)}, {size(cost.moved)} moved, {most} of tensors at the peak")
     groups: Counter[tuple[str, int]] = Counter()
     for row in cost.transfers:
         groups[row.letter, row.ranks] += row.times * row.moved
     for (letter, ranks), moved in groups.items():
-        print(f"            {letter} of {gib(moved)} GiB in groups of {ranks:,}")
+        print(f"            {letter} of {size(moved)} in groups of {ranks:,}")
 
 
 def _wrapped(line: str, indent: int, first: int = 2) -> str:

@@ -67,9 +67,26 @@ def _told(option: Advice) -> str:
     return f"{option.what} ({gib(option.fit.needed)} GiB{work})"
 
 
-def gib(size: int) -> str:
+def gib(amount: int) -> str:
     """Bytes in GiB, three digits."""
-    return f"{size / (1 << 30):.3g}"
+    return f"{amount / (1 << 30):.3g}"
+
+
+def size(amount: int) -> str:
+    """Bytes as people say them, `1.21 GiB`."""
+    return _scaled(amount, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def operations(count: int) -> str:
+    """Floating-point operations as people say them, `92.3 GFLOP`."""
+    return _scaled(count, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"))
+
+
+def _scaled(amount: float, step: int, units: Sequence[str]) -> str:
+    power = 0
+    while amount >= 999.5 and power < len(units) - 1:
+        amount, power = amount / step, power + 1
+    return f"{amount:.3g} {units[power]}"
 
 
 def time_finding(predicted: Duration, cost: StepCost) -> Finding:
@@ -79,8 +96,8 @@ def time_finding(predicted: Duration, cost: StepCost) -> Finding:
     bound = predicted.communication > sum(predicted.parts)
     parts = {**predicted.parts._asdict(), "communication": predicted.communication}
     spent = ", ".join(f"{part} {_seconds(took)}" for part, took in parts.items() if took)
-    work = f"{cost.flops / 1e9:.3g} GFLOP, {gib(cost.moved)} GiB moved"
-    sent = f", {gib(cost.traffic)} GiB through collectives" if cost.traffic else ""
+    work = f"{operations(cost.flops)}, {size(cost.moved)} moved"
+    sent = f", {size(cost.traffic)} through collectives" if cost.traffic else ""
     return Finding(
         "warn" if bound else "info",
         f"a step takes {takes} on {name}" + (": it waits for collectives" if bound else ""),
