@@ -19,12 +19,12 @@ _standing = False
 def stand_by(path: str, rank: int) -> None:
     """Start, once, in the ranks of a distributed job; their workers are no ranks."""
     global _standing
-    if _standing or hooks.inert() or multiprocessing.parent_process() is not None:
-        return
-    if int(os.environ.get("WORLD_SIZE") or 1) < 2 or os.environ.get(DRY_RUN):
-        return
-    _standing = True
     with Guard("stand by"):
+        if _standing or hooks.inert() or multiprocessing.parent_process() is not None:
+            return
+        if int(os.environ.get("WORLD_SIZE") or 1) < 2 or os.environ.get(DRY_RUN):
+            return
+        _standing = True
         link = Link(path, 2.0)
         link.tell("standby", rank=rank)
         hooks.on_fork(link.forget)
@@ -33,9 +33,8 @@ def stand_by(path: str, rank: int) -> None:
 
 def stand_by_from_hook(rank: int) -> None:
     """For `pharoah run`: as soon as torch is there, since the first step may be the one that hangs."""
-    with Guard("stand by"):
-        if path := os.environ.get(COURIER):
-            stand_by(path, rank)
+    if path := os.environ.get(COURIER):
+        stand_by(path, rank)
 
 
 def _answer(link: Link, rank: int) -> None:
