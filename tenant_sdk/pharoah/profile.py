@@ -49,8 +49,8 @@ def environment(profile: Mapping[str, Any]) -> dict[str, str]:
     if isa := profile.get("isa"):
         variables["ATEN_CPU_CAPABILITY"], variables["ONEDNN_MAX_CPU_ISA"] = ISA_CAPS[isa]
     if profile.get("memory_limit_bytes"):
-        # By default glibc keeps more and more freed memory for itself: the same run takes 0.3 times more or 0.8 times,
-        # depending on what else it allocated. Set by hand, the threshold stays where it is (docs/adr/0011).
+        # By default glibc keeps more and more freed memory for itself, how much depends on what else was allocated
+        # before. Set by hand, the threshold stays where it is (docs/adr/0011).
         variables["MALLOC_MMAP_THRESHOLD_"] = str(128 << 10)
     return variables
 
