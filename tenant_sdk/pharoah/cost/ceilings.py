@@ -34,7 +34,8 @@ class Ceilings:
     def seconds(self, kind: str, dtype: str, work: float) -> float:
         """What one operator takes: work is floating-point operations for computing kinds, bytes for others.
 
-        Between points of a curve, and beyond its last, time is a power of work; below the first it is constant.
+        Between points of a curve time is a power of work; beyond the last it grows in proportion, and below the first
+        it is constant where it was measured, in proportion on a data sheet.
         """
         curve = self.curves[kind].get(dtype) or self.curves[kind]["float32"]
         if work <= 0:

@@ -187,6 +187,8 @@ class Ledger:
         if first and -first in died:
             self._events[at:] = array("q", (-first if event == -number else event for event in died if event != -first))
             self.allocations -= 1
+            if self.on_gpu is not None:
+                self.on_gpu.discard(number)  # the next allocation has this number
             if key in self._numbers:
                 self._numbers[key] = first
 
