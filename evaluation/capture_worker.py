@@ -78,7 +78,7 @@ def compiled(family: Family) -> Any:
 
 def _captured(step: Step) -> Any:
     sink = Sink()
-    hooks.attach(StepClock(sink, 0))  # type: ignore[arg-type]
+    hooks.attach(StepClock(sink))  # type: ignore[arg-type]
     for _ in range(CAPTURE_AFTER_STEP + 2):
         step()
     hooks.detach()
@@ -91,7 +91,7 @@ def overhead(family: Family) -> dict[str, float]:
     step, _, _ = training_step(family, replace(LARGE, batch=ROWS) if of_tables else LARGE)
     for _ in range(3):
         step()
-    hooks.attach(StepClock(Sink(), 0))  # type: ignore[arg-type]
+    hooks.attach(StepClock(Sink()))  # type: ignore[arg-type]
     seconds = [_timed(step) for _ in range(CAPTURE_AFTER_STEP + 9)]
     touched = {CAPTURE_AFTER_STEP - 1, CAPTURE_AFTER_STEP}
     plain = statistics.median(s for at, s in enumerate(seconds) if at not in touched and at > 0)
@@ -100,7 +100,7 @@ def overhead(family: Family) -> dict[str, float]:
 
 def detached(_: Family) -> float:
     """Nanoseconds a step pays after capture: both optimizer hooks, timed over many calls."""
-    hooks.attach(clock := StepClock(Sink(), 0))  # type: ignore[arg-type]
+    hooks.attach(clock := StepClock(Sink()))  # type: ignore[arg-type]
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     for _step in range(CAPTURE_AFTER_STEP + 3):
         clock.tick("optimizer", optimizer)
@@ -197,7 +197,7 @@ def frames(_: Family, watched: str, event: str) -> dict[str, Any]:
     )
     optimizer = torch.optim.AdamW(model.parameters())
     if watched == "watched":
-        hooks.attach(StepClock(Sink(), 0))  # type: ignore[arg-type]
+        hooks.attach(StepClock(Sink()))  # type: ignore[arg-type]
     call: Any = model
     for at in range(CAPTURE_AFTER_STEP + 4):
         if at == (CAPTURE_AFTER_STEP if event == "first-call" else 0):

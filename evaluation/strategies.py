@@ -6,7 +6,6 @@ Started by a launcher (RANK, WORLD_SIZE, ...). On CPU and gloo; what is checked 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -238,7 +237,7 @@ def _capture_into(path: Path) -> None:
                 path.write_text(json.dumps(json.loads(content["fingerprint"])))
             return True
 
-    hooks.attach(StepClock(File(), int(os.environ["RANK"])))  # type: ignore[arg-type]
+    hooks.attach(StepClock(File()))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pharoah._alert import Alert
 from pharoah._errors import IncompatibleError, UnknownReason
 from pharoah._guard import Guard
+from pharoah._launcher import command, is_first, rank, ranks_here
 from pharoah._link import COURIER, DRY_RUN, Link
 from pharoah._listener import AlertCallback, Listener
 from pharoah._settings import Settings
@@ -41,7 +42,7 @@ class Session:
         self._verdict = verdict
         self._link = link
         self._settings = settings or Settings()
-        self._clock = StepClock(link, rank(), self._settings.capture_every_steps) if link else None
+        self._clock = StepClock(link, self._settings.capture_every_steps) if link else None
         self._listener: Listener | None = None
         self._failed = False
         if link is not None:
@@ -180,17 +181,17 @@ def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = Non
         link = Link(path, settings.timeout_seconds)
         answer = link.ask("hello", settings.timeout_seconds, rank=rank(), pid=os.getpid(), ranks=ranks_here())
         verdict = Verdict.from_dict(answer["verdict"])
-        if look is not None and rank() == 0 and verdict.status == "pending":
+        if look is not None and is_first() and verdict.status == "pending":
             verdict = _check(link, settings, look)
             link.tell("launch", ranks=ranks_here())
     except (OSError, ValueError, KeyError) as error:
         return Session(unknown(f"the courier does not answer: {error}"))
     session = Session(verdict, link, settings)
-    stand_by(path, rank())
+    stand_by(path)
     if session._clock is not None:
         _watch(session._clock)
     _finish_at_exit(session)
-    if rank() == 0 and look is not None:
+    if is_first() and look is not None:
         log.info("%s", session.verdict.summary())
     return session
 
@@ -228,8 +229,7 @@ def _dry_run(job: StepFn | None, settings: Settings) -> DryRun:
 
     if job is not None:
         return dryrun.dry_run_step(job, settings.dry_run_timeout_seconds)
-    command = [sys.executable, *sys.orig_argv[1:]]
-    return dryrun.dry_run(command, settings.dry_run_timeout_seconds)
+    return dryrun.dry_run(command(), settings.dry_run_timeout_seconds)
 
 
 def _finish_at_exit(session: Session) -> None:
@@ -252,23 +252,3 @@ def join_from_hook() -> StepClock | None:
             _session = _join(os.environ[COURIER], Settings.load())
         return _session._clock if _session else None
     return None
-
-
-def rank() -> int:
-    """This process's rank in the job: torchrun, Slurm or Open MPI; 0 when there is no launcher."""
-    return _launcher_number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-
-
-def local_rank() -> int:
-    return _launcher_number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
-
-
-def ranks_here() -> int:
-    return max(1, _launcher_number("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE"))
-
-
-def _launcher_number(*variables: str) -> int:
-    for variable in variables:
-        if os.environ.get(variable, "").isdigit():
-            return int(os.environ[variable])
-    return 0

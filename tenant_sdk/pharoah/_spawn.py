@@ -13,6 +13,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from pharoah._launcher import job_key
 from pharoah._settings import Settings
 
 
@@ -43,9 +44,7 @@ def private_folder() -> Path:
 
 def courier_of_this_node(settings: Settings) -> str:
     """Path of the courier that serves this job here; started by whichever local rank comes first."""
-    job = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID")
-    key = f"{os.getuid()}/{job}/{os.getppid() if job else os.getpid()}"
-    folder = Path(tempfile.gettempdir(), f"pharoah-{hashlib.sha256(key.encode()).hexdigest()[:16]}")
+    folder = Path(tempfile.gettempdir(), f"pharoah-{hashlib.sha256(job_key().encode()).hexdigest()[:16]}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to somebody else")

@@ -189,3 +189,40 @@ def test_steps_are_seen_though_torch_is_imported_after_register(tmp_path: Path) 
     done = run(sys.executable, script(tmp_path, source), PHAROAH_ENDPOINT=NOWHERE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "16"
+
+
+SPAWNED = """
+import sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def main(rank):
+    if sys.argv[2:]:
+        import pharoah
+        session = pharoah.register()
+    dist.init_process_group("gloo", rank=rank, world_size=3, init_method="file://" + sys.argv[1])
+    activation = torch.nn.GELU() if rank == 2 else torch.nn.ReLU()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 8), activation))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(8):
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+    if sys.argv[2:]:
+        dist.barrier()
+        print(f"run={session.run_id} ranks={session.status()['ranks']}\\n", end="")
+
+if __name__ == "__main__":
+    mp.spawn(main, nprocs=3)
+"""
+
+
+def test_ranks_that_a_script_spawns_itself_are_told_apart(tmp_path: Path) -> None:
+    path = script(tmp_path, SPAWNED)
+    done = pharoah("run", "--", sys.executable, path, str(tmp_path / "store"), PHAROAH_ENDPOINT=NOWHERE)
+    assert "rank 2 does not run what ranks 0, 1 run: calls aten.gelu" in " ".join(done.stderr.split())
+
+
+def test_ranks_that_a_script_spawns_itself_register_as_one_run(tmp_path: Path) -> None:
+    path = script(tmp_path, SPAWNED)
+    done = run(sys.executable, path, str(tmp_path / "store"), "register", PHAROAH_ENDPOINT=NOWHERE)
+    assert done.returncode == 0, done.stderr
+    runs = {line.split()[0] for line in done.stdout.splitlines()}
+    assert len(runs) == 1 and runs != {"run="}

@@ -26,7 +26,7 @@ class Sink:
             print(content["fingerprint"])
 torch.set_num_threads(1)
 step, _ = build(sys.argv[1], json.loads(sys.argv[2]))
-hooks.attach(StepClock(Sink(), 0))
+hooks.attach(StepClock(Sink()))
 for _ in range(CAPTURE_AFTER_STEP + 2):
     step()
 """
@@ -284,7 +284,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 def step():
     model(torch.randn(4, 8)).sum().backward()
     optimizer.step()
-hooks.attach(StepClock(Sink(), 0))
+hooks.attach(StepClock(Sink()))
 for _ in range(3):
     step()
 mode = FlopCounterMode(display=False)

@@ -19,7 +19,7 @@ class Sink:
 
 
 def test_several_optimizers_are_one_step_a_cycle() -> None:
-    clock = StepClock(Sink(), 0)  # type: ignore[arg-type]
+    clock = StepClock(Sink())  # type: ignore[arg-type]
     first, second = Optimizer(), Optimizer()
     for _ in range(2):
         clock.tick("optimizer", first)
@@ -28,7 +28,7 @@ def test_several_optimizers_are_one_step_a_cycle() -> None:
 
 
 def test_session_steps_and_optimizer_steps_are_not_counted_twice() -> None:
-    clock, optimizer = StepClock(Sink(), 0), Optimizer()  # type: ignore[arg-type]
+    clock, optimizer = StepClock(Sink()), Optimizer()  # type: ignore[arg-type]
     for _ in range(2):
         clock.tick("optimizer", optimizer)
         clock.tick("session")
@@ -55,7 +55,7 @@ def test_one_optimizer_for_each_parameter_is_still_one_step_a_cycle() -> None:
 
 def test_what_was_timed_is_sent() -> None:
     sink, optimizer = Sink(), Optimizer()
-    clock = StepClock(sink, 0)  # type: ignore[arg-type]
+    clock = StepClock(sink)  # type: ignore[arg-type]
     for _ in range(2):
         clock.tick("optimizer", optimizer)
     clock.flush()

@@ -11,6 +11,7 @@ import time
 import weakref
 from typing import Any
 
+from pharoah._launcher import rank
 from pharoah._link import Link
 from pharoah.capture.onestep import OneStep
 from pharoah.memory import resident_bytes
@@ -25,16 +26,15 @@ FORGOTTEN_AFTER = 100
 
 
 class StepClock:
-    """Times the steps of one rank.
+    """Times the steps of this rank.
 
     A step is what lies between two calls of the first source seen: `session.step()` or an optimizer's step. Calls of
     the other source are ignored, so that a script that has both counts each step once.
     """
 
-    def __init__(self, link: Link, rank: int, capture_every: int = 0) -> None:
+    def __init__(self, link: Link, capture_every: int = 0) -> None:
         """With `capture_every` a step is captured again after so many steps."""
         self._link = link
-        self._rank = rank
         self._capture_every = capture_every
         self._source = ""
         self._steps = 0
@@ -86,7 +86,7 @@ class StepClock:
 
     def _send(self, now: int) -> None:
         if self._durations:
-            self._link.tell("steps", rank=self._rank, durations=self._durations, resident=resident_bytes())
+            self._link.tell("steps", rank=rank(), durations=self._durations, resident=resident_bytes())
         self._durations = []
         self._sent = now
 
@@ -97,7 +97,7 @@ class StepClock:
         elif self._capture.active:
             self._capture.stepped(optimizer)
             if seen := self._capture.leave():
-                self._link.tell("capture", rank=self._rank, **seen._asdict())
+                self._link.tell("capture", rank=rank(), **seen._asdict())
         elif self._is_due():
             self._capture.enter()
         else:
