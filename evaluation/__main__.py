@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = parser.parse_args()
+    os.environ.setdefault("PHAROAH_KEEP_RUNS", "0")  # thousands of runs that nobody will ask for
     return int(import_module(f"evaluation.{arguments.name}").run(arguments))
 
 

@@ -23,7 +23,7 @@ class Effect:
 
 
 def effect_of(group: str, name: str) -> Effect | None:
-    """The first documented effect of a group (`environment`, `hardware`, `limits`) whose pattern fits a name."""
+    """The first documented effect of a group (`environment`, `settings`, ...) whose pattern fits a name."""
     return next((effect for effect in _effects().get(group, ()) if fnmatchcase(name, effect.name)), None)
 
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import queue
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -199,15 +200,19 @@ def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = Non
 def _check(link: Link, settings: Settings, look: Callable[[], DryRun]) -> Verdict:
     """The verdict on a job nobody has checked yet, and what its cost says of it on this node."""
     patience = 4 * settings.timeout_seconds
+    job = shlex.join(command())
     try:
         dry = look()
     except UnknownReason as reason:
+        link.tell("begins", command=job, groups={})
         return Verdict.from_dict(link.ask("check", patience, pending=str(reason))["verdict"])
     answer = link.ask("check", patience, fingerprint=dry.fingerprint.to_json())
     verdict = Verdict.from_dict(answer["verdict"])
     with Guard("cost"):
-        from pharoah.cost.findings import cost_findings  # here: it brings the archetypes
+        from pharoah.comparison.record import record_of  # here: they bring the archetypes
+        from pharoah.cost.findings import cost_findings
 
+        link.tell("begins", command=job, groups=record_of(dry).groups)
         found = tuple(cost_findings(dry.fingerprint, dry.cost, answer["profile"], verdict))
         link.tell("found", findings=[asdict(finding) for finding in found])
         return verdict.with_findings(*found)

@@ -15,6 +15,8 @@
 | `PHAROAH_ALLOW_BESIDE_JOB` | `allow_beside_job` | 0 |
 | `PHAROAH_HANG_AFTER_S` | `hang_after_seconds` | 60 |
 | `PHAROAH_VERDICT_FILE` | `verdict_file` | none |
+| `PHAROAH_STATE_DIR` | `state_folder` | `$XDG_STATE_HOME/pharoah`, else `~/.local/state/pharoah` |
+| `PHAROAH_KEEP_RUNS` | `keep_runs` | 200 |
 | `DO_NOT_TRACK=1` | sets `mode=disabled` | |
 """
 
@@ -64,6 +66,10 @@ class Settings:
     """How long no rank may step before all are asked which collective they wait in."""
     verdict_file: str = ""
     """Where to leave the verdict as JSON, for schedulers."""
+    state_folder: str = "~/.local/state/pharoah"
+    """Where records of this user's runs are kept."""
+    keep_runs: int = 200
+    """How many of them; 0 keeps none."""
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **explicit: Any) -> Settings:
@@ -75,6 +81,8 @@ class Settings:
                 values[field.name] = explicit[field.name]
             elif (text := environ.get(_VARIABLES.get(field.name, ""), "")) != "":
                 values[field.name] = _parse(field.name, type(field.default), text)
+        if "state_folder" not in values and (state := environ.get("XDG_STATE_HOME")):
+            values["state_folder"] = f"{state}/pharoah"
         if environ.get("DO_NOT_TRACK", "") not in ("", "0"):
             values["mode"] = "disabled"
         settings = cls(**values)
@@ -94,6 +102,8 @@ class Settings:
         ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise SettingsError(f"{name}: {getattr(self, name)} is not a positive number of seconds")
+        if self.keep_runs < 0:
+            raise SettingsError(f"keep_runs: {self.keep_runs} is not a number of runs")
         if self.capture_every_steps and self.capture_every_steps < LEAST_CAPTURE_EVERY:
             every = self.capture_every_steps
             raise SettingsError(
@@ -116,6 +126,8 @@ _VARIABLES = {
     "capture_every_steps": "PHAROAH_CAPTURE_EVERY_STEPS",
     "hang_after_seconds": "PHAROAH_HANG_AFTER_S",
     "verdict_file": "PHAROAH_VERDICT_FILE",
+    "state_folder": "PHAROAH_STATE_DIR",
+    "keep_runs": "PHAROAH_KEEP_RUNS",
 }
 
 

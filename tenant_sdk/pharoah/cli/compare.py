@@ -1,4 +1,7 @@
-"""`pharoah compare A B`: what differs between two records, the likeliest reason first."""
+"""`pharoah compare A B`: what differs between two runs, the likeliest reason first.
+
+A and B are ids of runs on this machine (`pharoah status --ended` lists them), or files that `pharoah record` wrote.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,22 @@ import argparse
 import json
 import textwrap
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pharoah._settings import Settings
 from pharoah.comparison.compare import Difference, compare
-from pharoah.comparison.record import Record, read_key
+from pharoah.comparison.history import History, Run, read
+from pharoah.comparison.record import read_key
 
 _SHOWN = 60
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("compare", help="what differs between two records of jobs", description=__doc__)
-    parser.add_argument("left", type=Path, metavar="A")
-    parser.add_argument("right", type=Path, metavar="B")
+    parser = commands.add_parser("compare", help="what differs between two runs", description=__doc__)
+    parser.add_argument("left", metavar="A")
+    parser.add_argument("right", metavar="B")
     parser.add_argument("--key", metavar="FILE", type=Path, help="the key one is sealed with, to seal the other")
     parser.add_argument("-n", type=int, default=10, metavar="N", help="differences to show (default: 10)")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
@@ -26,7 +32,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    left, right = Record.read(arguments.left), Record.read(arguments.right)
+    history = History(Settings.load())
+    runs = [_run(name, history) for name in (arguments.left, arguments.right)]
+    left, right = (run.record for run in runs)
     if arguments.key and bool(left.sealed) != bool(right.sealed):
         key = read_key(arguments.key)
         left, right = (record if record.sealed else record.seal(key) for record in (left, right))
@@ -34,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps([asdict(difference) for difference in found], indent=1))
         return 0
+    if told := [line for mark, run in zip("AB", runs, strict=True) for line in _told(mark, run)]:
+        print("\n".join(told), end="\n\n")
     for difference in found[: arguments.n]:
         print("\n".join(_lines(difference, bool(left.sealed))))
     if not found:
@@ -41,6 +51,21 @@ def run(arguments: argparse.Namespace) -> int:
     elif len(found) > arguments.n:
         print(f"and {len(found) - arguments.n} more that are less likely to matter: -n {len(found)}")
     return 0
+
+
+def _run(name: str, history: History) -> Run:
+    """Raises RecordError when a name is neither a file nor the id of one run."""
+    path = Path(name)
+    return read(path) if path.exists() or path.suffix else history.find(name)
+
+
+def _told(mark: str, run: Run) -> list[str]:
+    """What became of a run; nothing of a record alone."""
+    if not run.id:
+        return []
+    began = datetime.fromtimestamp(run.began).strftime("%Y-%m-%d %H:%M")
+    steps = f", {run.steps} steps of {1000 * run.step_seconds:.3g} ms" if run.steps else ""
+    return [f"{mark}  {run.id[:8]}  {began}  {run.state}{steps}", f"   {textwrap.shorten(run.command, 76)}"]
 
 
 def _lines(difference: Difference, sealed: bool) -> list[str]:

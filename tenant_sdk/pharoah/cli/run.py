@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pharoah._listener import Listener
 from pharoah._settings import Settings
 from pharoah._verdict import Verdict
 from pharoah.cli import _check, _common
+from pharoah.comparison.record import record_of
 from pharoah.dryrun.launch import launch_of
 from pharoah.profile import command_under
 
@@ -55,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
             with contextlib.suppress(OSError):
                 link.ask("end", settings.shutdown_timeout_seconds, state="cancelled", last=True)
             return code
+        groups = record_of(checked.dry).groups if checked.dry else {}
+        link.tell("begins", command=shlex.join(command), groups=groups)
         with contextlib.suppress(OSError):
             link.ask("launch", settings.timeout_seconds, ranks=_ranks(command, arguments), answer=True)
         if settings.gate != "off":

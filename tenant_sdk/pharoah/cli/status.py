@@ -1,4 +1,4 @@
-"""`pharoah status`: the jobs of this user that Pharoah watches on this node."""
+"""`pharoah status`: the jobs of this user that Pharoah watches on this node; `--ended`: those it has watched."""
 
 from __future__ import annotations
 
@@ -6,19 +6,41 @@ import argparse
 import contextlib
 import json
 import tempfile
+import textwrap
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pharoah._link import Link
+from pharoah._settings import Settings
+from pharoah.comparison.history import NOT_ENDED, History
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("status", help="the jobs Pharoah watches on this node", description=__doc__)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    parser.add_argument("--ended", action="store_true", help="the runs that are over, the newest first")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    return _ended(arguments) if arguments.ended else _running(arguments)
+
+
+def _ended(arguments: argparse.Namespace) -> int:
+    runs = [run for run in History(Settings.load()).runs() if run.state != NOT_ENDED]
+    if arguments.output == "json":
+        print(json.dumps([json.loads(run.to_json()) for run in runs]))
+        return 0
+    print(f"{'RUN':10} {'BEGAN':17} {'STATE':11} {'STEPS':>7} {'MS':>6}  COMMAND")
+    for run in runs:
+        began = datetime.fromtimestamp(run.began).strftime("%Y-%m-%d %H:%M")
+        told = f"{run.id[:8]:10} {began:17} {run.state:11} {run.steps:7} {1000 * run.step_seconds:6.3g}"
+        print(f"{told}  {textwrap.shorten(run.command, 79 - len(told))}")
+    return 0
+
+
+def _running(arguments: argparse.Namespace) -> int:
     found = []
     for path in sorted(Path(tempfile.gettempdir()).glob("pharoah-*/courier.sock")):
         with contextlib.suppress(OSError, ValueError), contextlib.closing(Link(str(path), 1.0)) as link:

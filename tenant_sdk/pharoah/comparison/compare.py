@@ -13,10 +13,11 @@ from pharoah_archetypes.likeness import differences
 
 _RUNG_WEIGHTS = {"major": 0.75, "minor": 0.55, "exact": 0.4}
 _UNKNOWN_SOFTWARE = 0.2
-_WEIGHTS = {"structure": 0.98, "choices": 0.7}
+_WEIGHTS = {"structure": 0.98, "choices": 0.7, "settings": 0.6}
 _WHY = {
     "structure": "it computes something else",
     "choices": "the script, or a library, chose otherwise",
+    "settings": "the script says so",
     "cost": "a consequence of the others, or another size",
 }
 
@@ -35,13 +36,16 @@ class Difference:
 
 
 def compare(left: Record, right: Record) -> list[Difference]:
-    """All differences, the heaviest first. Raises RecordError when the records cannot be compared."""
+    """All differences in what both records know, the heaviest first. Raises RecordError when none can be told."""
     if left.sealed != right.sealed:
         raise RecordError(_not_comparable(left, right))
+    if not (left.groups.keys() & right.groups.keys()):
+        raise RecordError("there is nothing to compare: of one of the two nobody has seen a step")
     found = [
         _judged(group, name, mine.get(name, ""), theirs.get(name, ""), bool(left.sealed))
         for group in GROUPS
-        for mine, theirs in [(left.groups.get(group, {}), right.groups.get(group, {}))]
+        if group in left.groups and group in right.groups
+        for mine, theirs in [(left.groups[group], right.groups[group])]
         for name in sorted({*mine, *theirs})
         if mine.get(name) != theirs.get(name)
     ]

@@ -14,14 +14,16 @@ import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pharoah._errors import PharoahError
 from pharoah.cost.memory import peak
 from pharoah.dryrun import DryRun
+from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.effects import is_looked_at
 
 FORMAT = 1
-GROUPS = ("structure", "choices", "software", "environment", "hardware", "limits", "cost")
+GROUPS = ("structure", "choices", "settings", "software", "environment", "hardware", "limits", "cost")
 SHORTEST_KEY = 16
 
 
@@ -32,7 +34,7 @@ class RecordError(PharoahError):
 @dataclass(frozen=True)
 class Record:
     groups: dict[str, dict[str, str]]
-    """Group to name to value."""
+    """Group to name to value. A group that is missing is not known."""
     sealed: str = ""
     """Which key the values are sealed with; empty when they are open."""
 
@@ -44,27 +46,35 @@ class Record:
             sealed=hmac.digest(key, b"pharoah/record/key", "sha256").hex()[:16],
         )  # fmt: skip
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"format": FORMAT, "sealed": self.sealed, "groups": self.groups}
+
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, "sealed": self.sealed, "groups": self.groups}, indent=1, sort_keys=True)
+        return json.dumps(self.to_dict(), indent=1, sort_keys=True)
 
     @classmethod
     def read(cls, path: Path) -> Record:
         """Read what `to_json` wrote. Raises RecordError."""
-        try:
-            data = json.loads(path.read_text())
-        except OSError as error:
-            raise RecordError(f"{path}: {error.strerror}") from None
-        except ValueError as error:
-            raise RecordError(f"{path}: not a record: {error}") from None
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise RecordError(f"{path}: format: expected {FORMAT}; made by another release of pharoah?")
-        groups = data.get("groups")
-        if not isinstance(groups, dict) or not set(groups) <= set(GROUPS):
-            raise RecordError(f"{path}: groups: expected some of {', '.join(GROUPS)}")
-        for group, values in groups.items():
-            if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-                raise RecordError(f"{path}: groups.{group}: expected names with texts")
-        return cls(groups, str(data.get("sealed", "")))
+        return parse_record(path)[1]
+
+
+def parse_record(path: Path) -> tuple[dict[str, Any], Record]:
+    """All that a file holds, and the record in it. Raises RecordError naming file and field."""
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise RecordError(f"{path}: not a record: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise RecordError(f"{path}: format: expected {FORMAT}; made by another release of pharoah?")
+    groups = data.get("groups")
+    if not isinstance(groups, dict) or not set(groups) <= set(GROUPS):
+        raise RecordError(f"{path}: groups: expected some of {', '.join(GROUPS)}")
+    for group, values in groups.items():
+        if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+            raise RecordError(f"{path}: groups.{group}: expected names with texts")
+    return data, Record(groups, str(data.get("sealed", "")))
 
 
 def read_key(path: Path) -> bytes:
@@ -81,22 +91,27 @@ def read_key(path: Path) -> bytes:
 def record_of(dry: DryRun) -> Record:
     """The record of a job that was just dry-run here, in this process's environment."""
     fingerprint, cost = dry.fingerprint, dry.cost
+    costs = {
+        "floating-point operations": str(cost.flops),
+        "bytes moved": str(cost.moved),
+        "bytes sent": str(cost.traffic),
+        "bytes of tensors": str(peak(cost.memory).bytes),
+        "bytes of parameters": str(fingerprint.sizes["parameters"]),
+        "bytes of activations": str(fingerprint.sizes["activations"]),
+    }
+    return Record({**record_of_seen(fingerprint).groups, "settings": dry.settings, "cost": costs})
+
+
+def record_of_seen(fingerprint: Fingerprint) -> Record:
+    """The record of a job of which nothing but a captured step is known, in this process's environment."""
     return Record(
         {
             "structure": {"archetype": fingerprint.archetype, **_words(fingerprint.grammar)},
-            "choices": {**fingerprint.features, **dry.settings, "ranks": str(fingerprint.sizes.get("ranks", 1))},
+            "choices": {**fingerprint.features, "ranks": str(fingerprint.sizes.get("ranks", 1))},
             "software": fingerprint.versions,
             "environment": {name: value for name, value in os.environ.items() if is_looked_at(name)},
             "hardware": fingerprint.hardware,
             "limits": _limits(),
-            "cost": {
-                "floating-point operations": str(cost.flops),
-                "bytes moved": str(cost.moved),
-                "bytes sent": str(cost.traffic),
-                "bytes of tensors": str(peak(cost.memory).bytes),
-                "bytes of parameters": str(fingerprint.sizes["parameters"]),
-                "bytes of activations": str(fingerprint.sizes["activations"]),
-            },
         }
     )
 

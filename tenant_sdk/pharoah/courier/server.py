@@ -18,6 +18,7 @@ from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict, unknown
 from pharoah.courier.exchange import PrivateExchange
 from pharoah.courier.flights import Flights
+from pharoah.courier.journal import Journal
 from pharoah.courier.judge import judge
 from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.ranks import Ranks
@@ -49,6 +50,7 @@ class Courier:
         """What the verdict is about; None while it is unknown what runs."""
         self._ranks = Ranks()
         self._flights = Flights()
+        self._journal = Journal(run_id, settings)
         self._watch: asyncio.Task[None] | None = None
         self._moved = False
         """Whether a rank has stepped since somebody looked."""
@@ -115,6 +117,8 @@ class Courier:
             case "launch":
                 await self._launch(int(message["ranks"]))
                 return {"run_id": self._run_id.hex()} if message.get("answer") else None
+            case "begins":
+                await self._journal.begins(message["command"], message["groups"])
             case "found":
                 self._verdict = self._verdict.with_findings(*(Finding(**found) for found in message["findings"]))
             case "steps":
@@ -174,6 +178,7 @@ class Courier:
         elif self._checked is not None and (difference := _difference(self._checked, seen, compiled)):
             self._find(Finding("warn", f"what runs is not what was checked: {difference}"))
         self._find(*self._ranks.add(rank, seen, operators))
+        await self._journal.captured(seen)
         if self._verdict is not before:
             self._tell({"verdict": asdict(self._verdict)}, self._listeners)
 
@@ -209,6 +214,7 @@ class Courier:
     def _steps(self, message: dict[str, Any]) -> None:
         self._moved = True
         windows = self._windows.setdefault(message["rank"], RankWindows(message["rank"]))
+        self._journal.stepped(message["rank"], message["durations"])
         rows = windows.add(message["durations"], message["resident"], time.time())
         if self._reporter is not None:
             self._reporter.add(rows)
@@ -240,6 +246,7 @@ class Courier:
                 await self._reporter.end(state)
             elif self._exchange is not None:
                 await self._exchange.decide(accept=False)
+            await self._journal.end(state)
 
 
 def _difference(checked: Fingerprint, seen: Fingerprint, compiled: bool) -> str:

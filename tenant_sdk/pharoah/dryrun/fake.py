@@ -81,6 +81,8 @@ class DryRecorder(capture.Recorder):
         self.pretending = False
         """It applies them to stand-ins: what that costs counts, but it is no part of the step's structure."""
         self.ledger = Ledger(on_gpu=bool(pretended_gpus()))
+        self.loaders: list[Any] = []
+        """Those that were read from."""
         self.written: dict[int, torch.Tensor] = {}
         """Real tensors that fakes were written to: what is in there now is not known. Kept, as addresses come again."""
 

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils import data
 
 from pharoah.dryrun.redirect import here
+from pharoah.dryrun.settings import LOADER_SETTINGS, loader_settings
 
 if TYPE_CHECKING:
     from pharoah.dryrun.fake import DryRecorder
@@ -33,15 +34,19 @@ def load_data_in_this_process(recorder: DryRecorder) -> None:
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs).arguments
-        kwargs = {**bound.pop("kwargs", {}), **bound}
+        call = signature.bind(self, *args, **kwargs)
+        kwargs = {**call.arguments.pop("kwargs", {}), **call.arguments}
         kwargs.pop("self")
         setattr(self, _WORKERS, kwargs.get("num_workers", 0))
+        call.apply_defaults()
+        setattr(self, LOADER_SETTINGS, loader_settings(call.arguments))
         kwargs.update(num_workers=0, multiprocessing_context=None, prefetch_factor=None)
         kwargs.update(persistent_workers=False, pin_memory=False, timeout=0)
         original(self, **kwargs)
 
     def begin(self: Any) -> Any:
+        if all(self is not known for known in recorder.loaders):
+            recorder.loaders.append(self)
         with unset_fake_temporarily():
             iterator = begin_original(self)
         setattr(iterator, _WORKERS, getattr(self, _WORKERS))

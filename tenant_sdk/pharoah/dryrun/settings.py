@@ -1,8 +1,8 @@
-"""What a script has set in torch besides what it computes: precision, determinism, the optimizer's numbers."""
+"""What a script has set besides what it computes: precision, determinism, numbers of optimizers and loaders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,11 @@ _TORCH: dict[str, Callable[[], Any]] = {
     "written-out attention": torch.backends.cuda.math_sdp_enabled,
     "anomaly detection": torch.is_anomaly_enabled,
 }
+LOADER_SETTINGS = "_pharoah_settings"
+"""Attribute of loaders: what the script asked of them, since a dry run makes them otherwise."""
 
 
-def settings_of(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
+def settings_of(optimizers: Sequence[torch.optim.Optimizer], loaders: Sequence[Any]) -> dict[str, str]:
     """Names and values as people read them; of optimizers, what their first group says."""
     found = {name: str(read()).removeprefix("torch.") for name, read in _TORCH.items()}
     for optimizer in optimizers:
@@ -28,4 +30,14 @@ def settings_of(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
         for name, value in optimizer.param_groups[0].items():
             if isinstance(value, (int, float, bool, tuple, list)) and name != "params":
                 found[f"{kind} {name}"] = str(value)
+    for number, loader in enumerate(loaders, 1):
+        which = f"loader {number}" if number > 1 else "loader"
+        found |= {f"{which} {name}": value for name, value in getattr(loader, LOADER_SETTINGS, {}).items()}
     return found
+
+
+def loader_settings(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Of the arguments of a loader: numbers and flags, and what kind of sampler draws from its data."""
+    told = {name: str(value) for name, value in arguments.items() if isinstance(value, (bool, int, float))}
+    samplers = {name: arguments.get(name) for name in ("sampler", "batch_sampler")}
+    return told | {name: type(sampler).__name__ for name, sampler in samplers.items() if sampler is not None}

@@ -121,7 +121,11 @@ class Window:
         raise Finished(fingerprint)
 
     def _found(self, fingerprint: Fingerprint) -> DryRun:
-        return DryRun(fingerprint, self._account.cost(), settings_of(self._optimizers))
+        return DryRun(
+            fingerprint,
+            self._account.cost(),
+            settings_of(self._optimizers, self._recorder.loaders),
+        )
 
     def _fingerprint(self) -> Fingerprint:
         if self._recorder.broken:

@@ -1,0 +1,62 @@
+"""Keeps a run's record on this machine while the run goes on, for `pharoah compare`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from pharoah._settings import Settings
+from pharoah.comparison.history import History, Run
+from pharoah.comparison.record import Record, record_of_seen
+from pharoah_archetypes import Fingerprint
+
+log = logging.getLogger("pharoah.courier")
+
+
+class Journal:
+    """One run's entry: written when it is known what runs, and when the run has ended."""
+
+    def __init__(self, run_id: bytes, settings: Settings) -> None:
+        self._history = History(settings)
+        self._run = Run(run_id.hex(), began=time.time())
+        self._begun = False
+        self._newest: deque[int] = deque(maxlen=1000)
+        """Nanoseconds of steps."""
+        self._rank: int | None = None
+
+    async def begins(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
+        """The job was looked at before its launch; without groups nobody knows yet what it does."""
+        self._begun = True
+        self._run.command, self._run.record = command, Record(dict(groups))
+        await self._write()
+
+    async def captured(self, seen: Fingerprint) -> None:
+        """A real step, where the dry one did not tell."""
+        if self._begun and not self._run.record.groups:
+            self._run.record = record_of_seen(seen)
+            await self._write()
+
+    def stepped(self, rank: int, nanoseconds: Sequence[int]) -> None:
+        """Steps of a rank; the first rank that steps counts."""
+        if self._rank is None:
+            self._rank = rank
+        if rank == self._rank and nanoseconds:
+            self._run.steps += len(nanoseconds)
+            self._newest.extend(nanoseconds)
+
+    async def end(self, state: str) -> None:
+        """Nothing is kept of a job that was only checked."""
+        self._run.state = state
+        self._run.step_seconds = median(self._newest) / 1e9 if self._newest else 0.0
+        if self._begun:
+            await self._write()
+
+    async def _write(self) -> None:
+        try:
+            await asyncio.to_thread(self._history.write, self._run)  # homes may be far away
+        except OSError as error:
+            log.warning("the run's record is not kept: %s", error)
