@@ -1,4 +1,4 @@
-"""Which rank of its job this process is: what a launcher told it, else what its process group says once there is one.
+"""Which rank of its job this process is: what its process group says once there is one, else what a launcher told.
 
 Asked anew whenever it matters: ranks started by `torch.multiprocessing.spawn` learn late who they are.
 """
@@ -7,56 +7,80 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+_RANKS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+_RANKS_HERE = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+_LONGEST_COMMAND = 4000
 
 
 def rank() -> int:
     """0 when there is no launcher and no process group."""
-    number = _told("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-    return number if number is not None else _of_group("get_rank", 0)
+    number = _of_group("get_rank")
+    return number if number is not None else _told(*_RANK) or 0
 
 
 def ranks_here() -> int:
-    """Ranks on this node; those of a process group that no launcher started are all taken to be here."""
-    number = _told("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    return max(1, number if number is not None else _of_group("get_world_size", 1))
+    """Ranks on this node; those that a script spawned are all taken to be here."""
+    return (_of_group("get_world_size") if _spawned() else None) or _told(*_RANKS_HERE) or 1
 
 
 def is_one_of_several() -> bool:
-    """Whether this is a rank of a distributed job; a loader's worker is none."""
-    if multiprocessing.parent_process() is not None:
-        return _of_group("get_world_size", 1) > 1
-    return (_told("WORLD_SIZE") or 1) > 1
+    """Whether this is a rank of a distributed job; a loader's worker is none, whatever it inherited."""
+    size = _of_group("get_world_size") or (None if _spawned() else _told(*_RANKS))
+    return (size or 1) > 1
 
 
-def is_first() -> bool:
-    """Whether this process speaks for its job, also before spawned ranks know who they are."""
-    spawned = multiprocessing.parent_process() is not None and _of_group("get_world_size", 1) < 2
-    return rank() == 0 and (not spawned or multiprocessing.current_process().name.endswith("-1"))
+def may_speak() -> bool:
+    """Whether this process may speak for its job: spawned ranks all may before they know who they are."""
+    return rank() == 0 if _spawned() or _told(*_RANK) is not None else True
 
 
 def command() -> list[str]:
     """The command line of this job; a spawned process's own is that of Python's `multiprocessing`."""
-    arguments = sys.argv if multiprocessing.parent_process() is not None else sys.orig_argv[1:]
-    return [sys.executable, *arguments]
+    if not (parent := multiprocessing.parent_process()):
+        return [sys.executable, *sys.orig_argv[1:]]
+    try:
+        words = os.fsdecode(Path(f"/proc/{parent.pid}/cmdline").read_bytes()).split("\0")[1:-1]
+    except OSError:
+        words = []
+    return [sys.executable, *(words or sys.argv)]
+
+
+def shown(words: Sequence[str]) -> str:
+    """A command line as people read it, in a message's space: a run's record keeps no more of it."""
+    return shlex.join(words)[:_LONGEST_COMMAND].encode(errors="replace").decode()
 
 
 def job_key() -> str:
     """The same for all ranks of a job on this node, and for no other job's."""
     job = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID")
     parent = multiprocessing.parent_process()
-    owner = os.getppid() if job else parent.pid if parent else os.getpid()
+    owner = parent.pid if parent else os.getppid() if job else os.getpid()
     return f"{os.getuid()}/{job}/{owner}"
+
+
+def _spawned() -> bool:
+    return multiprocessing.parent_process() is not None
 
 
 def _told(*variables: str) -> int | None:
     numbers = (os.environ.get(variable, "") for variable in variables)
-    return next((int(number) for number in numbers if number.isdigit()), None)
+    return next((int(number) for number in numbers if number.isdecimal()), None)
 
 
-def _of_group(function: str, otherwise: int) -> int:
-    """What the default process group says; torch may be absent, or half imported."""
+_learned: dict[str, int] = {}
+
+
+def _of_group(function: str) -> int | None:
+    """What the default process group says, or said before the script destroyed it; torch may be half imported."""
     distributed: Any = sys.modules.get("torch.distributed")
     exists = getattr(distributed, "is_initialized", None)
-    return int(getattr(distributed, function)()) if exists and exists() else otherwise
+    if exists and exists():
+        _learned[function] = int(getattr(distributed, function)())
+    return _learned.get(function)

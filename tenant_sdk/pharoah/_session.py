@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import queue
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pharoah._alert import Alert
 from pharoah._errors import IncompatibleError, UnknownReason
 from pharoah._guard import Guard
-from pharoah._launcher import command, is_first, rank, ranks_here
+from pharoah._launcher import command, may_speak, rank, ranks_here, shown
 from pharoah._link import COURIER, DRY_RUN, Link
 from pharoah._listener import AlertCallback, Listener
 from pharoah._settings import Settings
@@ -177,12 +176,13 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
 
 
 def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = None) -> Session:
-    """Greet the courier; rank 0 of a job nobody has checked yet has to `look` at it."""
+    """Greet the courier; the first rank that may speak for a job nobody has checked yet has to `look` at it."""
     try:
         link = Link(path, settings.timeout_seconds)
-        answer = link.ask("hello", settings.timeout_seconds, rank=rank(), pid=os.getpid(), ranks=ranks_here())
+        may_look = look is not None and may_speak()
+        answer = link.ask("hello", settings.timeout_seconds, rank=rank(), ranks=ranks_here(), may_look=may_look)
         verdict = Verdict.from_dict(answer["verdict"])
-        if look is not None and is_first() and verdict.status == "pending":
+        if look is not None and answer["look"]:
             verdict = _check(link, settings, look)
             link.tell("launch", ranks=ranks_here())
     except (OSError, ValueError, KeyError) as error:
@@ -192,7 +192,7 @@ def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = Non
     if session._clock is not None:
         _watch(session._clock)
     _finish_at_exit(session)
-    if is_first() and look is not None:
+    if answer["look"]:
         log.info("%s", session.verdict.summary())
     return session
 
@@ -200,7 +200,7 @@ def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = Non
 def _check(link: Link, settings: Settings, look: Callable[[], DryRun]) -> Verdict:
     """The verdict on a job nobody has checked yet, and what its cost says of it on this node."""
     patience = 4 * settings.timeout_seconds
-    job = shlex.join(command())
+    job = shown(command())
     try:
         dry = look()
     except UnknownReason as reason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -205,24 +206,33 @@ def main(rank):
     for _ in range(8):
         model(torch.randn(4, 8)).sum().backward()
         optimizer.step()
+    dist.barrier()
+    dist.destroy_process_group()
     if sys.argv[2:]:
-        dist.barrier()
-        print(f"run={session.run_id} ranks={session.status()['ranks']}\\n", end="")
+        print(f"{session.run_id} {session.verdict.reason}\\n", end="")
 
 if __name__ == "__main__":
+    helper = mp.get_context("spawn").Process(target=len, args=("",))
+    helper.start()
+    helper.join()
     mp.spawn(main, nprocs=3)
 """
 
 
 def test_ranks_that_a_script_spawns_itself_are_told_apart(tmp_path: Path) -> None:
     path = script(tmp_path, SPAWNED)
-    done = pharoah("run", "--", sys.executable, path, str(tmp_path / "store"), PHAROAH_ENDPOINT=NOWHERE)
+    allocation = {"SLURM_PROCID": "0", "SLURM_NTASKS_PER_NODE": "1"}  # of the script, not of its ranks
+    state = {"PHAROAH_STATE_DIR": str(tmp_path), "PHAROAH_ENDPOINT": NOWHERE}
+    done = pharoah("run", "--", sys.executable, path, str(tmp_path / "store"), **allocation, **state)
     assert "rank 2 does not run what ranks 0, 1 run: calls aten.gelu" in " ".join(done.stderr.split())
+    [record] = tmp_path.rglob("*.json")
+    assert json.loads(record.read_text())["run"]["steps"] == 6  # one rank's: all but the first and the captured one
 
 
 def test_ranks_that_a_script_spawns_itself_register_as_one_run(tmp_path: Path) -> None:
     path = script(tmp_path, SPAWNED)
     done = run(sys.executable, path, str(tmp_path / "store"), "register", PHAROAH_ENDPOINT=NOWHERE)
     assert done.returncode == 0, done.stderr
-    runs = {line.split()[0] for line in done.stdout.splitlines()}
-    assert len(runs) == 1 and runs != {"run="}
+    told = [line.partition(" ") for line in done.stdout.splitlines()]
+    assert len(told) == 3 and len({run_id for run_id, _, _ in told}) == 1
+    assert any("nobody has asked" not in reason for _, _, reason in told)

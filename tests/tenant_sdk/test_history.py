@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,11 @@ def test_a_beginning_finds_one_run_or_says_why_not(tmp_path: Path) -> None:
     assert kept.find("abcd2").id.startswith("abcd2")
     with pytest.raises(RecordError, match="abcd: the beginning of 2 runs' ids; `pharoah status --ended`"):
         kept.find("abcd")
-    with pytest.raises(RecordError, match="no file and no run of this machine"):
+    with pytest.raises(RecordError, match="no file and no run that is kept"):
         kept.find("ffff")
-    with pytest.raises(RecordError, match="no file and no run of this machine"):
+    with pytest.raises(RecordError, match="too short for a run"):
+        kept.find("abc")
+    with pytest.raises(RecordError, match="no file and no run that is kept"):
         history(tmp_path / "elsewhere").find("abcd1")
 
 
@@ -58,33 +61,67 @@ def test_the_oldest_go_and_none_are_kept_if_none_are_wanted(tmp_path: Path) -> N
     kept = history(tmp_path, keep=3)
     for number in range(5):
         kept.write(run(number))
-        os.utime(tmp_path / "runs" / f"{number:032x}.json", (number, number))
+        os.utime(kept.folder() / f"{number:032x}.json", (number, number))
     assert [seen.began for seen in kept.runs()] == [1004.0, 1003.0, 1002.0]
     history(tmp_path / "none", keep=0).write(run(1))
     assert not (tmp_path / "none").exists()
 
 
 def test_nobody_else_may_read_them(tmp_path: Path) -> None:
-    history(tmp_path).write(run(1))
-    [path] = (tmp_path / "runs").iterdir()
+    kept = history(tmp_path)
+    kept.write(run(1))
+    [path] = kept.folder().iterdir()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_file_that_is_no_run_is_passed_over_and_named_when_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "not a record"),
+        ("[]", "format: expected 1"),
+        ('{"format": 1, "groups": {}, "run": 3}', "run: made by another release"),
+        ('{"format": 1, "groups": {}, "run": {"id": "x", "moon": 1}}', "run: made by another release"),
+        ('{"format": 1, "groups": {}, "run": {"id": "x", "steps": "y"}}', "run.steps: 'y' is not a int"),
+        ('{"format": 1, "groups": {}, "run": {"id": "x", "began": 1e30}}', r"run.began: 1e\+30 is not a float"),
+        ('{"format": 1, "groups": {}, "run": {"id": "x", "began": NaN}}', "run.began: nan is not a float"),
+    ],
+)
+def test_a_file_that_is_no_run_is_passed_over_and_named_when_asked_for(tmp_path: Path, content: str, told: str) -> None:
     kept = history(tmp_path)
     kept.write(run(1))
-    path = tmp_path / "runs" / f"{'a' * 32}.json"
-    for content in (
-        "{",
-        "[]",
-        json.dumps({**RECORD.to_dict(), "run": {"id": "x", "moon": 1}}),
-        '{"format": 1, "groups": {}, "run": 3}',
-    ):
-        path.write_text(content)
-        assert [seen.id for seen in kept.runs()] == [run(1).id]
-        with pytest.raises(RecordError, match=f"{'a' * 32}"):
-            kept.find("aaaa")
+    (kept.folder() / f"{'a' * 32}.json").write_text(content)
+    assert [seen.id for seen in kept.runs()] == [run(1).id]
+    with pytest.raises(RecordError, match=f"{'a' * 32}.json: {told}"):
+        kept.find("aaaa")
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError):
+        history(tmp_path / "file").write(run(1))
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # nobody has a home
+    with pytest.raises(FileNotFoundError, match="set PHAROAH_STATE_DIR"):
+        History(Settings()).write(run(1))
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = history(tmp_path)
+    monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        kept.write(run(1))
+    assert list(kept.folder().iterdir()) == []
+
+
+def test_a_home_that_machines_share_keeps_the_newest_of_each(tmp_path: Path) -> None:
+    kept = history(tmp_path, keep=1)
+    other = kept.folder().parent / "another-machine"
+    other.mkdir()
+    (other / f"{'b' * 32}.json").write_text(Run("b" * 32, record=RECORD).to_json())
+    kept.write(run(1))
+    assert [seen.id for seen in kept.runs()] == [run(1).id]
+    assert kept.find("bbbb").id == "b" * 32
 
 
 def test_a_record_alone_is_a_run_without_a_name(tmp_path: Path) -> None:
@@ -101,9 +138,9 @@ def test_a_journal_keeps_what_was_checked_seen_and_timed(tmp_path: Path) -> None
     async def live(groups: dict[str, dict[str, str]]) -> Run:
         settings = Settings(state_folder=str(tmp_path))
         journal = Journal(os.urandom(16), settings)
-        await journal.begins("python train.py", groups)
+        journal.begins("python train.py", groups)
         sizes = {"parameters": 1, "activations": 1}
-        await journal.captured(Fingerprint(SEEN.archetype, SEEN.compute, GRAMMAR, {}, sizes, {"torch": "2.13.0"}))
+        journal.captured(Fingerprint(SEEN.archetype, SEEN.compute, GRAMMAR, {}, sizes, {"torch": "2.13.0"}))
         journal.stepped(1, [2_000_000, 4_000_000])
         journal.stepped(0, [9_000_000])
         journal.stepped(1, [3_000_000])
@@ -121,6 +158,19 @@ def test_a_journal_keeps_what_was_checked_seen_and_timed(tmp_path: Path) -> None
 def test_nothing_is_kept_of_a_job_that_was_only_checked(tmp_path: Path) -> None:
     asyncio.run(Journal(os.urandom(16), Settings(state_folder=str(tmp_path))).end("ok"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_far_disk_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = threading.Event()
+    monkeypatch.setattr(History, "write", lambda *_: wait.wait())
+
+    async def live() -> None:
+        journal = Journal(os.urandom(16), Settings(state_folder=str(tmp_path), shutdown_timeout_seconds=0.01))
+        journal.begins("python train.py", RECORD.groups)
+        await journal.end("ok")
+        wait.set()
+
+    asyncio.run(live())
 
 
 def test_two_runs_are_compared_by_their_ids(

@@ -98,6 +98,12 @@ def dry_run_of(
     )
 
 
+def cut(text: str, width: int) -> str:
+    """The beginning of one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
 def exit_code(verdict: Verdict, arguments: argparse.Namespace, settings: Settings) -> int:
     """0, or why the job must not start."""
     if settings.gate == "block" and verdict.blocking:

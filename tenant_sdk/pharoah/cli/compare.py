@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import string
 import textwrap
 from dataclasses import asdict
 from datetime import datetime
@@ -14,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from pharoah._settings import Settings
+from pharoah.cli._common import cut
 from pharoah.comparison.compare import Difference, compare
 from pharoah.comparison.history import History, Run, read
-from pharoah.comparison.record import read_key
+from pharoah.comparison.record import GROUPS, Record, read_key
 
 _SHOWN = 60
 
@@ -32,8 +35,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    history = History(Settings.load())
-    runs = [_run(name, history) for name in (arguments.left, arguments.right)]
+    runs = [_run(name) for name in (arguments.left, arguments.right)]
     left, right = (run.record for run in runs)
     if arguments.key and bool(left.sealed) != bool(right.sealed):
         key = read_key(arguments.key)
@@ -42,8 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps([asdict(difference) for difference in found], indent=1))
         return 0
-    if told := [line for mark, run in zip("AB", runs, strict=True) for line in _told(mark, run)]:
-        print("\n".join(told), end="\n\n")
+    if head := [*_told("A", runs[0]), *_told("B", runs[1]), *_unknown("A", left, right), *_unknown("B", right, left)]:
+        print("\n".join(head), end="\n\n")
     for difference in found[: arguments.n]:
         print("\n".join(_lines(difference, bool(left.sealed))))
     if not found:
@@ -53,10 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run(name: str, history: History) -> Run:
+def _run(name: str) -> Run:
     """Raises RecordError when a name is neither a file nor the id of one run."""
-    path = Path(name)
-    return read(path) if path.exists() or path.suffix else history.find(name)
+    a_file = os.path.exists(name) or set(name) - set(string.hexdigits)  # noqa: PTH110 - never raises
+    return read(Path(name)) if a_file else History(Settings.load()).find(name)
 
 
 def _told(mark: str, run: Run) -> list[str]:
@@ -65,7 +67,13 @@ def _told(mark: str, run: Run) -> list[str]:
         return []
     began = datetime.fromtimestamp(run.began).strftime("%Y-%m-%d %H:%M")
     steps = f", {run.steps} steps of {1000 * run.step_seconds:.3g} ms" if run.steps else ""
-    return [f"{mark}  {run.id[:8]}  {began}  {run.state}{steps}", f"   {textwrap.shorten(run.command, 76)}"]
+    return [f"{mark}  {run.id[:8]}  {began}  {run.state:.20}{steps}", f"   {cut(run.command, 76)}"]
+
+
+def _unknown(mark: str, record: Record, other: Record) -> list[str]:
+    """What can be compared in the other one only."""
+    missing = [group for group in GROUPS if group in other.groups and group not in record.groups]
+    return [f"not known of {mark}: {', '.join(missing)}"] if missing else []
 
 
 def _lines(difference: Difference, sealed: bool) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import tempfile
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from pharoah._errors import PharoahError
 from pharoah._settings import Settings
 from pharoah.cli import _common
+from pharoah.comparison.history import History
 
 Check = Callable[[Settings], str]
 
@@ -84,10 +86,18 @@ def _provider(settings: Settings) -> str:
     return asyncio.run(ask())
 
 
+def _records(settings: Settings) -> str:
+    history = History(settings)
+    with tempfile.TemporaryFile(dir=history.folder()):
+        pass  # it can be written to
+    return f"{len(history.runs())} of {settings.keep_runs} runs kept in {settings.state_folder}"
+
+
 CHECKS: dict[str, Check] = {
     "packages": _packages,
     "torch": _torch,
     "libsodium": _sodium,
     "agent": _agent,
     "provider": _provider,
+    "records": _records,
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pharoah._errors import PharoahError, UnknownReason
+from pharoah._launcher import shown
 from pharoah._listener import Listener
 from pharoah._settings import Settings
 from pharoah._verdict import Verdict
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
                 link.ask("end", settings.shutdown_timeout_seconds, state="cancelled", last=True)
             return code
         groups = record_of(checked.dry).groups if checked.dry else {}
-        link.tell("begins", command=shlex.join(command), groups=groups)
+        link.tell("begins", command=shown(command), groups=groups)
         with contextlib.suppress(OSError):
             link.ask("launch", settings.timeout_seconds, ranks=_ranks(command, arguments), answer=True)
         if settings.gate != "off":

@@ -6,20 +6,24 @@ import argparse
 import contextlib
 import json
 import tempfile
-import textwrap
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pharoah._link import Link
 from pharoah._settings import Settings
-from pharoah.comparison.history import NOT_ENDED, History
+from pharoah.cli._common import cut
+from pharoah.comparison.history import History
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("status", help="the jobs Pharoah watches on this node", description=__doc__)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
-    parser.add_argument("--ended", action="store_true", help="the runs that are over, the newest first")
+    parser.add_argument(
+        "--ended",
+        action="store_true",
+        help="the runs that are over or lost, the newest first",
+    )
     parser.set_defaults(run=run)
 
 
@@ -28,23 +32,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ended(arguments: argparse.Namespace) -> int:
-    runs = [run for run in History(Settings.load()).runs() if run.state != NOT_ENDED]
+    """Also those whose end nobody saw: killed with all that watched them."""
+    running = {job["run_id"] for job in _watched()}
+    runs = [run for run in History(Settings.load()).runs() if run.id not in running]
     if arguments.output == "json":
         print(json.dumps([json.loads(run.to_json()) for run in runs]))
         return 0
     print(f"{'RUN':10} {'BEGAN':17} {'STATE':11} {'STEPS':>7} {'MS':>6}  COMMAND")
     for run in runs:
         began = datetime.fromtimestamp(run.began).strftime("%Y-%m-%d %H:%M")
-        told = f"{run.id[:8]:10} {began:17} {run.state:11} {run.steps:7} {1000 * run.step_seconds:6.3g}"
-        print(f"{told}  {textwrap.shorten(run.command, 79 - len(told))}")
+        told = f"{run.id[:8]:10} {began:17} {run.state:11.11} {run.steps:7} {1000 * run.step_seconds:6.3g}"
+        print(f"{told}  {cut(run.command, 78 - len(told))}")
     return 0
 
 
 def _running(arguments: argparse.Namespace) -> int:
-    found = []
-    for path in sorted(Path(tempfile.gettempdir()).glob("pharoah-*/courier.sock")):
-        with contextlib.suppress(OSError, ValueError), contextlib.closing(Link(str(path), 1.0)) as link:
-            found.append(link.ask("status", 1.0))
+    found = _watched()
     if arguments.output == "json":
         print(json.dumps(found))
         return 0
@@ -55,3 +58,12 @@ def _running(arguments: argparse.Namespace) -> int:
             f"{job['run_id'][:8]:10} {job['verdict']:13} {reached:10} {job['node_alias'] or '-':10} {len(job['ranks'])}"
         )
     return 0
+
+
+def _watched() -> list[dict[str, Any]]:
+    """What the couriers on this node say."""
+    found = []
+    for path in sorted(Path(tempfile.gettempdir()).glob("pharoah-*/courier.sock")):
+        with contextlib.suppress(OSError, ValueError), contextlib.closing(Link(str(path), 1.0)) as link:
+            found.append(link.ask("status", 1.0))
+    return found

@@ -40,7 +40,8 @@ def compare(left: Record, right: Record) -> list[Difference]:
     if left.sealed != right.sealed:
         raise RecordError(_not_comparable(left, right))
     if not (left.groups.keys() & right.groups.keys()):
-        raise RecordError("there is nothing to compare: of one of the two nobody has seen a step")
+        which = "A" if not left.groups else "B"
+        raise RecordError(f"there is nothing to compare: of {which} nobody has seen a step")
     found = [
         _judged(group, name, mine.get(name, ""), theirs.get(name, ""), bool(left.sealed))
         for group in GROUPS

@@ -1,15 +1,18 @@
-"""This user's runs on this machine, the newest of them: what `pharoah status --ended` lists and `compare` looks up.
+"""This user's runs: what `pharoah status --ended` lists and `pharoah compare` looks up.
 
-One file per run, of the run's record with what became of it beside; they never leave the machine by themselves.
+One file per run, of the run's record with what became of it beside, in one folder per machine, since homes may be
+shared; they never leave it by themselves.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+import math
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pharoah._settings import Settings
 from pharoah.comparison.record import Record, RecordError, parse_record
@@ -17,6 +20,7 @@ from pharoah.comparison.record import Record, RecordError, parse_record
 SHORTEST_PREFIX = 4
 NOT_ENDED = "not ended"
 """It still runs, or whoever watched it was killed."""
+_LIST = "`pharoah status --ended` lists the runs"
 
 
 @dataclass
@@ -39,55 +43,94 @@ class Run:
 
 
 class History:
-    """Files in a folder of the user's state; `keep` is how many, 0 for none."""
+    """Files in a folder of the user's state; a machine keeps its newest."""
 
     def __init__(self, settings: Settings) -> None:
-        self._folder = Path(settings.state_folder).expanduser() / "runs"
+        self._folder = Path(os.path.expanduser(settings.state_folder), "runs")  # noqa: PTH111 - Path's raises
+        self._here = self._folder / os.uname().nodename
         self._keep = settings.keep_runs
+
+    def folder(self) -> Path:
+        """This machine's, made if it was not there. Raises OSError."""
+        if str(self._folder).startswith("~"):
+            raise FileNotFoundError(f"{self._folder}: there is no such home; set PHAROAH_STATE_DIR")
+        self._here.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._here
 
     def write(self, run: Run) -> None:
         """Create or replace a run's file, for this user's eyes; the oldest go. Raises OSError."""
         if not self._keep:
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch = self._folder / f".{run.id}"
-        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(run.to_json() + "\n")
-        scratch.rename(self._folder / f"{run.id}.json")
-        for old in self._files()[self._keep :]:
+        scratch = self.folder() / f".{run.id}"
+        try:
+            with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(run.to_json() + "\n")
+            scratch.rename(self._here / f"{run.id}.json")
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            raise
+        for old in _newest_first(self._here.glob("*.json"))[self._keep :]:
             old.unlink(missing_ok=True)
 
     def runs(self) -> list[Run]:
-        """All that can be read, the newest first."""
+        """This machine's, the newest first; what cannot be read is left out. Raises RecordError without its folder."""
         found = []
-        for path in self._files():
-            with contextlib.suppress(RecordError):
+        for path in self._files(self._here):
+            try:
                 found.append(read(path))
+            except RecordError:
+                continue  # told when it is asked for
         return sorted(found, key=lambda run: -run.began)
 
     def find(self, prefix: str) -> Run:
-        """The run whose id begins so. Raises RecordError when there is none, or more than one."""
-        found = [path for path in self._files() if path.stem.startswith(prefix)]
-        if len(found) != 1 or len(prefix) < SHORTEST_PREFIX:
-            what = "no file and no run of this machine" if not found else f"the beginning of {len(found)} runs' ids"
-            raise RecordError(f"{prefix}: {what}; `pharoah status --ended` lists the runs")
+        """The run whose id begins so, of any machine that shares this home. Raises RecordError unless it is one."""
+        if len(prefix) < SHORTEST_PREFIX:
+            raise RecordError(
+                f"{prefix}: no file, and too short for a run: {SHORTEST_PREFIX} digits of its id; {_LIST}"
+            )
+        found = [path for path in self._files(self._folder) if path.stem.startswith(prefix)]
+        if len(found) != 1:
+            what = f"the beginning of {len(found)} runs' ids" if found else "no file and no run that is kept"
+            raise RecordError(f"{prefix}: {what}; {_LIST}")
         return read(found[0])
 
-    def _files(self) -> list[Path]:
-        """The newest first."""
-        times = {}
-        with contextlib.suppress(OSError):
-            for path in self._folder.glob("*.json"):
-                with contextlib.suppress(OSError):  # another run took it away
-                    times[path] = path.stat().st_mtime
-        return sorted(times, key=lambda path: -times[path])
+    def _files(self, folder: Path) -> list[Path]:
+        try:
+            if folder.exists():
+                return [Path(where, name) for where, _, names in os.walk(folder, onerror=_raise) for name in names]
+        except OSError as error:
+            raise RecordError(f"{error.filename or folder}: {error.strerror} (PHAROAH_STATE_DIR)") from None
+        return []
 
 
 def read(path: Path) -> Run:
     """A run's file, or that of a record alone. Raises RecordError."""
     data, record = parse_record(path)
-    known = data.get("run")
-    try:
-        return Run(**{**(known if known is not None else {"id": ""}), "record": record})
-    except TypeError:
-        raise RecordError(f"{path}: run: made by another release of pharoah?") from None
+    known = data.get("run", {"id": ""})
+    plain = Run("")
+    if not isinstance(known, dict) or not {"id"} <= set(known) <= set(vars(plain)) - {"record"}:
+        raise RecordError(f"{path}: run: made by another release of pharoah?")
+    for name, value in known.items():
+        if not _fits(value, type(getattr(plain, name))):
+            raise RecordError(f"{path}: run.{name}: {value!r} is not a {type(getattr(plain, name)).__name__}")
+    return Run(**known, record=record)
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value) and 0 <= value < 1e11  # what a date can be
+    return type(value) is kind
+
+
+def _newest_first(paths: Iterator[Path]) -> list[Path]:
+    times = {}
+    for path in paths:
+        try:
+            times[path] = path.stat().st_mtime
+        except FileNotFoundError:
+            continue  # another run took it away
+    return sorted(times, key=lambda path: -times[path])
+
+
+def _raise(error: OSError) -> None:
+    raise error

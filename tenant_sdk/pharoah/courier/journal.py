@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 from pharoah._settings import Settings
@@ -18,27 +19,29 @@ log = logging.getLogger("pharoah.courier")
 
 
 class Journal:
-    """One run's entry: written when it is known what runs, and when the run has ended."""
+    """One run's entry: written when it is known what runs, and when the run has ended. Nobody waits for a far disk."""
 
     def __init__(self, run_id: bytes, settings: Settings) -> None:
         self._history = History(settings)
+        self._patience = 0.9 * settings.shutdown_timeout_seconds
         self._run = Run(run_id.hex(), began=time.time())
         self._begun = False
         self._newest: deque[int] = deque(maxlen=1000)
         """Nanoseconds of steps."""
         self._rank: int | None = None
+        self._writing: asyncio.Task[None] | None = None
 
-    async def begins(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
+    def begins(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
         """The job was looked at before its launch; without groups nobody knows yet what it does."""
         self._begun = True
         self._run.command, self._run.record = command, Record(dict(groups))
-        await self._write()
+        self._write()
 
-    async def captured(self, seen: Fingerprint) -> None:
+    def captured(self, seen: Fingerprint) -> None:
         """A real step, where the dry one did not tell."""
         if self._begun and not self._run.record.groups:
             self._run.record = record_of_seen(seen)
-            await self._write()
+            self._write()
 
     def stepped(self, rank: int, nanoseconds: Sequence[int]) -> None:
         """Steps of a rank; the first rank that steps counts."""
@@ -53,10 +56,17 @@ class Journal:
         self._run.state = state
         self._run.step_seconds = median(self._newest) / 1e9 if self._newest else 0.0
         if self._begun:
-            await self._write()
+            await asyncio.wait([self._write()], timeout=self._patience)
 
-    async def _write(self) -> None:
+    def _write(self) -> asyncio.Task[None]:
+        """In a thread, after what is being written already."""
+        self._writing = asyncio.create_task(self._written(replace(self._run), self._writing))
+        return self._writing
+
+    async def _written(self, run: Run, before: asyncio.Task[None] | None) -> None:
+        if before:
+            await before
         try:
-            await asyncio.to_thread(self._history.write, self._run)  # homes may be far away
+            await asyncio.to_thread(self._history.write, run)
         except OSError as error:
             log.warning("the run's record is not kept: %s", error)

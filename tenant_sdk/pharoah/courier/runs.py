@@ -29,6 +29,7 @@ from pharoah.windows import Row
 
 log = logging.getLogger("pharoah.courier")
 
+END_STATES = {name.removeprefix("END_STATE_").lower() for name, number in EndState.items() if number}
 KEPT_ROWS = 10_000
 REPORT_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 15.0

@@ -23,7 +23,7 @@ from pharoah.courier.judge import judge
 from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.ranks import Ranks
 from pharoah.courier.rpc import Provider
-from pharoah.courier.runs import RunReporter
+from pharoah.courier.runs import END_STATES, RunReporter
 from pharoah.windows import RankWindows
 from pharoah_archetypes import Fingerprint, FingerprintError, differences, parse
 
@@ -46,6 +46,8 @@ class Courier:
         """Ranks that can say where they are when they hang."""
         self._empty = asyncio.Event()
         self._verdict = Verdict("pending", reason="nobody has asked yet", run_id=run_id.hex())
+        self._asked = False
+        """Whether somebody has looked at the job, or is looking."""
         self._checked: Fingerprint | None = None
         """What the verdict is about; None while it is unknown what runs."""
         self._ranks = Ranks()
@@ -110,7 +112,9 @@ class Courier:
         match message["op"]:
             case "hello":
                 self._ranks.expect(int(message.get("ranks", 1)))
-                return {"verdict": asdict(self._verdict)}
+                look = bool(message.get("may_look")) and not self._asked
+                self._asked |= look
+                return {"verdict": asdict(self._verdict), "look": look}
             case "check":
                 await self._check(message)
                 return {"verdict": asdict(self._verdict), "profile": self._node.profile if self._node else {}}
@@ -118,7 +122,7 @@ class Courier:
                 await self._launch(int(message["ranks"]))
                 return {"run_id": self._run_id.hex()} if message.get("answer") else None
             case "begins":
-                await self._journal.begins(message["command"], message["groups"])
+                self._journal.begins(message["command"], message["groups"])
             case "found":
                 self._verdict = self._verdict.with_findings(*(Finding(**found) for found in message["findings"]))
             case "steps":
@@ -137,7 +141,7 @@ class Courier:
             case "status":
                 return self._status()
             case "end":
-                self._end_state = message["state"]
+                self._end_state = message["state"] if message["state"] in END_STATES else "failed"
                 if message.get("last", len(self._connections) - len(self._listeners) - len(self._standing) <= 1):
                     await self._end_run(self._end_state)
                 return {"ended": True}
@@ -147,7 +151,7 @@ class Courier:
 
     async def _check(self, message: dict[str, Any]) -> None:
         """Ask for a verdict about a fingerprint, or find out why there is none."""
-        run_id = self._run_id.hex()
+        self._asked, run_id = True, self._run_id.hex()
         began = time.perf_counter()
         try:
             if not self._settings.endpoint:
@@ -178,7 +182,7 @@ class Courier:
         elif self._checked is not None and (difference := _difference(self._checked, seen, compiled)):
             self._find(Finding("warn", f"what runs is not what was checked: {difference}"))
         self._find(*self._ranks.add(rank, seen, operators))
-        await self._journal.captured(seen)
+        self._journal.captured(seen)
         if self._verdict is not before:
             self._tell({"verdict": asdict(self._verdict)}, self._listeners)
 
@@ -242,11 +246,13 @@ class Courier:
     async def _end_run(self, state: str) -> None:
         if not self._ended:
             self._ended = True
-            if self._reporter is not None:
-                await self._reporter.end(state)
-            elif self._exchange is not None:
-                await self._exchange.decide(accept=False)
-            await self._journal.end(state)
+            await asyncio.gather(self._tell_provider(state), self._journal.end(state))
+
+    async def _tell_provider(self, state: str) -> None:
+        if self._reporter is not None:
+            await self._reporter.end(state)
+        elif self._exchange is not None:
+            await self._exchange.decide(accept=False)
 
 
 def _difference(checked: Fingerprint, seen: Fingerprint, compiled: bool) -> str:
