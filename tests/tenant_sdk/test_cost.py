@@ -176,6 +176,36 @@ def test_memory_and_work_are_those_of_a_real_run(tmp_path: Path, name: str) -> N
         assert cost.flops == measured(COUNTED, script)
 
 
+RECURRENT = """
+import torch
+lstm = torch.nn.LSTM(64, 256, batch_first=True)
+x = torch.randn(64, 128, 64)
+optimizer = torch.optim.SGD(lstm.parameters(), lr=0.1)
+for _ in range(2):
+    lstm(x)[0].pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+GROWN = """
+import re, sys, torch, torch._dynamo
+def kilobytes(name): return int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1])
+source, before = open(sys.argv[1]).read(), kilobytes("VmSize")
+exec(compile(source, sys.argv[1], "exec"))
+print(1024 * (kilobytes("VmPeak") - before))
+"""
+
+
+def test_what_kernels_of_recurrent_layers_take_for_themselves_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(128 << 10))  # as under a memory limit
+    script = tmp_path / "train.py"
+    cost = cost_of(script, RECURRENT)
+    gates = 64 * 128 * 4 * 256 * 4
+    besides = measured(GROWN, script) - peak(cost.memory).bytes
+    assert 0 < besides < gates  # code and buffers of kernels, a few MiB
+
+
 def test_what_cannot_be_counted_is_named_and_stops_nothing(tmp_path: Path) -> None:
     source = """
 import torch

@@ -14,7 +14,7 @@ from pharoah_archetypes.devices import device_named
 
 _TIGHT = 0.05
 """Of what is offered: what kernels take for a moment and nobody can predict."""
-_KERNELS, _CONVOLUTIONS = 16 << 20, 10 << 20
+_KERNELS, _CONVOLUTIONS = 18 << 20, 8 << 20
 """Bytes that kernels take on a CPU besides tensors, and convolutions on top: `python -m evaluation distributed`."""
 _CONTEXT = 640 << 20
 """Bytes a CUDA process takes before its first tensor, with the workspaces of cuBLAS."""

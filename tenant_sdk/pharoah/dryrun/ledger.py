@@ -15,6 +15,7 @@ import torch
 
 from pharoah.capture.notes import Reader, storage_of
 from pharoah.dryrun.flops import formula_of
+from pharoah.dryrun.scratch import scratch_of
 from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD
 from pharoah_archetypes.vocabulary import vocabulary
 
@@ -56,6 +57,7 @@ class Ledger:
         """Allocations of forward passes that a backward pass freed."""
         self.on_gpu: set[int] | None = set() if on_gpu else None
         """Allocations on the GPU, if there is one: what the script puts there, and what is computed from it."""
+        self._has_gpu = on_gpu
         self.allocations = 0
         """How many there were."""
         self._forward: set[int] = set()
@@ -89,6 +91,10 @@ class Ledger:
         inputs = _tensors((*args, *kwargs.values()))
         if phase == BACKWARD and operator.name == "aten.add" and len(inputs) == 2 and autograd_calls():
             self._sum = self._sum_of(inputs[0], outputs[0])
+        if not self._has_gpu and (scratch := scratch_of(func, args)):
+            number = self.allocate(scratch)
+            self._forward.discard(number)
+            self._events.append(-number)
         outputs = outputs or _tensors(args[at] for at in operator.changes if at < len(args))
         if self.on_gpu and any(self.number_of(tensor) in self.on_gpu for tensor in inputs):
             self.place(outputs)
