@@ -29,7 +29,7 @@ def measure(figures: Figures, quick: bool) -> None:
             counted = sum(row.flops * row.times for row in cost.operations if row.name in formulas)
             equal += counted == flops
             if isinstance(tracked, int):
-                ratios.append(peak(cost.memory).bytes / tracked)
+                ratios.append(peak(cost.memory, tensors_only=True).bytes / tracked)
                 if abs(ratios[-1] - 1) > SAME:
                     print(f"  {family}: {ratios[-1]:.4f} of MemTracker's {tracked:,} bytes", flush=True)
             else:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean
 
 from evaluation.figures import Figures
 from evaluation.worker import Worker
 from pharoah.cost.advice import advise
 from pharoah.cost.memory import peak
-from pharoah.cost.room import Room, convolves
+from pharoah.cost.room import Room
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
 from pharoah.dryrun.changes import Change
@@ -59,12 +59,13 @@ class Job:
     """Bytes its data segment really grows by."""
 
     @property
-    def tensors(self) -> int:
+    def counted(self) -> int:
+        """Bytes of tensors and kernels."""
         return peak(self.cost.memory).bytes
 
     @property
     def besides(self) -> int:
-        return self.needed - self.tensors
+        return self.needed - self.counted
 
 
 _local = threading.local()
@@ -100,8 +101,9 @@ def _jobs(family: str, count: int) -> list[Job]:
         arguments = [family, *size]
         job = Job(family, arguments, trial(command_of(arguments), Change()), _local.worker.run("memory", arguments))
         print(
-            f"  {' '.join(arguments):75} {job.needed / 1e6:7.1f} MB, tensors {job.tensors / 1e6:7.1f},"
-            f" besides {job.besides / 1e6:+5.1f}",
+            f"  {' '.join(arguments):75} {job.needed / 1e6:7.1f} MB,"
+            f" tensors {peak(job.cost.memory, tensors_only=True).bytes / 1e6:7.1f},"
+            f" with kernels {job.counted / 1e6:7.1f}, besides {job.besides / 1e6:+5.1f}",
             flush=True,
         )
         jobs.append(job)
@@ -113,22 +115,18 @@ def limits(figures: Figures, pool: Executor, jobs: list[Job]) -> None:
     chance = random.Random(SEED)
     trials = [(job, int(job.needed / chance.uniform(0.8, 1.2))) for job in jobs for _ in range(LIMITS_OF_EACH)]
     failed = list(pool.map(lambda trial: not _ends(trial[0].arguments, trial[1]), trials))
-    learned = {(job.family, convolves(job.cost)): _learned(job, jobs) for job in jobs}
-    predicted = [job.tensors + learned[job.family, convolves(job.cost)] > limit for job, limit in trials]
+    learned = {job.family: _learned(job.family, jobs) for job in jobs}
+    predicted = [job.counted + learned[job.family] > limit for job, limit in trials]
     right = sum(fails and said for fails, said in zip(failed, predicted, strict=True))
     figures.add("oom_runs", len(trials), ">= 300 unless --quick")
-    for name, kind in (("", False), ("_with_convolutions", True)):
-        if same := [job.besides for job in jobs if convolves(job.cost) == kind]:
-            figures.add(f"bytes_besides_tensors{name}", median(same), "printed")
+    figures.add("bytes_besides_tensors_and_kernels", mean(job.besides for job in jobs), "printed")
     figures.ratio("oom_precision", right, sum(predicted), 0.95)
     figures.ratio("oom_recall", right, sum(failed), 0.95)
 
 
-def _learned(job: Job, jobs: list[Job]) -> float:
-    """What kernels take besides tensors, as the other families have it."""
-    return median(
-        other.besides for other in jobs if other.family != job.family and convolves(other.cost) == convolves(job.cost)
-    )
+def _learned(family: str, jobs: list[Job]) -> float:
+    """What is taken besides tensors and kernels, as the other families have it."""
+    return mean(job.besides for job in jobs if job.family != family)
 
 
 def advice(figures: Figures, pool: Executor, jobs: list[Job]) -> None:

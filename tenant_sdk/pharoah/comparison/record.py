@@ -95,7 +95,7 @@ def record_of(dry: DryRun) -> Record:
         "floating-point operations": str(cost.flops),
         "bytes moved": str(cost.moved),
         "bytes sent": str(cost.traffic),
-        "bytes of tensors": str(peak(cost.memory).bytes),
+        "bytes of tensors": str(peak(cost.memory, tensors_only=True).bytes),
         "bytes of parameters": str(fingerprint.sizes["parameters"]),
         "bytes of activations": str(fingerprint.sizes["activations"]),
     }

@@ -11,11 +11,12 @@ from pharoah.cost.advice import Advice
 from pharoah.cost.ceilings import CeilingsError
 from pharoah.cost.duration import Duration, ceilings_of, duration
 from pharoah.cost.room import Fit, fit, room_of
-from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, STATE, StepCost
+from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, OTHER, PARAMETER, STATE, StepCost
 from pharoah_archetypes import Fingerprint
 
 _NAMES = {
-    PARAMETER: "parameters", GRADIENT: "gradients", STATE: "optimizer state", ACTIVATION: "activations", OTHER: "other",
+    PARAMETER: "parameters", GRADIENT: "gradients", STATE: "optimizer state", ACTIVATION: "activations",
+    KERNEL: "kernels", OTHER: "other",
 }  # fmt: skip
 _SEVERITIES = {"fits": "info", "tight": "warn", "does not fit": "block"}
 

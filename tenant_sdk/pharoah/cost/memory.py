@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
+from itertools import count
 from typing import NamedTuple
 
-from pharoah.cost.step import Memory
+from pharoah.cost.step import KERNEL, Memory
 
 
 class Peak(NamedTuple):
@@ -18,25 +20,35 @@ class Peak(NamedTuple):
     """Position in the events."""
 
 
-def peak(memory: Memory) -> Peak:
+def peak(memory: Memory, *, tensors_only: bool = False) -> Peak:
     """The most that is allocated at one time, from the script's start to the end of its third step.
 
-    What allocators add for alignment and fragmentation is not in it: see `pharoah.cost.cuda`.
+    With `tensors_only` without what kernels take for themselves. What allocators add for alignment and fragmentation is
+    not in it: see `pharoah.cost.cuda`.
     """
+    if tensors_only:
+        memory = _tensors(memory)
     sizes, living, most, at = [0], 0, 0, 0
     for position, event in enumerate(memory.events):
-        if event > 0:
+        if event >= 0:
             sizes.append(event)
-        living += event if event > 0 else -sizes[-event]
+        living += event if event >= 0 else -sizes[-event]
         if living > most:
             most, at = living, position
     return Peak(most, _roles_at(memory, at), at)
 
 
+def _tensors(memory: Memory) -> Memory:
+    """The same with allocations of no bytes for those of kernels."""
+    numbers = count(0)
+    events = (0 if event > 0 and memory.roles[next(numbers)] == KERNEL else event for event in memory.events)
+    return Memory(array("q", events), memory.roles)
+
+
 def _roles_at(memory: Memory, position: int) -> dict[str, int]:
     sizes, living = [0], dict[int, int]()
     for event in memory.events[: position + 1]:
-        if event > 0:
+        if event >= 0:
             sizes.append(event)
             living[len(sizes) - 1] = event
         else:
@@ -44,4 +56,4 @@ def _roles_at(memory: Memory, position: int) -> dict[str, int]:
     roles: Counter[str] = Counter()
     for number, size in living.items():
         roles[memory.roles[number - 1]] += size
-    return dict(roles)
+    return {role: size for role, size in roles.items() if size}

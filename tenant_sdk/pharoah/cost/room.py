@@ -14,8 +14,8 @@ from pharoah_archetypes.devices import device_named
 
 _TIGHT = 0.05
 """Of what is offered: what kernels take for a moment and nobody can predict."""
-_KERNELS, _CONVOLUTIONS = 18 << 20, 8 << 20
-"""Bytes that kernels take on a CPU besides tensors, and convolutions on top: `python -m evaluation distributed`."""
+_HEAP = 4 << 20
+"""Bytes that the heap of a training loop grows by besides tensors and kernels: `python -m evaluation distributed`."""
 _CONTEXT = 640 << 20
 """Bytes a CUDA process takes before its first tensor, with the workspaces of cuBLAS."""
 _COMMUNICATOR = 256 << 20
@@ -39,7 +39,7 @@ class Fit:
     needed: int
     """Bytes."""
     peak: Peak
-    """What of it is tensors."""
+    """What of it is tensors and kernels."""
 
     @property
     def status(self) -> str:
@@ -61,20 +61,13 @@ def room_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> Room | None
 
 def fit(cost: StepCost, room: Room) -> Fit:
     """Compare what a step needs with what is offered."""
-    tensors = peak(cost.memory)
+    most = peak(cost.memory)
     if not room.on_gpu:
         outside = 0 if room.inside else cost.process_bytes
-        kernels = _KERNELS + _CONVOLUTIONS * convolves(cost)
-        return Fit(room, tensors.bytes + kernels + outside, tensors)
+        return Fit(room, most.bytes + _HEAP + outside, most)
     outside = _CONTEXT + (_COMMUNICATOR if cost.transfers else 0)
     try:
         reserved = cuda.most_reserved(cost.memory.events, room.bytes - outside)
     except cuda.OutOfMemory:
         reserved = max(cuda.most_reserved(cost.memory.events), room.bytes + 1 - outside)
-    return Fit(room, reserved + outside, tensors)
-
-
-def convolves(cost: StepCost) -> bool:
-    """Whether convolutions are more than a detail of a step, as the cutting of images into patches is."""
-    rows = [row for row in cost.operations if "convolution" in row.name]
-    return sum(row.flops * row.times for row in rows) > 0.02 * cost.flops
+    return Fit(room, reserved + outside, most)

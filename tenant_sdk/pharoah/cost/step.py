@@ -37,8 +37,8 @@ class Transfer(NamedTuple):
     times: int
 
 
-PARAMETER, GRADIENT, STATE, ACTIVATION, OTHER = "pgsa-"
-"""Roles of allocations. Activations are what a forward pass leaves for the backward pass."""
+PARAMETER, GRADIENT, STATE, ACTIVATION, KERNEL, OTHER = "pgsak-"
+"""Roles of allocations. Activations are what a forward pass leaves for the backward pass; kernels' are no tensors."""
 
 
 @dataclass(frozen=True)

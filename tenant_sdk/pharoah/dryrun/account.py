@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pharoah.cost.step import ACTIVATION, GRADIENT, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
+from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
 from pharoah.dryrun.ledger import Work, local
 from pharoah.dryrun.life import HOST, Life, allocations
 from pharoah.dryrun.update import Updates
@@ -95,6 +95,7 @@ class Account:
 
     def _memory(self) -> Memory:
         roles = dict.fromkeys(self._ledger.activations, ACTIVATION) | self._roles
+        roles |= dict.fromkeys(self._ledger.of_kernels, KERNEL)
         if (on_gpu := self._ledger.on_gpu) is not None:
             roles |= {number: HOST for number in range(1, self._ledger.allocations + 1) if number not in on_gpu}
         life = Life(self._ledger.events, roles)

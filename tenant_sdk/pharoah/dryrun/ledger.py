@@ -15,7 +15,7 @@ import torch
 
 from pharoah.capture.notes import Reader, storage_of
 from pharoah.dryrun.flops import formula_of
-from pharoah.dryrun.scratch import scratch_of
+from pharoah.dryrun.kernels import Kernels, Taken
 from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD
 from pharoah_archetypes.vocabulary import vocabulary
 
@@ -47,7 +47,7 @@ class _Sum(NamedTuple):
 class Ledger:
     """Told of every operator; knows each storage until it dies."""
 
-    def __init__(self, on_gpu: bool = False) -> None:
+    def __init__(self, *, on_gpu: bool = False, kernels: bool = True) -> None:
         self._events: array[int] = array("q")
         self._sum: _Sum | None = None
         """The last operator, if it may have added gradients in place."""
@@ -57,7 +57,9 @@ class Ledger:
         """Allocations of forward passes that a backward pass freed."""
         self.on_gpu: set[int] | None = set() if on_gpu else None
         """Allocations on the GPU, if there is one: what the script puts there, and what is computed from it."""
-        self._has_gpu = on_gpu
+        self._kernels = Kernels() if kernels and not on_gpu else None
+        self.of_kernels: set[int] = set()
+        """Allocations that kernels made for themselves."""
         self.allocations = 0
         """How many there were."""
         self._forward: set[int] = set()
@@ -91,10 +93,8 @@ class Ledger:
         inputs = _tensors((*args, *kwargs.values()))
         if phase == BACKWARD and operator.name == "aten.add" and len(inputs) == 2 and autograd_calls():
             self._sum = self._sum_of(inputs[0], outputs[0])
-        if not self._has_gpu and (scratch := scratch_of(func, args)):
-            number = self.allocate(scratch)
-            self._forward.discard(number)
-            self._events.append(-number)
+        if self._kernels:
+            self._enter_kernel(self._kernels.take(func, args, result))
         outputs = outputs or _tensors(args[at] for at in operator.changes if at < len(args))
         if self.on_gpu and any(self.number_of(tensor) in self.on_gpu for tensor in inputs):
             self.place(outputs)
@@ -106,6 +106,14 @@ class Ledger:
             flops = self._flops(operator, func, args, kwargs, result)
             dtype = str(outputs[0].dtype)[6:] if outputs else "none"
             self.work.operations[phase, operator.name, dtype, flops, _moved(operator, inputs, outputs)] += 1
+
+    def _enter_kernel(self, taken: Taken) -> None:
+        for size in filter(None, taken):
+            number = self.allocate(size)
+            self._forward.discard(number)
+            self.of_kernels.add(number)
+        if taken.passing:
+            self._events.append(-self.allocations)
 
     def allocate(self, size: int, *, on_gpu: bool = False) -> int:
         """Enter an allocation of so many bytes; its number."""

@@ -6,10 +6,12 @@ from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 
-from pharoah.cost.step import GRADIENT, OTHER, PARAMETER, STATE, Memory
+from pharoah.cost.step import GRADIENT, KERNEL, OTHER, PARAMETER, STATE, Memory
 
 HOST = "h"
 """The role of what is not on the device."""
+_ONCE = (PARAMETER, STATE, KERNEL)
+"""What is made once and kept."""
 
 
 def allocations(events: Sequence[int]) -> int:
@@ -34,7 +36,7 @@ class Life:
         self._accumulates = any(self._roles[number] == GRADIENT for number in alive)
 
     def _live(self, number: int) -> None:
-        if self._roles[number] not in (PARAMETER, STATE):
+        if self._roles[number] not in _ONCE:
             self._alive[self._sizes[number]].append(number)
 
     def repeat(self, start: int, end: int) -> None:
@@ -44,6 +46,7 @@ class Life:
         What was made before and freed there is matched by size.
         """
         number = allocations(self.events[:start])
+        freed = {-event for event in self.events[start:end] if event < 0}
         again: dict[int, int] = {}
         """Allocations that are made there to their repetitions."""
         for event in self.events[start:end]:
@@ -51,7 +54,7 @@ class Life:
                 self._free(-event, again.pop(-event, 0) or self._alike(-event))
                 continue
             number += 1
-            if self._roles[number] in (PARAMETER, STATE):
+            if self._roles[number] in _ONCE and not (self._roles[number] == KERNEL and number in freed):
                 continue
             again[number] = self._allocate(number)
             if self._roles[number] == GRADIENT and self._accumulates:

@@ -98,9 +98,9 @@ class Updates:
     def _tried(
         self, optimizer: torch.optim.Optimizer, group: int, parameter: torch.Tensor, together: bool
     ) -> _Template:
-        self._recorder.ledger = Ledger()  # the stand-ins are there before
+        self._recorder.ledger = Ledger(kernels=False)  # the stand-ins are there before
         clone = _clone(optimizer, group, parameter, 1 if together else 2)
-        ledger = self._recorder.ledger = Ledger()
+        ledger = self._recorder.ledger = Ledger(kernels=False)
         for stand_in in clone.param_groups[0]["params"]:
             for tensor in (stand_in, stand_in.grad, *clone.state[stand_in].values()):
                 if isinstance(tensor, torch.Tensor):

@@ -1,0 +1,150 @@
+"""Memory that kernels of a CPU take for themselves and that no tensor shows: while they run, and for ever.
+
+Nobody documents it; these are measurements (`docs/adr/0011-memory.md`) of oneDNN and MKL as torch ships them. oneDNN
+compiles code for each shape it meets and works in an order of its own; MKL keeps the buffers of its largest products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+aten = torch.ops.aten
+_MB = 1_000_000
+
+
+class Taken(NamedTuple):
+    """Bytes of one call."""
+
+    kept: int = 0
+    passing: int = 0
+
+
+class Kernels:
+    """Told of every call in order, since what was taken once is used again."""
+
+    def __init__(self) -> None:
+        self._known: set[Any] = set()
+        self._buffer = 0
+        """Bytes of the largest that MKL has."""
+
+    def take(self, func: Any, args: Any, result: Any) -> Taken:
+        """What this call takes besides its results."""
+        formula = _FORMULAS.get(getattr(func, "_overloadpacket", func))
+        return formula(self, args, result) if formula else Taken()
+
+    def code(self, first: int, later: int, *key: Any) -> int:
+        """Bytes of code for a shape: none where it was met before, more for the first of its kind."""
+        if key in self._known:
+            return 0
+        kind = key[0]
+        size = later if kind in self._known else first
+        self._known |= {kind, key}
+        return size
+
+    def buffer(self, inner: int, columns: int) -> int:
+        """MKL packs panels of the right side; a buffer that was large enough before will do."""
+        panel = inner // 2 if _PANEL < inner < _TWO_PANELS else min(inner, _PANEL)
+        size = _LEFT_PANEL + 4 * columns * panel
+        if size <= self._buffer:
+            return 0
+        self._buffer = size
+        return size
+
+
+_PANEL, _TWO_PANELS, _LEFT_PANEL = 432, 640, 4_650_000
+"""Rows of a panel, from where on two are not made equal, and the bytes of a panel of the left side."""
+_FEWEST_COLUMNS, _FEWEST_ROWS = 256, 256
+"""Of a product that MKL packs; a transposed right side it packs for fewer rows."""
+_MERGED_BELOW = 128
+"""Samples in a batch, up to which all positions of a recurrent layer are multiplied at once in a forward pass."""
+
+
+def _product(kernels: Kernels, left: torch.Tensor, right: torch.Tensor, result: torch.Tensor) -> Taken:
+    (rows, inner), columns = left.shape, right.shape[1]
+    if result.dtype == torch.float32:
+        packs = columns >= _FEWEST_COLUMNS and (rows >= _FEWEST_ROWS or not right.is_contiguous())
+        return Taken(kernels.buffer(inner, columns) if packs else 0)
+    if result.dtype != torch.bfloat16:
+        return Taken()
+    kept = kernels.code(3 * _MB, 350_000, "product", left.shape, right.shape, left.stride(), right.stride())
+    # Without products of bfloat16 in the processor, all sums are held in float32.
+    return Taken(kept, 0 if _multiplies_bfloat16() else 4 * result.numel())
+
+
+def _mm(kernels: Kernels, args: Any, result: Any) -> Taken:
+    return _product(kernels, args[0], args[1], result)
+
+
+def _addmm(kernels: Kernels, args: Any, result: Any) -> Taken:
+    return _product(kernels, args[1], args[2], result)
+
+
+def _bmm(kernels: Kernels, args: Any, result: Any) -> Taken:
+    if result.dtype != torch.bfloat16:
+        return Taken()
+    return Taken(kernels.code(3_600_000, 700_000, "bmm", args[0].shape, args[1].shape, args[0].stride()))
+
+
+def _attention(kernels: Kernels, args: Any, result: Any) -> Taken:
+    wide = result[0].dtype == torch.float32
+    return Taken(kernels.buffer(0, 0) if wide else kernels.code(6 * _MB, 0, "attention", args[0].shape))
+
+
+def _convolution(kernels: Kernels, args: Any, result: torch.Tensor) -> Taken:
+    """The result in oneDNN's own order, besides the code."""
+    kept = kernels.code(1 * _MB, 700_000, "convolution", *_shape(args[0], args[1]))
+    return Taken(kept, result.nbytes if _is_reordered(args[0], args[1], args[3]) else 0)
+
+
+def _convolution_backward(kernels: Kernels, args: Any, result: Any) -> Taken:
+    """The gradient that comes and the one that goes in oneDNN's own order, besides the code."""
+    kept = kernels.code(2 * _MB, 1_900_000, "convolution backward", *_shape(args[1], args[2]))
+    outgoing = result[0].nbytes if result[0] is not None else 0
+    return Taken(kept, args[0].nbytes + outgoing if _is_reordered(args[1], args[2], args[4]) else 0)
+
+
+def _shape(image: torch.Tensor, weights: torch.Tensor) -> tuple[Any, ...]:
+    return image.shape, weights.shape, image.dtype
+
+
+def _is_reordered(image: torch.Tensor, weights: torch.Tensor, stride: Sequence[int]) -> bool:
+    """Images by channels keep their order, and float32 products at every point are products of matrices."""
+    by_channels = image.dim() == 4 and image.is_contiguous(memory_format=torch.channels_last)
+    pointwise = image.dtype == torch.float32 and all(size == 1 for size in (*weights.shape[2:], *stride))
+    return not pointwise and (image.is_contiguous() or not by_channels)
+
+
+def _recurrent(kernels: Kernels, args: Any, _: Any) -> Taken:
+    """All gates in float32, of every position where they are computed together (`merge_gemm_layer`)."""
+    positions, samples = args[0].shape[:2]
+    return _gates(kernels, "recurrent", args, positions if samples < _MERGED_BELOW else 1)
+
+
+def _recurrent_backward(kernels: Kernels, args: Any, _: Any) -> Taken:
+    return _gates(kernels, "recurrent backward", args, args[0].shape[0])
+
+
+def _gates(kernels: Kernels, kind: str, args: Any, positions: int) -> Taken:
+    kept = kernels.code(4 * _MB, _MB, kind, args[0].shape, args[1].shape, args[0].dtype)
+    return Taken(kept, 4 * positions * int(args[0].shape[1]) * int(args[1].shape[0]))
+
+
+@cache
+def _multiplies_bfloat16() -> bool:
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+_FORMULAS: dict[Any, Callable[[Kernels, Any, Any], Taken]] = {
+    aten.mm: _mm,
+    aten.addmm: _addmm,
+    aten.bmm: _bmm,
+    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    aten.convolution: _convolution,
+    aten.convolution_backward: _convolution_backward,
+    aten.mkldnn_rnn_layer: _recurrent,
+    aten.mkldnn_rnn_layer_backward: _recurrent_backward,
+}
