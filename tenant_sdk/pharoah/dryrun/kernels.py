@@ -17,10 +17,15 @@ _MB = 1_000_000
 
 
 class Taken(NamedTuple):
-    """Bytes of one call."""
+    """Bytes of one call besides its results."""
 
     kept: int = 0
     passing: int = 0
+
+
+def are_known() -> bool:
+    """Whether this torch has the kernels that were measured; on other processors it has others."""
+    return torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
 
 
 class Kernels:
@@ -32,7 +37,7 @@ class Kernels:
         """Bytes of the largest that MKL has."""
 
     def take(self, func: Any, args: Any, result: Any) -> Taken:
-        """What this call takes besides its results."""
+        """What this call takes, after those before it."""
         formula = _FORMULAS.get(getattr(func, "_overloadpacket", func))
         return formula(self, args, result) if formula else Taken()
 

@@ -15,7 +15,7 @@ import torch
 
 from pharoah.capture.notes import Reader, storage_of
 from pharoah.dryrun.flops import formula_of
-from pharoah.dryrun.kernels import Kernels, Taken
+from pharoah.dryrun.kernels import Kernels, Taken, are_known
 from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD
 from pharoah_archetypes.vocabulary import vocabulary
 
@@ -57,7 +57,7 @@ class Ledger:
         """Allocations of forward passes that a backward pass freed."""
         self.on_gpu: set[int] | None = set() if on_gpu else None
         """Allocations on the GPU, if there is one: what the script puts there, and what is computed from it."""
-        self._kernels = Kernels() if kernels and not on_gpu else None
+        self._kernels = Kernels() if kernels and not on_gpu and are_known() else None
         self.of_kernels: set[int] = set()
         """Allocations that kernels made for themselves."""
         self.allocations = 0
@@ -94,7 +94,7 @@ class Ledger:
         if phase == BACKWARD and operator.name == "aten.add" and len(inputs) == 2 and autograd_calls():
             self._sum = self._sum_of(inputs[0], outputs[0])
         if self._kernels:
-            self._enter_kernel(self._kernels.take(func, args, result))
+            self._enter_kernel(self._kernels.take(func, tuple(map(local, args)), local(result)))
         outputs = outputs or _tensors(args[at] for at in operator.changes if at < len(args))
         if self.on_gpu and any(self.number_of(tensor) in self.on_gpu for tensor in inputs):
             self.place(outputs)
