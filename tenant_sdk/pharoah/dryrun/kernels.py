@@ -25,7 +25,7 @@ class Taken(NamedTuple):
 
 def are_known() -> bool:
     """Whether this torch has the kernels that were measured; on other processors it has others."""
-    return torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
+    return bool(torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available())
 
 
 class Kernels:
