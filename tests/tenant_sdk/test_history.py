@@ -161,16 +161,23 @@ def test_nothing_is_kept_of_a_job_that_was_only_checked(tmp_path: Path) -> None:
 
 
 def test_a_far_disk_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait = threading.Event()
-    monkeypatch.setattr(History, "write", lambda *_: wait.wait())
+    wait, states = threading.Event(), list[str]()
+
+    def write(_: History, run: Run) -> None:
+        wait.wait()
+        states.append(run.state)
+
+    monkeypatch.setattr(History, "write", write)
 
     async def live() -> None:
         journal = Journal(os.urandom(16), Settings(state_folder=str(tmp_path), shutdown_timeout_seconds=0.01))
         journal.begins("python train.py", RECORD.groups)
         await journal.end("ok")
+        assert states == [], "the disk has taken nothing yet"
         wait.set()
 
     asyncio.run(live())
+    assert states == ["not ended", "ok"], "both in their order, once it does"
 
 
 def test_two_runs_are_compared_by_their_ids(
