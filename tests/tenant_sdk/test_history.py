@@ -175,6 +175,7 @@ def test_a_far_disk_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         await journal.end("ok")
         assert states == [], "the disk has taken nothing yet"
         wait.set()
+        await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})  # type: ignore[arg-type]
 
     asyncio.run(live())
     assert states == ["not ended", "ok"], "both in their order, once it does"
