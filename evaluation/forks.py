@@ -1,10 +1,11 @@
-"""Work in a forked child: nothing it does to the process stays."""
+"""Work in a forked child: nothing it does to the process stays, and what it takes can be asked of the kernel."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -27,3 +28,9 @@ def in_fork(work: Callable[[], Any]) -> Any:
         content = result.read()
     os.waitpid(pid, 0)
     return json.loads(content) if content else "died"
+
+
+def address_space(name: str) -> int:
+    """Bytes of address space this process has now (`VmSize`) or has had at most (`VmPeak`)."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith(name)))

@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from evaluation.forks import in_fork
+from evaluation.forks import address_space, in_fork
 from evaluation.train_zoo import add_options, family_named, prepared, train
 from evaluation.zoo import BASE
 from pharoah.profile import data_segment
@@ -33,14 +32,9 @@ def memory(arguments: argparse.Namespace) -> int:
 
     Nothing may watch the operators meanwhile: under a dispatch mode autograd adds gradients into new memory.
     """
-    began = _address_space("VmSize")
+    began = address_space("VmSize")
     train(arguments)
-    return _address_space("VmPeak") - began
-
-
-def _address_space(name: str) -> int:
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith(name)))
+    return address_space("VmPeak") - began
 
 
 def ends(arguments: argparse.Namespace, limit: int) -> bool:

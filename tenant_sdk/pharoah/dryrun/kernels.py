@@ -41,6 +41,11 @@ class Kernels:
         formula = _FORMULAS.get(getattr(func, "_overloadpacket", func))
         return formula(self, args, result) if formula else Taken()
 
+    @staticmethod
+    def knows(func: Any) -> bool:
+        """Whether a call of this operator takes anything."""
+        return getattr(func, "_overloadpacket", func) in _FORMULAS
+
     def code(self, first: int, later: int, *key: Any) -> int:
         """Bytes of code for a shape: none where it was met before, more for the first of its kind."""
         if key in self._known:
@@ -64,6 +69,7 @@ _PANEL, _TWO_PANELS, _LEFT_PANEL = 432, 640, 4_650_000
 """Rows of a panel, from where on two are not made equal, and the bytes of a panel of the left side."""
 _FEWEST_COLUMNS, _FEWEST_ROWS = 256, 256
 """Of a product that MKL packs; a transposed right side it packs for fewer rows."""
+_MANY_IMAGES = 16
 _MERGED_BELOW = 128
 """Samples in a batch, up to which all positions of a recurrent layer are multiplied at once in a forward pass."""
 
@@ -95,47 +101,75 @@ def _bmm(kernels: Kernels, args: Any, result: Any) -> Taken:
 
 
 def _attention(kernels: Kernels, args: Any, result: Any) -> Taken:
-    wide = result[0].dtype == torch.float32
-    return Taken(kernels.buffer(0, 0) if wide else kernels.code(6 * _MB, 0, "attention", args[0].shape))
+    wide, length = result[0].dtype == torch.float32, args[0].shape[-2]
+    return Taken(kernels.buffer(1, length) if wide else kernels.code(4_400_000, 4_400_000, "attention", args[0].shape))
 
 
 def _convolution(kernels: Kernels, args: Any, result: torch.Tensor) -> Taken:
-    """The result in oneDNN's own order, besides the code."""
-    kept = kernels.code(1 * _MB, 700_000, "convolution", *_shape(args[0], args[1]))
-    return Taken(kept, result.nbytes if _is_reordered(args[0], args[1], args[3]) else 0)
+    """First image and weights, then the result, in oneDNN's own order, besides the code."""
+    image, weights, _, stride = args[:4]
+    if _is_product(image, weights, stride):
+        return Taken(kernels.buffer(*weights.shape[1::-1]) if weights.shape[0] >= _FEWEST_COLUMNS else 0)
+    if not _is_reordered(image):
+        return Taken(kernels.code(800_000, 500_000, "convolution", *_shape(image, weights)), weights.nbytes)
+    kept = kernels.code(1_400_000, 1_100_000, "convolution", *_shape(image, weights))
+    return Taken(kept, max(image.nbytes + weights.nbytes, result.nbytes))
 
 
 def _convolution_backward(kernels: Kernels, args: Any, result: Any) -> Taken:
-    """The gradient that comes and the one that goes in oneDNN's own order, besides the code."""
-    kept = kernels.code(2 * _MB, 1_900_000, "convolution backward", *_shape(args[1], args[2]))
-    outgoing = result[0].nbytes if result[0] is not None else 0
-    return Taken(kept, args[0].nbytes + outgoing if _is_reordered(args[1], args[2], args[4]) else 0)
+    """The image and the gradient that came in oneDNN's own order, and the gradient of weights; besides the code."""
+    gradient, image, weights, _, stride = args[:5]
+    if _is_product(image, weights, stride):
+        return Taken()
+    wide = image.dtype == torch.float32
+    outgoing, strided = result[0] is not None, any(step > 1 for step in stride)
+    later = (1_300_000, 3_200_000, 1_600_000, 2_200_000)[2 * (not wide) + strided] if outgoing else 800_000
+    kept = kernels.code(later + 400_000, later, "convolution backward", *_shape(image, weights))
+    if not _is_reordered(image):
+        return Taken(kept, 2 * weights.nbytes)
+    if not wide:  # sums of the weights' gradient are held in float32
+        return Taken(kept, image.nbytes + gradient.nbytes + 2 * weights.nbytes)
+    # For an image that was strided over, the gradient that is made takes as much as the image.
+    images = image.nbytes + max(gradient.nbytes, image.nbytes if outgoing and strided else 0)
+    return Taken(kept, max(images, weights.nbytes))
 
 
 def _shape(image: torch.Tensor, weights: torch.Tensor) -> tuple[Any, ...]:
     return image.shape, weights.shape, image.dtype
 
 
-def _is_reordered(image: torch.Tensor, weights: torch.Tensor, stride: Sequence[int]) -> bool:
-    """Images by channels keep their order, and float32 products at every point are products of matrices."""
-    by_channels = image.dim() == 4 and image.is_contiguous(memory_format=torch.channels_last)
-    pointwise = image.dtype == torch.float32 and all(size == 1 for size in (*weights.shape[2:], *stride))
-    return not pointwise and (image.is_contiguous() or not by_channels)
+def _is_product(image: torch.Tensor, weights: torch.Tensor, stride: Sequence[int]) -> bool:
+    """Whether a convolution is left to MKL: float32, at every point, of few images, on one thread."""
+    pointwise = all(size == 1 for size in (*weights.shape[2:], *stride))
+    small = image.shape[0] < _MANY_IMAGES and torch.get_num_threads() == 1
+    return image.dtype == torch.float32 and pointwise and small
+
+
+def _is_reordered(image: torch.Tensor) -> bool:
+    """Images by channels keep their order."""
+    return image.is_contiguous() or not (image.dim() == 4 and image.is_contiguous(memory_format=torch.channels_last))
 
 
 def _recurrent(kernels: Kernels, args: Any, _: Any) -> Taken:
-    """All gates in float32, of every position where they are computed together (`merge_gemm_layer`)."""
+    """Weights in oneDNN's own order, and all gates in float32, of every position where these are computed together."""
     positions, samples = args[0].shape[:2]
-    return _gates(kernels, "recurrent", args, positions if samples < _MERGED_BELOW else 1)
+    kept = kernels.code(6_500_000, 300_000, "recurrent", *_shape(args[0], args[1]))
+    return Taken(kept, _weights(args) + _gates(args) * (positions if samples < _MERGED_BELOW else 1))
 
 
 def _recurrent_backward(kernels: Kernels, args: Any, _: Any) -> Taken:
-    return _gates(kernels, "recurrent backward", args, args[0].shape[0])
+    """The weights and their gradients, and the gates of every position."""
+    kept = kernels.code(1_200_000, 500_000, "recurrent backward", *_shape(args[0], args[1]))
+    return Taken(kept, 2 * _weights(args) + _gates(args) * int(args[0].shape[0]))
 
 
-def _gates(kernels: Kernels, kind: str, args: Any, positions: int) -> Taken:
-    kept = kernels.code(4 * _MB, _MB, kind, args[0].shape, args[1].shape, args[0].dtype)
-    return Taken(kept, 4 * positions * int(args[0].shape[1]) * int(args[1].shape[0]))
+def _weights(args: Any) -> int:
+    return int(args[1].nbytes + args[2].nbytes)
+
+
+def _gates(args: Any) -> int:
+    """Bytes of those of one position (`merge_gemm_layer` in oneDNN)."""
+    return 4 * int(args[0].shape[1]) * int(args[1].shape[0])
 
 
 @cache
