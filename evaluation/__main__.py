@@ -13,7 +13,7 @@ NAMES = {
     "loop": "verdicts, detection and cost of the whole loop, on real processes",
     "capture": "archetypes, dry runs against real steps, and what capture costs",
     "distributed": "jobs on many ranks, and traces of jobs elsewhere",
-    "kernels": "memory that kernels of this CPU take for themselves, beside what is counted",
+    "kernels": "memory that kernels of this CPU take, beside what is counted",
     "gpu": "the same on CUDA, where a GPU is at hand (`make gpu-check`)",
 }
 

@@ -6,24 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from array import array
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pharoah._errors import UnknownReason
-from pharoah._verdict import unknown
-from pharoah.cost import cuda
-from pharoah.cost.advice import advise
-from pharoah.cost.findings import memory_finding
 from pharoah.cost.memory import peak
-from pharoah.cost.room import Room, fit
-from pharoah.cost.step import Memory, StepCost
+from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
-from pharoah.dryrun.changes import Change
 
 # Runs a script for real and prints the most bytes its tensors had at one time.
 MEASURED = """
@@ -198,6 +187,14 @@ KERNELS = {
         model="model, x = torch.nn.Conv2d(3, 64, 3, padding=1), torch.randn(16, 3, 96, 96)",
         loss="model(x).mean()",
     ),
+    "at points": LARGE.format(
+        model="model, x = torch.nn.Sequential(*[torch.nn.Conv2d(64, 64, 1)] * 2), torch.randn(16, 64, 64, 64)",
+        loss="model(x).mean()",
+    ),
+    "strided": LARGE.format(
+        model="model, x = torch.nn.Sequential(*[torch.nn.Conv2d(64, 64, 3, 2, 1)] * 2), torch.randn(16, 64, 96, 96)",
+        loss="model(x).mean()",
+    ),
 }
 """Jobs whose kernels take tens of megabytes that no tensor shows."""
 GROWN = """
@@ -216,7 +213,7 @@ def test_what_kernels_take_for_themselves_is_counted(
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(128 << 10))  # as under a memory limit
     script = tmp_path / "train.py"
     cost = cost_of(script, KERNELS[name])
-    assert measured(GROWN, script) == pytest.approx(peak(cost.memory).bytes, abs=16 * MIB)
+    assert measured(GROWN, script) == pytest.approx(peak(cost.memory).bytes, abs=6 << 20)
 
 
 def test_what_cannot_be_counted_is_named_and_stops_nothing(tmp_path: Path) -> None:
@@ -255,211 +252,3 @@ def test_an_update_in_one_call_counts_its_work_once(tmp_path: Path) -> None:
     assert len(updates[1]) < len(updates[0])
     moved = [sum(row.moved * row.times for row in rows) for rows in updates]
     assert moved[1] == pytest.approx(moved[0], rel=0.1)
-
-
-# ---- the allocator of CUDA ----
-
-MIB = 1 << 20
-
-
-@pytest.mark.parametrize(
-    ("sizes", "reserved"),
-    [
-        ([1], 2 * MIB),
-        ([MIB] * 2, 2 * MIB),
-        ([MIB + 1], 20 * MIB),
-        ([9 * MIB, 9 * MIB], 20 * MIB),
-        ([10 * MIB], 10 * MIB),
-        ([10 * MIB + 1], 12 * MIB),
-        ([19 * MIB, 1], 22 * MIB),
-    ],
-)
-def test_segments_have_the_sizes_torch_documents(sizes: list[int], reserved: int) -> None:
-    assert cuda.most_reserved(sizes) == reserved
-
-
-def test_what_is_free_is_joined_and_used_again() -> None:
-    assert cuda.most_reserved([8 * MIB, 8 * MIB, -1, -2, 16 * MIB]) == 20 * MIB
-    assert cuda.most_reserved([8 * MIB, 8 * MIB, -1, 16 * MIB]) == 36 * MIB
-
-
-def test_a_full_device_takes_back_what_is_free_before_it_gives_up() -> None:
-    assert cuda.most_reserved([30 * MIB, -1, 40 * MIB], capacity=40 * MIB) == 40 * MIB
-    with pytest.raises(cuda.OutOfMemory, match="no room for 41,943,040 bytes beside 31,457,280"):
-        cuda.most_reserved([30 * MIB, 40 * MIB], capacity=40 * MIB)
-
-
-@st.composite
-def lives(draw: st.DrawFn) -> list[int]:
-    events: list[int] = []
-    alive: list[int] = []
-    made = 0
-    for _ in range(draw(st.integers(1, 60))):
-        if alive and draw(st.booleans()):
-            events.append(-alive.pop(draw(st.integers(0, len(alive) - 1))))
-        else:
-            made += 1
-            alive.append(made)
-            events.append(draw(st.integers(1, 40 * MIB)))
-    return events
-
-
-@given(lives())
-def test_no_more_is_allocated_than_reserved_and_exactly_that_capacity_does(events: list[int]) -> None:
-    sizes, now, most = [0], 0, 0
-    for event in events:
-        sizes += [event] if event > 0 else []
-        now += event if event > 0 else -sizes[-event]
-        most = max(most, now)
-    reserved = cuda.most_reserved(events)
-    assert most <= reserved <= cuda.most_reserved(events, capacity=reserved)
-
-
-# ---- does it fit? ----
-
-ON_GPU = (
-    MODEL
-    + "data, model, y = torch.randn(100_000, 200), model.cuda(), y.to('cuda')\n"
-    + ADAM
-    + LOOP.replace("optimizer.zero_grad()", "x = data[:64].to('cuda', non_blocking=True)\n    optimizer.zero_grad()")
-)
-
-
-def test_on_a_gpu_only_what_is_there_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_cpu = SCRIPTS["foreach"].replace(
-        "    optimizer.zero_grad", "    x = torch.randn(64, 200)\n    optimizer.zero_grad"
-    )
-    expected = peak(cost_of(tmp_path / "train.py", on_cpu).memory, tensors_only=True)
-    monkeypatch.setenv("PHAROAH_GPUS", "NVIDIA H100 80GB HBM3")
-    assert peak(cost_of(tmp_path / "train.py", ON_GPU).memory).roles == expected.roles
-
-
-def room(size: int) -> Room:
-    return Room("test", size, inside=True)
-
-
-def test_a_job_fits_or_does_not_and_little_room_is_told(tmp_path: Path) -> None:
-    cost = cost_of(tmp_path / "train.py", SCRIPTS["adamw"])
-    needed = fit(cost, room(1 << 40)).needed
-    assert fit(cost, room(needed - 1)).status == "does not fit"
-    assert fit(cost, room(needed)).status == "tight"
-    assert fit(cost, room(2 * needed)).status == "fits"
-    assert fit(cost, Room("absolute", 2 * needed)).needed == needed + cost.process_bytes
-
-
-def test_on_a_gpu_fragmentation_counts() -> None:
-    sizes = [30 * MIB, 30 * MIB, -1, 40 * MIB]
-    memory = Memory(array("q", sizes), "---")
-    cost = StepCost((), (), memory)
-    assert peak(memory).bytes == 70 * MIB
-    alone = fit(cost, Room("a", 1 << 40, on_gpu=True)).needed
-    full = fit(cost, Room("b", alone - 30 * MIB, on_gpu=True))
-    assert full.status == "tight"  # the first segment goes back
-    assert fit(cost, Room("c", alone - 31 * MIB, on_gpu=True)).status == "does not fit"
-
-
-LOADED = """
-import argparse, torch
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch-size", type=int, default=4096)
-class Layer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 256)
-    def forward(self, x):
-        return x + self.down(F.gelu(self.up(x)))
-model = nn.Sequential(*[Layer() for _ in range(6)])
-loader = DataLoader(TensorDataset(torch.randn(16384, 256)), batch_size=parser.parse_args().batch_size)
-optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-for (x,) in loader:
-    optimizer.zero_grad()
-    model(x).pow(2).mean().backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.parametrize("options", [[], ["--batch-size", "4096"], ["--batch-size=4096"]])
-def test_advice_is_tried_and_fits(tmp_path: Path, options: list[str]) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(LOADED)
-    command = [sys.executable, str(script), *options]
-    cost = dry_run(command, 60.0).cost
-    limit = room(int(fit(cost, room(1 << 40)).needed * 0.75))
-    advice = {
-        option.what: option
-        for option in advise(command, cost, limit, lambda words, change: dry_run(words, 60.0, change=change).cost)
-    }
-    batch = "--batch-size 2048 instead of 4096" if options else "1/2 of the loader's batch"
-    assert set(advice) == {f"{batch}, gradients of 2 accumulated", "activation checkpointing"}
-    for option in advice.values():
-        assert option.fit.needed < limit.bytes
-    # 12 products forward, 23 backward; each layer's first is done again (the last one is needed for nothing).
-    assert advice["activation checkpointing"].work == pytest.approx(41 / 35)
-    if options:
-        smaller = advice[f"{batch}, gradients of 2 accumulated"]
-        assert smaller.command[2:] in {("--batch-size", "2048"), ("--batch-size=2048",)}
-        assert smaller.work == pytest.approx(1.0)
-
-
-REPLICATED = LOADED.replace(
-    "optimizer =",
-    "torch.distributed.init_process_group('gloo')\nmodel = nn.parallel.DistributedDataParallel(model)\noptimizer =",
-)
-
-
-def test_shards_in_place_of_replicas_are_advised(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(REPLICATED.replace("4096", "8"))
-    command, tried = [sys.executable, str(script)], {}
-
-    def trial(words: Sequence[str], change: Change) -> StepCost:
-        if change not in (Change(), Change(sharded=True)):
-            raise UnknownReason("another test tries that")
-        tried[change] = dry_run(words, 60.0, nodes=1, processes=8, change=change).cost
-        return tried[change]
-
-    cost = trial(command, Change())
-    limit = room(int(fit(cost, room(1 << 40)).needed * 0.8))
-    [advice] = [option for option in advise(command, cost, limit, trial) if option.change.sharded]
-    assert advice.what == "FSDP (fully_shard) instead of DDP"
-    before, after = peak(cost.memory).roles, peak(tried[Change(sharded=True)].memory).roles
-    assert after["s"] == pytest.approx(before["s"] / 8, rel=0.01)
-    assert {row.letter for row in tried[Change(sharded=True)].transfers} >= {"AG", "RS"}
-
-
-def test_shards_are_not_advised_to_an_optimizer_that_would_not_see_them(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    made = "optimizer = torch.optim.AdamW(model.parameters(), foreach=True)\n"
-    script.write_text(REPLICATED.replace(made, "").replace("torch.distributed.init", f"{made}torch.distributed.init"))
-    with pytest.raises(UnknownReason, match="the optimizer was made before the model was wrapped"):
-        dry_run([sys.executable, str(script)], 60.0, nodes=1, processes=8, change=Change(sharded=True))
-
-
-def test_advice_ends_when_the_batch_is_not_what_takes_the_memory(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(LOADED.replace("4096", "8"))
-    command, tried = [sys.executable, str(script)], []
-    cost = dry_run(command, 60.0).cost
-
-    def trial(words: Sequence[str], change: Change) -> StepCost:
-        tried.append(change)
-        return dry_run(words, 60.0, change=change).cost
-
-    limit = room(int(fit(cost, room(1 << 40)).needed * 0.93))
-    advice = list(advise(command, cost, limit, trial))
-    assert [option.what for option in advice] == ["the fused optimizer (fused=True)"]
-    assert len(tried) <= 6
-
-
-def test_a_finding_names_what_takes_the_memory(tmp_path: Path) -> None:
-    cost = cost_of(tmp_path / "train.py", SCRIPTS["adamw"])
-    finding = memory_finding(fit(cost, room(10 * MIB)))
-    assert finding.severity == "block"
-    assert finding.what.startswith("this job does not fit into memory: 0.0")
-    assert "optimizer state" in finding.evidence
-    verdict = unknown("nobody is asked").with_findings(finding)
-    assert verdict.blocking
-    assert unknown("").with_findings(memory_finding(fit(cost, room(1 << 40)))).status == "unknown"

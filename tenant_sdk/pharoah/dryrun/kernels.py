@@ -67,9 +67,14 @@ class Kernels:
 
 _PANEL, _TWO_PANELS, _LEFT_PANEL = 432, 640, 4_650_000
 """Rows of a panel, from where on two are not made equal, and the bytes of a panel of the left side."""
+_NARROW_PANEL = 512
+"""Rows of a panel of bfloat16."""
 _FEWEST_COLUMNS, _FEWEST_ROWS = 256, 256
 """Of a product that MKL packs; a transposed right side it packs for fewer rows."""
 _MANY_IMAGES = 16
+"""From where on float32 convolutions at every point are left to oneDNN on one thread, too."""
+_GRADIENT_OF_OUTPUT = 10
+"""Among the arguments of `mkldnn_rnn_layer_backward`."""
 _MERGED_BELOW = 128
 """Samples in a batch, up to which all positions of a recurrent layer are multiplied at once in a forward pass."""
 
@@ -82,8 +87,8 @@ def _product(kernels: Kernels, left: torch.Tensor, right: torch.Tensor, result: 
     if result.dtype != torch.bfloat16:
         return Taken()
     kept = kernels.code(3 * _MB, 350_000, "product", left.shape, right.shape, left.stride(), right.stride())
-    # Without products of bfloat16 in the processor, all sums are held in float32.
-    return Taken(kept, 0 if _multiplies_bfloat16() else 4 * result.numel())
+    # Without products of bfloat16 in the processor, all sums are held in float32, and a panel is packed besides.
+    return Taken(kept, 0 if _multiplies_bfloat16() else 4 * result.numel() + 2 * columns * min(inner, _NARROW_PANEL))
 
 
 def _mm(kernels: Kernels, args: Any, result: Any) -> Taken:
@@ -97,7 +102,7 @@ def _addmm(kernels: Kernels, args: Any, result: Any) -> Taken:
 def _bmm(kernels: Kernels, args: Any, result: Any) -> Taken:
     if result.dtype != torch.bfloat16:
         return Taken()
-    return Taken(kernels.code(3_600_000, 700_000, "bmm", args[0].shape, args[1].shape, args[0].stride()))
+    return Taken(kernels.code(3_600_000, 300_000, "bmm", args[0].shape, args[1].shape, args[0].stride()))
 
 
 def _attention(kernels: Kernels, args: Any, result: Any) -> Taken:
@@ -158,9 +163,11 @@ def _recurrent(kernels: Kernels, args: Any, _: Any) -> Taken:
 
 
 def _recurrent_backward(kernels: Kernels, args: Any, _: Any) -> Taken:
-    """The weights and their gradients, and the gates of every position."""
+    """The weights and their gradients, the gates of every position, and the gradient that came in order."""
     kept = kernels.code(1_200_000, 500_000, "recurrent backward", *_shape(args[0], args[1]))
-    return Taken(kept, 2 * _weights(args) + _gates(args) * int(args[0].shape[0]))
+    gradient = args[_GRADIENT_OF_OUTPUT]
+    copied = gradient.nbytes if gradient is not None and not gradient.is_contiguous() else 0
+    return Taken(kept, copied + 2 * _weights(args) + _gates(args) * int(args[0].shape[0]))
 
 
 def _weights(args: Any) -> int:
