@@ -13,13 +13,13 @@ NAMES = {
     "loop": "verdicts, detection and cost of the whole loop, on real processes",
     "capture": "archetypes, dry runs against real steps, and what capture costs",
     "distributed": "jobs on many ranks, and traces of jobs elsewhere",
-    "kernels": "memory that kernels of this CPU take, beside what is counted",
+    "kernel_memory": "memory that kernels of this CPU take, beside what is counted",
     "gpu": "the same on CUDA, where a GPU is at hand (`make gpu-check`)",
 }
 
 
 def main() -> int:
-    listed = "\n".join(f"  {name:11} {what}" for name, what in NAMES.items())
+    listed = "\n".join(f"  {name:13} {what}" for name, what in NAMES.items())
     parser = argparse.ArgumentParser(
         prog="python -m evaluation",
         description=f"{__doc__}\n\nevaluations:\n{listed}",

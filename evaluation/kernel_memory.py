@@ -1,4 +1,4 @@
-"""`python -m evaluation kernels`: what kernels of this CPU take besides tensors, beside what a dry run counts for them.
+"""`python -m evaluation kernel_memory`: what kernels of this CPU take besides tensors, and what a dry run counts.
 
 Each call is measured in a process of its own, in the course of a small job: as the first of its kind, and again after a
 smaller one. What it takes is what the address space grows by, at most and for good, less its results.
@@ -85,10 +85,10 @@ KINDS = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    figures = Figures("kernels")
+    figures = Figures("kernel_memory")
     # As a node profile with a memory limit has it, so that what is freed is given back; from a process's first moment.
     surroundings = {**os.environ, **environment({"memory_limit_bytes": 1}), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "evaluation.kernels"]
+    command = [sys.executable, "-m", "evaluation.kernel_memory"]
     print(f"  {'MB, measured (counted)':62} {'at most':>15} {'for good':>15}")
     differences = []
     with subprocess.Popen(command, env=surroundings, stdout=subprocess.PIPE, text=True) as child:
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"  {row['call']:62} {most:>15} {kept:>15}", flush=True)
             differences.append(abs(row["most"][0] - row["most"][1]))
     if child.returncode:
-        raise SystemExit("evaluation kernels: the process that makes the calls has failed, see above")
+        raise SystemExit("evaluation kernel_memory: the process that makes the calls has failed, see above")
     figures.add("kernel_calls", len(differences), "printed")
     figures.add("difference_bytes_median", median(differences), "printed")
     figures.add("difference_bytes_worst", max(differences), "printed")
