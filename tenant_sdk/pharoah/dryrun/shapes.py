@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 _VIEWS = {
     torch.ops.aten.view.default, torch.ops.aten.t.default, torch.ops.aten.transpose.int, torch.ops.aten.slice.Tensor,
     torch.ops.aten.unsqueeze.default, torch.ops.aten.expand.default, torch.ops.aten.permute.default,
+    torch.ops.aten.detach.default, torch.ops.aten.as_strided.default,
 }  # fmt: skip
 """Views that the kernel for shapes makes at once."""
 
