@@ -29,7 +29,7 @@ class Figures:
     def add(self, key: str, value: float | bool, must: str = "", holds: bool = True, interval: str = "") -> None:
         """One figure; `must` is the bound in words, `holds` whether it is met."""
         self.values[key] = value
-        self._holds &= holds
+        self._holds &= bool(holds)  # numpy has its own
         shown = str(value) if isinstance(value, bool) else f"{value:.4g}"
         self._lines.append((key, shown, interval, f"{must}{'' if holds else '   DOES NOT HOLD'}" or "printed"))
         print(f"  {key:42} {shown:>9}  {interval:18} {self._lines[-1][3]}", flush=True)
