@@ -125,7 +125,7 @@ class DryRecorder(capture.Recorder):
 
 
 def _compute(func: Any, args: Any, kwargs: Any) -> Any:
-    if getattr(func, "namespace", "") == "profiler":  # marks that frameworks leave; fakes take long to find no tensor in them
+    if getattr(func, "namespace", "") == "profiler":  # marks of frameworks: fakes look for tensors in them for long
         with unset_fake_temporarily():
             return func(*args, **kwargs)
     stand_in = _STAND_INS.get(str(func))
