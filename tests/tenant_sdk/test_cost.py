@@ -167,34 +167,19 @@ def test_memory_and_work_are_those_of_a_real_run(tmp_path: Path, name: str) -> N
 
 LARGE = """
 import torch
-{model}
+model, x = torch.nn.{model}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(3):
-    {loss}.backward()
+    {output}.mean().backward()
     optimizer.step()
     optimizer.zero_grad()
 """
 KERNELS = {
-    "gates in float32": LARGE.format(
-        model="model, x = torch.nn.LSTM(64, 256, batch_first=True), torch.randn(64, 128, 64)",
-        loss="model(x)[0].pow(2).mean()",
-    ),
-    "sums in float32": LARGE.format(
-        model="model, x = torch.nn.Linear(64, 2048, dtype=torch.bfloat16), torch.ones(8192, 64, dtype=torch.bfloat16)",
-        loss="model(x).mean()",
-    ),
-    "an order of its own": LARGE.format(
-        model="model, x = torch.nn.Conv2d(3, 64, 3, padding=1), torch.randn(16, 3, 96, 96)",
-        loss="model(x).mean()",
-    ),
-    "at points": LARGE.format(
-        model="model, x = torch.nn.Sequential(*[torch.nn.Conv2d(64, 64, 1)] * 2), torch.randn(16, 64, 64, 64)",
-        loss="model(x).mean()",
-    ),
-    "strided": LARGE.format(
-        model="model, x = torch.nn.Sequential(*[torch.nn.Conv2d(64, 64, 3, 2, 1)] * 2), torch.randn(16, 64, 96, 96)",
-        loss="model(x).mean()",
-    ),
+    "gates in float32": ("LSTM(64, 256, batch_first=True), torch.randn(64, 128, 64)", "model(x)[0].pow(2)"),
+    "sums in float32": ("Linear(64, 2048).bfloat16(), torch.ones(8192, 64).bfloat16()", "model(x)"),
+    "an order of its own": ("Conv2d(3, 64, 3, padding=1), torch.randn(16, 3, 96, 96)", "model(x)"),
+    "at points": ("Sequential(*[torch.nn.Conv2d(64, 64, 1)] * 2), torch.randn(16, 64, 64, 64)", "model(x)"),
+    "strided": ("Sequential(*[torch.nn.Conv2d(64, 64, 3, 2, 1)] * 2), torch.randn(16, 64, 96, 96)", "model(x)"),
 }
 """Jobs whose kernels take tens of megabytes that no tensor shows."""
 GROWN = """
@@ -212,7 +197,8 @@ def test_what_kernels_take_for_themselves_is_counted(
 ) -> None:
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(128 << 10))  # as under a memory limit
     script = tmp_path / "train.py"
-    cost = cost_of(script, KERNELS[name])
+    model, output = KERNELS[name]
+    cost = cost_of(script, LARGE.format(model=model, output=output))
     assert measured(GROWN, script) == pytest.approx(peak(cost.memory).bytes, abs=6 << 20)
 
 

@@ -73,6 +73,13 @@ _FEWEST_COLUMNS, _FEWEST_ROWS = 256, 256
 """Of a product that MKL packs; a transposed right side it packs for fewer rows."""
 _MANY_IMAGES = 16
 """From where on float32 convolutions at every point are left to oneDNN on one thread, too."""
+_BACKWARD_CODE = {
+    (True, False): 1_300_000,
+    (True, True): 3_200_000,
+    (False, False): 1_600_000,
+    (False, True): 2_200_000,
+}
+"""Bytes of code for a convolution's backward pass: of float32 or not, with strides or without."""
 _GRADIENT_OF_OUTPUT = 10
 """Among the arguments of `mkldnn_rnn_layer_backward`."""
 _MERGED_BELOW = 128
@@ -128,7 +135,7 @@ def _convolution_backward(kernels: Kernels, args: Any, result: Any) -> Taken:
         return Taken()
     wide = image.dtype == torch.float32
     outgoing, strided = result[0] is not None, any(step > 1 for step in stride)
-    later = (1_300_000, 3_200_000, 1_600_000, 2_200_000)[2 * (not wide) + strided] if outgoing else 800_000
+    later = _BACKWARD_CODE[wide, strided] if outgoing else 800_000
     kept = kernels.code(later + 400_000, later, "convolution backward", *_shape(image, weights))
     if not _is_reordered(image):
         return Taken(kept, 2 * weights.nbytes)
