@@ -54,6 +54,23 @@ def test_one_bad_row_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
     database.close()
 
 
+def test_who_stops_waiting_does_not_stop_the_store(tmp_path: Path) -> None:
+    """A tenant's connection breaks in the middle of a call."""
+    database = Database(tmp_path / "p.duckdb")
+
+    async def work() -> None:
+        for value in range(20):
+            waiting = asyncio.create_task(database.append("telemetry", telemetry(float(value))))
+            await asyncio.sleep(0)  # it is queued
+            waiting.cancel()
+        async with asyncio.timeout(10):
+            await database.append("telemetry", telemetry(20.0))
+
+    asyncio.run(work())
+    assert database.query("SELECT count(*) AS n FROM telemetry")[0]["n"] == 21
+    database.close()
+
+
 def test_migrating_twice_is_migrating_once(tmp_path: Path) -> None:
     connection = duckdb.connect(str(tmp_path / "p.duckdb"))
     migrate(connection)

@@ -77,6 +77,7 @@ class Database:
 
     async def _change(self, change: Change) -> None:
         done: Future[None] = Future()
+        done.set_running_or_notify_cancel()  # who stops waiting does not take back what is queued
         self._queue.put((change, done))
         await asyncio.wrap_future(done)
 
