@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -26,7 +25,9 @@ import grpc
 from pharoah.proto.v1 import Listing, ListRequest
 from pharoah.rpc import Stub
 from pharoah_provider.campaigns import BENCHMARKS
+from pharoah_provider.channel import Access
 from pharoah_provider.monitoring.validation import ROUNDS
+from pharoah_provider.pki import Authority
 
 SMALL_MEMORY_BYTES = 540_000_000
 
@@ -56,7 +57,7 @@ class Site:
     def start(self) -> None:
         """Provider first, then the agents; returns when all three are connected."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._write_tokens()
+        self._make_certificates()
         self.endpoint, self.http = f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}"
         self.start_provider()
         for node in self.profiles:
@@ -65,8 +66,16 @@ class Site:
 
     def start_provider(self) -> None:
         """Also again, after `kill_provider`: same files, same port."""
-        files = {"--db": "provider.duckdb", "--keys": "keys", "--tokens": "tokens"}
+        files = {
+            "--db": "provider.duckdb",
+            "--keys": "keys",
+            "--audit": "audit",
+            "--tls-cert": "pki/provider.pem",
+            "--tls-key": "pki/provider.key",
+            "--client-ca": "pki/ca.pem",
+        }
         arguments = [part for flag, name in files.items() for part in (flag, str(self.folder / name))]
+        arguments += ["--tenant-questions", "100000", "--organisation-questions", "100000"]
         command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]
         self._spawn("provider", [sys.executable, "-m", "pharoah_provider.cli", *command])
         self._wait(self._serving, "the provider to listen")
@@ -93,7 +102,10 @@ class Site:
         return {
             **os.environ,
             "PHAROAH_ENDPOINT": self.endpoint,
-            "PHAROAH_TOKEN_FILE": str(self.folder / "tenant.token"),
+            "PHAROAH_CA_FILE": str(self.folder / "pki/ca.pem"),
+            "PHAROAH_CERT_FILE": str(self.folder / "pki/tenant-acme-research.pem"),
+            "PHAROAH_CERT_KEY_FILE": str(self.folder / "pki/tenant-acme-research.key"),
+            "PHAROAH_STATE_DIR": str(self.folder / "state"),
             "PHAROAH_PROVIDER_KEY_FILE": str(self.folder / "provider.pub"),
             "PHAROAH_NODE_SOCKET": str(self.folder / f"{node}.sock"),
         }
@@ -108,16 +120,17 @@ class Site:
 
     def operator(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "pharoah_provider.cli", *arguments, "--endpoint", self.endpoint]
-        command += ["--token-file", str(self.folder / "operator.token")]
+        command += self._as("operator-ops")
         return subprocess.Popen(command, stdout=None if arguments[0] == "campaign" else subprocess.PIPE, text=True)
 
     def listing(self, name: str) -> list[dict[str, Any]]:
         """What `pharoah-provider NAME -o json` prints, without the cost of a process: jobs are being timed."""
-        token = (self.folder / "operator.token").read_text()
         request = ListRequest(listing=Listing.Value(f"LISTING_{name.upper()}"))
-        with grpc.insecure_channel(self.endpoint, [("grpc.max_receive_message_length", 64 << 20)]) as channel:
-            call = Stub(channel, "Operator").List
-            answer = call(request, timeout=30, metadata=(("authorization", f"Bearer {token}"),))
+        pki = self.folder / "pki"
+        files = [pki / name for name in ("ca.pem", "operator-ops.key", "operator-ops.pem")]
+        credentials = grpc.ssl_channel_credentials(*(file.read_bytes() for file in files))
+        with Access(self.endpoint, credentials=credentials).channel() as channel:
+            answer = Stub(channel, "Operator").List(request, timeout=30)
         return [json.loads(row) for row in answer.rows]
 
     def levels_known(self, since: float, nodes: int) -> bool:
@@ -135,12 +148,7 @@ class Site:
 
     def _start_agent(self, node: str) -> None:
         arguments = ["run", "--node", node, "--endpoint", self.endpoint]
-        arguments += [
-            "--token-file",
-            str(self.folder / f"{node}.token"),
-            "--socket",
-            str(self.folder / f"{node}.sock"),
-        ]
+        arguments += [*self._as(f"agent-{node}"), "--socket", str(self.folder / f"{node}.sock")]
         arguments += ["--key", str(self.folder / f"{node}.key"), "--profile", json.dumps(self.profiles[node])]
         command = [sys.executable, "-m", "pharoah_provider.agent.cli", *arguments]
         self._spawn(node, self._on_cores(node, command))
@@ -149,15 +157,15 @@ class Site:
         with (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def _write_tokens(self) -> None:
-        principals = [("tenant", "acme", "tenant"), ("operator", "ops", "operator")]
-        principals += [("agent", node, node) for node in self.profiles]
-        lines = []
-        for role, name, file in principals:
-            token = secrets.token_hex(16)
-            (self.folder / f"{file}.token").write_text(token)
-            lines.append(f"{role} {name} {token}")
-        (self.folder / "tokens").write_text("\n".join(lines) + "\n")
+    def _make_certificates(self) -> None:
+        authority = Authority(self.folder / "pki", "pharoah.local")
+        authority.issue("provider", ("127.0.0.1",))
+        for name in ("tenant/acme/research", "operator/ops", *(f"agent/{node}" for node in self.profiles)):
+            authority.issue(name)
+
+    def _as(self, name: str) -> list[str]:
+        pki = self.folder / "pki"
+        return ["--ca", str(pki / "ca.pem"), "--cert", str(pki / f"{name}.pem"), "--cert-key", str(pki / f"{name}.key")]
 
     def _serving(self) -> bool:
         if (status := self._processes["provider"].poll()) is not None:

@@ -11,6 +11,7 @@ from pharoah_archetypes.inventory import RUNGS
 from pharoah_archetypes.ladder import HARDWARE_RUNGS, canonical_input, hardware_tokens, rung_tokens, size_class
 from pharoah_archetypes.likeness import differences, nearest, sent, similarity
 from pharoah_archetypes.operators import Operator
+from pharoah_archetypes.sketch import band_tokens
 
 __all__ = [
     "HARDWARE_RUNGS",
@@ -21,6 +22,7 @@ __all__ = [
     "GrammarError",
     "Operator",
     "Skeleton",
+    "band_tokens",
     "canonical_input",
     "canonicalize",
     "catalogue",

@@ -15,7 +15,7 @@ from functools import cached_property
 from pharoah_archetypes.flow import follow
 from pharoah_archetypes.operators import BACKWARD, FORWARD, OPTIMIZER, Operator
 from pharoah_archetypes.vocabulary import vocabulary
-from pharoah_archetypes.words import band_name, fold, render, spell
+from pharoah_archetypes.words import fold, render, spell, word_name
 
 PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 
@@ -56,7 +56,7 @@ class Skeleton:
     def archetype(self) -> str:
         """32 hex digits that name the structure."""
         return _name(
-            b"pharoah/skeleton/v3", *map(band_name, self.words.values()), " ".join(sorted(self.traits)).encode()
+            b"pharoah/skeleton/v3", *map(word_name, self.words.values()), " ".join(sorted(self.traits)).encode()
         )
 
     @cached_property
@@ -68,7 +68,7 @@ class Skeleton:
         words = vocabulary()
         kinds = {"bmm" if letter in ("attn", "xattn") else letter for letter in self.forward if letter in words.compute}
         collectives = [letter for word in self.words.values() for letter in word if letter in words.collectives]
-        return _name(b"pharoah/compute/v3", " ".join(sorted(kinds)).encode(), band_name(collectives))
+        return _name(b"pharoah/compute/v3", " ".join(sorted(kinds)).encode(), word_name(collectives))
 
     @cached_property
     def alone(self) -> Skeleton:

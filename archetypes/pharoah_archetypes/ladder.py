@@ -73,6 +73,18 @@ def lp(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(2, "big") + part for part in parts)
 
 
+def parts(data: bytes) -> list[bytes]:
+    """What `lp` joined. Raises ValueError when a length does not fit."""
+    found, at = [], 0
+    while at < len(data):
+        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        if end > len(data) or at + 2 > len(data):
+            raise ValueError("truncated")
+        found.append(data[at + 2 : end])
+        at = end
+    return found
+
+
 def _release(version: str, parts: int | None) -> str:
     public = version.partition("+")[0]
     return public if parts is None else ".".join(public.split(".")[:parts])

@@ -34,7 +34,7 @@ def sent(skeleton: Skeleton) -> str:
 
 def similarity(left: Skeleton, right: Skeleton) -> float:
     """0 to 1: cosine of the 3-gram counts of the folded words, with the traits as grams of their own."""
-    a, b = _grams(left), _grams(right)
+    a, b = grams(left), grams(right)
     dot = sum(count * b[gram] for gram, count in a.items())
     norm = (sum(c * c for c in a.values()) * sum(c * c for c in b.values())) ** 0.5
     return dot / norm if norm else 0.0
@@ -63,7 +63,8 @@ def _once(skeleton: Skeleton, phase: str) -> list[str]:
     return flatten(fold(skeleton.words[phase]))
 
 
-def _grams(skeleton: Skeleton) -> Counter[tuple[str, ...]]:
+def grams(skeleton: Skeleton) -> Counter[tuple[str, ...]]:
+    """Traits, and triples of neighbours in each phase's folded word."""
     grams: Counter[tuple[str, ...]] = Counter((trait,) for trait in skeleton.traits)
     for phase in PHASES:
         padded = [f"^{phase}", *_once(skeleton, phase), "$"]

@@ -19,7 +19,7 @@ Element = str | tuple["Element", ...]
 """A letter, or a repeated block of elements."""
 
 
-def band_name(word: Sequence[str]) -> bytes:
+def word_name(word: Sequence[str]) -> bytes:
     """The name of a word up to repetition: equal for `u v w` and `u v v w`, and only for words that follow from that.
 
     Takes time proportional to the length times the number of different letters. The empty word has the name b"".

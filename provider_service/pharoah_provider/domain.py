@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -109,6 +110,13 @@ class LearnedRow:
     confidence: int
     title: str = ""
     """For people at the provider: workload and settings."""
+    kind: str = "arch"
+    """What the tokens name: `arch`, an archetype; `band`, one band of a sketch of archetypes that are alike."""
+
+    @property
+    def id(self) -> str:
+        """Names the row across releases: what it is about, not what it says."""
+        return identity([self.scope, self.group_id, self.kind, self.rung, *self.tokens])
 
 
 @dataclass(frozen=True)
@@ -144,3 +152,26 @@ class Release:
     survival: SurvivalModel | None = None
     baselines: tuple[Baseline, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+
+Group = tuple[str, str]
+"""Scope (server, device) and which one."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that an epoch is made from, besides the seed."""
+
+    epoch: int
+    release: Release
+    groups: tuple[Group, ...]
+    """Which classes there are; a class nothing is known of has a table like any other."""
+    began: int
+    """Unix seconds."""
+
+    def groups_json(self) -> str:
+        return json.dumps(self.groups)
+
+    @staticmethod
+    def groups_of(text: str) -> tuple[Group, ...]:
+        return tuple((str(scope), str(group)) for scope, group in json.loads(text))

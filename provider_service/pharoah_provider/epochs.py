@@ -1,18 +1,20 @@
-"""Epochs: a release sealed under a fresh seed. Deterministic from release and seed, but for the padding."""
+"""Epochs: a release sealed under a fresh seed. Deterministic: whoever has release, seed and the rest makes the same."""
 
 from __future__ import annotations
 
 import hmac
-import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pharoah.exchange import voprf
-from pharoah.exchange.head import ClassTable, EpochHead, merkle_root, sign_head
-from pharoah.exchange.rows import VerdictRow, seal_table
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah.exchange import statements, voprf
+from pharoah.exchange.head import ClassTable, EpochHead, sign
+from pharoah.exchange.rows import VerdictRow, row_tag, seal_table, split
+from pharoah.exchange.tree import root
 from pharoah_archetypes import canonical_input
 from pharoah_archetypes.ladder import lp
-from pharoah_provider.domain import LearnedRow, Release
-from pharoah_provider.keys import KeyFolder
+from pharoah_provider.domain import Group, LearnedRow, Recipe
 
 LIFETIME_SECONDS = 25 * 3600
 """24 hours and one of grace."""
@@ -23,7 +25,12 @@ CLOCK_SKEW_SECONDS = 60
 class SealedClass:
     class_id: bytes
     secret: bytes
-    rows: list[bytes]
+    public: bytes
+    content: bytes
+    """All rows in one piece."""
+    rows: tuple[LearnedRow, ...]
+    tags: dict[str, bytes]
+    """Id of a learned row to the tag it is sealed under."""
 
 
 @dataclass(frozen=True)
@@ -34,39 +41,32 @@ class Epoch:
     body: bytes
     signature: bytes
     classes: dict[bytes, SealedClass]
-    ids: dict[tuple[str, str], bytes]
-    """(scope, group) to class handle; a group nothing is known of has an empty table like any other."""
+    ids: dict[Group, bytes]
 
 
-def seal(
-    release: Release, epoch: int, keys: KeyFolder, groups: set[tuple[str, str]], now: float | None = None
-) -> Epoch:
-    """Seal a release for these (scope, group) pairs and those it has rows for."""
-    seed, began = keys.epoch_seed(epoch), int(time.time() if now is None else now)
-    groups = groups | {(row.scope, row.group_id) for row in release.rows}
-    classes: dict[bytes, SealedClass] = {}
-    ids: dict[tuple[str, str], bytes] = {}
-    tables: list[ClassTable] = []
-    for scope, group_id in sorted(groups):
-        class_id = hmac.digest(seed, lp(b"pharoah/class/v1", scope.encode(), group_id.encode()), "sha256")[:16]
-        secret, public = voprf.derive_key(seed, lp(b"pharoah/voprf/v1", epoch.to_bytes(8, "big"), class_id))
-        entries = [
-            (voprf.full_evaluate(secret, canonical_input("arch", row.rung, row.tokens)), _verdict(row))
-            for row in release.rows
-            if (row.scope, row.group_id) == (scope, group_id)
-        ]
-        rows = seal_table(entries, epoch, class_id)
-        classes[class_id] = SealedClass(class_id, secret, rows)
-        ids[scope, group_id] = class_id
-        tables.append(ClassTable(class_id, public, len(rows), merkle_root(rows)))
+def seal(recipe: Recipe, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
+    """Seal a release. Raises ValueError when two of its rows have one input."""
+    classes = {group: _class(recipe, seed, group) for group in recipe.groups}
     # Ordered by handle, which is random: the order of contexts tells nothing.
-    tables.sort(key=lambda table: table.class_id)
-    head = EpochHead(epoch, release.release, began - CLOCK_SKEW_SECONDS, began + LIFETIME_SECONDS, tuple(tables))
-    body, signature = sign_head(head, keys.signing_key())
-    return Epoch(head, body, signature, classes, ids)
+    sealed = sorted(classes.values(), key=lambda one: one.class_id)
+    head = EpochHead(
+        recipe.epoch,
+        recipe.release.release,
+        recipe.began - CLOCK_SKEW_SECONDS,
+        recipe.began + LIFETIME_SECONDS,
+        tuple(_committed(one) for one in sealed),
+    )
+    body = head.encode()
+    ids = {group: one.class_id for group, one in classes.items()}
+    return Epoch(head, body, sign(body, key), {one.class_id: one for one in sealed}, ids)
 
 
-def _verdict(row: LearnedRow) -> VerdictRow:
+def groups_of(rows: Iterable[LearnedRow]) -> set[Group]:
+    return {(row.scope, row.group_id) for row in rows}
+
+
+def verdict_row(row: LearnedRow) -> VerdictRow:
+    """What is sealed of a learned row."""
     return VerdictRow(
         row.severity,
         row.outcome,
@@ -78,3 +78,33 @@ def _verdict(row: LearnedRow) -> VerdictRow:
         row.remedy,
         row.confidence,
     )
+
+
+def learned_input(row: LearnedRow) -> bytes:
+    """The canonical input that opens a row."""
+    return canonical_input(row.kind, row.rung, row.tokens)
+
+
+def _class(recipe: Recipe, seed: bytes, group: Group) -> SealedClass:
+    class_id = hmac.digest(seed, lp(b"pharoah/class/v1", *(part.encode() for part in group)), "sha256")[:16]
+    number = recipe.epoch.to_bytes(8, "big")
+    secret, public = voprf.derive_key(seed, lp(b"pharoah/voprf/v1", number, class_id))
+    rows = tuple(row for row in recipe.release.rows if (row.scope, row.group_id) == group)
+    outputs = [voprf.full_evaluate(secret, learned_input(row)) for row in rows]
+    sealed = seal_table(
+        [(output, verdict_row(row)) for output, row in zip(outputs, rows, strict=True)],
+        recipe.epoch,
+        class_id,
+        hmac.digest(seed, b"pharoah/dummy/v1", "sha256"),
+    )
+    tags = {row.id: row_tag(output, recipe.epoch, class_id) for output, row in zip(outputs, rows, strict=True)}
+    return SealedClass(class_id, secret, public, b"".join(sealed), rows, tags)
+
+
+def _committed(one: SealedClass) -> ClassTable:
+    rows = split(one.content)
+    return ClassTable(one.class_id, one.public, len(rows), root(rows))
+
+
+def table_statement(epoch: Epoch, class_id: bytes) -> bytes:
+    return statements.table(epoch.head.epoch, class_id, epoch.classes[class_id].content)

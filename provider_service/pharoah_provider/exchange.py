@@ -1,147 +1,186 @@
-"""The private exchange, server side: epochs, offers and evaluations. Learns nothing about what is asked."""
+"""The private exchange, server side: offers, evaluations, lookups. Of what is asked privately it learns nothing."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from pharoah.exchange import voprf
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from pharoah.exchange import statements, voprf
 from pharoah.exchange.group import GroupError
+from pharoah.exchange.head import sign
+from pharoah.exchange.inputs import BATCH
 from pharoah.exchange.rows import ROW_BYTES
-from pharoah_provider.domain import Node, Release
-from pharoah_provider.epochs import Epoch, seal
+from pharoah_archetypes.ladder import lp
+from pharoah_provider.domain import Node
+from pharoah_provider.epochs import Epoch, SealedClass, learned_input, table_statement, verdict_row
 from pharoah_provider.errors import Exhausted, Invalid, NotReady, Refused, Unknown
-from pharoah_provider.keys import KeyFolder
+from pharoah_provider.keys import Keys
+from pharoah_provider.principals import Principal
+from pharoah_provider.publication import Publisher
+from pharoah_provider.quotas import Quotas
 from pharoah_provider.store import Store
 from pharoah_provider.tickets import verified
 
-BATCH = 64
-OFFER_SECONDS = 600.0
+OFFER_SECONDS = 600
 CHUNK_BYTES = (1 << 20) // ROW_BYTES * ROW_BYTES
 MOST_OFFERS = 100_000
-ROTATE_SECONDS = 24 * 3600
-"""A release is sealed again under a fresh seed after this long."""
+KEPT_LOOKUPS = 32
+
+T = TypeVar("T")
+Evaluated = tuple[list[bytes], bytes]
+"""Elements and proof of one class."""
 
 
 @dataclass
 class Offer:
-    tenant: str
+    tenant: Principal
     node: Node
     epoch: int
     class_ids: tuple[bytes, ...]
-    expires_at: float
-    answers: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
-    """By request_id; a class is evaluated once per offer."""
-    used: set[bytes] = field(default_factory=set)
+    expires_at: int
+    signature: bytes = b""
+    answer: asyncio.Future[Any] | None = None
+    """What its one question was answered, or will be."""
+    request: bytes = b""
+    """Hash of that question: the same one again costs nothing, another one is refused."""
 
 
+@dataclass
 class Exchange:
-    """Serves the current epoch and the one before it, so that nobody is cut off in the middle of asking."""
+    """Serves what the publisher has published."""
 
-    def __init__(self, store: Store, keys: KeyFolder) -> None:
-        self._store = store
-        self._keys = keys
-        self._epochs: dict[int, Epoch] = {}
-        self._offers: dict[bytes, Offer] = {}
+    store: Store
+    keys: Keys
+    publisher: Publisher
+    quotas: Quotas
+    _offers: dict[bytes, Offer] = field(default_factory=dict)
+    _lookups: dict[tuple[str, int, bytes], dict[bytes, tuple[bytes, bytes]]] = field(default_factory=dict)
 
-    async def rotate(self, now: float) -> None:
-        """Seal the newest release again if that is due: after a restart, after a day, for a node of no sealed class."""
-        release = await self._store.newest_release()
-        if release is None:
-            return
-        current = self._epochs[max(self._epochs)] if self._epochs else None
-        if (
-            current is None
-            or now - current.head.not_before > ROTATE_SECONDS
-            or not await self._groups() <= current.ids.keys()
-        ):
-            await self.publish(release)
-
-    async def publish(self, release: Release) -> int:
-        """Seal a release as the next epoch and serve it; the epoch's number."""
-        newest = await self._store.newest_epoch()
-        number = int(newest["epoch"]) + 1 if newest else 1
-        epoch = await asyncio.to_thread(seal, release, number, self._keys, await self._groups())
-        head = epoch.head
-        await self._store.put_epoch(
-            number, release.release, head.not_before, head.not_after, epoch.body, epoch.signature
-        )
-        self._epochs = {key: self._epochs[key] for key in sorted(self._epochs)[-1:]} | {number: epoch}
-        return number
-
-    async def _groups(self) -> set[tuple[str, str]]:
-        nodes = await self._store.nodes()
-        return {("server", node.context_id) for node in nodes} | {("device", node.device_id) for node in nodes}
-
-    def epoch(self, number: int | None = None) -> Epoch:
-        """The current epoch, or one that is still served. Raises NotReady before the first release, Unknown."""
-        if not self._epochs:
-            raise NotReady("nothing has been released yet")
-        number = max(self._epochs) if number is None else number
-        if number not in self._epochs:
-            raise Unknown(f"epoch {number} is over")
-        return self._epochs[number]
-
-    async def offer(self, tenant: str, body: bytes, signature: bytes) -> tuple[bytes, Offer]:
-        """An offer for the node a ticket names. Raises Refused, NotReady."""
-        epoch = self.epoch()
-        _, node = await verified(self._store, body, signature)
+    async def offer(self, tenant: Principal, body: bytes, signature: bytes) -> tuple[bytes, Offer]:
+        """An offer for the node a ticket names. Raises Refused, NotReady, Exhausted."""
+        epoch, now = self.publisher.epoch(), time.time()
+        _, node = await verified(self.store, body, signature)
         try:
             ids = (epoch.ids["server", node.context_id], epoch.ids["device", node.device_id])
         except KeyError:
             raise NotReady("this node has just joined; the next epoch, within a minute, will know it") from None
-        now = time.time()
+        self.quotas.take_offer(tenant, now)
         if len(self._offers) >= MOST_OFFERS:
             self._offers = {key: offer for key, offer in self._offers.items() if offer.expires_at > now}
-        offer = Offer(tenant, node, epoch.head.epoch, ids, now + OFFER_SECONDS)
+        offer = Offer(tenant, node, epoch.head.epoch, ids, int(now) + OFFER_SECONDS)
         offer_id = secrets.token_bytes(16)
+        said = statements.offer(offer_id, offer.epoch, offer.expires_at, ids)
+        offer.signature = sign(said, self.keys.signing_key)
         self._offers[offer_id] = offer
         return offer_id, offer
 
-    def table(self, epoch: int, class_id: bytes) -> list[bytes]:
-        """Rows of a class in chunks. Raises Unknown."""
-        current = self.epoch(epoch)
-        if class_id not in current.classes:
-            raise Unknown("no such table in this epoch")
-        content = b"".join(current.classes[class_id].rows)
-        return [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
-
-    async def evaluate(
-        self,
-        tenant: str,
-        offer_id: bytes,
-        request_id: bytes,
-        epoch: int,
-        class_id: bytes,
-        blinded: tuple[bytes, ...],
-    ) -> tuple[bytes, ...]:
-        """64 evaluated elements. Raises Invalid, Refused, Unknown, Exhausted."""
-        offer = self.offer_of(tenant, offer_id)
-        if len(request_id) != 16:
-            raise Invalid(f"request_id: {len(request_id)} bytes, expected 16")
-        if request_id in offer.answers:
-            return offer.answers[request_id]
-        if len(blinded) != BATCH:
-            raise Invalid(f"blinded: {len(blinded)} elements, expected {BATCH}")
-        if epoch != offer.epoch or class_id not in offer.class_ids:
-            raise Unknown("no such class in this offer")
-        current = self.epoch(epoch)
-        if class_id in offer.used:
-            raise Exhausted("this offer's evaluations are used up; ask for another")
-        offer.used.add(class_id)
-        secret = current.classes[class_id].secret
-        try:
-            answer = await asyncio.to_thread(lambda: tuple(voprf.evaluate(secret, element) for element in blinded))
-        except GroupError:
-            raise Invalid("blinded: not all are canonical group elements") from None
-        offer.answers[request_id] = answer
-        return answer
-
-    def offer_of(self, tenant: str, offer_id: bytes) -> Offer:
+    def offer_of(self, tenant: Principal, offer_id: bytes) -> Offer:
         """Raises Refused for an offer that is over or somebody else's."""
         offer = self._offers.get(offer_id)
         if offer is None or offer.tenant != tenant or offer.expires_at < time.time():
             raise Refused("no such offer")
         return offer
+
+    def table(self, epoch: int, class_id: bytes, first_row: int) -> tuple[list[bytes], bytes]:
+        """Rows of a class in chunks, and the signature over all of it. Raises Unknown, Invalid."""
+        current = self.publisher.epoch(epoch)
+        if class_id not in current.classes:
+            raise Unknown("no such table in this epoch")
+        content = current.classes[class_id].content
+        if first_row * ROW_BYTES > len(content):
+            raise Invalid(f"first_row: {first_row}, the table has {len(content) // ROW_BYTES} rows")
+        signature = sign(table_statement(current, class_id), self.keys.signing_key)
+        chunks = [content[at : at + CHUNK_BYTES] for at in range(first_row * ROW_BYTES, len(content), CHUNK_BYTES)]
+        return chunks, signature
+
+    async def evaluate(
+        self, tenant: Principal, offer_id: bytes, request_id: bytes, blinded: list[bytes]
+    ) -> tuple[list[Evaluated], bytes]:
+        """Elements and proof per class, and the signature over them. Raises Invalid, Refused, Unknown, Exhausted."""
+        offer = self.offer_of(tenant, offer_id)
+        _check_sizes(request_id, "blinded", blinded)
+        epoch = self.publisher.epoch(offer.epoch)
+
+        def answer() -> tuple[list[Evaluated], bytes]:
+            sealed = [epoch.classes[class_id] for class_id in offer.class_ids]
+            try:
+                done = [voprf.evaluate(one.secret, one.public, blinded) for one in sealed]
+            except GroupError:
+                raise Invalid("blinded: not all are canonical group elements") from None
+            told = [(one.class_id, *answered) for one, answered in zip(sealed, done, strict=True)]
+            said = statements.evaluation(offer_id, request_id, blinded, told)
+            return done, sign(said, self.keys.signing_key)
+
+        return await self._once(offer, lp(b"evaluate", request_id, *blinded), answer)
+
+    async def lookup(
+        self, tenant: Principal, offer_id: bytes, request_id: bytes, tokens: list[bytes]
+    ) -> tuple[list[bytes], bytes]:
+        """Hashed mode: rows by class and token, and the signature over them. Raises as `evaluate` does."""
+        offer = self.offer_of(tenant, offer_id)
+        _check_sizes(request_id, "tokens", tokens)
+        epoch = self.publisher.epoch(offer.epoch)
+
+        def answer() -> tuple[list[bytes], bytes]:
+            tables = [self._by_token(tenant, epoch, class_id) for class_id in offer.class_ids]
+            rows = [self._held(table, token) for table in tables for token in tokens]
+            return rows, sign(statements.looked_up(offer_id, request_id, tokens, rows), self.keys.signing_key)
+
+        return await self._once(offer, lp(b"lookup", request_id, *tokens), answer)
+
+    def hashed_key(self, tenant: Principal, epoch: int) -> bytes:
+        """What a tenant keys its hashes with, in one epoch."""
+        info = lp(b"pharoah/hashed/v1", epoch.to_bytes(8, "big"), tenant.name.encode())
+        return HKDF(SHA256(), 32, None, info).derive(self.keys.hashed_key)
+
+    async def _once(self, offer: Offer, request: bytes, work: Callable[[], T]) -> T:
+        """The answer to an offer's one question. Asked again, also while it is being worked on, it is the same."""
+        digest = hmac.digest(b"request", request, "sha256")
+        if offer.answer is None:
+            self.quotas.take_question(offer.tenant, time.time())
+            offer.request = digest
+            offer.answer = asyncio.ensure_future(asyncio.to_thread(work))
+            offer.answer.add_done_callback(lambda done: done.exception())  # somebody has looked, even if nobody waits
+        elif not hmac.compare_digest(offer.request, digest):
+            raise Exhausted("this offer's question was asked; ask for another offer")
+        answer: T = await asyncio.shield(offer.answer)
+        return answer
+
+    def _held(self, table: dict[bytes, tuple[bytes, bytes]], token: bytes) -> bytes:
+        name, row = table.get(token, (b"", b""))
+        return b"" if name in self.publisher.revoked_rows else row
+
+    def _by_token(self, tenant: Principal, epoch: Epoch, class_id: bytes) -> dict[bytes, tuple[bytes, bytes]]:
+        """A class's rows, each with its name, by the tokens this tenant has for them in this epoch."""
+        key = (tenant.name, epoch.head.epoch, class_id)
+        if (known := self._lookups.get(key)) is None:
+            if len(self._lookups) >= KEPT_LOOKUPS:
+                self._lookups.pop(next(iter(self._lookups)))
+            hashed_key = self.hashed_key(tenant, epoch.head.epoch)
+            sealed: SealedClass = epoch.classes[class_id]
+            known = {
+                hmac.digest(hashed_key, learned_input(row), "sha256"): (
+                    class_id + sealed.tags[row.id],
+                    verdict_row(row).pack(),
+                )
+                for row in sealed.rows
+            }
+            self._lookups[key] = known
+        return known
+
+
+def _check_sizes(request_id: bytes, name: str, items: list[bytes]) -> None:
+    if len(request_id) != 16:
+        raise Invalid(f"request_id: {len(request_id)} bytes, expected 16")
+    if len(items) != BATCH:
+        raise Invalid(f"{name}: {len(items)} elements, expected {BATCH}")
+    if any(len(item) != 32 for item in items):
+        raise Invalid(f"{name}: not all are of 32 bytes")

@@ -5,6 +5,10 @@
 | `PHAROAH_ENDPOINT` | `endpoint` | none: verdicts stay local and unknown |
 | `PHAROAH_TOKEN_FILE` | `token_file` | none |
 | `PHAROAH_PROVIDER_KEY_FILE` | `provider_key_file` | none |
+| `PHAROAH_CA_FILE` | `ca_file` | none |
+| `PHAROAH_CERT_FILE` | `certificate_file` | none |
+| `PHAROAH_CERT_KEY_FILE` | `certificate_key_file` | none |
+| `PHAROAH_WITNESSES_FILE` | `witnesses_file` | none |
 | `PHAROAH_NODE_SOCKET` | `node_socket` | `/run/pharoah/agent.sock` |
 | `PHAROAH_MODE` | `mode` | `online` |
 | `PHAROAH_PRIVACY` | `privacy` | `private` |
@@ -31,7 +35,7 @@ from pharoah._errors import SettingsError
 
 MODES = ("online", "offline", "dryrun", "disabled")
 GATES = ("off", "warn", "block")
-PRIVACIES = ("private",)
+PRIVACIES = ("private", "hashed")
 LEAST_CAPTURE_EVERY = 1000
 
 
@@ -43,12 +47,20 @@ class Settings:
     """File that holds this tenant's token."""
     provider_key_file: str = ""
     """File with the provider's Ed25519 public key in hex; heads signed by anyone else are refused."""
+    ca_file: str = ""
+    """Who signs the provider's certificate (PEM). With it, `certificate_file` and `certificate_key_file` say who we
+    are, in place of a token."""
+    certificate_file: str = ""
+    certificate_key_file: str = ""
+    witnesses_file: str = ""
+    """Keys of witnesses, one a line; more than half of them must have seen the log the provider shows us."""
     node_socket: str = "/run/pharoah/agent.sock"
     """Where the node's agent hands out tickets."""
     mode: str = "online"
     """online: ask; offline: open no socket; dryrun: `check` shows what would be sent; disabled: do nothing."""
     privacy: str = "private"
-    """private: the provider learns nothing about the job."""
+    """private: the provider learns nothing about the job; hashed: it gets keyed hashes, against which it can test
+    what it can guess."""
     gate: str = "warn"
     """off: do not ask before launch; warn: say what was found; block: do not start an incompatible job."""
     timeout_seconds: float = 2.0
@@ -115,6 +127,10 @@ _VARIABLES = {
     "endpoint": "PHAROAH_ENDPOINT",
     "token_file": "PHAROAH_TOKEN_FILE",
     "provider_key_file": "PHAROAH_PROVIDER_KEY_FILE",
+    "ca_file": "PHAROAH_CA_FILE",
+    "certificate_file": "PHAROAH_CERT_FILE",
+    "certificate_key_file": "PHAROAH_CERT_KEY_FILE",
+    "witnesses_file": "PHAROAH_WITNESSES_FILE",
     "node_socket": "PHAROAH_NODE_SOCKET",
     "mode": "PHAROAH_MODE",
     "privacy": "PHAROAH_PRIVACY",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_archetypes.words import Element, band_name, flatten, fold, render, spell
+from pharoah_archetypes.words import Element, flatten, fold, render, spell, word_name
 
 words = st.lists(st.sampled_from("abcd"), max_size=9)
 
@@ -15,21 +15,21 @@ words = st.lists(st.sampled_from("abcd"), max_size=9)
 def test_repeating_any_part_any_number_of_times_changes_no_name(
     before: list[str], part: list[str], after: list[str], times: int
 ) -> None:
-    assert band_name(before + part * times + after) == band_name(before + part + after)
+    assert word_name(before + part * times + after) == word_name(before + part + after)
 
 
 @pytest.mark.parametrize(("letters", "elements"), [("a", 1), ("ab", 6), ("abc", 159)])
 def test_there_are_as_many_names_as_the_free_band_has_elements(letters: str, elements: int) -> None:
     """Sizes of free bands: Green and Rees 1952, OEIS A005345."""
     longest = {1: 2, 2: 4, 3: 9}[len(letters)]
-    names = {band_name(word) for length in range(1, longest) for word in product(letters, repeat=length)}
+    names = {word_name(word) for length in range(1, longest) for word in product(letters, repeat=length)}
     assert len(names) == elements
 
 
 @given(words)
 def test_the_name_is_that_of_the_definition(word: list[str]) -> None:
     other = [*word, *word[::-1]]
-    assert (band_name(word) == band_name(other)) == (_by_definition(word) == _by_definition(other))
+    assert (word_name(word) == word_name(other)) == (_by_definition(word) == _by_definition(other))
 
 
 def _by_definition(word: list[str]) -> tuple[object, ...]:
@@ -46,8 +46,8 @@ def _by_definition(word: list[str]) -> tuple[object, ...]:
 def test_folding_twice_is_folding_once_and_keeps_the_name(word: list[str]) -> None:
     once = fold(word)
     assert fold(once) == once
-    assert band_name(flatten(once)) == band_name(word)
-    assert band_name(spell(render(once))) == band_name(word)
+    assert word_name(flatten(once)) == word_name(word)
+    assert word_name(spell(render(once))) == word_name(word)
     assert fold(spell(render(once))) == once
 
 

@@ -18,13 +18,15 @@ from pharoah.exchange.ticket import Ticket
 from pharoah.proto.v1 import AgentMessage, Hello, NodeTicket, ProbeResult
 from pharoah.rpc import Stub
 from pharoah_provider.domain import Node, Release
-from pharoah_provider.keys import KeyFolder
+from pharoah_provider.keys import open_keys
 from pharoah_provider.services.server import ServerSettings, provider
 from pharoah_provider.store import Database, Store
 
 TOKENS = {
     "acme": "tenant acme tttttttttttttttttttt",
     "rival": "tenant rival rrrrrrrrrrrrrrrrrrrr",
+    "one": "tenant lab/one 11111111111111111111111",
+    "two": "tenant lab/two 22222222222222222222222",
     "n1": "agent n1 1111111111111111111",
     "n2": "agent n2 2222222222222222222",
     "ops": "operator ops oooooooooooooooooooo",
@@ -59,6 +61,7 @@ class Loopback:
             "endpoint": self.endpoint,
             "token_file": str(self.folder / "acme.token"),
             "provider_key_file": str(self.folder / "provider.pub"),
+            "state_folder": str(self.folder / "state"),
         }
         return Settings(**{**defaults, **changes})
 
@@ -109,14 +112,21 @@ async def _agent(
                 out.put_nowait(AgentMessage(probe=result))
 
 
+def server_settings(folder: Path, **changes: Any) -> ServerSettings:
+    files = {"db": folder / "p.duckdb", "keys": str(folder / "keys"), "audit": folder / "audit"}
+    return ServerSettings(
+        **{"listen": "127.0.0.1:0", "http": "127.0.0.1:0", **files, "tokens": folder / "tokens", **changes}
+    )
+
+
 @asynccontextmanager
-async def loopback(folder: Path, release: Release | None = None) -> AsyncIterator[Loopback]:
+async def loopback(folder: Path, release: Release | None = None, **changes: Any) -> AsyncIterator[Loopback]:
     """A provider that already knows nodes n1 and n2 and, if given, a release. Call again with the folder: a restart."""
-    settings = ServerSettings("127.0.0.1:0", "127.0.0.1:0", folder / "p.duckdb", folder / "keys", folder / "tokens")
+    settings = server_settings(folder, **changes)
     if not settings.tokens.exists():
         settings.tokens.write_text("\n".join(TOKENS.values()) + "\n")
         (folder / "acme.token").write_text(TOKENS["acme"].split()[2] + "\n")
-        (folder / "provider.pub").write_text(KeyFolder(settings.keys).public_key_hex())
+        (folder / "provider.pub").write_text(open_keys(settings.keys).public.hex())
         store = Store(Database(settings.db))
         for name in KEYS:
             await store.put_node(node(name))

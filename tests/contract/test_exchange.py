@@ -16,18 +16,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah.courier.exchange import Answer, PrivateExchange
+from pharoah.courier.exchange import Answer, Exchange
 from pharoah.courier.judge import judge
 from pharoah.courier.rpc import Provider
+from pharoah.courier.trust import Distrust
 from pharoah.exchange import voprf
 from pharoah.proto.v1 import EvaluateRequest, GetOfferRequest, GetTableRequest, LearnRequest, NodeTicket
 from pharoah.rpc import Stub
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_provider.domain import LearnedRow, Release
-from pharoah_provider.errors import Unknown
-from pharoah_provider.exchange import Exchange
-from pharoah_provider.keys import KeyFolder
-from pharoah_provider.store import Database, Store
+from pharoah_provider.quotas import Limits
 from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
 
 KNOWN = Fingerprint(
@@ -64,7 +62,7 @@ def on_loopback(folder: Path, work: Callable[[Loopback], Awaitable[None]], relea
 async def ask(settings: Settings, fingerprint: Fingerprint = KNOWN) -> Answer:
     provider = Provider(settings)
     try:
-        return await PrivateExchange(provider).ask(fingerprint, ticket())
+        return await Exchange(provider, settings).ask(fingerprint, ticket())
     finally:
         await provider.channel.close()
 
@@ -83,7 +81,7 @@ def test_answers_signed_by_somebody_else_are_not_believed(tmp_path: Path) -> Non
     async def work(site: Loopback) -> None:
         forged = tmp_path / "forged.pub"
         forged.write_text(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex())
-        with pytest.raises(UnknownReason, match="cannot be trusted"):
+        with pytest.raises(Distrust, match="not signed"):
             await ask(site.settings(provider_key_file=str(forged)))
 
     on_loopback(tmp_path, work)
@@ -130,7 +128,9 @@ def test_a_provider_that_is_not_there_silent_or_mad_is_a_reason_in_time(
             server.close()
         key = tmp_path / "key"
         key.write_text(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex())
-        settings = Settings(endpoint=f"127.0.0.1:{port}", provider_key_file=str(key), timeout_seconds=1.0)
+        settings = Settings(
+            endpoint=f"127.0.0.1:{port}", provider_key_file=str(key), timeout_seconds=1.0, state_folder=str(tmp_path)
+        )
         began = time.monotonic()
         with pytest.raises(UnknownReason, match=reason):
             await ask(settings)
@@ -158,19 +158,13 @@ async def refused(awaitable: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
     return caught.value.code(), caught.value.details() or ""
 
 
-def test_evaluations_are_counted_checked_and_bound_to_their_offer(tmp_path: Path) -> None:
+def test_an_offer_is_good_for_one_question_of_its_tenant(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         offer = await site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket()))
         elements = [voprf.blind(secrets.token_bytes(8))[1] for _ in range(64)]
 
         def request(**changes: object) -> EvaluateRequest:
-            good = {
-                "offer_id": offer.offer_id,
-                "request_id": b"r" * 16,
-                "epoch": 1,
-                "class_id": offer.class_ids[0],
-                "blinded": elements,
-            }
+            good = {"offer_id": offer.offer_id, "request_id": b"r" * 16, "blinded": elements}
             return EvaluateRequest(**{**good, **changes})
 
         async def status(who: str = "acme", **changes: object) -> tuple[grpc.StatusCode, str]:
@@ -178,17 +172,44 @@ def test_evaluations_are_counted_checked_and_bound_to_their_offer(tmp_path: Path
 
         assert (await status(who="rival"))[0] is grpc.StatusCode.PERMISSION_DENIED
         assert (await status(offer_id=b"x" * 16))[0] is grpc.StatusCode.PERMISSION_DENIED
-        assert (await status(epoch=2))[0] is grpc.StatusCode.NOT_FOUND
-        for changes, field in (({"blinded": elements[:3]}, "blinded"), ({"request_id": b""}, "request_id")):
+        wrong = {"blinded": elements[:3]}, {"request_id": b""}, {"blinded": [*elements[:63], b"short"]}
+        for changes in wrong:
             code, message = await status(**changes)
-            assert code is grpc.StatusCode.INVALID_ARGUMENT and field in message
-        first = await site.call("Exchange", "Evaluate", request())
-        assert await site.call("Exchange", "Evaluate", request()) == first, "a repeated request costs nothing"
-        assert (await status(request_id=b"q" * 16))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-        code, message = await status(class_id=offer.class_ids[1], request_id=b"s" * 16, blinded=[bytes(32)] * 64)
+            assert code is grpc.StatusCode.INVALID_ARGUMENT and next(iter(changes)) in message
+        both = await asyncio.gather(*(site.call("Exchange", "Evaluate", request()) for _ in range(2)))
+        assert both[0] == both[1] == await site.call("Exchange", "Evaluate", request()), "a repeat costs nothing"
+        for changes in ({"request_id": b"q" * 16}, {"blinded": elements[::-1]}):
+            assert (await status(**changes))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+        another = await site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket()))
+        code, message = await status(offer_id=another.offer_id, blinded=[bytes(32)] * 64)
         assert code is grpc.StatusCode.INVALID_ARGUMENT and "blinded" in message
 
     on_loopback(tmp_path, work)
+
+
+def test_questions_of_a_day_are_counted_by_tenant_and_organisation_also_over_a_restart(tmp_path: Path) -> None:
+    limits = Limits(tenant_questions=2, organisation_questions=3, tenant_offers=50)
+
+    async def question(site: Loopback, who: str) -> grpc.StatusCode:
+        offer = await site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket()), who)
+        elements = [voprf.filler() for _ in range(64)]
+        request = EvaluateRequest(offer_id=offer.offer_id, request_id=bytes(16), blinded=elements)
+        try:
+            await site.call("Exchange", "Evaluate", request, who)
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+    async def inside() -> None:
+        async with loopback(tmp_path, RELEASE, limits=limits) as site:
+            got = [await question(site, who) for who in ("one", "one", "one", "two")]
+            assert got == [grpc.StatusCode.OK] * 2 + [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OK]
+        async with loopback(tmp_path, limits=limits) as site:
+            assert await question(site, "two") is grpc.StatusCode.RESOURCE_EXHAUSTED, "three of its organisation"
+            assert await question(site, "acme") is grpc.StatusCode.OK
+
+    asyncio.run(inside())
 
 
 def test_forged_expired_and_foreign_tickets_get_one_answer(tmp_path: Path) -> None:
@@ -204,30 +225,6 @@ def test_forged_expired_and_foreign_tickets_get_one_answer(tmp_path: Path) -> No
         assert answers == {(grpc.StatusCode.PERMISSION_DENIED, "the node ticket is not valid")}
 
     on_loopback(tmp_path, work)
-
-
-def test_an_epoch_is_rotated_after_a_day_and_the_one_before_is_still_served(tmp_path: Path) -> None:
-    async def inside() -> None:
-        async with loopback(tmp_path, RELEASE):
-            pass  # makes the files
-        store = Store(Database(tmp_path / "p.duckdb"))
-        exchange = Exchange(store, KeyFolder(tmp_path / "keys"))
-        now = time.time()
-        await exchange.rotate(now)
-        first = exchange.epoch().head.epoch
-        await exchange.rotate(now + 3600)
-        assert exchange.epoch().head.epoch == first
-        await exchange.rotate(now + 25 * 3600)
-        assert exchange.epoch().head.epoch == first + 1
-        assert exchange.epoch(first).head.epoch == first
-        await store.put_node(node("n2", "memory_limit=5"))
-        await exchange.rotate(now)
-        assert exchange.epoch().head.epoch == first + 2, "a new configuration gets a class"
-        with pytest.raises(Unknown, match="over"):
-            exchange.epoch(first)
-        store.close()
-
-    asyncio.run(inside())
 
 
 def test_roles_do_not_reach_each_others_methods(tmp_path: Path) -> None:

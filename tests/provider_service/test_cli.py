@@ -40,10 +40,10 @@ def test_serving_without_a_token_file_names_it(tmp_path: Path, capsys: pytest.Ca
     assert code == 1 and "tokens" in error
 
 
-def test_plain_text_beyond_loopback_must_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_text_never_leaves_loopback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tokens").write_text(TOKENS)
     code, error = said(capsys, *serve(tmp_path, "--listen", "0.0.0.0:7443"))
-    assert code == 1 and "--insecure" in error
+    assert code == 1 and "--tls-cert" in error
 
 
 def test_a_taken_port_and_a_corrupt_database_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

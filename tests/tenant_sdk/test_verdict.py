@@ -18,7 +18,11 @@ MEMORY = VerdictRow("block", "memory", "exact", 5, 5, 0, 25, remedy=1)
 
 
 def judged(*matches: tuple[str, str, VerdictRow]) -> Verdict:
-    return judge(Answer(HEAD, tuple(Match(*match) for match in matches), 4000), "ab")
+    return judge(Answer(HEAD, tuple(Match("arch", *match) for match in matches), 4000), "ab")
+
+
+def alike(*rows: VerdictRow, scope: str = "server") -> Verdict:
+    return judge(Answer(HEAD, tuple(Match("band", "minor", scope, row) for row in rows), 4000), "ab")
 
 
 def test_a_verdict_is_not_true_or_false() -> None:
@@ -54,6 +58,25 @@ def test_an_incompatible_verdict_carries_counts_base_and_a_way_out() -> None:
     finding = judged(("exact", "server", MEMORY)).findings[0]
     assert "5/5" in finding.evidence and "0/25" in finding.evidence
     assert "fused attention" in finding.remedy
+
+
+def test_two_bands_that_agree_warn_and_never_more() -> None:
+    verdict = alike(MEMORY, MEMORY)
+    assert verdict.status == "warn" and verdict.rung == "alike"
+    assert [finding.severity for finding in verdict.findings] == ["warn"]
+    assert "much like this one" in verdict.findings[0].what
+    assert max(len(line) for line in verdict.render().splitlines()) <= 80
+
+
+def test_one_band_says_nothing_and_good_ones_never_make_a_job_compatible() -> None:
+    assert alike(MEMORY).status == alike(MEMORY, OK).status == "unknown"
+    good = alike(OK, OK)
+    assert good.status == "unknown" and "much like" in good.findings[0].what
+
+
+def test_what_is_known_of_the_job_itself_beats_its_like() -> None:
+    matches = (Match("arch", "exact", "device", OK), *(Match("band", "minor", "server", MEMORY),) * 3)
+    assert judge(Answer(HEAD, matches, 0), "").status == "compatible"
 
 
 def test_memory_at_other_sizes_is_a_warning_about_other_sizes() -> None:

@@ -17,11 +17,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah.profile import ProfileError, check_profile
 from pharoah_benchmarks.facts import device_facts, server_facts
+from pharoah_provider import channel
 from pharoah_provider.agent.children import Child, ChildDied, read_json
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.agent.tickets import load_key, ticket_socket
+from pharoah_provider.channel import Access
 from pharoah_provider.domain import Node
+from pharoah_provider.errors import ProviderError
 
 SOCKET = "/run/pharoah/agent.sock"
 CODES = {
@@ -37,8 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="measure this node, hand out tickets, run what the provider orders")
     run.add_argument("--node", required=True, help="this node's name; never guessed from the network")
-    run.add_argument("--endpoint", default=os.environ.get("PHAROAH_ENDPOINT", "127.0.0.1:7443"))
-    run.add_argument("--token-file", type=Path, required=True)
+    channel.add_options(run)
     run.add_argument("--socket", type=Path, default=Path(SOCKET), help="default: %(default)s")
     run.add_argument("--key", type=Path, default=Path("/var/lib/pharoah/ticket.key"), help="default: %(default)s")
     run.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
@@ -53,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except (ProfileError, ChildDied, OSError) as error:
+    except (ProfileError, ChildDied, ProviderError, OSError) as error:
         print(f"pharoah-agent: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -66,9 +68,9 @@ def entry() -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {arguments.node} %(levelname)s %(message)s")
-    profile, token = _profile(arguments.profile), arguments.token_file.read_text().strip()
+    profile, access = _profile(arguments.profile), channel.access(arguments)
     key = load_key(arguments.key)
-    asyncio.run(_stand(arguments, profile, token, key))
+    asyncio.run(_stand(arguments, profile, access, key))
     return 0
 
 
@@ -80,7 +82,9 @@ def _measure(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _stand(arguments: argparse.Namespace, profile: Mapping[str, Any], token: str, key: Ed25519PrivateKey) -> None:
+async def _stand(
+    arguments: argparse.Namespace, profile: Mapping[str, Any], access: Access, key: Ed25519PrivateKey
+) -> None:
     facts = await read_json("pharoah_benchmarks.context", profile)
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     cpus = tuple(profile.get("cpus") or sorted(os.sched_getaffinity(0)))
@@ -89,7 +93,7 @@ async def _stand(arguments: argparse.Namespace, profile: Mapping[str, Any], toke
     probes = Child("pharoah_benchmarks.probe", profile)
     limit = str(profile.get("memory_limit_bytes", 0))
     zygote = Child("pharoah_benchmarks.campaign.zygote", profile, limit, limit_memory=False)
-    stream = AgentStream(node, arguments.endpoint, token, Telemetry(cpus), probes, zygote)
+    stream = AgentStream(node, access, Telemetry(cpus), probes, zygote)
     running = asyncio.create_task(stream.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -21,6 +21,7 @@ from pharoah.rpc import Stub
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_provider.agent.children import Child, ChildDied
 from pharoah_provider.agent.telemetry import Sample, Telemetry
+from pharoah_provider.channel import Access
 from pharoah_provider.domain import Node
 
 log = logging.getLogger("pharoah.agent")
@@ -32,10 +33,8 @@ LONGEST_PAUSE_SECONDS = 10.0
 class AgentStream:
     """One node's connection. `run` returns only when it is cancelled or the provider refuses this agent."""
 
-    def __init__(
-        self, node: Node, endpoint: str, token: str, telemetry: Telemetry, probes: Child, zygote: Child
-    ) -> None:
-        self._node, self._endpoint, self._token = node, endpoint, token
+    def __init__(self, node: Node, access: Access, telemetry: Telemetry, probes: Child, zygote: Child) -> None:
+        self._node, self._access = node, access
         self._telemetry, self._probes, self._zygote = telemetry, probes, zygote
         self._out: asyncio.Queue[AgentMessage] = asyncio.Queue()
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
@@ -43,33 +42,37 @@ class AgentStream:
         self._work: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Raises PermissionError when the provider refuses this agent's token."""
+        """Raises PermissionError when the provider refuses this agent."""
         options = [("grpc.enable_http_proxy", 0), ("grpc.keepalive_time_ms", 60_000)]
         pause = 0.5
-        async with grpc.aio.insecure_channel(self._endpoint, options) as channel:
+        credentials, endpoint = self._access.credentials, self._access.endpoint
+        async with (
+            grpc.aio.secure_channel(endpoint, credentials, options)
+            if credentials
+            else grpc.aio.insecure_channel(endpoint, options)
+        ) as channel:
             while True:
                 try:
                     await self._connected(channel)
                     pause = 0.5
                 except grpc.aio.AioRpcError as error:
                     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-                        raise PermissionError(f"{self._endpoint}: {error.details()}") from None
+                        raise PermissionError(f"{endpoint}: {error.details()}") from None
                     log.info("the provider is not there (%s); again in %.1f s", error.code().name, pause)
                 await asyncio.sleep(pause * random.uniform(0.7, 1.0))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _connected(self, channel: grpc.aio.Channel) -> None:
-        metadata = (("authorization", f"Bearer {self._token}"),)
         self._out = asyncio.Queue()
         for batch in self._unacknowledged:
             self._out.put_nowait(AgentMessage(telemetry=batch))
-        call = Stub(channel, "Agent").Connect(self._messages(), metadata=metadata)
+        call = Stub(channel, "Agent").Connect(self._messages(), metadata=self._access.metadata)
         sampling: asyncio.Task[None] | None = None
         try:
             async for order in call:
                 match order.WhichOneof("content"):
                     case "welcome":
-                        log.info("connected to %s as %s", self._endpoint, self._node.node)
+                        log.info("connected to %s as %s", self._access.endpoint, self._node.node)
                         sampling = asyncio.create_task(self._sample(order.welcome.telemetry_period_seconds))
                     case "ack":
                         while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
-import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,21 +14,34 @@ from typing import Any
 
 import grpc
 
-from pharoah.exchange.group import SodiumMissing
-from pharoah.proto.v1 import LearnRequest, Listing, ListRequest, RunCampaignRequest
+from pharoah.exchange.sodium import SodiumMissing
+from pharoah.proto.v1 import (
+    LearnRequest,
+    Listing,
+    ListRequest,
+    RevokeRequest,
+    RollbackRequest,
+    RunCampaignRequest,
+)
 from pharoah.rpc import Stub
+from pharoah_provider import channel
 from pharoah_provider.cli import archetypes
 from pharoah_provider.errors import ProviderError
 
 LISTINGS = {
     "nodes": ("NODES", ["node", "context", "runs", "alerts", "seen_seconds_ago"]),
     "alerts": ("ALERTS", ["alert_id", "state", "node", "run", "what", "evidence"]),
-    "table": ("TABLE", ["nodes", "scope", "rung", "title", "severity", "outcome", "failed", "base"]),
+    "table": ("TABLE", ["id", "nodes", "scope", "rung", "title", "severity", "outcome", "failed", "base"]),
     "runs": ("RUNS", ["run", "tenant", "node", "attempt", "beside_job", "end_state"]),
     "probes": ("PROBES", ["node", "benchmark", "purpose", "beside_job", "mean_seconds", "repeats"]),
     "reports": ("REPORTS", ["run", "ended_at", "step_ratio", "memory_ratio", "masked", "risk"]),
     "cells": ("CELLS", ["node", "workload", "settings", "degradation", "outcome", "step_seconds"]),
 }  # fmt: skip
+
+
+CERTIFICATE_NAME = re.compile(r"provider|tenant/[\w.-]+(/[\w.-]+)?|(agent|operator)/[\w.-]+")
+LASTING = {"RunCampaign", "Learn"}
+CALL_SECONDS = 30.0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,19 +54,24 @@ def main(argv: list[str] | None = None) -> int:
     campaign.set_defaults(run=_campaign)
     learn = commands.add_parser("learn", help="learn a release and seal it as the next epoch")
     learn.set_defaults(run=_learn)
+    rollback = commands.add_parser("rollback", help="take the newest release back: seal the one before it")
+    rollback.set_defaults(run=_rollback)
+    revoke = commands.add_parser("revoke", help="take rows back now, inside the current epoch")
+    revoke.add_argument("rows", nargs="+", metavar="ROW", help="their ids, as `table` lists them")
+    revoke.set_defaults(run=_revoke)
+    certificate = commands.add_parser("certificate", help="make a certificate, with an authority of this site's own")
+    certificate.add_argument("name", help="provider, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")
+    certificate.add_argument("--folder", type=Path, default=Path("pharoah-pki"), help="default: %(default)s")
+    certificate.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
+    certificate.add_argument("--host", action="append", default=[], help="how the provider is reached; may be repeated")
+    certificate.set_defaults(run=_certificate)
     archetypes.add_parser(commands)
     for name in LISTINGS:
         listing = commands.add_parser(name, help=f"list {name}" if name != "table" else "the incompatibility table")
         listing.add_argument("-o", "--output", choices=["table", "json"], default="table")
         listing.set_defaults(run=_list)
-    for command in (campaign, learn, *(commands.choices[name] for name in LISTINGS)):
-        command.add_argument("--endpoint", default=os.environ.get("PHAROAH_ENDPOINT", "127.0.0.1:7443"))
-        command.add_argument(
-            "--token-file",
-            type=Path,
-            default=os.environ.get("PHAROAH_TOKEN_FILE"),
-            help="the operator's token",
-        )
+    for command in (campaign, learn, rollback, revoke, *(commands.choices[name] for name in LISTINGS)):
+        channel.add_options(command)
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
@@ -78,23 +96,45 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument("--listen", default=defaults.listen, metavar="HOST:PORT", help="gRPC (default: %(default)s)")
     parser.add_argument("--http", default=defaults.http, metavar="HOST:PORT", help="/metrics (default: %(default)s)")
     parser.add_argument("--db", type=Path, default=defaults.db, help="DuckDB file (default: %(default)s)")
-    parser.add_argument("--keys", type=Path, default=defaults.keys, help="folder of secrets (default: %(default)s)")
-    parser.add_argument("--tokens", type=Path, default=defaults.tokens, help="token file (default: %(default)s)")
-    parser.add_argument("--insecure", action="store_true", help="allow plain text beyond loopback")
+    parser.add_argument(
+        "--keys", default=defaults.keys, help="folder of secrets, or command:CMD (default: %(default)s)"
+    )
+    parser.add_argument("--audit", type=Path, default=defaults.audit, help="audit log's folder (default: %(default)s)")
+    parser.add_argument("--witnesses", type=Path, help="file of `KEY URL` lines: who cosigns the log")
+    parser.add_argument("--tls-cert", type=Path, help="this provider's certificate (PEM); with --tls-key, --client-ca")
+    parser.add_argument("--tls-key", type=Path, help="its key")
+    parser.add_argument("--client-ca", type=Path, help="who signs the certificates of tenants, agents and operators")
+    parser.add_argument("--domain", default=defaults.domain, help="SPIFFE trust domain (default: %(default)s)")
+    parser.add_argument("--tokens", type=Path, default=defaults.tokens, help="without TLS (default: %(default)s)")
+    limits = defaults.limits
+    parser.add_argument("--tenant-questions", type=int, default=limits.tenant_questions, metavar="N",
+                        help="verdicts a tenant may ask for in a day (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--organisation-questions", type=int, default=limits.organisation_questions, metavar="N",
+                        help="and all its accounts together (default: %(default)s)")  # fmt: skip
     parser.set_defaults(run=_serve)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from pharoah_provider.keys import KeyFolder
+    from pharoah_provider.keys import open_keys
+    from pharoah_provider.quotas import Limits
+    from pharoah_provider.services.listening import Tls
     from pharoah_provider.services.server import ServerSettings, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    names = ("listen", "http", "db", "keys", "tokens", "insecure")
-    settings = ServerSettings(**{name: getattr(arguments, name) for name in names})
+    names = ("listen", "http", "db", "keys", "audit", "witnesses", "domain", "tokens")
+    files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
+    if any(files) and not all(files):
+        raise ProviderError("--tls-cert, --tls-key and --client-ca belong together")
+    limits = Limits(arguments.tenant_questions, arguments.organisation_questions)
+    settings = ServerSettings(
+        **{name: getattr(arguments, name) for name in names},
+        tls=Tls(*files) if all(files) else None,
+        limits=limits,
+    )
 
     def ready(address: str) -> None:
         print(f"pharoah-provider listens on {address}; metrics on http://{settings.http}/metrics")
-        print(f"provider key for tenants: {KeyFolder(settings.keys).public_key_hex()}", flush=True)
+        print(f"provider key for tenants: {open_keys(settings.keys).public.hex()}", flush=True)
 
     asyncio.run(serve(settings, ready))
     return 0
@@ -145,6 +185,29 @@ def _learn(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _rollback(arguments: argparse.Namespace) -> int:
+    answer = _stub(arguments, "Rollback")(RollbackRequest())
+    print(f"release {answer.release} sealed as epoch {answer.epoch}")
+    return 0
+
+
+def _revoke(arguments: argparse.Namespace) -> int:
+    answer = _stub(arguments, "Revoke")(RevokeRequest(rows=arguments.rows))
+    print(f"{answer.revoked} rows taken back; tenants learn of it with their next question")
+    return 0
+
+
+def _certificate(arguments: argparse.Namespace) -> int:
+    from pharoah_provider.pki import Authority
+
+    if not CERTIFICATE_NAME.fullmatch(arguments.name):
+        raise ProviderError(f"{arguments.name}: expected provider, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")
+    hosts = tuple(arguments.host) or (("127.0.0.1", "localhost") if arguments.name == "provider" else ())
+    files = Authority(arguments.folder, arguments.domain).issue(arguments.name, hosts)
+    print(f"{files[0]}\n{files[1]}\nauthority: {arguments.folder / 'ca.pem'}")
+    return 0
+
+
 def _list(arguments: argparse.Namespace) -> int:
     title, columns = LISTINGS[arguments.command]
     answer = _stub(arguments, "List")(ListRequest(listing=Listing.Value(f"LISTING_{title}")))
@@ -168,12 +231,7 @@ def _shown(value: Any) -> str:
 
 
 def _stub(arguments: argparse.Namespace, method: str) -> Callable[[Any], Any]:
-    try:
-        token = Path(arguments.token_file).read_text().strip() if arguments.token_file else ""
-    except OSError as error:
-        raise ProviderError(f"token file {arguments.token_file}: {error.strerror}") from None
-    channel = grpc.insecure_channel(
-        arguments.endpoint, [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20)]
-    )
-    call = getattr(Stub(channel, "Operator"), method)
-    return lambda request: call(request, metadata=(("authorization", f"Bearer {token}"),))
+    access = channel.access(arguments)
+    call = getattr(Stub(access.channel(), "Operator"), method)
+    seconds = None if method in LASTING else CALL_SECONDS
+    return lambda request: call(request, metadata=access.metadata, timeout=seconds)

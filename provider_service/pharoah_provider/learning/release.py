@@ -25,7 +25,7 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
     yield note
     baselines = learn_baselines(await store.baseline_probes())
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
-    previous = await store.newest_release()
-    release = Release(previous.release + 1 if previous else 1, tuple(rows), survival, tuple(baselines), (note,))
+    number = await store.last_release_number() + 1
+    release = Release(number, tuple(rows), survival, tuple(baselines), (note,))
     await store.put_release(release)
     yield release

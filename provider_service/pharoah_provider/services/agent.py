@@ -13,7 +13,7 @@ from pharoah_provider.domain import Node, Probe
 from pharoah_provider.errors import Invalid, Refused
 from pharoah_provider.fleet import Connection, Fleet, Order
 from pharoah_provider.services import Context
-from pharoah_provider.services.auth import Gatekeeper
+from pharoah_provider.services.gate import caller
 from pharoah_provider.store import Store
 
 TELEMETRY_PERIOD_SECONDS = 2.0
@@ -21,15 +21,15 @@ LARGEST_BATCH = 10_000
 
 
 class AgentServicer:
-    def __init__(self, store: Store, fleet: Fleet, gatekeeper: Gatekeeper) -> None:
-        self._store, self._fleet, self._gatekeeper = store, fleet, gatekeeper
+    def __init__(self, store: Store, fleet: Fleet) -> None:
+        self._store, self._fleet = store, fleet
 
-    async def Connect(self, messages: AsyncIterator[AgentMessage], context: Context) -> AsyncIterator[AgentOrder]:
+    async def Connect(self, messages: AsyncIterator[AgentMessage], _: Context) -> AsyncIterator[AgentOrder]:
         first = await anext(aiter(messages), None)
         if first is None or first.WhichOneof("content") != "hello":
             raise Invalid("content: the first message must be hello")
-        if first.hello.node != self._gatekeeper.name(context):
-            raise Refused("this token belongs to another node")
+        if first.hello.node != caller().name:
+            raise Refused("this caller stands on another node")
         node = _node(first.hello)
         await self._store.put_node(node)
         connection = self._fleet.connect(node)

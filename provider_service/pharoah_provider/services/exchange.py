@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from pharoah.proto.v1 import (
+    ClassEvaluation,
     DecideRequest,
     DecideResponse,
     EvaluateRequest,
@@ -15,47 +16,60 @@ from pharoah.proto.v1 import (
     GetOfferResponse,
     GetTableRequest,
     GetTableResponse,
+    LookupRequest,
+    LookupResponse,
     SignedHead,
 )
-from pharoah_provider.exchange import BATCH, Exchange
+from pharoah_provider.exchange import Exchange
 from pharoah_provider.services import Context
-from pharoah_provider.services.auth import Gatekeeper
+from pharoah_provider.services.gate import caller
 
 
 class ExchangeServicer:
-    def __init__(self, exchange: Exchange, gatekeeper: Gatekeeper) -> None:
-        self._exchange, self._gatekeeper = exchange, gatekeeper
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
 
-    async def GetEpoch(self, _: GetEpochRequest, __: Context) -> GetEpochResponse:
-        epoch = self._exchange.epoch()
-        return GetEpochResponse(head=SignedHead(body=epoch.body, signature=epoch.signature))
+    async def GetEpoch(self, request: GetEpochRequest, _: Context) -> GetEpochResponse:
+        publisher = self._exchange.publisher
+        epoch = publisher.epoch()
+        return GetEpochResponse(
+            head=SignedHead(body=epoch.body, signature=epoch.signature),
+            entries=publisher.log.entries(request.log_size),
+            checkpoint=publisher.log.checkpoint,
+            revoked=publisher.revoked(),
+        )
 
-    async def GetOffer(self, request: GetOfferRequest, context: Context) -> GetOfferResponse:
-        tenant = self._gatekeeper.name(context)
-        offer_id, offer = await self._exchange.offer(tenant, request.ticket.body, request.ticket.signature)
+    async def GetOffer(self, request: GetOfferRequest, _: Context) -> GetOfferResponse:
+        offer_id, offer = await self._exchange.offer(caller(), request.ticket.body, request.ticket.signature)
         return GetOfferResponse(
             offer_id=offer_id,
             class_ids=offer.class_ids,
-            evaluations=BATCH * len(offer.class_ids),
             expires_at=offer.expires_at,
             context=offer.node.server_facts,
+            epoch=offer.epoch,
+            signature=offer.signature,
+            hashed_key=self._exchange.hashed_key(caller(), offer.epoch),
         )
 
     async def GetTable(self, request: GetTableRequest, _: Context) -> AsyncIterator[GetTableResponse]:
-        for chunk in self._exchange.table(request.epoch, request.class_id):
+        chunks, signature = self._exchange.table(request.epoch, request.class_id, request.first_row)
+        yield GetTableResponse(signature=signature)
+        for chunk in chunks:
             yield GetTableResponse(rows=chunk)
 
-    async def Evaluate(self, request: EvaluateRequest, context: Context) -> EvaluateResponse:
-        evaluated = await self._exchange.evaluate(
-            self._gatekeeper.name(context),
-            request.offer_id,
-            request.request_id,
-            request.epoch,
-            request.class_id,
-            tuple(request.blinded),
+    async def Evaluate(self, request: EvaluateRequest, _: Context) -> EvaluateResponse:
+        classes, signature = await self._exchange.evaluate(
+            caller(), request.offer_id, request.request_id, list(request.blinded)
         )
-        return EvaluateResponse(evaluated=evaluated)
+        answers = [ClassEvaluation(evaluated=evaluated, proof=proof) for evaluated, proof in classes]
+        return EvaluateResponse(classes=answers, signature=signature)
 
-    async def Decide(self, request: DecideRequest, context: Context) -> DecideResponse:
-        self._exchange.offer_of(self._gatekeeper.name(context), request.offer_id)
+    async def Lookup(self, request: LookupRequest, _: Context) -> LookupResponse:
+        rows, signature = await self._exchange.lookup(
+            caller(), request.offer_id, request.request_id, list(request.tokens)
+        )
+        return LookupResponse(rows=rows, signature=signature)
+
+    async def Decide(self, request: DecideRequest, _: Context) -> DecideResponse:
+        self._exchange.offer_of(caller(), request.offer_id)
         return DecideResponse()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,10 @@ from pharoah.proto.v1 import (
     Listing,
     ListRequest,
     ListResponse,
+    RevokeRequest,
+    RevokeResponse,
+    RollbackRequest,
+    RollbackResponse,
     RunCampaignRequest,
     RunCampaignResponse,
 )
@@ -19,18 +24,18 @@ from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_provider.campaigns import Campaign
 from pharoah_provider.domain import Release
 from pharoah_provider.errors import Invalid, NotReady
-from pharoah_provider.exchange import Exchange
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning.release import learn
 from pharoah_provider.models.proportions import wilson
 from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.publication import Publisher
 from pharoah_provider.services import Context
 from pharoah_provider.store import Store
 
 
 class OperatorServicer:
-    def __init__(self, store: Store, fleet: Fleet, exchange: Exchange, monitor: Monitor) -> None:
-        self._store, self._fleet, self._exchange, self._monitor = store, fleet, exchange, monitor
+    def __init__(self, store: Store, fleet: Fleet, publisher: Publisher, monitor: Monitor) -> None:
+        self._store, self._fleet, self._publisher, self._monitor = store, fleet, publisher, monitor
         self._campaign: Campaign | None = None
 
     async def RunCampaign(self, request: RunCampaignRequest, _: Context) -> AsyncIterator[RunCampaignResponse]:
@@ -50,7 +55,7 @@ class OperatorServicer:
     async def Learn(self, _: LearnRequest, __: Context) -> AsyncIterator[LearnResponse]:
         async for said in learn(self._store):
             if isinstance(said, Release):
-                epoch = await self._exchange.publish(said)
+                epoch = await self._publisher.publish(said, time.time())
                 self._monitor.use(said)
                 yield LearnResponse(
                     message=f"release {said.release} sealed as epoch {epoch}",
@@ -59,6 +64,17 @@ class OperatorServicer:
                 )
             else:
                 yield LearnResponse(message=said)
+
+    async def Rollback(self, _: RollbackRequest, __: Context) -> RollbackResponse:
+        release, epoch = await self._publisher.rollback(time.time())
+        if (served := await self._store.release(release)) is not None:
+            self._monitor.use(served)
+        return RollbackResponse(release=release, epoch=epoch)
+
+    async def Revoke(self, request: RevokeRequest, _: Context) -> RevokeResponse:
+        if not request.rows:
+            raise Invalid("rows: none given")
+        return RevokeResponse(revoked=await self._publisher.revoke(request.rows))
 
     async def List(self, request: ListRequest, _: Context) -> ListResponse:
         if request.listing not in Listing.values() or not request.listing:
@@ -76,7 +92,9 @@ class OperatorServicer:
         names = {node.context_id: "+".join(n.node for n in nodes if n.context_id == node.context_id) for node in nodes}
         return [
             {
+                "id": row.id,
                 "release": release.release,
+                "kind": row.kind,
                 "scope": row.scope,
                 "context": row.group_id,
                 "nodes": names.get(row.group_id, ""),

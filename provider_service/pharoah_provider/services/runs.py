@@ -22,7 +22,7 @@ from pharoah_provider.domain import Report, Run, identity
 from pharoah_provider.errors import Invalid, Refused, Unknown
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.services import Context
-from pharoah_provider.services.auth import Gatekeeper
+from pharoah_provider.services.gate import caller
 from pharoah_provider.store import Store
 from pharoah_provider.tickets import verified
 
@@ -31,14 +31,14 @@ COLUMNS = ("ended_at", "span_seconds", "ranks", "step_ratio", "memory_ratio")
 
 
 class RunsServicer:
-    def __init__(self, store: Store, monitor: Monitor, gatekeeper: Gatekeeper) -> None:
-        self._store, self._monitor, self._gatekeeper = store, monitor, gatekeeper
+    def __init__(self, store: Store, monitor: Monitor) -> None:
+        self._store, self._monitor = store, monitor
         self._taking: dict[bytes, asyncio.Lock] = {}
 
-    async def JoinRun(self, request: JoinRunRequest, context: Context) -> JoinRunResponse:
+    async def JoinRun(self, request: JoinRunRequest, _: Context) -> JoinRunResponse:
         if len(request.run_id) != 16:
             raise Invalid(f"run_id: {len(request.run_id)} bytes, expected 16")
-        tenant = self._gatekeeper.name(context)
+        tenant = caller().name
         ticket, node = await verified(self._store, request.ticket.body, request.ticket.signature)
         owner, before = await self._store.ticket_owner(ticket.nonce), await self._store.run(request.run_id)
         if owner not in (None, request.run_id) or (before and before.tenant != tenant):
@@ -56,8 +56,8 @@ class RunsServicer:
         self._monitor.watch(run)
         return JoinRunResponse(attempt=run.attempt, node_alias=f"node-{identity([tenant, node.node])[:6]}")
 
-    async def Report(self, request: ReportRequest, context: Context) -> ReportResponse:
-        run = await self._run(request.run_id, context)
+    async def Report(self, request: ReportRequest, _: Context) -> ReportResponse:
+        run = await self._run(request.run_id)
         if request.attempt != run.attempt:
             raise Invalid(f"attempt: {request.attempt} is over; the run is at attempt {run.attempt}")
         reports, rejected = _decode(request)
@@ -71,8 +71,8 @@ class RunsServicer:
         message = f"{rejected} rows are not finite positive numbers" if rejected else ""
         return ReportResponse(rejected=rejected, message=message)
 
-    async def EndRun(self, request: EndRunRequest, context: Context) -> EndRunResponse:
-        run = await self._run(request.run_id, context)
+    async def EndRun(self, request: EndRunRequest, _: Context) -> EndRunResponse:
+        run = await self._run(request.run_id)
         if request.state not in EndState.values() or not request.state:
             raise Invalid(f"state: {request.state} is not an end state")
         await self._store.end_run(run.run_id, EndState.Name(request.state).removeprefix("END_STATE_").lower())
@@ -80,8 +80,8 @@ class RunsServicer:
         self._taking.pop(run.run_id, None)
         return EndRunResponse()
 
-    async def WatchAlerts(self, request: WatchAlertsRequest, context: Context) -> AsyncIterator[Alert]:
-        run = await self._run(request.run_id, context)
+    async def WatchAlerts(self, request: WatchAlertsRequest, _: Context) -> AsyncIterator[Alert]:
+        run = await self._run(request.run_id)
         alias = f"node-{identity([run.tenant, run.node])[:6]}"
         async for alert in self._monitor.alerts(run.run_id):
             yield Alert(
@@ -96,9 +96,9 @@ class RunsServicer:
                 step_ratio=alert["step_ratio"],
             )
 
-    async def _run(self, run_id: bytes, context: Context) -> Run:
+    async def _run(self, run_id: bytes) -> Run:
         run = await self._store.run(run_id)
-        if run is None or run.tenant != self._gatekeeper.name(context):
+        if run is None or run.tenant != caller().name:
             raise Unknown("no such run")
         return run
 

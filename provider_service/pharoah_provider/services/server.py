@@ -6,9 +6,10 @@ import asyncio
 import logging
 import signal
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +17,34 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from pharoah.exchange.group import sodium
+from pharoah.exchange import sodium
+from pharoah.exchange.log import AUDIT, Entry
 from pharoah.proto.v1 import service
-from pharoah.rpc import handlers
+from pharoah_provider.audit import AuditLog
 from pharoah_provider.errors import ProviderError
 from pharoah_provider.exchange import Exchange
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.keys import KeyFolder
+from pharoah_provider.keys import open_keys
 from pharoah_provider.metrics import Metrics
 from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.principals import Principal
+from pharoah_provider.publication import Publisher
+from pharoah_provider.quotas import Limits, Quotas
 from pharoah_provider.services.agent import AgentServicer
-from pharoah_provider.services.auth import RULES, Gatekeeper, Tokens
 from pharoah_provider.services.exchange import ExchangeServicer
+from pharoah_provider.services.gate import RULES, Gate
+from pharoah_provider.services.identity import Certificates, Tokens
+from pharoah_provider.services.listening import LOOPBACK, Tls, listen
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
-from pharoah_provider.services.status import translated
 from pharoah_provider.store import Database, Store
+from pharoah_provider.transparency import TransparencyLog
+from pharoah_provider.witnesses import read_witnesses
 
 log = logging.getLogger("pharoah.provider")
 
-LARGEST_MESSAGE = 1 << 20
 DRAIN_SECONDS = 2.0
-ROTATION_CHECK_SECONDS = 60.0
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+TICK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -46,53 +52,55 @@ class ServerSettings:
     listen: str = "127.0.0.1:7443"
     http: str = "127.0.0.1:7480"
     db: Path = Path("pharoah.duckdb")
-    keys: Path = Path("pharoah-keys")
+    keys: str = "pharoah-keys"
+    """A folder, or `command:CMD` for a key service."""
+    audit: Path = Path("pharoah-audit")
+    witnesses: Path | None = None
+    tls: Tls | None = None
+    domain: str = "pharoah.local"
+    """SPIFFE trust domain of client certificates."""
     tokens: Path = Path("pharoah-tokens")
-    insecure: bool = False
-    """Listen without TLS on an address that is not loopback."""
+    """Who may call when there is no TLS, which is on loopback alone."""
+    limits: Limits = field(default_factory=Limits)
 
 
 @asynccontextmanager
 async def provider(settings: ServerSettings) -> AsyncIterator[str]:
     """A running provider; the address it listens on. Raises ProviderError naming file, setting or port."""
     host, _, port = settings.listen.rpartition(":")
-    if host not in LOOPBACK and not settings.insecure:
-        raise ProviderError(f"--listen {settings.listen}: not loopback, and TLS is not set up; --insecure allows it")
-    sodium()  # raises with what to install, before anything is opened
-    tokens, keys = Tokens(settings.tokens), KeyFolder(settings.keys)
+    if host not in LOOPBACK and settings.tls is None:
+        raise ProviderError(f"--listen {settings.listen}: not loopback; give --tls-cert, --tls-key and --client-ca")
+    sodium.library()  # raises with what to install, before anything is opened
+    identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens)
+    keys, witnesses, audit = open_keys(settings.keys), read_witnesses(settings.witnesses), AuditLog(settings.audit)
     store = Store(Database(settings.db))
     try:
         metrics, fleet = Metrics(), Fleet()
         metrics.watch_agents(fleet.last_seen)
-        exchange, monitor = Exchange(store, keys), Monitor(store, fleet, metrics)
-        await exchange.rotate(time.time())
+        transparency = TransparencyLog(await store.log_entries(), keys.signing_key, witnesses)
+        publisher, monitor = Publisher(store, keys, transparency), Monitor(store, fleet, metrics)
+        await publisher.open(time.time())
         if release := await store.newest_release():
             monitor.use(release)
         await monitor.restore()
-        gatekeeper = Gatekeeper(tokens)
+        quotas = _quotas_so_far(settings.limits, audit)
         servicers = {
-            "Exchange": ExchangeServicer(exchange, gatekeeper),
-            "Runs": RunsServicer(store, monitor, gatekeeper),
-            "Agent": AgentServicer(store, fleet, gatekeeper),
-            "Operator": OperatorServicer(store, fleet, exchange, monitor),
+            "Exchange": ExchangeServicer(Exchange(store, keys, publisher, quotas)),
+            "Runs": RunsServicer(store, monitor),
+            "Agent": AgentServicer(store, fleet),
+            "Operator": OperatorServicer(store, fleet, publisher, monitor),
         }
         assert servicers.keys() == RULES.keys()
-        server = _server(servicers, gatekeeper, metrics)
-        status = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(status, server)
-        names = [service(name).full_name for name in servicers]
-        for name in ("", *names):
-            await status.set(name, health_pb2.HealthCheckResponse.SERVING)
-        if host in LOOPBACK:
-            reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
-        bound = _bind(server, settings.listen)
+        server, bound = listen(servicers, Gate(identities, audit, metrics), settings.listen, settings.tls)
+        status = _add_health(server, list(servicers), reflect=host in LOOPBACK)
         http = _serve_metrics(metrics, settings.http)
         await server.start()
-        rotating = asyncio.create_task(_rotate(exchange))
+        ticking = asyncio.create_task(_tick(publisher, audit, status))
+        await _tell_health(publisher, status)
         try:
             yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
-            rotating.cancel()
+            ticking.cancel()
             await status.enter_graceful_shutdown()
             monitor.drain()
             await server.stop(DRAIN_SECONDS)
@@ -100,15 +108,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             http.server_close()
     finally:
         store.close()
-
-
-async def _rotate(exchange: Exchange) -> None:
-    while True:
-        await asyncio.sleep(ROTATION_CHECK_SECONDS)
-        try:
-            await exchange.rotate(time.time())
-        except ProviderError:
-            log.exception("the epoch could not be rotated; trying again in a minute")
+        audit.close()
 
 
 async def serve(settings: ServerSettings, ready: Any) -> None:
@@ -123,29 +123,48 @@ async def serve(settings: ServerSettings, ready: Any) -> None:
         log.info("draining")
 
 
-def _server(servicers: dict[str, Any], gatekeeper: Gatekeeper, metrics: Metrics) -> grpc.aio.Server:
-    options = [
-        ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-        ("grpc.max_metadata_size", 8192),
-        ("grpc.so_reuseport", 0),
-        ("grpc.keepalive_permit_without_calls", 0),
-    ]
-    server = grpc.aio.server(interceptors=[gatekeeper], options=options)
-    generic = []
-    for name, servicer in servicers.items():
-        for method in service(name).methods:
-            wrapped = translated(metrics, method.name, getattr(servicer, method.name))
-            setattr(servicer, method.name, wrapped)
-        generic.append(handlers(name, servicer))
-    server.add_generic_rpc_handlers(tuple(generic))
-    return server
+async def _tick(publisher: Publisher, audit: AuditLog, status: Any) -> None:
+    """What a minute brings: a new epoch if one is due, the hash of yesterday's audit log, how ready we are."""
+    while True:
+        await asyncio.sleep(TICK_SECONDS)
+        try:
+            await publisher.rotate(time.time())
+            for day, digest in audit.finished(publisher.log.view.day, time.time()):
+                await publisher.append(Entry(AUDIT, day, digest))
+        except ProviderError:
+            log.exception("the epoch could not be rotated; trying again in a minute")
+        await _tell_health(publisher, status)
 
 
-def _bind(server: grpc.aio.Server, listen: str) -> int:
-    try:
-        return int(server.add_insecure_port(listen))
-    except RuntimeError:
-        raise ProviderError(f"--listen {listen}: cannot be bound; is another provider running?") from None
+def _quotas_so_far(limits: Limits, audit: AuditLog) -> Quotas:
+    """Today's use, as the audit log has it."""
+    used: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    now = time.time()
+    for line in audit.today(now):
+        if line["role"] == "tenant" and line["status"] != "RESOURCE_EXHAUSTED":
+            used[line["name"]][0] += line["method"] in ("Evaluate", "Lookup")
+            used[line["name"]][1] += line["method"] == "GetOffer"
+    quotas = Quotas(limits)
+    for name, (questions, offers) in used.items():
+        quotas.recount(Principal("tenant", name), questions, offers, now)
+    return quotas
+
+
+def _add_health(server: grpc.aio.Server, services: list[str], *, reflect: bool) -> Any:
+    status = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(status, server)
+    if reflect:
+        names = [service(name).full_name for name in services]
+        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    return status
+
+
+async def _tell_health(publisher: Publisher, status: Any) -> None:
+    """Ready, unless the epoch that is served is over."""
+    serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+    fresh = publisher.log.view.epoch == 0 or publisher.epoch().head.not_after > time.time()
+    for name in ("", *(service(name).full_name for name in RULES)):
+        await status.set(name, serving if fresh else not_serving)
 
 
 def _serve_metrics(metrics: Metrics, http: str) -> Any:

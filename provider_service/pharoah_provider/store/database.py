@@ -55,6 +55,15 @@ class Database:
         """One change. Raises StoreError."""
         await self._change(lambda connection: connection.execute(sql, list(parameters)))
 
+    async def execute_all(self, *changes: tuple[str, Sequence[Any]]) -> None:
+        """Several changes, all or none. Raises StoreError."""
+
+        def apply(connection: duckdb.DuckDBPyConnection) -> None:
+            for sql, parameters in changes:
+                connection.execute(sql, list(parameters))
+
+        await self._change(apply)
+
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows of a read, on a cursor of the calling thread. Raises StoreError."""
         try:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pharoah.exchange.head import EpochHead
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_provider.domain import (
     Baseline,
@@ -15,6 +16,7 @@ from pharoah_provider.domain import (
     LearnedRow,
     Node,
     Probe,
+    Recipe,
     Release,
     Report,
     Run,
@@ -198,28 +200,71 @@ class Store:
 
     async def put_release(self, release: Release) -> None:
         await self._db.execute(
-            "INSERT INTO releases VALUES (?,?,?)", [release.release, time.time(), json.dumps(asdict(release))]
+            "INSERT INTO releases VALUES (?,?,?,FALSE)", [release.release, time.time(), json.dumps(asdict(release))]
         )
 
     async def newest_release(self) -> Release | None:
-        rows = await self._db.read("SELECT content FROM releases ORDER BY release DESC LIMIT 1")
+        """The newest that was not taken back."""
+        rows = await self._db.read("SELECT content FROM releases WHERE NOT withdrawn ORDER BY release DESC LIMIT 1")
         return _release(json.loads(rows[0]["content"])) if rows else None
 
     async def release(self, number: int) -> Release | None:
         rows = await self._db.read("SELECT content FROM releases WHERE release = ?", [number])
         return _release(json.loads(rows[0]["content"])) if rows else None
 
+    async def last_release_number(self) -> int:
+        """0 before the first; releases that were taken back count."""
+        return int((await self._db.read("SELECT coalesce(max(release), 0) AS last FROM releases"))[0]["last"])
+
+    async def release_before(self, number: int) -> Release | None:
+        rows = await self._db.read(
+            "SELECT content FROM releases WHERE release < ? AND NOT withdrawn ORDER BY release DESC LIMIT 1", [number]
+        )
+        return _release(json.loads(rows[0]["content"])) if rows else None
+
+    async def withdraw_release(self, number: int) -> None:
+        await self._db.execute("UPDATE releases SET withdrawn = TRUE WHERE release = ?", [number])
+
     async def put_epoch(
-        self, epoch: int, release: int, not_before: int, not_after: int, head: bytes, signature: bytes
+        self, recipe: Recipe, head: EpochHead, body: bytes, signature: bytes, position: int, entry: bytes
     ) -> None:
-        await self._db.execute(
-            "INSERT INTO epochs VALUES (?,?,?,?,?,?)",
-            [epoch, release, not_before, not_after, head, signature],
+        """An epoch and its entry in the log, both or neither."""
+        values = [head.epoch, head.release, head.not_before, head.not_after, body, signature, recipe.groups_json()]
+        await self._db.execute_all(
+            ("INSERT INTO epochs VALUES (?,?,?,?,?,?,?,?,TRUE)", [*values, recipe.began]),
+            ("INSERT INTO log VALUES (?,?)", [position, entry]),
         )
 
-    async def newest_epoch(self) -> dict[str, Any] | None:
-        rows = await self._db.read("SELECT * FROM epochs ORDER BY epoch DESC LIMIT 1")
-        return rows[0] if rows else None
+    async def newest_epochs(self, count: int) -> list[dict[str, Any]]:
+        """Newest first."""
+        return await self._db.read("SELECT * FROM epochs ORDER BY epoch DESC LIMIT ?", [count])
+
+    async def seeds_before(self, began: float) -> list[int]:
+        """Epochs that began before then and whose seed is still kept."""
+        rows = await self._db.read("SELECT epoch FROM epochs WHERE began < ? AND seed_kept ORDER BY epoch", [began])
+        return [int(row["epoch"]) for row in rows]
+
+    async def put_seed_destroyed(self, epoch: int) -> None:
+        await self._db.execute("UPDATE epochs SET seed_kept = FALSE WHERE epoch = ?", [epoch])
+
+    # the transparency log
+
+    async def log_entries(self) -> list[bytes]:
+        return [bytes(row["entry"]) for row in await self._db.read("SELECT entry FROM log ORDER BY position")]
+
+    async def put_log_entry(self, position: int, entry: bytes) -> None:
+        await self._db.execute("INSERT INTO log VALUES (?,?)", [position, entry])
+
+    async def put_revoked(self, epoch: int, rows: Sequence[bytes], position: int, entry: bytes) -> None:
+        """Revoked rows and their entry in the log, both or neither."""
+        await self._db.execute_all(
+            *(("INSERT INTO revoked VALUES (?,?)", [epoch, row]) for row in rows),
+            ("INSERT INTO log VALUES (?,?)", [position, entry]),
+        )
+
+    async def revoked(self, epoch: int) -> list[bytes]:
+        rows = await self._db.read("SELECT sealed_row FROM revoked WHERE epoch = ?", [epoch])
+        return [bytes(row["sealed_row"]) for row in rows]
 
     # listings for people
 

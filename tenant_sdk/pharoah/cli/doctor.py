@@ -52,9 +52,9 @@ def _torch(_: Settings) -> str:
 
 
 def _sodium(_: Settings) -> str:
-    from pharoah.exchange.group import sodium
+    from pharoah.exchange import sodium
 
-    library = sodium()
+    library = sodium.library()
     return f"libsodium with ristretto255 ({library._name})"
 
 
@@ -69,16 +69,19 @@ def _provider(settings: Settings) -> str:
     import time
 
     from pharoah._errors import UnknownReason
-    from pharoah.courier.exchange import PrivateExchange
+    from pharoah.courier.exchange import Exchange
     from pharoah.courier.rpc import Provider, reason
+    from pharoah.courier.trust import Distrust
 
     async def ask() -> str:
         import grpc.aio
 
         try:
-            head = await PrivateExchange(Provider(settings))._head()
+            head = (await Exchange(Provider(settings), settings).epoch()).head
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(reason(error)) from None
+        except Distrust as error:
+            raise UnknownReason(f"cannot be trusted: {error}") from None
         return f"epoch {head.epoch} of release {head.release}, {(head.not_after - time.time()) / 3600:.1f} h left"
 
     if not settings.endpoint:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import secrets
 import textwrap
 from collections import Counter
 from pathlib import Path
@@ -15,12 +14,12 @@ from pharoah.cost.findings import operations, size
 from pharoah.cost.memory import peak
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import DryRun
+from pharoah.exchange.inputs import blind, inputs_of
 from pharoah.picture import draw
 from pharoah_archetypes import (
     HARDWARE_RUNGS,
     RUNGS,
     Fingerprint,
-    canonical_input,
     differences,
     hardware_tokens,
     nearest,
@@ -72,7 +71,8 @@ def show(dry: DryRun, payload: bool, output: str) -> None:
         print(_wrapped(f"{rung:6} {'  '.join(hardware_tokens(fingerprint, rung)) or '-'}", 9))
     for package, digest in fingerprint.code.items():
         print(f"  code   {package} {digest}")
-    print("\nWhat leaves: 2 x 64 blinded elements of 32 bytes; of each 64, 3 are yours.")
+    asked = len(inputs_of(fingerprint))
+    print(f"\nWhat leaves: 64 blinded elements of 32 bytes, {asked} of them yours, as for every job.")
     if payload:
         _show_payload(fingerprint)
 
@@ -110,10 +110,8 @@ def _wrapped(line: str, indent: int, first: int = 2) -> str:
 
 def _show_payload(fingerprint: Fingerprint) -> None:
     """The elements of one batch as they would be sent now; blinding is random, so the next look differs."""
-    from pharoah.exchange import voprf
-
-    inputs = {rung: canonical_input("arch", rung, rung_tokens(fingerprint, rung)) for rung in RUNGS}
-    for position in range(64):
-        origin = RUNGS[position] if position < len(RUNGS) else "random"
-        value = inputs.get(origin) or secrets.token_bytes(32)
-        print(json.dumps({"blinded": voprf.blind(value)[1].hex(), "from": origin}))
+    question = blind(inputs_of(fingerprint))
+    for position, element in enumerate(question.blinded):
+        asked = question.inputs[position] if position < len(question.inputs) else None
+        origin = f"{asked.kind} {asked.rung}" if asked else "random"
+        print(json.dumps({"blinded": element.hex(), "from": origin}))

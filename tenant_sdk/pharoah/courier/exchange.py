@@ -1,45 +1,56 @@
-"""The private exchange, client side: which verdict rows does this job open on the offered node?
+"""The exchange, client side: which verdict rows does this job open on the offered node?
 
-What the provider sees is the same for every job: one offer, two tables, two batches of 64 blinded elements.
+In private mode what the provider sees is the same for every job: one offer, 64 blinded elements, and half a second
+after its answer one bit. Everything an answer holds is checked, and all of it opened, before any of it is used.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc.aio
 
 from pharoah._errors import UnknownReason
+from pharoah._settings import Settings
+from pharoah.courier.evidence import exchange_folder
 from pharoah.courier.rpc import Provider, reason
-from pharoah.exchange import voprf
-from pharoah.exchange.group import GroupError, SodiumMissing
-from pharoah.exchange.head import EpochHead, HeadError, merkle_root, verify_head
-from pharoah.exchange.rows import ROW_BYTES, VerdictRow, open_row
+from pharoah.courier.tables import Tables
+from pharoah.courier.trust import Distrust, Served, Trust, read_witnesses
+from pharoah.exchange import statements, voprf
+from pharoah.exchange.group import GroupError
+from pharoah.exchange.head import EpochHead, HeadError, is_signed
+from pharoah.exchange.inputs import BATCH, Input, Question, blind, inputs_of, keyed_hashes
+from pharoah.exchange.rows import VerdictRow, open_row, row_tag
 from pharoah.proto.v1 import (
     DecideRequest,
     EvaluateRequest,
     GetEpochRequest,
     GetOfferRequest,
     GetOfferResponse,
-    GetTableRequest,
+    LookupRequest,
     NodeTicket,
 )
 from pharoah.rpc import Stub
-from pharoah_archetypes import RUNGS, Fingerprint, canonical_input, rung_tokens
+from pharoah_archetypes import Fingerprint, GrammarError
 
-BATCH = 64
 SCOPES = ("server", "device")
 """What the two classes of an offer describe: this server configuration, this device model."""
+DECIDE_AFTER_SECONDS = 0.5
+"""From the answer to the decision, whatever the answer was: the time in between must not tell."""
+AUDITED = 8
+"""One of so many answers of the hashed mode is asked for again privately."""
 
 
 @dataclass(frozen=True)
 class Match:
     """A row that was opened, and how specific it is."""
 
+    kind: str
     rung: str
     scope: str
     row: VerdictRow
@@ -50,96 +61,163 @@ class Answer:
     head: EpochHead
     matches: tuple[Match, ...]
     bytes_sent: int
+    record: dict[str, Any] = field(default_factory=dict)
+    """What the provider has signed of it, and what opens it: kept on this machine (see `pharoah audit`)."""
 
 
-class PrivateExchange:
-    """Asks one provider. Keeps tables of the current epoch, which are the same for everybody."""
+class Exchange:
+    """Asks one provider. Keeps what it has read of the log, and tables of the current epoch."""
 
-    def __init__(self, provider: Provider) -> None:
-        self._provider = provider
+    def __init__(self, provider: Provider, settings: Settings) -> None:
+        """Raises UnknownReason when what this machine remembers of the provider cannot be read."""
+        self._provider, self._hashed = provider, settings.privacy == "hashed"
+        folder = exchange_folder(settings)
         self._stub = Stub(provider.channel, "Exchange")
-        self._tables: dict[tuple[int, bytes], list[bytes]] = {}
-        self._offer_id = b""
+        self._trust = Trust(provider.key, read_witnesses(settings.witnesses_file), folder)
+        self._tables = Tables(provider, folder)
+        self._offer_id, self._answered_at = b"", 0.0
 
     async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket) -> Answer:
-        """All rows this fingerprint opens for the ticket's node. Raises UnknownReason."""
+        """All rows this fingerprint opens for the ticket's node. Raises UnknownReason, Distrust."""
         try:
-            head = await self._head()
-            offer = await self._call("GetOffer", GetOfferRequest(ticket=ticket))
-            self._offer_id = offer.offer_id
-            if len(offer.class_ids) != len(SCOPES):
-                raise UnknownReason("the offer does not name the two classes it should")
-            matches: list[Match] = []
-            sent = 0
-            for scope, class_id in zip(SCOPES, offer.class_ids, strict=True):
-                found, size = await self._ask_class(fingerprint, head, offer, class_id)
-                matches += [Match(rung, scope, row) for rung, row in found]
-                sent += size
-            return Answer(head, tuple(matches), sent)
+            inputs = inputs_of(fingerprint)
+            if not self._hashed:
+                return await self._privately(inputs, ticket)
+            answer = await self._by_hashes(inputs, ticket)
+            if secrets.randbelow(AUDITED) == 0:
+                _compare(answer, await self._privately(inputs, ticket))
+            return answer
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(reason(error)) from None
-        except (HeadError, GroupError) as error:
-            raise UnknownReason(f"the provider's answer cannot be trusted: {error}") from None
-        except SodiumMissing as error:
-            raise UnknownReason(str(error)) from None
+        except (HeadError, GroupError, voprf.ProofError) as error:
+            raise Distrust(str(error)) from None
+        except GrammarError as error:
+            raise UnknownReason(f"the fingerprint has no skeleton: {error}") from None
+
+    async def epoch(self) -> Served:
+        """The epoch in force, from a log that goes on where it was last read. Raises Distrust, AioRpcError."""
+        while True:
+            answer = await self._call("GetEpoch", GetEpochRequest(log_size=self._trust.size))
+            if self._trust.follow(list(answer.entries), answer.checkpoint):
+                return self._trust.believe(answer.head.body, answer.head.signature, answer.revoked, time.time())
 
     async def decide(self, accept: bool) -> None:
         """Whether the offered node is taken: one bit, no reason. A provider that cannot be told does not matter."""
         if self._offer_id:
+            await asyncio.sleep(max(0.0, self._answered_at + DECIDE_AFTER_SECONDS - time.monotonic()))
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await self._call("Decide", DecideRequest(offer_id=self._offer_id, accept=accept))
 
-    async def _head(self) -> EpochHead:
-        signed = (await self._call("GetEpoch", GetEpochRequest())).head
-        return verify_head(signed.body, signed.signature, self._provider.key, time.time())
+    async def _privately(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
+        (served, offer), question = await self._offered(ticket), blind(inputs)
+        tables = [await self._tables.rows(served.head, class_id) for class_id in offer.class_ids]
+        request = EvaluateRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), blinded=question.blinded)
+        response = await self._call("Evaluate", request)
+        self._answered_at = time.monotonic()
+        record = self._checked(served, offer, request, response, question)
+        matches: list[Match] = []
+        for scope, class_id, table, answer in zip(SCOPES, offer.class_ids, tables, response.classes, strict=True):
+            outputs = question.outputs(answer.evaluated)
+            matches += _opened(served, scope, class_id, table, inputs, outputs)
+        return Answer(served.head, tuple(matches), request.ByteSize(), record)
 
-    async def _ask_class(
-        self, fingerprint: Fingerprint, head: EpochHead, offer: GetOfferResponse, class_id: bytes
-    ) -> tuple[list[tuple[str, VerdictRow]], int]:
-        table = await self._table(head, class_id)
-        inputs = [canonical_input("arch", rung, rung_tokens(fingerprint, rung)) for rung in RUNGS]
-        inputs += [secrets.token_bytes(32) for _ in range(BATCH - len(inputs))]
-        blinds = [voprf.blind(value) for value in inputs]
-        request = EvaluateRequest(
-            offer_id=offer.offer_id,
-            request_id=secrets.token_bytes(16),
-            epoch=head.epoch,
-            class_id=class_id,
-            blinded=[element for _, element in blinds],
-        )
-        evaluated = list((await self._call("Evaluate", request)).evaluated)
-        if len(evaluated) != BATCH:
-            raise UnknownReason(f"the provider evaluated {len(evaluated)} of {BATCH} elements")
-        outputs = [
-            voprf.finalize(value, scalar, element)
-            for value, (scalar, _), element in zip(inputs, blinds, evaluated, strict=True)
+    async def _by_hashes(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
+        served, offer = await self._offered(ticket)
+        tokens = keyed_hashes(inputs, offer.hashed_key)
+        request = LookupRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), tokens=tokens)
+        response = await self._call("Lookup", request)
+        self._answered_at = time.monotonic()
+        said = statements.looked_up(offer.offer_id, request.request_id, tokens, response.rows)
+        if not is_signed(said, response.signature, self._provider.key) or len(response.rows) != len(SCOPES) * BATCH:
+            raise Distrust("the provider's answer is not signed, or not one to this question")
+        try:
+            matches = [
+                Match(asked.kind, asked.rung, scope, VerdictRow.unpack(response.rows[BATCH * at + number]))
+                for at, scope in enumerate(SCOPES)
+                for number, asked in enumerate(inputs)
+                if response.rows[BATCH * at + number]
+            ]
+        except ValueError as error:
+            raise Distrust(str(error)) from None
+        record = {**_signed(served, offer), "looked_up": said.hex(), "signature": response.signature.hex()}
+        return Answer(served.head, tuple(matches), request.ByteSize(), record)
+
+    async def _offered(self, ticket: NodeTicket) -> tuple[Served, GetOfferResponse]:
+        """An offer in the epoch in force; once more when the epoch has changed in between."""
+        for _ in range(2):
+            served, offer = await asyncio.gather(self.epoch(), self._call("GetOffer", GetOfferRequest(ticket=ticket)))
+            if offer.epoch == served.head.epoch:
+                break
+        said = statements.offer(offer.offer_id, offer.epoch, offer.expires_at, list(offer.class_ids))
+        if not is_signed(said, offer.signature, self._provider.key) or len(offer.class_ids) != len(SCOPES):
+            raise Distrust("the offer is not signed, or does not name the two classes it should")
+        if offer.epoch != served.head.epoch:
+            raise Distrust("the offer is of another epoch than the one in force")
+        self._offer_id = offer.offer_id
+        return served, offer
+
+    def _checked(
+        self, served: Served, offer: GetOfferResponse, request: Any, response: Any, question: Question
+    ) -> dict[str, Any]:
+        """The signed record of an evaluation whose proofs hold. Raises Distrust."""
+        blinded = list(question.blinded)
+        answers = [
+            (class_id, list(answer.evaluated), answer.proof)
+            for class_id, answer in zip(offer.class_ids, response.classes, strict=False)
         ]
-        rows = [open_row(table, output, head.epoch, class_id) for output in outputs]
-        found = [(rung, row) for rung, row in zip(RUNGS, rows, strict=False) if row is not None]
-        return found, request.ByteSize()
-
-    async def _table(self, head: EpochHead, class_id: bytes) -> list[bytes]:
-        """The sealed rows of a class, checked against the signed head."""
-        expected = head.table(class_id)
-        key = (head.epoch, class_id)
-        if key not in self._tables:
-            content = b""
-            call = self._stub.GetTable(
-                GetTableRequest(epoch=head.epoch, class_id=class_id),
-                timeout=self._provider.timeout,
-                metadata=self._provider.metadata,
-            )
-            async for chunk in call:
-                content += chunk.rows
-                if len(content) > expected.rows * ROW_BYTES:
-                    raise HeadError("table: longer than the signed head says")
-            rows = [content[at : at + ROW_BYTES] for at in range(0, len(content), ROW_BYTES)]
-            if len(rows) != expected.rows or merkle_root(rows) != expected.root:
-                raise HeadError("table: not the one the signed head commits to")
-            self._tables[key] = rows
-        return self._tables[key]
+        said = statements.evaluation(offer.offer_id, request.request_id, blinded, answers)
+        if len(response.classes) != len(SCOPES) or not is_signed(said, response.signature, self._provider.key):
+            raise Distrust("the provider's answer is not signed, or not one to this question")
+        record = {**_signed(served, offer), "evaluation": said.hex(), "signature": response.signature.hex()}
+        for class_id, evaluated, proof in answers:
+            try:
+                voprf.verify(served.head.table(class_id).public_key, blinded, evaluated, proof)
+            except voprf.ProofError as error:
+                raise Distrust(str(error), {"kind": "evaluation", **record}) from None
+        private = {
+            "inputs": [asked.value.hex() for asked in question.inputs],
+            "blinds": [scalar.hex() for scalar in question.scalars],
+        }
+        return {**record, "private": private}
 
     async def _call(self, method: str, request: Any) -> Any:
         return await getattr(self._stub, method)(
             request, timeout=self._provider.timeout, metadata=self._provider.metadata
+        )
+
+
+def _opened(
+    served: Served, scope: str, class_id: bytes, table: list[bytes], inputs: tuple[Input, ...], outputs: list[bytes]
+) -> list[Match]:
+    epoch = served.head.epoch
+    rows = [
+        open_row(table, output, epoch, class_id)
+        if class_id + row_tag(output, epoch, class_id) not in served.revoked
+        else None
+        for output in outputs
+    ]
+    return [
+        Match(asked.kind, asked.rung, scope, row)
+        for asked, row in zip(inputs, rows, strict=True)
+        if row is not None and (row.rung == asked.rung)
+    ]
+
+
+def _signed(served: Served, offer: GetOfferResponse) -> dict[str, Any]:
+    said = statements.offer(offer.offer_id, offer.epoch, offer.expires_at, list(offer.class_ids))
+    return {
+        "head": served.body.hex(),
+        "head_signature": served.signature.hex(),
+        "checkpoint": served.checkpoint.decode(),
+        "offer": said.hex(),
+        "offer_signature": offer.signature.hex(),
+    }
+
+
+def _compare(hashed: Answer, private: Answer) -> None:
+    """Raises Distrust when the hashed answer is not what the sealed table holds."""
+    if hashed.head == private.head and set(hashed.matches) != set(private.matches):
+        raise Distrust(
+            "the provider's hashed answer is not what its sealed table says",
+            {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record},
         )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pharoah._verdict import Finding, Verdict
 from pharoah.courier.exchange import Answer, Match
+from pharoah.exchange.inputs import BATCH
 from pharoah_archetypes.remedies import remedy
 
 ORDER = [
@@ -15,6 +18,8 @@ ORDER = [
     ("major", "device"),
 ]
 """Most specific first: what is known of this very configuration beats what is known of similar ones."""
+
+AGREEING_BANDS = 2
 
 _STATUS = {"ok": "compatible", "warn": "warn", "avoid": "warn", "block": "incompatible"}
 _OUTCOME = {
@@ -33,11 +38,11 @@ def judge(answer: Answer, run_id: str) -> Verdict:
         "run_id": run_id,
         "release": answer.head.release,
         "epoch": answer.head.epoch,
-        "sent": {"inputs": 2 * 64, "bytes": answer.bytes_sent},
+        "sent": {"inputs": BATCH, "bytes": answer.bytes_sent},
     }
     match = _most_specific(answer.matches)
     if match is None:
-        return Verdict("unknown", reason="nothing like this job has run on nodes like this one", **common)  # type: ignore[arg-type]
+        return _of_the_like(answer.matches, common)
     if match.rung == "major" and match.row.severity == "ok":
         return Verdict(
             "unknown",
@@ -52,16 +57,33 @@ def judge(answer: Answer, run_id: str) -> Verdict:
     return Verdict(status, findings=findings, rung=match.rung, runs=row.runs, **common)  # type: ignore[arg-type]
 
 
+def _of_the_like(matches: tuple[Match, ...], common: dict[str, Any]) -> Verdict:
+    """What near duplicates tell of a job nobody has run: a warning at most, and only if two of its bands agree."""
+    nothing = "nothing like this job has run on nodes like this one"
+    for scope in ("server", "device"):
+        bands = [match for match in matches if match.kind == "band" and match.scope == scope]
+        bad = [match for match in bands if match.row.severity != "ok"]
+        if len(bad) >= AGREEING_BANDS:
+            return Verdict("warn", findings=(_finding(bad[0]),), rung="alike", runs=bad[0].row.runs, **common)
+        if len(bands) >= AGREEING_BANDS:
+            alike = Finding("info", "jobs much like this one have run on nodes like this one", rung="alike")
+            reason = "this job itself has not run on nodes like this one"
+            return Verdict("unknown", reason=reason, findings=(alike,), **common)
+    return Verdict("unknown", reason=nothing, **common)
+
+
 def _most_specific(matches: tuple[Match, ...]) -> Match | None:
-    ranked = sorted(matches, key=lambda match: ORDER.index((match.rung, match.scope)))
+    ladder = [match for match in matches if match.kind == "arch"]
+    ranked = sorted(ladder, key=lambda match: ORDER.index((match.rung, match.scope)))
     return ranked[0] if ranked else None
 
 
 def _finding(match: Match) -> Finding:
     row = match.row
     evidence = f"{row.failures}/{row.runs} comparable runs; base {row.base_failures}/{row.base_runs}"
-    severity = "block" if row.severity == "block" else "warn"
-    what = f"this job {_OUTCOME.get(row.outcome, row.outcome)}"
-    if row.outcome == "memory" and match.rung != "exact":
+    severity = "block" if row.severity == "block" and match.kind == "arch" else "warn"
+    subject = "a job much like this one" if match.kind == "band" else "this job"
+    what = f"{subject} {_OUTCOME.get(row.outcome, row.outcome)}"
+    if row.outcome == "memory" and match.rung != "exact" and match.kind == "arch":
         what = "other sizes of this job run out of memory here; this size was not tried"
     return Finding(severity, what, evidence, remedy(row.remedy), match.rung)

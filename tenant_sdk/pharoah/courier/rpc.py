@@ -12,27 +12,34 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 
-LARGEST_MESSAGE = 2 << 20
+OPTIONS = [
+    ("grpc.max_receive_message_length", 2 << 20),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+]
 
 
 class Provider:
-    """One channel with the tenant's token on it. Nothing is connected before the first call."""
+    """One channel, with the tenant's certificate or on loopback its token. Connects with the first call."""
 
     def __init__(self, settings: Settings) -> None:
         """Raises UnknownReason when the settings do not say how to reach and recognise the provider."""
+        self.key = _public_key(settings.provider_key_file)
+        self.timeout = settings.timeout_seconds
+        self.metadata: tuple[tuple[str, str], ...] = ()
+        files = (settings.ca_file, settings.certificate_file, settings.certificate_key_file)
+        if any(files):
+            self.channel = grpc.aio.secure_channel(settings.endpoint, _credentials(*files), OPTIONS)
+            return
         host = urlsplit(f"//{settings.endpoint}").hostname
         if host not in ("127.0.0.1", "localhost", "::1"):
-            raise UnknownReason(f"endpoint {settings.endpoint}: a token travels unencrypted to loopback only")
-        self.key = _public_key(settings.provider_key_file)
+            raise UnknownReason(
+                f"endpoint {settings.endpoint}: a token travels unencrypted to loopback only; elsewhere a certificate "
+                "is needed (PHAROAH_CA_FILE, PHAROAH_CERT_FILE, PHAROAH_CERT_KEY_FILE)"
+            )
         self.metadata = (("authorization", f"Bearer {_token(settings.token_file)}"),)
-        self.timeout = settings.timeout_seconds
-        options = [
-            ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.initial_reconnect_backoff_ms", 200),
-            ("grpc.max_reconnect_backoff_ms", 5000),
-        ]
-        self.channel = grpc.aio.insecure_channel(settings.endpoint, options)
+        self.channel = grpc.aio.insecure_channel(settings.endpoint, OPTIONS)
 
 
 def reason(error: grpc.aio.AioRpcError) -> str:
@@ -40,11 +47,21 @@ def reason(error: grpc.aio.AioRpcError) -> str:
     meanings = {
         grpc.StatusCode.UNAVAILABLE: "the provider cannot be reached",
         grpc.StatusCode.DEADLINE_EXCEEDED: "the provider did not answer in time",
-        grpc.StatusCode.UNAUTHENTICATED: "the provider does not know this tenant's token",
+        grpc.StatusCode.UNAUTHENTICATED: "the provider does not know this tenant",
         grpc.StatusCode.PERMISSION_DENIED: "the provider refuses this tenant",
     }
     code = error.code()
     return meanings.get(code, f"the provider answered {code.name}: {(error.details() or '')[:200]}")
+
+
+def _credentials(ca: str, certificate: str, key: str) -> grpc.ChannelCredentials:
+    if not all((ca, certificate, key)):
+        raise UnknownReason("PHAROAH_CA_FILE, PHAROAH_CERT_FILE and PHAROAH_CERT_KEY_FILE belong together")
+    try:
+        contents = [Path(path).read_bytes() for path in (ca, key, certificate)]
+    except OSError as error:
+        raise UnknownReason(f"certificate file {error.filename}: {error.strerror}") from None
+    return grpc.ssl_channel_credentials(*contents)
 
 
 def _token(path: str) -> str:

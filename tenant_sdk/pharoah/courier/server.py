@@ -8,6 +8,7 @@ import json
 import logging
 import socket
 import time
+from collections.abc import Coroutine
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from pharoah._alert import Alert
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict, unknown
-from pharoah.courier.exchange import PrivateExchange
+from pharoah.courier.evidence import Evidence
+from pharoah.courier.exchange import Exchange
 from pharoah.courier.flights import Flights
 from pharoah.courier.journal import Journal
 from pharoah.courier.judge import judge
@@ -24,6 +26,7 @@ from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.ranks import Ranks
 from pharoah.courier.rpc import Provider
 from pharoah.courier.runs import END_STATES, RunReporter
+from pharoah.courier.trust import Distrust
 from pharoah.windows import RankWindows
 from pharoah_archetypes import Fingerprint, FingerprintError, differences, parse
 
@@ -59,8 +62,10 @@ class Courier:
         self._windows: dict[int, RankWindows] = {}
         self._provider: Provider | None = None
         self._node: NodeAnswer | None = None
-        self._exchange: PrivateExchange | None = None
+        self._exchange: Exchange | None = None
+        self._evidence = Evidence(settings)
         self._reporter: RunReporter | None = None
+        self._beside: set[asyncio.Task[None]] = set()
         self._end_state = "failed"  # unless somebody says otherwise before the last connection closes
         self._ended = False
 
@@ -162,14 +167,35 @@ class Courier:
                 self._verdict = Verdict("pending", reason=message["pending"], run_id=run_id)
                 return
             fingerprint = Fingerprint.from_json(message["fingerprint"])
-            self._exchange = self._exchange or PrivateExchange(self._provider)
+            self._exchange = self._exchange or Exchange(self._provider, self._settings)
             answer = await self._exchange.ask(fingerprint, self._node.ticket)
             self._checked = fingerprint
             verdict = judge(answer, run_id)
             elapsed = 1000 * (time.perf_counter() - began)
             self._verdict = Verdict.from_dict({**asdict(verdict), "latency_ms": elapsed})
+            self._keep(asyncio.to_thread(self._evidence.answer, run_id, answer.record))
         except (UnknownReason, FingerprintError) as error:
             self._verdict = unknown(str(error), run_id)
+        except Distrust as error:
+            self._verdict = self._distrusted(error)
+
+    def _distrusted(self, error: Distrust) -> Verdict:
+        """The provider's answer is worth nothing; what it has signed of a lie is worth keeping."""
+        log.warning("the provider is not believed: %s", error)
+        verdict = unknown(f"the provider's answer cannot be trusted: {error}", self._run_id.hex())
+        path = self._evidence.lie(error.evidence) if error.evidence else None
+        if path is None:
+            return verdict
+        proof = Finding(
+            "warn", "the provider has signed what it must not: others can check it", f"pharoah audit {path}"
+        )
+        return verdict.with_findings(proof)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it beside everything else, before the end."""
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     async def _captured(self, rank: int, seen: Fingerprint, operators: frozenset[str]) -> None:
         """What really runs: the late answer to a pending verdict, and a check of an early one and of all ranks."""
@@ -246,7 +272,7 @@ class Courier:
     async def _end_run(self, state: str) -> None:
         if not self._ended:
             self._ended = True
-            await asyncio.gather(self._tell_provider(state), self._journal.end(state))
+            await asyncio.gather(self._tell_provider(state), self._journal.end(state), *self._beside)
 
     async def _tell_provider(self, state: str) -> None:
         if self._reporter is not None:

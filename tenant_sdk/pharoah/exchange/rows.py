@@ -5,20 +5,22 @@ A row key seals exactly one row, which is what makes the fixed nonce safe: `seal
 
 from __future__ import annotations
 
-import secrets
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from pharoah_archetypes.ladder import lp
 
 ROW_BYTES = 64
+LEAST_ROWS = 64
 TAG_BYTES = 16
 _NONCE = bytes(12)
 _FORMAT = struct.Struct(">BBBHB16sHHHHBx")
@@ -82,10 +84,13 @@ class VerdictRow:
             raise ValueError("row: codes or length this release does not know") from None
 
 
-def seal_table(entries: Iterable[tuple[bytes, VerdictRow]], epoch: int, class_id: bytes) -> list[bytes]:
-    """Sealed rows, sorted and padded with random ones to a power of two (at least 64).
+def seal_table(
+    entries: Iterable[tuple[bytes, VerdictRow]], epoch: int, class_id: bytes, padding_key: bytes
+) -> list[bytes]:
+    """Sealed rows, sorted and padded with dummies to a power of two (at least 64).
 
-    `entries` are (VOPRF output, row). Raises ValueError when two outputs give the same tag.
+    `entries` are (VOPRF output, row). Dummies follow from `padding_key` (32 secret bytes), so that who has it can make
+    the same table again; to everybody else they look like rows. Raises ValueError when two outputs give the same tag.
     """
     rows: dict[bytes, bytes] = {}
     for output, row in entries:
@@ -94,9 +99,19 @@ def seal_table(entries: Iterable[tuple[bytes, VerdictRow]], epoch: int, class_id
             raise ValueError("two rows for one input: a key would seal twice")
         sealed = ChaCha20Poly1305(key).encrypt(_NONCE, row.pack(), lp(tag, _number(epoch), class_id))
         rows[tag] = tag + sealed
-    size = max(64, 1 << (len(rows) - 1).bit_length() if rows else 0)
-    padding = [secrets.token_bytes(ROW_BYTES) for _ in range(size - len(rows))]
-    return sorted([*rows.values(), *padding])
+    dummies = max(LEAST_ROWS, 1 << (len(rows) - 1).bit_length() if rows else 0) - len(rows)
+    padding = _stream(padding_key, lp(b"pharoah/dummies/v1", _number(epoch), class_id), ROW_BYTES * dummies)
+    return sorted([*rows.values(), *split(padding)])
+
+
+def split(content: bytes) -> list[bytes]:
+    """Rows of a table that comes in one piece."""
+    return [content[at : at + ROW_BYTES] for at in range(0, len(content), ROW_BYTES)]
+
+
+def row_tag(output: bytes, epoch: int, class_id: bytes) -> bytes:
+    """What the row of a VOPRF output begins with: how a row is named when it is revoked."""
+    return _row_key(output, epoch, class_id)[0]
 
 
 def open_row(table: Sequence[bytes], output: bytes, epoch: int, class_id: bytes) -> VerdictRow | None:
@@ -116,6 +131,12 @@ def _row_key(output: bytes, epoch: int, class_id: bytes) -> tuple[bytes, bytes]:
     info = lp(b"pharoah/entry/v1", _number(epoch), class_id)
     material = HKDFExpand(SHA256(), 48, info).derive(output)
     return material[:TAG_BYTES], material[TAG_BYTES:]
+
+
+def _stream(key: bytes, purpose: bytes, size: int) -> bytes:
+    """As many pseudorandom bytes as wanted (ChaCha20 under a key for this purpose alone)."""
+    cipher = Cipher(ChaCha20(HKDFExpand(SHA256(), 32, purpose).derive(key), bytes(16)), mode=None)
+    return cipher.encryptor().update(bytes(size))
 
 
 def _number(value: int) -> bytes:

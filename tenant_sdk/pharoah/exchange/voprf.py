@@ -1,16 +1,28 @@
-"""RFC 9497, VOPRF mode, suite ristretto255-SHA512: blind, evaluate, finalize, and the server's own full evaluation.
+"""RFC 9497, VOPRF mode, suite ristretto255-SHA512: blind, evaluate with a proof, verify, finalize.
 
-Proofs of equal keys are not made yet; outputs are those of the verifiable mode, so adding them changes no row.
+Three parties' worth of functions: the tenant blinds and finalizes, the provider evaluates and proves, and whoever has
+a proof can check it. A batch shares one proof (section 2.2), which says that all its elements were multiplied by the
+key behind one public key.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
 
-from pharoah.exchange import group
+from pharoah.exchange import group, sodium
+from pharoah.exchange.group import GroupError
 
 CONTEXT = b"OPRFV1-" + b"\x01" + b"-ristretto255-SHA512"
 OUTPUT_BYTES = 64
+PROOF_BYTES = 64
+_GENERATOR = bytes.fromhex("e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a65945e08d2d76")
+
+
+class ProofError(ValueError):
+    """A proof that does not show what it should."""
 
 
 def derive_key(seed: bytes, info: bytes) -> tuple[bytes, bytes]:
@@ -19,10 +31,8 @@ def derive_key(seed: bytes, info: bytes) -> tuple[bytes, bytes]:
         raise ValueError(f"seed: {len(seed)} bytes, expected 32")
     material = seed + _lp(info)
     for counter in range(256):
-        digest = _expand(material + bytes([counter]), b"DeriveKeyPair" + CONTEXT)
-        scalar = int.from_bytes(digest, "little") % group.ORDER
-        if scalar:
-            secret = scalar.to_bytes(32, "little")
+        secret = group.reduce(_expand(material + bytes([counter]), b"DeriveKeyPair" + CONTEXT))
+        if any(secret):
             return secret, group.multiply_base(secret)
     raise ValueError("seed: no key could be derived")
 
@@ -33,9 +43,51 @@ def blind(value: bytes, scalar: bytes | None = None) -> tuple[bytes, bytes]:
     return scalar, group.multiply(scalar, _hash_to_group(value))
 
 
-def evaluate(secret: bytes, blinded: bytes) -> bytes:
-    """BlindEvaluate of one element. Raises GroupError for bytes that are no element."""
-    return group.multiply(secret, blinded)
+def filler() -> bytes:
+    """An element that nobody knows an input of: it fills a batch, and looks like any blinded element."""
+    return group.from_hash(secrets.token_bytes(64))
+
+
+def evaluate(secret: bytes, public: bytes, blinded: Sequence[bytes], nonce: bytes | None = None) -> tuple[
+    list[bytes], bytes
+]:  # fmt: skip
+    """BlindEvaluate of a batch and its proof (section 3.3.2). For the key holder: libsodium only, on all cores.
+
+    `nonce` is the proof's random scalar, given in tests alone. Raises GroupError for what is no element.
+    """
+    group.check_scalar(secret)
+    for element in blinded:
+        group.check_encoding(element)
+    products = sodium.multiply_all([secret] * len(blinded), blinded)
+    evaluated = [product for product in products if product is not None]
+    if len(evaluated) != len(blinded):
+        raise GroupError("element: not a canonical ristretto255 element, or the identity")
+    weighted = sodium.weighted_sum_on_all_cores(_weights(public, blinded, evaluated), blinded)
+    nonce = group.random_scalar() if nonce is None else nonce
+    both = sodium.multiply_all([secret, nonce], [weighted, weighted]) if weighted is not None else [None]
+    first = sodium.multiply_base(nonce)
+    if weighted is None or None in both or first is None:
+        raise GroupError("elements: they add up to the identity")
+    challenge = _challenge(public, weighted, both[0] or b"", first, both[1] or b"")
+    return evaluated, challenge + sodium.difference(nonce, sodium.product(challenge, secret))
+
+
+def verify(public: bytes, blinded: Sequence[bytes], evaluated: Sequence[bytes], proof: bytes) -> None:
+    """Raises ProofError unless the key behind `public` made every evaluated element from its blinded one."""
+    if len(proof) != PROOF_BYTES or not blinded or len(evaluated) != len(blinded):
+        raise ProofError("proof: not one of this batch")
+    challenge, response = proof[:32], proof[32:]
+    try:
+        for scalar in (challenge, response):
+            group.check_scalar(scalar, zero=True)
+        weights = _weights(public, blinded, evaluated)
+        asked, answered = group.weighted_sum(weights, blinded), group.weighted_sum(weights, evaluated)
+        second = group.weighted_sum([response, challenge], [_GENERATOR, public])
+        third = group.weighted_sum([response, challenge], [asked, answered])
+    except GroupError as error:
+        raise ProofError(f"proof: {error}") from None
+    if not hmac.compare_digest(challenge, _challenge(public, asked, answered, second, third)):
+        raise ProofError("proof: another key than the published one evaluated this batch")
 
 
 def finalize(value: bytes, scalar: bytes, evaluated: bytes) -> bytes:
@@ -48,12 +100,29 @@ def full_evaluate(secret: bytes, value: bytes) -> bytes:
     return _output(value, group.multiply(secret, _hash_to_group(value)))
 
 
+def _weights(public: bytes, asked: Sequence[bytes], answered: Sequence[bytes]) -> list[bytes]:
+    """The factors of ComputeComposites."""
+    seed = hashlib.sha512(_lp(public) + _lp(b"Seed-" + CONTEXT)).digest()
+    return [
+        _hash_to_scalar(_lp(seed) + at.to_bytes(2, "big") + _lp(c) + _lp(d) + b"Composite")
+        for at, (c, d) in enumerate(zip(asked, answered, strict=True))
+    ]
+
+
+def _challenge(public: bytes, *elements: bytes) -> bytes:
+    return _hash_to_scalar(b"".join(map(_lp, (public, *elements))) + b"Challenge")
+
+
 def _output(value: bytes, element: bytes) -> bytes:
     return hashlib.sha512(_lp(value) + _lp(element) + b"Finalize").digest()
 
 
 def _hash_to_group(value: bytes) -> bytes:
     return group.from_hash(_expand(value, b"HashToGroup-" + CONTEXT))
+
+
+def _hash_to_scalar(value: bytes) -> bytes:
+    return group.reduce(_expand(value, b"HashToScalar-" + CONTEXT))
 
 
 def _expand(message: bytes, tag: bytes) -> bytes:

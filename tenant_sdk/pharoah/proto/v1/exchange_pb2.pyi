@@ -22,12 +22,17 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class GetEpochRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    LOG_SIZE_FIELD_NUMBER: _builtins.int
+    log_size: _builtins.int
+    """How many entries of the log the client has read."""
     def __init__(
         self,
+        *,
+        log_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_size", b"log_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -38,16 +43,30 @@ class GetEpochResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HEAD_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.bytes
+    """C2SP checkpoint with the log's signature and witnesses' cosignatures."""
+    revoked: _builtins.bytes
+    """Rows of this epoch that no longer hold (see pharoah.exchange.statements); empty when there are none."""
     @_builtins.property
     def head(self) -> Global___SignedHead: ...
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """The log's entries from `log_size` on, at most 4,096; ask again when the checkpoint has more."""
+
     def __init__(
         self,
         *,
         head: Global___SignedHead | None = ...,
+        entries: _abc.Iterable[_builtins.bytes] | None = ...,
+        checkpoint: _builtins.bytes = ...,
+        revoked: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "entries", b"entries", "head", b"head", "revoked", b"revoked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -103,12 +122,18 @@ class GetOfferResponse(_message.Message):
 
     OFFER_ID_FIELD_NUMBER: _builtins.int
     CLASS_IDS_FIELD_NUMBER: _builtins.int
-    EVALUATIONS_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    HASHED_KEY_FIELD_NUMBER: _builtins.int
     offer_id: _builtins.bytes
-    evaluations: _builtins.int
-    expires_at: _builtins.float
+    expires_at: _builtins.int
+    """Unix seconds."""
+    epoch: _builtins.int
+    signature: _builtins.bytes
+    hashed_key: _builtins.bytes
+    """What this tenant keys its hashes with in this epoch, should it ask in hashed mode."""
     @_builtins.property
     def class_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Server configuration first, device model second."""
@@ -122,13 +147,15 @@ class GetOfferResponse(_message.Message):
         *,
         offer_id: _builtins.bytes = ...,
         class_ids: _abc.Iterable[_builtins.bytes] | None = ...,
-        evaluations: _builtins.int = ...,
-        expires_at: _builtins.float = ...,
+        expires_at: _builtins.int = ...,
         context: _abc.Iterable[_builtins.str] | None = ...,
+        epoch: _builtins.int = ...,
+        signature: _builtins.bytes = ...,
+        hashed_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_ids", b"class_ids", "context", b"context", "evaluations", b"evaluations", "expires_at", b"expires_at", "offer_id", b"offer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_ids", b"class_ids", "context", b"context", "epoch", b"epoch", "expires_at", b"expires_at", "hashed_key", b"hashed_key", "offer_id", b"offer_id", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -140,17 +167,20 @@ class GetTableRequest(_message.Message):
 
     EPOCH_FIELD_NUMBER: _builtins.int
     CLASS_ID_FIELD_NUMBER: _builtins.int
+    FIRST_ROW_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     class_id: _builtins.bytes
+    first_row: _builtins.int
     def __init__(
         self,
         *,
         epoch: _builtins.int = ...,
         class_id: _builtins.bytes = ...,
+        first_row: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_id", b"class_id", "epoch", b"epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_id", b"class_id", "epoch", b"epoch", "first_row", b"first_row"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -161,15 +191,19 @@ class GetTableResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROWS_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
     rows: _builtins.bytes
+    signature: _builtins.bytes
+    """In the first message: over the whole table."""
     def __init__(
         self,
         *,
         rows: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -181,13 +215,9 @@ class EvaluateRequest(_message.Message):
 
     OFFER_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
-    CLASS_ID_FIELD_NUMBER: _builtins.int
     BLINDED_FIELD_NUMBER: _builtins.int
     offer_id: _builtins.bytes
     request_id: _builtins.bytes
-    epoch: _builtins.int
-    class_id: _builtins.bytes
     @_builtins.property
     def blinded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     def __init__(
@@ -195,13 +225,11 @@ class EvaluateRequest(_message.Message):
         *,
         offer_id: _builtins.bytes = ...,
         request_id: _builtins.bytes = ...,
-        epoch: _builtins.int = ...,
-        class_id: _builtins.bytes = ...,
         blinded: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blinded", b"blinded", "class_id", b"class_id", "epoch", b"epoch", "offer_id", b"offer_id", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blinded", b"blinded", "offer_id", b"offer_id", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -211,21 +239,100 @@ Global___EvaluateRequest: _TypeAlias = EvaluateRequest  # noqa: Y015
 class EvaluateResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    CLASSES_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    signature: _builtins.bytes
+    @_builtins.property
+    def classes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassEvaluation]:
+        """In the order of the offer's classes."""
+
+    def __init__(
+        self,
+        *,
+        classes: _abc.Iterable[Global___ClassEvaluation] | None = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classes", b"classes", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EvaluateResponse: _TypeAlias = EvaluateResponse  # noqa: Y015
+
+@_typing.final
+class ClassEvaluation(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
     EVALUATED_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    proof: _builtins.bytes
     @_builtins.property
     def evaluated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     def __init__(
         self,
         *,
         evaluated: _abc.Iterable[_builtins.bytes] | None = ...,
+        proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluated", b"evaluated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluated", b"evaluated", "proof", b"proof"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EvaluateResponse: _TypeAlias = EvaluateResponse  # noqa: Y015
+Global___ClassEvaluation: _TypeAlias = ClassEvaluation  # noqa: Y015
+
+@_typing.final
+class LookupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFER_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    offer_id: _builtins.bytes
+    request_id: _builtins.bytes
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        offer_id: _builtins.bytes = ...,
+        request_id: _builtins.bytes = ...,
+        tokens: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offer_id", b"offer_id", "request_id", b"request_id", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LookupRequest: _TypeAlias = LookupRequest  # noqa: Y015
+
+@_typing.final
+class LookupResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    signature: _builtins.bytes
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """One per class and token, class after class: 32 bytes of a row, or empty."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[_builtins.bytes] | None = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LookupResponse: _TypeAlias = LookupResponse  # noqa: Y015
 
 @_typing.final
 class DecideRequest(_message.Message):

@@ -1,0 +1,181 @@
+"""Which epoch is served: sealing, rotating, taking back. One change at a time; each survives a crash at any point.
+
+An epoch exists once its head and its log entry are committed, in one transaction. What a crash leaves out after that
+is made up at the next start: the epoch is sealed again from its seed, and must come out the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+from pharoah.exchange import statements
+from pharoah.exchange.log import HEAD, REVOKED, Entry
+from pharoah_provider.domain import Group, Recipe, Release
+from pharoah_provider.epochs import Epoch, groups_of, seal
+from pharoah_provider.errors import Invalid, NotReady, StoreError, Unknown
+from pharoah_provider.keys import Keys
+from pharoah_provider.store import Store
+from pharoah_provider.transparency import TransparencyLog
+
+log = logging.getLogger("pharoah.provider.epochs")
+
+T = TypeVar("T")
+
+ROTATE_SECONDS = 24 * 3600
+"""A release is sealed again under a fresh seed after this long."""
+COSIGN_SECONDS = 300
+"""How often witnesses are asked again, so that nobody can be shown an old log for long."""
+DISPUTE_SECONDS = 30 * 24 * 3600
+"""How long a seed is kept for audits after its epoch began."""
+
+
+class Publisher:
+    """Serves the current epoch and the one before it, so that nobody is cut off in the middle of asking."""
+
+    def __init__(self, store: Store, keys: Keys, transparency: TransparencyLog) -> None:
+        self._store, self._keys = store, keys
+        self.log = transparency
+        self._epochs: dict[int, Epoch] = {}
+        self._current = 0
+        self._revoked: set[bytes] = set()
+        self._lock = asyncio.Lock()
+
+    async def open(self, now: float) -> None:
+        """After a start: serve again what was served, if its seed is still there; else seal anew."""
+        for record in (await self._store.newest_epochs(2))[::-1]:
+            if (epoch := await self._again(record)) is not None:
+                self._epochs[epoch.head.epoch] = epoch
+                self._current = epoch.head.epoch
+        if self._epochs and max(self._epochs) != self.log.view.epoch:
+            self._current, self._epochs = 0, {}  # the newest one in the log could not be made again
+        self._revoked = set(await self._store.revoked(self._current))
+        await self.log.serve(self.log.view)
+        await self.rotate(now)
+
+    def epoch(self, number: int | None = None) -> Epoch:
+        """The current epoch, or one that is still served. Raises NotReady before the first release, Unknown."""
+        if not self._current:
+            raise NotReady("nothing has been released yet")
+        if (number := self._current if number is None else number) not in self._epochs:
+            raise Unknown(f"epoch {number} is over")
+        return self._epochs[number]
+
+    def revoked(self) -> bytes:
+        """The signed-for list of rows that no longer hold; empty when there are none."""
+        return statements.revoked(self._current, self._revoked) if self._revoked else b""
+
+    @property
+    def revoked_rows(self) -> set[bytes]:
+        """Class handle and tag of each."""
+        return self._revoked
+
+    async def rotate(self, now: float) -> None:
+        """Seal again if that is due: after a day, for a newer release, for a node of no sealed class."""
+        release = await self._store.newest_release()
+        if release is not None and await self._due(release, now):
+            await self.publish(release, now)
+        elif now - self.log.cosigned_at > COSIGN_SECONDS:
+            await self.log.serve(self.log.view)
+        for number in await self._store.seeds_before(now - DISPUTE_SECONDS):
+            await asyncio.to_thread(self._keys.forget_epoch, number)
+            await self._store.put_seed_destroyed(number)
+
+    async def publish(self, release: Release, now: float) -> int:
+        """Seal a release as the next epoch and serve it; the epoch's number."""
+        return await _to_the_end(self._publish(release, now))
+
+    async def rollback(self, now: float) -> tuple[int, int]:
+        """Take the newest release back: (release, epoch) that are served instead. Raises NotReady."""
+        return await _to_the_end(self._rollback(now))
+
+    async def revoke(self, rows: Iterable[str]) -> int:
+        """Take rows of the current epoch back, by id. Raises Invalid for one it does not have."""
+        return await _to_the_end(self._revoke(list(rows)))
+
+    async def append(self, *entries: Entry) -> None:
+        """Other things the log carries."""
+        await _to_the_end(self._append(*entries))
+
+    async def _publish(self, release: Release, now: float) -> int:
+        async with self._lock:
+            newest = await self._store.newest_epochs(1)
+            number = max(self.log.view.epoch, int(newest[0]["epoch"]) if newest else 0) + 1
+            groups = groups_of(release.rows) | await self._groups()
+            recipe = Recipe(number, release, tuple(sorted(groups)), int(now))
+            seed = await asyncio.to_thread(self._keys.new_epoch_seed, number)
+            epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
+            entry = Entry.of(HEAD, number, epoch.body).encode()
+            await self._store.put_epoch(recipe, epoch.head, epoch.body, epoch.signature, self._position, entry)
+            await self.log.serve(self.log.append(entry))
+            before = {key: held for key, held in self._epochs.items() if key == self._current}
+            self._epochs, self._current, self._revoked = before | {number: epoch}, number, set()
+            return number
+
+    async def _rollback(self, now: float) -> tuple[int, int]:
+        served = self.epoch().head.release
+        before = await self._store.release_before(served)
+        if before is None:
+            raise NotReady(f"release {served} is the only one there is")
+        await self._store.withdraw_release(served)
+        return before.release, await self._publish(before, now)
+
+    async def _revoke(self, ids: list[str]) -> int:
+        async with self._lock:
+            classes = self.epoch().classes.values()
+            found = {i: one.class_id + one.tags[i] for one in classes for i in ids if i in one.tags}
+            if missing := [i for i in ids if i not in found]:
+                raise Invalid(f"rows: {missing[0]} is not in epoch {self._current} (see `pharoah-provider table`)")
+            taken = self._revoked | set(found.values())
+            entry = Entry.of(REVOKED, self._current, statements.revoked(self._current, taken)).encode()
+            await self._store.put_revoked(self._current, sorted(found.values()), self._position, entry)
+            await self.log.serve(self.log.append(entry))
+            self._revoked = taken
+            return len(found)
+
+    async def _append(self, *entries: Entry) -> None:
+        async with self._lock:
+            for entry in entries:
+                await self._store.put_log_entry(self._position, entry.encode())
+                view = self.log.append(entry.encode())
+                await self.log.serve(view)
+
+    @property
+    def _position(self) -> int:
+        return self.log.view.frontier.size
+
+    async def _again(self, record: dict[str, Any]) -> Epoch | None:
+        """An epoch sealed once more; None when its seed is not the one it was made with."""
+        release = await self._store.release(record["release"])
+        if release is None or not record["groups"]:
+            return None
+        began = int(record["began"])
+        recipe = Recipe(int(record["epoch"]), release, Recipe.groups_of(record["groups"]), began)
+        try:
+            seed = await asyncio.to_thread(self._keys.epoch_seed, recipe.epoch)
+            epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
+        except StoreError as error:
+            log.warning("epoch %d cannot be served again: %s", recipe.epoch, error)
+            return None
+        if epoch.body != bytes(record["head"]):
+            log.warning("epoch %d cannot be served again: its seed or the signing key is another one", recipe.epoch)
+            return None
+        return epoch
+
+    async def _due(self, release: Release, now: float) -> bool:
+        if not self._current:
+            return True
+        current = self.epoch()
+        began_long_ago = now - current.head.not_before > ROTATE_SECONDS
+        return began_long_ago or release.release != current.head.release or not await self._groups() <= set(current.ids)
+
+    async def _groups(self) -> set[Group]:
+        nodes = await self._store.nodes()
+        return {("server", node.context_id) for node in nodes} | {("device", node.device_id) for node in nodes}
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Whoever asked may go away; a change that has begun is finished."""
+    return await asyncio.shield(asyncio.ensure_future(work))

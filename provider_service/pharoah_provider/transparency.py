@@ -1,0 +1,103 @@
+"""The provider's transparency log: every head, every revocation and every day's audit log, in one tree for everybody.
+
+Entries are committed to the database before anything is signed about them. What is served moves on in one step, when
+the witnesses have seen the new tree (or did not answer in time).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah.exchange.checkpoint import Checkpoint, Note, Verifier, log_origin, sign
+from pharoah.exchange.log import View
+from pharoah.exchange.tree import consistency_proof, leaf_hash
+
+log = logging.getLogger("pharoah.provider.log")
+
+PAGE = 4096
+"""Most entries of one answer."""
+
+Ask = Callable[[int, Sequence[bytes], Note], tuple[str, bytes]]
+"""Old size, consistency proof, note: a cosignature line. Raises WitnessError."""
+
+
+class WitnessError(Exception):
+    """A witness that did not cosign; `size` is what it has seen, if it said so."""
+
+    def __init__(self, message: str, size: int | None = None) -> None:
+        super().__init__(message)
+        self.size = size
+
+
+@dataclass
+class Witness:
+    verifier: Verifier
+    ask: Ask
+    seen: int = 0
+    """Size of the tree it cosigned last."""
+
+
+class TransparencyLog:
+    """Single-threaded: belongs to the event loop."""
+
+    def __init__(self, entries: Sequence[bytes], key: Ed25519PrivateKey, witnesses: Sequence[Witness] = ()) -> None:
+        """A log that goes on after these entries, the ones in the database."""
+        self._entries = list(entries)
+        self._hashes = [leaf_hash(entry) for entry in entries]
+        self._key = key
+        self._witnesses = list(witnesses)
+        self.origin = log_origin(key.public_key().public_bytes_raw())
+        self.view = View().read(entries)
+        """What everybody is shown."""
+        self._note = self._signed(self.view)
+        self.cosigned_at = time.time()
+
+    def append(self, *entries: bytes) -> View:
+        """Take up entries that have been committed; `serve` shows them."""
+        self._entries += entries
+        self._hashes += [leaf_hash(entry) for entry in entries]
+        return self.view.read(self._entries[self.view.frontier.size :])
+
+    async def serve(self, view: View) -> None:
+        """Have this view cosigned, then show it."""
+        note = await self._cosigned(self._signed(view))
+        self.view, self._note, self.cosigned_at = view, note, time.time()
+
+    def entries(self, size: int) -> list[bytes]:
+        """Entries from `size` on, as far as they are shown."""
+        return self._entries[size : min(size + PAGE, self.view.frontier.size)]
+
+    @property
+    def checkpoint(self) -> bytes:
+        return self._note.encode()
+
+    def _signed(self, view: View) -> Note:
+        return sign(Checkpoint(self.origin, view.frontier.size, view.frontier.root), self._key)
+
+    async def _cosigned(self, note: Note) -> Note:
+        lines = await asyncio.gather(*(asyncio.to_thread(self._ask, witness, note) for witness in self._witnesses))
+        for line in lines:
+            note = note if line is None else note.with_signature(*line)
+        return note
+
+    def _ask(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
+        """A witness that knows another size than we thought is asked once more."""
+        for _ in range(2):
+            try:
+                proof = consistency_proof(self._hashes[: note.checkpoint.size], witness.seen)
+                line = witness.ask(witness.seen, proof, note)
+            except WitnessError as error:
+                log.warning("witness %s: %s", witness.verifier.name, error)
+                if error.size is None or error.size > note.checkpoint.size:
+                    return None
+                witness.seen = error.size
+                continue
+            witness.seen = note.checkpoint.size
+            return line
+        return None

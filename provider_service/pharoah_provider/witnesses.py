@@ -1,0 +1,69 @@
+"""Asking witnesses over HTTP, as C2SP defines it (c2sp.org/tlog-witness): POST add-checkpoint."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from pharoah.exchange.checkpoint import WITNESS, CheckpointError, Note, Verifier
+from pharoah_provider.errors import ProviderError
+from pharoah_provider.transparency import Witness, WitnessError
+
+TIMEOUT_SECONDS = 5.0
+
+
+def read_witnesses(file: Path | None) -> list[Witness]:
+    """Witnesses of a file of `KEY URL` lines. Raises ProviderError naming file and line."""
+    if file is None:
+        return []
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as error:
+        raise ProviderError(f"{file}: {error.strerror}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            key, url = line.split()
+            verifier = Verifier.parse(key)
+        except (ValueError, CheckpointError) as error:
+            raise ProviderError(f"{file}:{number}: expected `name+id+key URL` ({error})") from None
+        if verifier.kind != WITNESS or not url.startswith(("http://", "https://")):
+            raise ProviderError(f"{file}:{number}: expected a witness's key and an http(s) URL")
+        found.append(Witness(verifier, _Client(verifier, url)))
+    return found
+
+
+class _Client:
+    def __init__(self, verifier: Verifier, url: str) -> None:
+        self._verifier, self._url = verifier, f"{url.rstrip('/')}/add-checkpoint"
+
+    def __call__(self, old_size: int, proof: Sequence[bytes], note: Note) -> tuple[str, bytes]:
+        head = "\n".join([f"old {old_size}", *(base64.b64encode(part).decode() for part in proof)])
+        body = f"{head}\n\n".encode() + note.encode()
+        request = urllib.request.Request(self._url, body, {"Content-Type": "text/plain"})
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+                said = answer.read(1 << 16)
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read(200)
+            conflict = int(text) if error.code == 409 and text.strip().isdigit() else None
+            raise WitnessError(f"{self._url} answers {error.code}", conflict) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise WitnessError(f"{self._url}: {error}") from None
+        return self._line(note, said)
+
+    def _line(self, note: Note, said: bytes) -> tuple[str, bytes]:
+        try:
+            cosigned = Note.decode(note.checkpoint.body + b"\n" + said)
+        except CheckpointError:
+            raise WitnessError(f"{self._url}: its answer is no cosignature") from None
+        if cosigned.cosigned_at(self._verifier) is None:
+            raise WitnessError(f"{self._url}: its cosignature does not hold")
+        return next(line for line in cosigned.signatures if line[1][:4] == self._verifier.key_id)

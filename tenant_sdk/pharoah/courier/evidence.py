@@ -1,0 +1,58 @@
+"""What is kept of the exchange on this machine: signed answers for `pharoah audit`, and proofs of lies for others."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pharoah._settings import Settings
+
+log = logging.getLogger("pharoah.courier")
+
+KEPT_LIES = 100
+
+
+def exchange_folder(settings: Settings) -> Path | None:
+    """This machine's; None where nothing is kept. Homes may be shared, and locks on far disks may hang."""
+    folder = os.path.expanduser(settings.state_folder)  # noqa: PTH111 - Path's raises
+    if not settings.keep_runs or folder.startswith("~"):
+        return None
+    return Path(folder, "exchange", os.uname().nodename)
+
+
+class Evidence:
+    """Files of one folder, for this user's eyes: answers hold blinds, with which they can be opened."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder, self._keep = exchange_folder(settings), settings.keep_runs
+
+    def answer(self, run_id: str, record: Mapping[str, Any]) -> None:
+        """What a run's verdict rests on."""
+        self._write("answers", f"{run_id}.json", record, self._keep)
+
+    def lie(self, proof: Mapping[str, Any]) -> Path | None:
+        """What the provider has signed of a lie; where it was put, if it could be."""
+        name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{str(proof['kind']).replace(' ', '-')}.json"
+        return self._write("lies", name, proof, KEPT_LIES)
+
+    def _write(self, kind: str, name: str, content: Mapping[str, Any], keep: int) -> Path | None:
+        if self._folder is None:
+            return None
+        folder = self._folder / kind
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            scratch = folder / f".{name}"
+            with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(content, file)
+            scratch.rename(folder / name)
+            for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-keep]:
+                old.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("evidence is not kept: %s", error)
+            return None
+        return folder / name

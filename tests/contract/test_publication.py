@@ -1,0 +1,297 @@
+"""Epochs over their life: rotated, taken back, lost; and what tenants, who remember, make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pharoah._errors import UnknownReason
+from pharoah.courier.exchange import Answer, Exchange
+from pharoah.courier.judge import judge
+from pharoah.courier.rpc import Provider
+from pharoah.courier.trust import Distrust
+from pharoah.exchange.log import AUDIT, HEAD, Entry, View
+from pharoah.proto.v1 import GetEpochRequest, Listing, ListRequest, RevokeRequest, RollbackRequest
+from pharoah_provider.domain import Release
+from pharoah_provider.errors import Invalid, NotReady, Unknown
+from pharoah_provider.keys import open_keys
+from pharoah_provider.publication import DISPUTE_SECONDS, Publisher
+from pharoah_provider.store import Database, Store
+from pharoah_provider.transparency import TransparencyLog
+from tests.contract.loopback import Loopback, loopback, node, ticket
+from tests.contract.test_exchange import KNOWN, RELEASE, ROW, ask, on_loopback
+
+DAY = 86_400
+
+
+def with_publisher(folder: Path, work: Callable[[Publisher, Store], Awaitable[None]]) -> None:
+    """A publisher on the files of a provider, without the provider: its clock is ours. Again: a restart."""
+
+    async def inside() -> None:
+        if not (folder / "p.duckdb").exists():
+            store = Store(Database(folder / "p.duckdb"))
+            await store.put_node(node("n1"))
+            await store.put_release(RELEASE)
+            store.close()
+        store, keys = Store(Database(folder / "p.duckdb")), open_keys(folder / "keys")
+        publisher = Publisher(store, keys, TransparencyLog(await store.log_entries(), keys.signing_key))
+        try:
+            await work(publisher, store)
+        finally:
+            store.close()
+
+    asyncio.run(inside())
+
+
+def test_an_epoch_is_rotated_after_a_day_and_the_one_before_is_still_served(tmp_path: Path) -> None:
+    async def work(publisher: Publisher, store: Store) -> None:
+        now = time.time()
+        with pytest.raises(NotReady):
+            publisher.epoch()
+        await publisher.open(now)
+        assert publisher.epoch().head.epoch == 1
+        await publisher.rotate(now + 3600)
+        assert publisher.epoch().head.epoch == 1
+        await publisher.rotate(now + DAY + 3600)
+        assert publisher.epoch().head.epoch == 2 and publisher.epoch(1).head.epoch == 1
+        await store.put_node(node("n2", "memory_limit=5"))
+        await publisher.rotate(now + DAY + 3600)
+        assert publisher.epoch().head.epoch == 3, "a new configuration gets a class"
+        with pytest.raises(Unknown, match="over"):
+            publisher.epoch(1)
+
+    with_publisher(tmp_path, work)
+
+
+def test_a_restart_serves_the_same_epoch_again(tmp_path: Path) -> None:
+    bodies = []
+
+    async def work(publisher: Publisher, _: Store) -> None:
+        await publisher.open(time.time())
+        bodies.append((publisher.epoch().body, publisher.log.view))
+
+    for _ in range(2):
+        with_publisher(tmp_path, work)
+    assert bodies[0] == bodies[1]
+
+
+def test_the_drill_for_a_lost_seed(tmp_path: Path) -> None:
+    """The epoch cannot be served again; a new one is sealed, and nobody is shown two heads for one epoch."""
+
+    async def first(publisher: Publisher, _: Store) -> None:
+        await publisher.open(time.time())
+
+    async def second(publisher: Publisher, _: Store) -> None:
+        await publisher.open(time.time())
+        assert publisher.epoch().head.epoch == 2
+        with pytest.raises(Unknown):
+            publisher.epoch(1)
+
+    with_publisher(tmp_path, first)
+    (tmp_path / "keys" / "epoch-1.seed").unlink()
+    with_publisher(tmp_path, second)
+
+
+def test_seeds_are_destroyed_when_no_audit_may_ask_for_them_any_more(tmp_path: Path) -> None:
+    async def work(publisher: Publisher, store: Store) -> None:
+        now = time.time()
+        await publisher.open(now)
+        await publisher.rotate(now + DISPUTE_SECONDS - 60)
+        assert (tmp_path / "keys" / "epoch-1.seed").exists()
+        await publisher.rotate(now + DISPUTE_SECONDS + 60)
+        assert not (tmp_path / "keys" / "epoch-1.seed").exists()
+        assert await store.seeds_before(now + DISPUTE_SECONDS) == [2]
+
+    with_publisher(tmp_path, work)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_around_the_commit_leaves_one_log(tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Crash(Exception):
+        pass
+
+    async def crash(*_: Any) -> None:
+        raise Crash
+
+    async def dies(publisher: Publisher, store: Store) -> None:
+        monkeypatch.setattr(*((store, "put_epoch") if when == "before" else (publisher.log, "serve")), crash)
+        with pytest.raises(Crash):
+            await publisher.publish(RELEASE, time.time())
+
+    async def goes_on(publisher: Publisher, _: Store) -> None:
+        await publisher.open(time.time())
+        assert publisher.epoch().head.epoch == 1
+        entries = [Entry.decode(entry) for entry in publisher.log.entries(0)]
+        assert [(entry.kind, entry.number) for entry in entries] == [(HEAD, 1)]
+
+    with_publisher(tmp_path, dies)
+    with_publisher(tmp_path, goes_on)
+
+
+def test_who_asks_for_an_epoch_may_go_away(tmp_path: Path) -> None:
+    async def work(publisher: Publisher, store: Store) -> None:
+        await publisher.open(time.time())
+        asked = asyncio.create_task(publisher.publish(RELEASE, time.time()))
+        await asyncio.sleep(0)
+        asked.cancel()
+        while publisher.epoch().head.epoch == 1:
+            await asyncio.sleep(0.01)
+        assert len(await store.log_entries()) == 2 == publisher.log.view.frontier.size
+
+    with_publisher(tmp_path, work)
+
+
+def test_rows_are_taken_back_inside_the_epoch_also_over_a_restart(tmp_path: Path) -> None:
+    async def revoke(publisher: Publisher, _: Store) -> None:
+        await publisher.open(time.time())
+        with pytest.raises(Invalid, match="nothing"):
+            await publisher.revoke(["nothing"])
+        assert publisher.revoked() == b"" and await publisher.revoke([ROW.id]) == 1
+        assert await publisher.revoke([ROW.id]) == 1
+
+    async def remembers(publisher: Publisher, _: Store) -> None:
+        await publisher.open(time.time())
+        (row,) = publisher.revoked_rows
+        assert publisher.epoch().head.epoch == 1 and len(row) == 32
+        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+        await publisher.publish(RELEASE, time.time())
+        assert publisher.revoked() == b"", "the next epoch is sealed without them, or from the next release"
+
+    with_publisher(tmp_path, revoke)
+    with_publisher(tmp_path, remembers)
+
+
+def test_days_of_the_audit_log_stand_in_the_log_once(tmp_path: Path) -> None:
+    async def work(publisher: Publisher, store: Store) -> None:
+        await publisher.open(time.time())
+        await publisher.append(Entry(AUDIT, 5, bytes(32)))
+        assert publisher.log.view.day == 5 and View().read(await store.log_entries()) == publisher.log.view
+
+    with_publisher(tmp_path, work)
+
+
+async def verdict(exchange: Exchange) -> str:
+    return judge(await exchange.ask(KNOWN, ticket()), "").status
+
+
+def test_a_revoked_row_is_gone_with_the_next_question_in_both_modes(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        exchanges = [Exchange(Provider(s := site.settings(privacy=mode)), s) for mode in ("private", "hashed")]
+        assert [await verdict(exchange) for exchange in exchanges] == ["incompatible"] * 2
+        await site.call("Operator", "Revoke", RevokeRequest(rows=[ROW.id]), "ops")
+        assert [await verdict(exchange) for exchange in exchanges] == ["unknown"] * 2
+
+    on_loopback(tmp_path, work)
+
+
+def test_a_release_is_taken_back_and_stays_so_over_a_restart(tmp_path: Path) -> None:
+    async def inside() -> None:
+        async with loopback(tmp_path, RELEASE):
+            pass
+        store = Store(Database(tmp_path / "p.duckdb"))
+        await store.put_release(Release(2, ()))
+        store.close()
+        async with loopback(tmp_path) as site:
+            assert (await ask(site.settings())).head.release == 2
+            answer = await site.call("Operator", "Rollback", RollbackRequest(), "ops")
+            assert (answer.release, answer.epoch) == (1, 3)
+            assert judge(await ask(site.settings()), "").status == "incompatible"
+            with pytest.raises(Exception, match="only one"):
+                await site.call("Operator", "Rollback", RollbackRequest(), "ops")
+        async with loopback(tmp_path) as site:
+            assert (await ask(site.settings())).head.release == 1
+
+    asyncio.run(inside())
+
+
+def test_a_machine_remembers_the_log_and_reads_only_what_is_new(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        settings = site.settings()
+        await ask(settings)
+        again = Exchange(Provider(settings), settings)
+        assert again._trust.size == 1
+        served = await again.epoch()
+        assert served.head.epoch == 1
+        answer = await site.call("Exchange", "GetEpoch", GetEpochRequest(log_size=1))
+        assert not answer.entries
+
+    on_loopback(tmp_path, work)
+
+
+def test_a_provider_that_starts_its_log_anew_is_not_believed(tmp_path: Path) -> None:
+    """The same key with another history: what a provider does that shows tenants different logs."""
+
+    async def inside() -> None:
+        async with loopback(tmp_path, RELEASE) as site:
+            await ask(site.settings())
+        (tmp_path / "p.duckdb").unlink()
+        store = Store(Database(tmp_path / "p.duckdb"))
+        await store.put_node(node("n1"))
+        await store.put_release(Release(1, (replace(ROW, severity="ok"),)))
+        store.close()
+        async with loopback(tmp_path) as site:
+            with pytest.raises(Distrust, match="not the one this machine has seen") as caught:
+                await ask(site.settings())
+            assert caught.value.evidence and len(caught.value.evidence["checkpoints"]) == 2
+
+    asyncio.run(inside())
+
+
+def test_a_memory_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        settings = site.settings()
+        await ask(settings)
+        (file,) = Path(settings.state_folder).glob("exchange/*/pharoah-log-*.json")
+        file.write_text("{}")
+        with pytest.raises(UnknownReason, match=str(file)):
+            await ask(settings)
+
+    on_loopback(tmp_path, work)
+
+
+def test_tables_are_kept_resumed_and_checked(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        settings = site.settings()
+        first = await ask(settings)
+        folder = next(Path(settings.state_folder).glob("exchange/*"))
+        files = sorted(folder.glob("*.rows"))
+        assert len(files) == 2
+        whole = files[0].read_bytes()
+        for content, suffix in ((whole[:-64], ".rows"), (b"x" * len(whole), ".rows"), (whole[: 64 * 5 + 7], ".part")):
+            files[0].unlink(missing_ok=True)
+            target = files[0] if suffix == ".rows" else files[0].with_name(files[0].name + ".part")
+            target.write_bytes(content)
+            again: Answer = await ask(settings)
+            assert again.matches == first.matches and files[0].read_bytes() == whole
+        files[0].unlink()
+        files[0].with_name(files[0].name + ".part").write_bytes(b"x" * 128)
+        assert (await ask(settings)).matches == first.matches, "a beginning that was at fault is not kept"
+
+    on_loopback(tmp_path, work)
+
+
+def test_nothing_is_kept_where_the_user_keeps_nothing(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        settings = site.settings(keep_runs=0)
+        await ask(settings)
+        assert not Path(settings.state_folder).exists()
+        shutil.rmtree(settings.state_folder, ignore_errors=True)
+        Path(settings.state_folder).write_text("a file where the folder should be")
+        assert (await ask(site.settings())).matches
+
+    on_loopback(tmp_path, work)
+
+
+def test_the_table_lists_ids_that_can_be_revoked(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_TABLE")), "ops")
+        assert ROW.id in listed.rows[0]
+
+    on_loopback(tmp_path, work)

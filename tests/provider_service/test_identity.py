@@ -1,0 +1,65 @@
+"""Who calls: names in certificates, tokens in a file, and a rule for every service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pharoah_provider.principals import Principal
+from pharoah_provider.services.gate import RULES
+from pharoah_provider.services.identity import Certificates, TokenFileError, Tokens
+
+
+def test_tokens_are_read_again_when_the_file_changes(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("# people\ntenant acme aaaaaaaaaaaaaaaaaaaa\n")
+    tokens = Tokens(file)
+    bearer = [("authorization", "Bearer aaaaaaaaaaaaaaaaaaaa")]
+    assert tokens.principal(bearer) == Principal("tenant", "acme")
+    assert tokens.principal([]) is None
+    file.write_text("tenant acme bbbbbbbbbbbbbbbbbbbbb\n")
+    assert tokens.principal(bearer) is None
+
+
+@pytest.mark.parametrize(
+    "line", ["tenant acme", "king acme aaaaaaaaaaaaaaaaaaaa", "tenant acme short", "tenant ../x aaaaaaaaaaaaaaaaaaaa"]
+)
+def test_a_broken_token_file_names_the_line(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"\n{line}\n")
+    with pytest.raises(TokenFileError, match="tokens:2"):
+        Tokens(file)
+
+
+def test_every_service_has_a_rule() -> None:
+    from pharoah.proto.v1 import services
+
+    assert {service.name for service in services()} == RULES.keys()
+
+
+@pytest.mark.parametrize(
+    ("names", "principal"),
+    [
+        (["spiffe://corp.example/tenant/lab/one"], Principal("tenant", "lab/one")),
+        (["spiffe://corp.example/tenant/lab"], Principal("tenant", "lab")),
+        (["spiffe://corp.example/agent/n1"], Principal("agent", "n1")),
+        (["spiffe://corp.example/operator/ops"], Principal("operator", "ops")),
+        (["spiffe://other.example/tenant/lab/one"], None),
+        (["spiffe://corp.example.evil/tenant/lab"], None),
+        (["spiffe://corp.example/tenant/lab/one/more"], None),
+        (["spiffe://corp.example/agent/n1/n2"], None),
+        (["spiffe://corp.example/tenant/../operator/x"], None),
+        (["spiffe://corp.example/king/lab"], None),
+        (["spiffe://corp.example/tenant/"], None),
+        (["spiffe://corp.example/tenant/lab", "spiffe://corp.example/operator/ops"], None),
+        (["tenant/lab"], None),
+        ([], None),
+    ],
+)
+def test_names_of_certificates(names: list[str], principal: Principal | None) -> None:
+    assert Certificates("corp.example").principal(names) == principal
+
+
+def test_accounts_count_for_their_organisation() -> None:
+    assert Principal("tenant", "lab/one").organisation == Principal("tenant", "lab").organisation == "lab"
