@@ -23,7 +23,8 @@ FOLDER = Path("demo")
 CAMPAIGN = Path("examples/campaign.toml")
 PYTHON = sys.executable
 GPT = [PYTHON, "examples/train_gpt.py", "--batch", "4", "--length", "64", "--workers", "1"]
-STEPS = 900
+JOB_SECONDS = 60
+"""How long the main job takes when nothing disturbs it, however fast this machine is."""
 TOO_LARGE = [
     PYTHON,
     "examples/train_gpt.py",
@@ -37,7 +38,7 @@ TOO_LARGE = [
     "20",
 ]
 NEVER_SEEN = [PYTHON, "examples/train_lstm.py", "--steps", "50"]
-REGISTERS = [PYTHON, "examples/train_mlp.py", "--seconds", "55"]
+REGISTERS = [PYTHON, "examples/train_mlp.py", "--seconds", str(JOB_SECONDS)]
 
 
 def run(_: argparse.Namespace) -> int:
@@ -45,7 +46,7 @@ def run(_: argparse.Namespace) -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     summary: dict[str, Any] = {}
     with running_site(FOLDER / "site") as site:
-        _say(began, "a provider and three nodes are up", "n1, n2: one core each; n3: 540 MB, avx2 only")
+        _say(began, "a provider and three nodes are up", "n1, n2: one core each; n3: 440 MB, avx2 only")
         _campaign(site, summary)
         _say(began, "campaign and learning are done", "epoch 1 is sealed")
         _launches(site, summary, began)
@@ -77,7 +78,8 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
     _say(began, "an LSTM, never campaigned, on n1:")
     print(_indented("\n".join(unknown.verdict_text().splitlines()[:2])), flush=True)
     alerts, losses = FOLDER / "alerts.txt", FOLDER / "losses.txt"
-    command = [*GPT, "--steps", str(STEPS), "--alerts", str(alerts), "--losses", str(losses)]
+    steps = _steps(site)
+    command = [*GPT, "--steps", str(steps), "--alerts", str(alerts), "--losses", str(losses)]
     launched = time.time()
     main = Job(site, "n1", command, FOLDER / "main", "--allow-beside-job")
     peer = Job(site, "n2", REGISTERS, FOLDER / "peer", wrapped=False)
@@ -109,7 +111,7 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
     peer.wait()
     _say(began, "the job ends; now the same job without Pharoah, for its losses")
     bare_losses = FOLDER / "losses-bare.txt"
-    bare = [*GPT, "--steps", str(STEPS), "--losses", str(bare_losses)]
+    bare = [*GPT, "--steps", str(steps), "--losses", str(bare_losses)]
     subprocess.run(site.bare("n1", bare), check=True, stdout=subprocess.DEVNULL)
     summary.update(
         main={"exit_code": main.returncode, "verdict": main.verdict(), "run": main.verdict()["run_id"][:8]},
@@ -124,8 +126,19 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
         alerts=site.listing("alerts"),
         alert_lines={state: _text(alerts).count(state) for state in ("CONFIRMED", "CLEARED")},
         loss_identical=losses_identical(losses, bare_losses),
-        steps=STEPS,
+        steps=steps,
     )
+
+
+def _steps(site: Site) -> int:
+    """Steps of the main job that fill its time."""
+    few, many = 20, 220
+    seconds = []
+    for steps in (few, many):
+        began = time.monotonic()
+        subprocess.run(site.bare("n1", [*GPT, "--steps", str(steps)]), check=True, stdout=subprocess.DEVNULL)
+        seconds.append(time.monotonic() - began)
+    return max(300, round(JOB_SECONDS * (many - few) / (seconds[1] - seconds[0])))
 
 
 def _conclude(summary: dict[str, Any]) -> int:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 
 def identity(facts: Iterable[str]) -> str:
@@ -152,6 +153,17 @@ class Release:
     survival: SurvivalModel | None = None
     baselines: tuple[Baseline, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Release:
+        """What `asdict` gave, also as it comes back from JSON."""
+        rows = tuple(LearnedRow(**{**row, "tokens": tuple(row["tokens"])}) for row in data["rows"])
+        survival = data["survival"]
+        if survival is not None:
+            lists = {name: tuple(survival[name]) for name in ("coefficients", "means")}
+            survival = SurvivalModel(**{**survival, **lists})
+        baselines = tuple(Baseline(**baseline) for baseline in data["baselines"])
+        return cls(data["release"], rows, survival, baselines, tuple(data["notes"]))
 
 
 Group = tuple[str, str]

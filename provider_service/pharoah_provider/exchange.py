@@ -132,7 +132,8 @@ class Exchange:
         def answer() -> tuple[list[bytes], bytes]:
             tables = [self._by_token(tenant, epoch, class_id) for class_id in offer.class_ids]
             rows = [self._held(table, token) for table in tables for token in tokens]
-            return rows, sign(statements.looked_up(offer_id, request_id, tokens, rows), self.keys.signing_key)
+            said = statements.looked_up(offer_id, request_id, self.hashed_key(tenant, offer.epoch), tokens, rows)
+            return rows, sign(said, self.keys.signing_key)
 
         return await self._once(offer, lp(b"lookup", request_id, *tokens), answer)
 

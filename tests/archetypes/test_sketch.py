@@ -11,7 +11,6 @@ from pharoah_archetypes.catalogue import catalogue
 from pharoah_archetypes.likeness import grams
 from pharoah_archetypes.sketch import BANDS, bands
 
-
 LETTERS = ["gemm", "attn", "act", "conv", "emb", "idx", "nll", "rnn", "pool"]
 
 

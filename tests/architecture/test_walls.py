@@ -20,12 +20,14 @@ FOLDERS = {
     "pharoah": ROOT / "tenant_sdk",
     "pharoah_benchmarks": ROOT / "benchmarks",
     "pharoah_provider": ROOT / "provider_service",
+    "pharoah_auditor": ROOT / "provider_service",
 }
 MAY_IMPORT = {
     "pharoah_archetypes": set(),
     "pharoah": {"pharoah_archetypes"},
     "pharoah_benchmarks": {"pharoah", "pharoah_archetypes"},
     "pharoah_provider": {"pharoah", "pharoah_archetypes", "pharoah_benchmarks"},
+    "pharoah_auditor": {"pharoah", "pharoah_provider"},
 }
 
 
@@ -130,7 +132,10 @@ def test_the_agent_never_imports_torch() -> None:
         ("pharoah", "explain"),
         ("pharoah", "status"),
         ("pharoah", "doctor"),
+        ("pharoah", "audit"),
         ("pharoah_provider.cli",),
+        ("pharoah_auditor.cli",),
+        ("pharoah_auditor.cli", "witness"),
         ("pharoah_provider.cli", "serve"),
         ("pharoah_provider.cli", "archetypes", "mine"),
         ("pharoah_provider.agent.cli", "run"),

@@ -199,14 +199,14 @@ def test_a_release_is_taken_back_and_stays_so_over_a_restart(tmp_path: Path) -> 
         await store.put_release(Release(2, ()))
         store.close()
         async with loopback(tmp_path) as site:
-            assert (await ask(site.settings())).head.release == 2
+            assert (await ask(site.settings())).served.head.release == 2
             answer = await site.call("Operator", "Rollback", RollbackRequest(), "ops")
             assert (answer.release, answer.epoch) == (1, 3)
             assert judge(await ask(site.settings()), "").status == "incompatible"
             with pytest.raises(Exception, match="only one"):
                 await site.call("Operator", "Rollback", RollbackRequest(), "ops")
         async with loopback(tmp_path) as site:
-            assert (await ask(site.settings())).head.release == 1
+            assert (await ask(site.settings())).served.head.release == 1
 
     asyncio.run(inside())
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import grpc
 
 from pharoah.exchange.sodium import SodiumMissing
 from pharoah.proto.v1 import (
+    HandOverRequest,
     LearnRequest,
     Listing,
     ListRequest,
@@ -59,6 +61,10 @@ def main(argv: list[str] | None = None) -> int:
     revoke = commands.add_parser("revoke", help="take rows back now, inside the current epoch")
     revoke.add_argument("rows", nargs="+", metavar="ROW", help="their ids, as `table` lists them")
     revoke.set_defaults(run=_revoke)
+    handing = commands.add_parser("hand-over", help="what an auditor needs to seal an epoch again; holds its seed")
+    handing.add_argument("epoch", type=int)
+    handing.add_argument("--out", type=Path, required=True, metavar="FILE", help="made readable for its owner alone")
+    handing.set_defaults(run=_hand_over)
     certificate = commands.add_parser("certificate", help="make a certificate, with an authority of this site's own")
     certificate.add_argument("name", help="provider, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")
     certificate.add_argument("--folder", type=Path, default=Path("pharoah-pki"), help="default: %(default)s")
@@ -70,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         listing = commands.add_parser(name, help=f"list {name}" if name != "table" else "the incompatibility table")
         listing.add_argument("-o", "--output", choices=["table", "json"], default="table")
         listing.set_defaults(run=_list)
-    for command in (campaign, learn, rollback, revoke, *(commands.choices[name] for name in LISTINGS)):
+    for command in (campaign, learn, rollback, revoke, handing, *(commands.choices[name] for name in LISTINGS)):
         channel.add_options(command)
     arguments = parser.parse_args(argv)
     try:
@@ -194,6 +200,17 @@ def _rollback(arguments: argparse.Namespace) -> int:
 def _revoke(arguments: argparse.Namespace) -> int:
     answer = _stub(arguments, "Revoke")(RevokeRequest(rows=arguments.rows))
     print(f"{answer.revoked} rows taken back; tenants learn of it with their next question")
+    return 0
+
+
+def _hand_over(arguments: argparse.Namespace) -> int:
+    answer = _stub(arguments, "HandOver")(HandOverRequest(epoch=arguments.epoch))
+    try:
+        with os.fdopen(os.open(arguments.out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(answer.content)
+    except OSError as error:
+        raise ProviderError(f"{arguments.out}: {error.strerror}") from None
+    print(f"{arguments.out}: for the auditor alone; who has it can open every row of epoch {arguments.epoch}")
     return 0
 
 

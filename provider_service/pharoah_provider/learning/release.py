@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from pharoah_provider.domain import Release
 from pharoah_provider.errors import NotReady
+from pharoah_provider.learning.bands import learn_bands
 from pharoah_provider.learning.baselines import learn_baselines
 from pharoah_provider.learning.survival import fit_survival
 from pharoah_provider.learning.table import learn_table
@@ -21,11 +22,13 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
     rows = await asyncio.to_thread(learn_table, trials)
     found = sum(row.severity == "block" and row.rung == "exact" and row.scope == "server" for row in rows)
     yield f"table: {len(rows)} rows from {len(trials)} trials; {found} exact incompatibilities"
+    bands = await asyncio.to_thread(learn_bands, rows, trials)
+    yield f"near duplicates: {len(bands)} rows"
     survival, note = await asyncio.to_thread(fit_survival, await store.degraded_runs())
     yield note
     baselines = learn_baselines(await store.baseline_probes())
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.last_release_number() + 1
-    release = Release(number, tuple(rows), survival, tuple(baselines), (note,))
+    release = Release(number, (*rows, *bands), survival, tuple(baselines), (note,))
     await store.put_release(release)
     yield release

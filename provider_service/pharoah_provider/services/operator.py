@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from pharoah.proto.v1 import (
+    HandOverRequest,
+    HandOverResponse,
     LearnRequest,
     LearnResponse,
     Listing,
@@ -25,6 +27,8 @@ from pharoah_provider.campaigns import Campaign
 from pharoah_provider.domain import Release
 from pharoah_provider.errors import Invalid, NotReady
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.hand_over import hand_over
+from pharoah_provider.keys import Keys
 from pharoah_provider.learning.release import learn
 from pharoah_provider.models.proportions import wilson
 from pharoah_provider.monitoring.monitor import Monitor
@@ -34,8 +38,9 @@ from pharoah_provider.store import Store
 
 
 class OperatorServicer:
-    def __init__(self, store: Store, fleet: Fleet, publisher: Publisher, monitor: Monitor) -> None:
-        self._store, self._fleet, self._publisher, self._monitor = store, fleet, publisher, monitor
+    def __init__(self, store: Store, keys: Keys, fleet: Fleet, publisher: Publisher, monitor: Monitor) -> None:
+        self._store, self._keys, self._fleet = store, keys, fleet
+        self._publisher, self._monitor = publisher, monitor
         self._campaign: Campaign | None = None
 
     async def RunCampaign(self, request: RunCampaignRequest, _: Context) -> AsyncIterator[RunCampaignResponse]:
@@ -76,6 +81,9 @@ class OperatorServicer:
             raise Invalid("rows: none given")
         return RevokeResponse(revoked=await self._publisher.revoke(request.rows))
 
+    async def HandOver(self, request: HandOverRequest, _: Context) -> HandOverResponse:
+        return HandOverResponse(content=await hand_over(self._store, self._keys, request.epoch))
+
     async def List(self, request: ListRequest, _: Context) -> ListResponse:
         if request.listing not in Listing.values() or not request.listing:
             raise Invalid(f"listing: {request.listing} is not one of {', '.join(Listing.keys()[1:])}")
@@ -94,7 +102,6 @@ class OperatorServicer:
             {
                 "id": row.id,
                 "release": release.release,
-                "kind": row.kind,
                 "scope": row.scope,
                 "context": row.group_id,
                 "nodes": names.get(row.group_id, ""),
@@ -113,4 +120,5 @@ class OperatorServicer:
                 "remedy": row.remedy,
             }
             for row in release.rows
+            if row.kind == "arch"
         ]

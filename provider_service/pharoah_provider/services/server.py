@@ -88,7 +88,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             "Exchange": ExchangeServicer(Exchange(store, keys, publisher, quotas)),
             "Runs": RunsServicer(store, monitor),
             "Agent": AgentServicer(store, fleet),
-            "Operator": OperatorServicer(store, fleet, publisher, monitor),
+            "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
         assert servicers.keys() == RULES.keys()
         server, bound = listen(servicers, Gate(identities, audit, metrics), settings.listen, settings.tls)

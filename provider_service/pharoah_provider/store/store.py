@@ -11,16 +11,13 @@ from typing import Any
 from pharoah.exchange.head import EpochHead
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_provider.domain import (
-    Baseline,
     DegradedRun,
-    LearnedRow,
     Node,
     Probe,
     Recipe,
     Release,
     Report,
     Run,
-    SurvivalModel,
     TrialRow,
 )
 from pharoah_provider.store.database import Database
@@ -170,8 +167,11 @@ class Store:
         row["step_seconds"] = [float(s) for s in outcome.step_seconds] or [float("nan")]
         await self._db.append("cells", {name: [value] for name, value in row.items()})
 
-    async def trials(self) -> list[TrialRow]:
-        rows = await self._db.read("SELECT * FROM cells WHERE degradation = '' AND fingerprint != ''")
+    async def trials(self, before: float = float("inf")) -> list[TrialRow]:
+        """Trials that ran before then (unix seconds), in the order in which they ran."""
+        rows = await self._db.read(
+            "SELECT * FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at <= ? ORDER BY ran_at", [before]
+        )
         return [
             TrialRow(
                 r["workload"],
@@ -206,11 +206,19 @@ class Store:
     async def newest_release(self) -> Release | None:
         """The newest that was not taken back."""
         rows = await self._db.read("SELECT content FROM releases WHERE NOT withdrawn ORDER BY release DESC LIMIT 1")
-        return _release(json.loads(rows[0]["content"])) if rows else None
+        return Release.from_dict(json.loads(rows[0]["content"])) if rows else None
 
     async def release(self, number: int) -> Release | None:
         rows = await self._db.read("SELECT content FROM releases WHERE release = ?", [number])
-        return _release(json.loads(rows[0]["content"])) if rows else None
+        return Release.from_dict(json.loads(rows[0]["content"])) if rows else None
+
+    async def release_made_at(self, number: int) -> float:
+        rows = await self._db.read("SELECT made_at FROM releases WHERE release = ?", [number])
+        return float(rows[0]["made_at"]) if rows else 0.0
+
+    async def epoch(self, number: int) -> dict[str, Any] | None:
+        rows = await self._db.read("SELECT * FROM epochs WHERE epoch = ?", [number])
+        return rows[0] if rows else None
 
     async def last_release_number(self) -> int:
         """0 before the first; releases that were taken back count."""
@@ -220,7 +228,7 @@ class Store:
         rows = await self._db.read(
             "SELECT content FROM releases WHERE release < ? AND NOT withdrawn ORDER BY release DESC LIMIT 1", [number]
         )
-        return _release(json.loads(rows[0]["content"])) if rows else None
+        return Release.from_dict(json.loads(rows[0]["content"])) if rows else None
 
     async def withdraw_release(self, number: int) -> None:
         await self._db.execute("UPDATE releases SET withdrawn = TRUE WHERE release = ?", [number])
@@ -310,13 +318,3 @@ def _node(row: dict[str, Any]) -> Node:
 def _run(row: dict[str, Any]) -> Run:
     names = ("tenant", "node", "attempt", "ranks", "beside_job", "limit_seconds")
     return Run(bytes(row["run_id"]), **{name: row[name] for name in names})
-
-
-def _release(data: dict[str, Any]) -> Release:
-    rows = tuple(LearnedRow(**{**row, "tokens": tuple(row["tokens"])}) for row in data["rows"])
-    survival = data["survival"]
-    if survival is not None:
-        lists = {"coefficients": tuple(survival["coefficients"]), "means": tuple(survival["means"])}
-        survival = SurvivalModel(**{**survival, **lists})
-    baselines = tuple(Baseline(**baseline) for baseline in data["baselines"])
-    return Release(data["release"], rows, survival, baselines, tuple(data["notes"]))

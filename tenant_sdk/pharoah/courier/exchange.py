@@ -23,7 +23,7 @@ from pharoah.courier.tables import Tables
 from pharoah.courier.trust import Distrust, Served, Trust, read_witnesses
 from pharoah.exchange import statements, voprf
 from pharoah.exchange.group import GroupError
-from pharoah.exchange.head import EpochHead, HeadError, is_signed
+from pharoah.exchange.head import HeadError, is_signed
 from pharoah.exchange.inputs import BATCH, Input, Question, blind, inputs_of, keyed_hashes
 from pharoah.exchange.rows import VerdictRow, open_row, row_tag
 from pharoah.proto.v1 import (
@@ -58,7 +58,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Answer:
-    head: EpochHead
+    served: Served
     matches: tuple[Match, ...]
     bytes_sent: int
     record: dict[str, Any] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Exchange:
                 return await self._privately(inputs, ticket)
             answer = await self._by_hashes(inputs, ticket)
             if secrets.randbelow(AUDITED) == 0:
-                _compare(answer, await self._privately(inputs, ticket))
+                await self._compare(answer, await self._privately(inputs, ticket))
             return answer
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(reason(error)) from None
@@ -110,7 +110,7 @@ class Exchange:
 
     async def _privately(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
         (served, offer), question = await self._offered(ticket), blind(inputs)
-        tables = [await self._tables.rows(served.head, class_id) for class_id in offer.class_ids]
+        tables = [await self._tables.rows(served, class_id) for class_id in offer.class_ids]
         request = EvaluateRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), blinded=question.blinded)
         response = await self._call("Evaluate", request)
         self._answered_at = time.monotonic()
@@ -119,7 +119,7 @@ class Exchange:
         for scope, class_id, table, answer in zip(SCOPES, offer.class_ids, tables, response.classes, strict=True):
             outputs = question.outputs(answer.evaluated)
             matches += _opened(served, scope, class_id, table, inputs, outputs)
-        return Answer(served.head, tuple(matches), request.ByteSize(), record)
+        return Answer(served, tuple(matches), request.ByteSize(), record)
 
     async def _by_hashes(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
         served, offer = await self._offered(ticket)
@@ -127,7 +127,7 @@ class Exchange:
         request = LookupRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), tokens=tokens)
         response = await self._call("Lookup", request)
         self._answered_at = time.monotonic()
-        said = statements.looked_up(offer.offer_id, request.request_id, tokens, response.rows)
+        said = statements.looked_up(offer.offer_id, request.request_id, offer.hashed_key, tokens, response.rows)
         if not is_signed(said, response.signature, self._provider.key) or len(response.rows) != len(SCOPES) * BATCH:
             raise Distrust("the provider's answer is not signed, or not one to this question")
         try:
@@ -140,7 +140,8 @@ class Exchange:
         except ValueError as error:
             raise Distrust(str(error)) from None
         record = {**_signed(served, offer), "looked_up": said.hex(), "signature": response.signature.hex()}
-        return Answer(served.head, tuple(matches), request.ByteSize(), record)
+        record["hashed_key"] = offer.hashed_key.hex()
+        return Answer(served, tuple(matches), request.ByteSize(), record)
 
     async def _offered(self, ticket: NodeTicket) -> tuple[Served, GetOfferResponse]:
         """An offer in the epoch in force; once more when the epoch has changed in between."""
@@ -178,7 +179,18 @@ class Exchange:
             "inputs": [asked.value.hex() for asked in question.inputs],
             "blinds": [scalar.hex() for scalar in question.scalars],
         }
-        return {**record, "private": private}
+        return {**record, "classes": [class_id.hex() for class_id in offer.class_ids], "private": private}
+
+    async def _compare(self, hashed: Answer, private: Answer) -> None:
+        """Raises Distrust when the hashed answer is not what the sealed table holds."""
+        if hashed.served.checkpoint != private.served.checkpoint or set(hashed.matches) == set(private.matches):
+            return  # the same, or something was published in between
+        classes = [bytes.fromhex(part) for part in private.record["classes"]]
+        tables = {name.hex(): b"".join(await self._tables.rows(private.served, name)).hex() for name in classes}
+        raise Distrust(
+            "the provider's hashed answer is not what its sealed table says",
+            {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables},
+        )
 
     async def _call(self, method: str, request: Any) -> Any:
         return await getattr(self._stub, method)(
@@ -212,12 +224,3 @@ def _signed(served: Served, offer: GetOfferResponse) -> dict[str, Any]:
         "offer": said.hex(),
         "offer_signature": offer.signature.hex(),
     }
-
-
-def _compare(hashed: Answer, private: Answer) -> None:
-    """Raises Distrust when the hashed answer is not what the sealed table holds."""
-    if hashed.head == private.head and set(hashed.matches) != set(private.matches):
-        raise Distrust(
-            "the provider's hashed answer is not what its sealed table says",
-            {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record},
-        )

@@ -36,8 +36,8 @@ def judge(answer: Answer, run_id: str) -> Verdict:
     """The verdict of the most specific rung that knows anything."""
     common = {
         "run_id": run_id,
-        "release": answer.head.release,
-        "epoch": answer.head.epoch,
+        "release": answer.served.head.release,
+        "epoch": answer.served.head.epoch,
         "sent": {"inputs": BATCH, "bytes": answer.bytes_sent},
     }
     match = _most_specific(answer.matches)

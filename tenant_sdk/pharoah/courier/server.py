@@ -8,7 +8,6 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Coroutine
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,8 @@ class Courier:
         self._exchange: Exchange | None = None
         self._evidence = Evidence(settings)
         self._reporter: RunReporter | None = None
-        self._beside: set[asyncio.Task[None]] = set()
+        self._record: dict[str, Any] = {}
+        """What the verdict rests on."""
         self._end_state = "failed"  # unless somebody says otherwise before the last connection closes
         self._ended = False
 
@@ -173,7 +173,7 @@ class Courier:
             verdict = judge(answer, run_id)
             elapsed = 1000 * (time.perf_counter() - began)
             self._verdict = Verdict.from_dict({**asdict(verdict), "latency_ms": elapsed})
-            self._keep(asyncio.to_thread(self._evidence.answer, run_id, answer.record))
+            self._record = {**answer.record, "verdict": verdict.status}
         except (UnknownReason, FingerprintError) as error:
             self._verdict = unknown(str(error), run_id)
         except Distrust as error:
@@ -191,11 +191,11 @@ class Courier:
         )
         return verdict.with_findings(proof)
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside everything else, before the end."""
-        task = asyncio.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+    async def _keep_answer(self) -> None:
+        """At the end: right after the answer, how long we are busy must not depend on it."""
+        if self._record:
+            write = asyncio.to_thread(self._evidence.answer, self._run_id.hex(), self._record)
+            await asyncio.wait([asyncio.create_task(write)], timeout=self._settings.shutdown_timeout_seconds / 2)
 
     async def _captured(self, rank: int, seen: Fingerprint, operators: frozenset[str]) -> None:
         """What really runs: the late answer to a pending verdict, and a check of an early one and of all ranks."""
@@ -272,7 +272,7 @@ class Courier:
     async def _end_run(self, state: str) -> None:
         if not self._ended:
             self._ended = True
-            await asyncio.gather(self._tell_provider(state), self._journal.end(state), *self._beside)
+            await asyncio.gather(self._tell_provider(state), self._journal.end(state), self._keep_answer())
 
     async def _tell_provider(self, state: str) -> None:
         if self._reporter is not None:

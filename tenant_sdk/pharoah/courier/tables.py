@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pharoah.courier.rpc import Provider
-from pharoah.courier.trust import Distrust
+from pharoah.courier.trust import Distrust, Served
 from pharoah.exchange import statements
-from pharoah.exchange.head import ClassTable, EpochHead, is_signed
+from pharoah.exchange.head import ClassTable, is_signed
 from pharoah.exchange.rows import ROW_BYTES, split
 from pharoah.exchange.tree import root
 from pharoah.proto.v1 import GetTableRequest
@@ -30,18 +30,20 @@ class Tables:
         self._stub = Stub(provider.channel, "Exchange")
         self._held: dict[tuple[int, bytes], list[bytes]] = {}
 
-    async def rows(self, head: EpochHead, class_id: bytes) -> list[bytes]:
+    async def rows(self, served: Served, class_id: bytes) -> list[bytes]:
         """All sealed rows of a class. Raises Distrust, HeadError, AioRpcError."""
+        head = served.head
         expected, key = head.table(class_id), (head.epoch, class_id)
         if key not in self._held:
             content = self._read(self._path(*key, ""))
             if not _is_the_one(content, expected):
-                content = await self._download(head.epoch, expected)
+                content = await self._download(served, expected)
             self._held = {held: rows for held, rows in self._held.items() if held[0] >= head.epoch - 1}
             self._held[key] = split(content)
         return self._held[key]
 
-    async def _download(self, epoch: int, expected: ClassTable) -> bytes:
+    async def _download(self, served: Served, expected: ClassTable) -> bytes:
+        epoch = served.head.epoch
         part = self._path(epoch, expected.class_id, ".part")
         begun = self._read(part)
         content, signature = await self._stream(epoch, expected, begun[: len(begun) // ROW_BYTES * ROW_BYTES])
@@ -50,11 +52,15 @@ class Tables:
         if not _is_the_one(content, expected):
             said = statements.table(epoch, expected.class_id, content)
             signed = is_signed(said, signature, self._provider.key)
-            evidence = {"kind": "table", "content": content.hex(), "class": expected.class_id.hex(), "epoch": epoch}
-            raise Distrust(
-                "table: not the one the signed head commits to",
-                {**evidence, "signature": signature.hex()} if signed else None,
-            )
+            evidence = {
+                "kind": "table",
+                "head": served.body.hex(),
+                "head_signature": served.signature.hex(),
+                "class": expected.class_id.hex(),
+                "content": content.hex(),
+                "signature": signature.hex(),
+            }
+            raise Distrust("table: not the one the signed head commits to", evidence if signed else None)
         self._write(self._path(epoch, expected.class_id, ""), content)
         self._prune(epoch, part)
         return content

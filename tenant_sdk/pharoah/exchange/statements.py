@@ -36,9 +36,12 @@ def evaluation(
     return lp(b"pharoah/evaluated/v1", offer_id, request_id, lp(*blinded), *said)
 
 
-def looked_up(offer_id: bytes, request_id: bytes, tokens: Sequence[bytes], rows: Sequence[bytes]) -> bytes:
-    """Hashed mode: these tokens were asked, and these are the rows, class after class; empty where there is none."""
-    return lp(b"pharoah/looked-up/v1", offer_id, request_id, lp(*tokens), lp(*rows))
+def looked_up(
+    offer_id: bytes, request_id: bytes, hashed_key: bytes, tokens: Sequence[bytes], rows: Sequence[bytes]
+) -> bytes:
+    """Hashed mode: these tokens were asked under this key, and these are the rows by class; empty for none."""
+    key = hashlib.sha256(hashed_key).digest()
+    return lp(b"pharoah/looked-up/v1", offer_id, request_id, key, lp(*tokens), lp(*rows))
 
 
 def revoked(epoch: int, rows: Iterable[bytes]) -> bytes:

@@ -1,0 +1,90 @@
+"""Sealing an epoch again from what the provider has handed over: does its head commit to what was learned?
+
+This is what proofs cannot show: that rows were left out, invented, or made to find somebody out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from pharoah.exchange.head import is_signed
+from pharoah.exchange.log import HEAD, Entry, LogError, View
+from pharoah_provider.domain import LearnedRow, Recipe, Release, TrialRow
+from pharoah_provider.epochs import seal
+from pharoah_provider.learning.bands import learn_bands
+from pharoah_provider.learning.table import learn_table
+
+
+class HandOverError(ValueError):
+    """A file that is no hand-over; the message says why."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    holds: bool
+    what: str
+
+
+def replay(file: Path, public: bytes) -> list[Finding]:
+    """Everything a hand-over shows about the provider with this key. Raises HandOverError."""
+    try:
+        data = json.loads(file.read_text())
+        release = Release.from_dict(data["release"])
+        groups = tuple((scope, group) for scope, group in data["groups"])
+        recipe = Recipe(int(data["epoch"]), release, groups, int(data["began"]))
+        head, signature, seed = (bytes.fromhex(data[name]) for name in ("head", "signature", "seed"))
+        trials = [_trial(row) for row in data["trials"]]
+        log = [bytes.fromhex(entry) for entry in data["log"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HandOverError(f"{file}: no hand-over of a known format ({error})") from None
+    return [
+        Finding(is_signed(head, signature, Ed25519PublicKey.from_public_bytes(public)), "the head is signed"),
+        _sealed_again(recipe, seed, head),
+        _logged(recipe.epoch, head, log),
+        *_learned_again(release, trials),
+    ]
+
+
+def _sealed_again(recipe: Recipe, seed: bytes, head: bytes) -> Finding:
+    try:
+        again = seal(recipe, seed, Ed25519PrivateKey.generate())
+    except ValueError as error:
+        return Finding(False, f"the epoch cannot be sealed again: {error}")
+    rows = sum(len(one.rows) for one in again.classes.values())
+    told = f"{rows} rows in {len(again.classes)} tables seal to the head's roots and keys"
+    return Finding(again.body == head, told if again.body == head else f"NOT: {told}")
+
+
+def _logged(epoch: int, head: bytes, log: list[bytes]) -> Finding:
+    """The log itself is compared with its checkpoint by every tenant and witness."""
+    try:
+        View().read(log)
+    except LogError as error:
+        return Finding(False, f"the log is not an honest one: {error}")
+    found = Entry.of(HEAD, epoch, head).encode() in log
+    return Finding(found, f"the head stands {'' if found else 'NOT '}in the log of {len(log)} entries")
+
+
+def _learned_again(release: Release, trials: list[TrialRow]) -> Iterator[Finding]:
+    """Rows that no trial speaks for: guesses about what tenants run look like this. And rows that were left out."""
+    rows = learn_table(trials)
+    expected = Counter(_said(row) for row in [*rows, *learn_bands(rows, trials)])
+    sealed = Counter(_said(row) for row in release.rows)
+    invented, missing = (sealed - expected).total(), (expected - sealed).total()
+    yield Finding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
+    yield Finding(not missing, f"{missing} rows that follow from the trials were left out")
+
+
+def _said(row: LearnedRow) -> tuple[Any, ...]:
+    return (row.id, row.severity, row.outcome, row.failures, row.runs, row.base_failures, row.base_runs, row.remedy)
+
+
+def _trial(data: dict[str, Any]) -> TrialRow:
+    return TrialRow(**{**data, "step_seconds": tuple(data["step_seconds"])})

@@ -1,0 +1,55 @@
+"""`pharoah audit`: hold the provider to what it has signed; `pharoah audit FILE`: what such a file proves."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from pharoah._errors import SettingsError, UnknownReason
+from pharoah._settings import Settings
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("audit", help="hold the provider to what it has signed", description=__doc__)
+    parser.add_argument("file", nargs="?", type=Path, help="evidence that was kept when an answer was not believed")
+    parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = Settings.load(endpoint=arguments.endpoint)
+    if arguments.file:
+        return _prove(arguments.file, settings)
+    from pharoah.courier.audit import audit
+
+    if not settings.endpoint:
+        raise SettingsError("no provider is configured: set PHAROAH_ENDPOINT")
+    lines = asyncio.run(audit(settings))
+    if arguments.output == "json":
+        print(json.dumps([line.__dict__ for line in lines], indent=1))
+    else:
+        for line in lines:
+            print(f"{line.result:4}  {line.check:10} {line.detail}")
+    return int(any(line.result == "FAIL" for line in lines))
+
+
+def _prove(file: Path, settings: Settings) -> int:
+    from pharoah.exchange.proofs import NotProven, prove
+
+    try:
+        public = bytes.fromhex(Path(settings.provider_key_file).read_text().strip())
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"provider key file {settings.provider_key_file!r}: {error}") from None
+    try:
+        proven = prove(json.loads(file.read_text()), public)
+    except (OSError, ValueError) as error:
+        if not isinstance(error, NotProven):
+            raise UnknownReason(f"{file}: {error}") from None
+        print(f"not proven: {error}")
+        return 1
+    print(f"proven: the provider {proven.removeprefix('it ')}")
+    return 0
