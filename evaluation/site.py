@@ -29,6 +29,7 @@ from pharoah_provider.channel import Access
 from pharoah_provider.monitoring.validation import ROUNDS
 from pharoah_provider.pki import Authority
 
+SETTLE_SECONDS = 20
 SMALL_MEMORY_BYTES = 440_000_000
 """A GPT of the demo needs 355 MB with flash attention at 1,024 tokens and 535 MB with math attention."""
 
@@ -77,6 +78,7 @@ class Site:
         }
         arguments = [part for flag, name in files.items() for part in (flag, str(self.folder / name))]
         arguments += ["--tenant-questions", "100000", "--organisation-questions", "100000"]
+        arguments += ["--settle-seconds", str(SETTLE_SECONDS)]
         command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]
         self._spawn("provider", [sys.executable, "-m", "pharoah_provider.cli", *command])
         self._wait(self._serving, "the provider to listen")

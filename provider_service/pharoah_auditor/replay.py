@@ -6,7 +6,7 @@ This is what proofs cannot show: that rows were left out, invented, or made to f
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from pharoah.exchange.head import is_signed
 from pharoah.exchange.log import HEAD, Entry, LogError, View
+from pharoah.plan import PLAIN
 from pharoah_provider.domain import LearnedRow, Recipe, Release, TrialRow
 from pharoah_provider.epochs import seal
 from pharoah_provider.learning.bands import learn_bands
+from pharoah_provider.learning.plans import SHARED_BY, learn_plans
 from pharoah_provider.learning.table import learn_table
 
 
@@ -74,16 +76,38 @@ def _logged(epoch: int, head: bytes, log: list[bytes]) -> Finding:
 
 def _learned_again(release: Release, trials: list[TrialRow]) -> Iterator[Finding]:
     """Rows that no trial speaks for: guesses about what tenants run look like this. And rows that were left out."""
-    rows = learn_table(trials)
+    rows = learn_plans(learn_table(trials), trials)
     expected = Counter(_said(row) for row in [*rows, *learn_bands(rows, trials)])
     sealed = Counter(_said(row) for row in release.rows)
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
     yield Finding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
     yield Finding(not missing, f"{missing} rows that follow from the trials were left out")
+    rare = _rare_plans(release)
+    yield Finding(not rare, f"{rare} monitoring plans are shared by fewer than {SHARED_BY} archetypes")
+
+
+def _rare_plans(release: Release) -> int:
+    """Plans by which the provider could tell from reports what runs."""
+    sharing: dict[str, set[str]] = defaultdict(set)
+    for row in release.rows:
+        archetype = next((token for token in row.tokens if token.startswith("archetype=")), "")
+        if row.plan and row.plan != PLAIN.pack().hex() and archetype:
+            sharing[row.plan].add(archetype)
+    return sum(len(archetypes) < SHARED_BY for archetypes in sharing.values())
 
 
 def _said(row: LearnedRow) -> tuple[Any, ...]:
-    return (row.id, row.severity, row.outcome, row.failures, row.runs, row.base_failures, row.base_runs, row.remedy)
+    return (
+        row.id,
+        row.severity,
+        row.outcome,
+        row.failures,
+        row.runs,
+        row.base_failures,
+        row.base_runs,
+        row.remedy,
+        row.plan,
+    )
 
 
 def _trial(data: dict[str, Any]) -> TrialRow:

@@ -111,6 +111,8 @@ class LearnedRow:
     confidence: int
     title: str = ""
     """For people at the provider: workload and settings."""
+    plan: str = ""
+    """How to watch such jobs (pharoah.plan), hexadecimal; empty for the plain plan."""
     kind: str = "arch"
     """What the tokens name: `arch`, an archetype; `band`, one band of a sketch of archetypes that are alike."""
 

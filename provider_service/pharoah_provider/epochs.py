@@ -12,6 +12,7 @@ from pharoah.exchange import statements, voprf
 from pharoah.exchange.head import ClassTable, EpochHead, sign
 from pharoah.exchange.rows import VerdictRow, row_tag, seal_table, split
 from pharoah.exchange.tree import root
+from pharoah.plan import PLAIN
 from pharoah_archetypes import canonical_input
 from pharoah_archetypes.ladder import lp
 from pharoah_provider.domain import Group, LearnedRow, Recipe
@@ -77,6 +78,7 @@ def verdict_row(row: LearnedRow) -> VerdictRow:
         row.base_runs,
         row.remedy,
         row.confidence,
+        bytes.fromhex(row.plan) or PLAIN.pack(),
     )
 
 

@@ -36,17 +36,24 @@ class Stub:
 
 
 def handlers(name: str, servicer: object) -> grpc.GenericRpcHandler[Any, Any]:
-    """Handlers for all methods of a service. Raises AttributeError when the servicer lacks one."""
+    """Handlers for all methods of a service, which get their requests as bytes: whoever lets a call in parses it.
+
+    Raises AttributeError when the servicer lacks a method.
+    """
     methods = {}
     for method in service(name).methods:
-        request, response = _types(method)
+        _, response = _types(method)
         make = getattr(grpc, f"{_side(method.client_streaming)}_{_side(method.server_streaming)}_rpc_method_handler")
         methods[method.name] = make(
             getattr(servicer, method.name),
-            request_deserializer=request.FromString,
             response_serializer=response.SerializeToString,
         )
     return grpc.method_handlers_generic_handler(service(name).full_name, methods)
+
+
+def request_type(method: MethodDescriptor) -> Any:
+    """The message class that a method is called with."""
+    return _types(method)[0]
 
 
 def path(method: MethodDescriptor) -> str:

@@ -1,65 +1,87 @@
-"""From step times to ratios: a run is compared with itself, and nothing absolute leaves the node."""
+"""From step times to levels: a run is compared with itself, in coarse steps, and nothing absolute leaves the node."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from math import log2
+from statistics import median, quantiles
+
+from pharoah.plan import PLAIN, Plan
 
 SKIPPED_STEPS = 5
 """Warm-up: allocation, autotuning and our own capture happen in the first steps."""
 BASELINE_WINDOWS = 8
 WINDOW_SECONDS = 1.0
-WINDOW_STEPS = 4
-"""At least this many steps, so that one checkpoint or evaluation pause never moves a window's median."""
-QUANTUM = 64
-"""Ratios are rounded to 1/64."""
+PER_OCTAVE = 8
+"""Levels are eighths of an octave: 2^(level/8) times the run's own baseline, 9 % apart."""
+LARGEST_LEVEL = 32
 
 
 @dataclass(frozen=True)
-class Row:
-    ended_at: float
-    span_seconds: float
-    rank: int
-    step_ratio: float
-    memory_ratio: float
+class Levels:
+    """How a rank does, against its own baseline; 0 is as ever, 8 is twice."""
+
+    step: int = 0
+    memory: int = 0
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        return ratio(self.step), ratio(self.memory)
 
 
 @dataclass
 class RankWindows:
-    """Windows of one rank: at least 1 s and at least 4 steps each; the median of the first eight is the baseline."""
+    """Windows of one rank, each of at least a second and as many steps as the plan says, so that one pause for a
+    checkpoint never moves a window's median. The lower quartile of the first eight is the baseline: a run may begin
+    slowly, and does not begin too fast."""
 
-    rank: int
+    plan: Plan = PLAIN
     window_seconds: float = WINDOW_SECONDS
     baseline_windows: int = BASELINE_WINDOWS
+    now: Levels = Levels()
+    """Of the newest window; plain zero until the baseline is known."""
     _skip: int = SKIPPED_STEPS
     _open: list[float] = field(default_factory=list)
     _first: list[tuple[float, int]] = field(default_factory=list)
-    baseline: tuple[float, float] | None = None
-    """Seconds per step and resident bytes, once known."""
+    _baseline: tuple[float, float] | None = None
+    """Seconds per step and resident bytes."""
 
-    def add(self, durations_ns: list[int], resident: int, now: float) -> list[Row]:
-        """Step durations in order, resident memory after the last, unix seconds. Gives rows that became complete."""
-        rows: list[Row] = []
+    def add(self, durations_ns: Sequence[int], resident: int) -> list[Levels]:
+        """Step durations in order, resident memory after the last. Gives the windows that became complete."""
+        closed: list[Levels] = []
         for duration in durations_ns:
             if self._skip:
                 self._skip -= 1
                 continue
             self._open.append(duration / 1e9)
-            if sum(self._open) >= self.window_seconds and len(self._open) >= WINDOW_STEPS:
-                rows += self._close(resident, now)
-        return rows
+            if sum(self._open) >= self.window_seconds and len(self._open) >= self.plan.window_steps:
+                closed += self._close(resident)
+        return closed
 
-    def _close(self, resident: int, now: float) -> list[Row]:
-        typical, span = median(self._open), sum(self._open)
+    def _close(self, resident: int) -> list[Levels]:
+        typical = median(self._open)
         self._open = []
-        if self.baseline is None:
+        if self._baseline is None:
             self._first.append((typical, resident))
             if len(self._first) == self.baseline_windows:
-                self.baseline = (median(t for t, _ in self._first), median(r for _, r in self._first))
+                self._baseline = _lower_quartile([t for t, _ in self._first]), median(r for _, r in self._first)
             return []
-        steps, memory = self.baseline
-        return [Row(now, span, self.rank, _quantised(typical / steps), _quantised(resident / memory))]
+        steps, memory = self._baseline
+        self.now = Levels(level(typical / steps, self.plan.step_gain), level(resident / memory))
+        return [self.now]
 
 
-def _quantised(ratio: float) -> float:
-    return round(ratio * QUANTUM) / QUANTUM
+def level(ratio: float, gain: float = 1.0) -> int:
+    """The nearest level of a ratio to the baseline, clipped."""
+    nearest = round(PER_OCTAVE * gain * log2(max(ratio, 1e-9)))
+    return max(-LARGEST_LEVEL, min(LARGEST_LEVEL, nearest))
+
+
+def ratio(level: int) -> float:
+    """What a level stands for."""
+    return float(2 ** (level / PER_OCTAVE))
+
+
+def _lower_quartile(values: Sequence[float]) -> float:
+    return quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]

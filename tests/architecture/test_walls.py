@@ -63,10 +63,12 @@ def test_archetypes_need_the_standard_library_only() -> None:
         ("grpc", "pharoah", ("courier", "rpc.py", "cli/doctor.py")),
         ("pharoah.proto", "pharoah", ("courier", "rpc.py", "proto")),
         ("torch", "pharoah", ("capture", "dryrun")),
-        ("grpc", "pharoah_provider", ("services", "cli/__init__.py", "agent/stream.py")),
+        ("grpc", "pharoah_provider", ("services", "cli/__init__.py", "agent/stream.py", "channel.py")),
+        ("grpc", "pharoah_auditor", ()),
         ("pharoah.proto", "pharoah_provider", ("services", "cli/__init__.py", "agent/stream.py")),
         ("duckdb", "pharoah_provider", ("store",)),
         ("torch", "pharoah_provider", ()),
+        ("duckdb", "pharoah_auditor", ()),
     ],
 )
 def test_heavy_and_foreign_things_stay_in_their_rooms(what: str, package: str, allowed: tuple[str, ...]) -> None:

@@ -113,10 +113,16 @@ async def _agent(
 
 
 def server_settings(folder: Path, **changes: Any) -> ServerSettings:
-    files = {"db": folder / "p.duckdb", "keys": str(folder / "keys"), "audit": folder / "audit"}
-    return ServerSettings(
-        **{"listen": "127.0.0.1:0", "http": "127.0.0.1:0", **files, "tokens": folder / "tokens", **changes}
-    )
+    defaults = {
+        "listen": "127.0.0.1:0",
+        "http": "127.0.0.1:0",
+        "db": folder / "p.duckdb",
+        "keys": str(folder / "keys"),
+        "audit": folder / "audit",
+        "tokens": folder / "tokens",
+        "settle_seconds": 0.0,
+    }
+    return ServerSettings(**{**defaults, **changes})
 
 
 @asynccontextmanager

@@ -1,47 +1,70 @@
 from __future__ import annotations
 
+from math import log2
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah.windows import BASELINE_WINDOWS, QUANTUM, RankWindows, Row
+from pharoah.plan import PLAIN, STEP_GAINS, WINDOW_STEPS, Plan
+from pharoah.windows import BASELINE_WINDOWS, LARGEST_LEVEL, PER_OCTAVE, Levels, RankWindows, level, ratio
 
 SECOND = 1_000_000_000
 
 
-def rows_of(durations: list[float], resident: int = 1000) -> list[Row]:
-    windows = RankWindows(0)
-    return [row for d in durations for row in windows.add([int(d * SECOND)], resident, 0.0)]
+def closed(durations: list[float], resident: int = 1000, plan: Plan = PLAIN) -> list[Levels]:
+    windows = RankWindows(plan)
+    return [levels for d in durations for levels in windows.add([int(d * SECOND)], resident)]
 
 
-def test_nothing_is_reported_before_the_baseline_is_known() -> None:
-    warm_up_and_baseline = [0.25] * (5 + 4 * BASELINE_WINDOWS)
-    assert rows_of(warm_up_and_baseline) == []
-    assert len(rows_of([*warm_up_and_baseline, *[0.25] * 4])) == 1
+def test_nothing_but_zero_is_said_before_the_baseline_is_known() -> None:
+    windows = RankWindows()
+    for _ in range(5 + 4 * BASELINE_WINDOWS):
+        assert windows.add([SECOND], 1000) == [] and windows.now == Levels(0, 0)
+    for _ in range(4):
+        windows.add([2 * SECOND], 2000)
+    assert windows.now == Levels(PER_OCTAVE, PER_OCTAVE)
 
 
 @given(st.floats(0.02, 2.0), st.floats(1.0, 4.0))
-def test_a_slowdown_is_reported_as_a_ratio_whatever_the_step_time(step: float, slowdown: float) -> None:
-    steady = [step] * 600
-    rows = rows_of(steady + [step * slowdown] * 600)
-    assert rows[-1].step_ratio == pytest.approx(slowdown, abs=1 / QUANTUM)
+def test_a_slowdown_is_told_as_a_level_whatever_the_step_time(step: float, slowdown: float) -> None:
+    last = closed([step] * 600 + [step * slowdown] * 600)[-1]
+    assert abs(last.step - PER_OCTAVE * log2(slowdown)) <= 0.51
+
+
+@given(st.floats(1e-6, 1e6), st.sampled_from(STEP_GAINS))
+def test_levels_are_few_and_the_nearest(value: float, gain: float) -> None:
+    found = level(value, gain)
+    assert -LARGEST_LEVEL <= found <= LARGEST_LEVEL
+    if abs(found) < LARGEST_LEVEL:
+        assert abs(log2(ratio(found)) - gain * log2(value)) <= 0.5 / PER_OCTAVE + 1e-9
 
 
 def test_one_long_pause_does_not_move_a_window() -> None:
     steady = [0.1] * 200
-    rows = rows_of([*steady, 30.0, *steady])
-    assert max(row.step_ratio for row in rows) <= 1 + 1 / QUANTUM
+    assert {levels.step for levels in closed([*steady, 30.0, *steady])} == {0}
 
 
-@given(st.floats(0.5, 8.0))
-def test_ratios_are_quantised(slowdown: float) -> None:
-    for row in rows_of([0.25] * 60 + [0.25 * slowdown] * 60):
-        assert (row.step_ratio * QUANTUM) == int(row.step_ratio * QUANTUM)
+def test_a_run_that_begins_slowly_is_compared_with_what_it_comes_to() -> None:
+    assert closed([0.4] * 15 + [0.2] * 400)[-1].step == 0
 
 
-def test_memory_is_a_ratio_too() -> None:
-    windows = RankWindows(0)
-    for _ in range(60):
-        windows.add([SECOND // 4], 1000, 0.0)
-    rows = [row for _ in range(8) for row in windows.add([SECOND // 4], 1500, 0.0)]
-    assert rows[-1].memory_ratio == 1.5
+@given(
+    st.sampled_from(WINDOW_STEPS), st.sampled_from(STEP_GAINS), st.sets(st.sampled_from(["gemm", "memory"]), min_size=1)
+)
+def test_a_plan_survives_its_row(steps: int, gain: float, benchmarks: set[str]) -> None:
+    plan = Plan(steps, gain, tuple(name for name in ("gemm", "memory") if name in benchmarks))
+    assert len(plan.pack()) == 16 and Plan.unpack(plan.pack()) == plan
+
+
+@given(st.binary(max_size=20))
+def test_whatever_is_no_plan_is_the_plain_one(data: bytes) -> None:
+    plan = Plan.unpack(data)
+    assert plan == PLAIN or plan.pack() == data
+
+
+def test_a_plan_changes_windows_and_gain() -> None:
+    steps = [0.5] * 400 + [0.5 * 2**0.5] * 200
+    plain, eager = closed(steps), closed(steps, plan=Plan(64, 2.0))
+    assert len(eager) < len(plain) / 10
+    assert plain[-1].step == pytest.approx(PER_OCTAVE / 2) and eager[-1].step == PER_OCTAVE

@@ -66,7 +66,7 @@ class _Watcher:
 
     def __init__(self, cell: Cell, rows: list[tuple[float, float, float]]) -> None:
         self._rows = rows
-        self._windows = RankWindows(0, window_seconds=CELL_WINDOW_SECONDS, baseline_windows=CELL_BASELINE_WINDOWS)
+        self._windows = RankWindows(window_seconds=CELL_WINDOW_SECONDS, baseline_windows=CELL_BASELINE_WINDOWS)
         self._hog: Any = None
         self._leak: Leak | None = None
         self._on = cell.degradation is not None
@@ -80,8 +80,8 @@ class _Watcher:
         if self._leak is not None:
             self._leak.grow(elapsed)
         if self._on:
-            for row in self._windows.add([int(took * 1e9)], resident_bytes(), elapsed):
-                self._rows.append((row.ended_at, row.step_ratio, row.memory_ratio))
+            for levels in self._windows.add([int(took * 1e9)], resident_bytes()):
+                self._rows.append((elapsed, *levels.ratios))
 
     def close(self) -> None:
         if self._hog is not None:

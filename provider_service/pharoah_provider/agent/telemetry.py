@@ -1,4 +1,4 @@
-"""What a node tells about itself: CPU, memory, pressure, and NVIDIA GPUs where there are any."""
+"""What a node tells about itself: conditions, not use. How busy it is from second to second is its tenant's affair."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+BUSY_PERCENT = 50.0
+SCARCE_RATIO = 0.05
+STALLED_RATIO = 0.3
 
 Sample = tuple[float, str, str, float]
 """Unix seconds, metric, device, value."""
@@ -33,24 +37,23 @@ class Telemetry:
 
     def _readings(self) -> Iterator[tuple[str, str, float]]:
         busy = psutil.cpu_percent(percpu=True)
-        for cpu in self.cpus:
-            if cpu < len(busy):
-                yield "cpu_busy_ratio", f"cpu{cpu}", busy[cpu] / 100
+        own = [busy[cpu] for cpu in self.cpus if cpu < len(busy)]
+        yield "busy", "", float(any(percent > BUSY_PERCENT for percent in own))
         memory = psutil.virtual_memory()
-        yield "memory_available_ratio", "", memory.available / memory.total
-        for kind in ("cpu", "memory", "io"):
+        yield "memory_scarce", "", float(memory.available < SCARCE_RATIO * memory.total)
+        for kind in ("memory", "io"):
             pressure = _pressure(kind)
             if pressure is not None:
-                yield f"{kind}_pressure_ratio", "", pressure
+                yield f"{kind}_stalled", "", float(pressure > STALLED_RATIO)
         if self._gpus is not None:
             yield from _gpu_readings(self._gpus)
 
 
 def _pressure(kind: str) -> float | None:
-    """Share of the last 10 s in which some task waited for it (kernel PSI), where the kernel tells."""
+    """Share of the last minute in which some task waited for it (kernel PSI), where the kernel tells."""
     try:
         first = Path(f"/proc/pressure/{kind}").read_text().split()
-        return float(first[1].removeprefix("avg10=")) / 100
+        return float(first[2].removeprefix("avg60=")) / 100
     except (OSError, ValueError, IndexError):
         return None
 
@@ -67,14 +70,15 @@ def _nvml() -> Any:
 
 
 def _gpu_readings(nvml: Any) -> Iterator[tuple[str, str, float]]:
+    """Health, not use: power, clocks and temperature follow what runs."""
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         readings: dict[str, Callable[[], float]] = {
-            "gpu_busy_ratio": lambda h=handle: nvml.nvmlDeviceGetUtilizationRates(h).gpu / 100,  # type: ignore[misc]
-            "gpu_memory_used_bytes": lambda h=handle: nvml.nvmlDeviceGetMemoryInfo(h).used,  # type: ignore[misc]
-            "gpu_temperature_celsius": lambda h=handle: nvml.nvmlDeviceGetTemperature(h, 0),  # type: ignore[misc]
-            "gpu_clock_hertz": lambda h=handle: nvml.nvmlDeviceGetClockInfo(h, 1) * 1e6,  # type: ignore[misc]
-            "gpu_power_watts": lambda h=handle: nvml.nvmlDeviceGetPowerUsage(h) / 1000,  # type: ignore[misc]
+            "gpu_throttled": lambda h=handle: bool(  # type: ignore[misc]
+                nvml.nvmlDeviceGetCurrentClocksThrottleReasons(h) & nvml.nvmlClocksThrottleReasonHwSlowdown
+            ),
+            "gpu_uncorrected_errors": lambda h=handle: nvml.nvmlDeviceGetTotalEccErrors(h, 1, 0),  # type: ignore[misc]
+            "gpu_rows_to_remap": lambda h=handle: nvml.nvmlDeviceGetRemappedRows(h)[2],  # type: ignore[misc]
         }
         for metric, read in readings.items():
             try:

@@ -112,6 +112,8 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument("--client-ca", type=Path, help="who signs the certificates of tenants, agents and operators")
     parser.add_argument("--domain", default=defaults.domain, help="SPIFFE trust domain (default: %(default)s)")
     parser.add_argument("--tokens", type=Path, default=defaults.tokens, help="without TLS (default: %(default)s)")
+    parser.add_argument("--settle-seconds", type=float, default=defaults.settle_seconds, metavar="S",
+                        help="how long a run is left alone by benchmarks (default: %(default)g)")  # fmt: skip
     limits = defaults.limits
     parser.add_argument("--tenant-questions", type=int, default=limits.tenant_questions, metavar="N",
                         help="verdicts a tenant may ask for in a day (default: %(default)s)")  # fmt: skip
@@ -135,6 +137,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     settings = ServerSettings(
         **{name: getattr(arguments, name) for name in names},
         tls=Tls(*files) if all(files) else None,
+        settle_seconds=arguments.settle_seconds,
         limits=limits,
     )
 

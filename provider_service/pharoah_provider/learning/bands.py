@@ -60,5 +60,5 @@ def _row(scope: str, group_id: str, band: tuple[str, ...], alike: Sequence[Learn
         0,
         confidence(failures, runs),
         f"like {worst.title}",
-        "band",
+        kind="band",
     )

@@ -9,6 +9,7 @@ from pharoah_provider.domain import Release
 from pharoah_provider.errors import NotReady
 from pharoah_provider.learning.bands import learn_bands
 from pharoah_provider.learning.baselines import learn_baselines
+from pharoah_provider.learning.plans import learn_plans
 from pharoah_provider.learning.survival import fit_survival
 from pharoah_provider.learning.table import learn_table
 from pharoah_provider.store import Store
@@ -22,6 +23,7 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
     rows = await asyncio.to_thread(learn_table, trials)
     found = sum(row.severity == "block" and row.rung == "exact" and row.scope == "server" for row in rows)
     yield f"table: {len(rows)} rows from {len(trials)} trials; {found} exact incompatibilities"
+    rows = await asyncio.to_thread(learn_plans, rows, trials)
     bands = await asyncio.to_thread(learn_bands, rows, trials)
     yield f"near duplicates: {len(bands)} rows"
     survival, note = await asyncio.to_thread(fit_survival, await store.degraded_runs())

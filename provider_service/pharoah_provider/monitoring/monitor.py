@@ -24,7 +24,8 @@ from pharoah_provider.store import Store
 log = logging.getLogger("pharoah.provider.monitoring")
 
 KEPT_WINDOWS = 16
-SETTLED_WINDOWS = 2
+SETTLE_SECONDS = 120.0
+"""How long a run is left alone before micro-benchmarks are tried beside it: it is getting to know itself."""
 SILENCE_SECONDS = 60.0
 TOLD = ("confirmed", "cleared")
 """States a tenant hears of; suspicion is the provider's own business until it is validated."""
@@ -44,17 +45,16 @@ class Watched:
     """Transitions that were told, in order."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
+    began_at: float = field(default_factory=time.monotonic)
     heard_at: float = field(default_factory=time.monotonic)
 
     def alive(self) -> bool:
-        """Whether it was heard of lately, by its own rhythm: a courier may die without a word."""
-        spans = [windows[-1].span_seconds for windows in self.windows.values() if windows]
-        return time.monotonic() - self.heard_at < max(SILENCE_SECONDS, 5 * max(spans, default=0.0))
+        """Whether it was heard of lately: a courier may die without a word."""
+        return time.monotonic() - self.heard_at < SILENCE_SECONDS
 
-    def calm(self) -> bool:
+    def calm(self, settle_seconds: float) -> bool:
         """Whether it has run for a while and looks healthy."""
-        settled = any(len(windows) >= SETTLED_WINDOWS for windows in self.windows.values())
-        return settled and self.incident.calm()
+        return time.monotonic() - self.began_at >= settle_seconds and self.incident.calm()
 
     def wake(self) -> None:
         """Tell all who wait; whoever waits next waits for the next change."""
@@ -65,8 +65,9 @@ class Watched:
 class Monitor:
     """Scores reports, validates suspicions, tells alerts."""
 
-    def __init__(self, store: Store, fleet: Fleet, metrics: Metrics) -> None:
+    def __init__(self, store: Store, fleet: Fleet, metrics: Metrics, settle_seconds: float = SETTLE_SECONDS) -> None:
         self._store, self._fleet, self._metrics = store, fleet, metrics
+        self._settle_seconds = settle_seconds
         self._validator = Validator(fleet, store, self.run_on)
         self._watched: dict[bytes, Watched] = {}
         self._model: SurvivalModel = fit_survival([])[0]
@@ -91,7 +92,7 @@ class Monitor:
     def watch(self, run: Run) -> None:
         """A new attempt of a run starts with a clean record."""
         if old := self._watched.get(run.run_id):
-            old.run, old.windows = run, {}
+            old.run, old.windows, old.began_at = run, {}, time.monotonic()
             self._validator.levels.forget(run.run_id)  # it may stand on another node now
         else:
             self._watched[run.run_id] = Watched(run)
@@ -177,7 +178,7 @@ class Monitor:
             return
         if watched.incident.wants_validation(time.monotonic()):
             watched.probing = asyncio.create_task(self._validate(watched))
-        elif watched.calm() and not self._validator.levels.known(watched.run):
+        elif watched.calm(self._settle_seconds) and not self._validator.levels.known(watched.run):
             watched.probing = asyncio.create_task(self._learn(watched))
 
     async def _learn(self, watched: Watched) -> None:

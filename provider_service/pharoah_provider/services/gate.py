@@ -18,7 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError
 
+from pharoah.rpc import request_type
 from pharoah_provider.audit import AuditLog
 from pharoah_provider.errors import Exhausted, Invalid, NotReady, ProviderError, Refused, StoreError, Unknown
 from pharoah_provider.metrics import Metrics
@@ -72,39 +75,41 @@ class Gate:
     clock: Callable[[], float] = time.time
     _inside: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
 
-    def guard(self, service: str, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A method of a service that only lets in whom it may, and whose errors become statuses."""
+    def guard(self, descriptor: MethodDescriptor, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method that only lets in whom it may, parses what they bring, and whose errors become statuses."""
         guard = self._stream if inspect.isasyncgenfunction(method) else self._unary
-        return functools.wraps(method)(functools.partial(guard, service, name, method))
+        return functools.partial(guard, descriptor, method)
 
-    async def _unary(self, service: str, name: str, method: Any, request: Any, context: Context) -> Any:
-        began = time.perf_counter()
-        with self._recorded(name, request) as record:
+    async def _unary(self, descriptor: MethodDescriptor, method: Any, request: Any, context: Context) -> Any:
+        began, name = time.perf_counter(), descriptor.name
+        with self._recorded(name) as record:
             try:
-                with self._inside_for(service, name, context, record) as seconds:
+                with self._inside_for(descriptor, context, record) as seconds:
                     async with asyncio.timeout(seconds):
-                        answer = await method(request, context)
+                        answer = await method(record.parsed(descriptor, request), context)
                 record.answered(answer)
             except (Denied, TimeoutError, *EXPECTED) as error:
                 await self._abort(name, error, record, context)
         self.metrics.rpc_seconds.labels(name).observe(time.perf_counter() - began)
         return answer
 
-    async def _stream(self, service: str, name: str, method: Any, request: Any, context: Context) -> AsyncIterator[Any]:
-        with self._recorded(name, request) as record:
+    async def _stream(
+        self, descriptor: MethodDescriptor, method: Any, request: Any, context: Context
+    ) -> AsyncIterator[Any]:
+        with self._recorded(descriptor.name) as record:
             try:
-                with self._inside_for(service, name, context, record) as seconds:
+                with self._inside_for(descriptor, context, record) as seconds:
                     async with asyncio.timeout(seconds):
-                        async for answer in method(request, context):
+                        async for answer in method(record.parsed(descriptor, request), context):
                             record.answered(answer)
                             yield answer
             except (Denied, TimeoutError, *EXPECTED) as error:
-                await self._abort(name, error, record, context)
+                await self._abort(descriptor.name, error, record, context)
 
     @contextmanager
-    def _recorded(self, name: str, request: Any) -> Iterator[_Record]:
+    def _recorded(self, name: str) -> Iterator[_Record]:
         """A line in the audit log and in the metrics, however the call ends."""
-        record = _Record(name, request)
+        record = _Record(name)
         try:
             yield record
         except asyncio.CancelledError:
@@ -118,15 +123,15 @@ class Gate:
                 log.exception("a call is not in the audit log")
 
     @contextmanager
-    def _inside_for(self, service: str, name: str, context: Context, record: _Record) -> Iterator[float | None]:
+    def _inside_for(self, descriptor: MethodDescriptor, context: Context, record: _Record) -> Iterator[float | None]:
         """While a caller is inside; how long it may stay. Raises Denied."""
         who = self.identities.of(context)
         if who is None:
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, "unknown caller")
         record.who = who
-        if RULES.get(service) != who.role:
+        if RULES.get(descriptor.containing_service.name) != who.role:
             raise Denied(grpc.StatusCode.PERMISSION_DENIED, "not allowed")
-        lasting = name in LASTING
+        lasting = descriptor.name in LASTING
         remaining = context.time_remaining()
         if remaining is None and not lasting:
             raise Denied(grpc.StatusCode.INVALID_ARGUMENT, "deadline: every call needs one")
@@ -161,10 +166,31 @@ class Gate:
 @dataclass
 class _Record:
     method: str
-    request: Any
     who: Principal | None = None
     status: str = "OK"
+    offer: bytes = b""
+    received_bytes: int = 0
     sent_bytes: int = 0
+
+    def parsed(self, descriptor: MethodDescriptor, request: Any) -> Any:
+        """The request as a message, or as messages when they come as a stream. Raises Invalid."""
+        kind = request_type(descriptor)
+        if descriptor.client_streaming:
+            return self._each(kind, request)
+        message = self._one(kind, request)
+        self.offer = getattr(message, "offer_id", b"")
+        return message
+
+    async def _each(self, kind: Any, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield self._one(kind, request)
+
+    def _one(self, kind: Any, request: bytes) -> Any:
+        self.received_bytes += len(request)
+        try:
+            return kind.FromString(request)
+        except DecodeError:
+            raise Invalid("request: not a message of this kind") from None
 
     def answered(self, answer: Any) -> None:
         self.sent_bytes += answer.ByteSize()
@@ -174,8 +200,8 @@ class _Record:
             "role": self.who.role if self.who else "",
             "name": self.who.name if self.who else "",
             "method": self.method,
-            "offer": getattr(self.request, "offer_id", b"").hex(),
-            "received_bytes": self.request.ByteSize() if hasattr(self.request, "ByteSize") else 0,
+            "offer": self.offer.hex()[:64],
+            "received_bytes": self.received_bytes,
             "sent_bytes": self.sent_bytes,
             "status": self.status,
         }

@@ -66,7 +66,7 @@ def listen(servicers: dict[str, Any], gate: Gate, address: str, tls: Tls | None)
     generic = []
     for name, servicer in servicers.items():
         for method in service(name).methods:
-            setattr(servicer, method.name, gate.guard(name, method.name, getattr(servicer, method.name)))
+            setattr(servicer, method.name, gate.guard(method, getattr(servicer, method.name)))
         generic.append(handlers(name, servicer))
     server.add_generic_rpc_handlers(tuple(generic))
     try:

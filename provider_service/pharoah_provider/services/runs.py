@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from math import isfinite
 
@@ -18,6 +19,7 @@ from pharoah.proto.v1 import (
     ReportResponse,
     WatchAlertsRequest,
 )
+from pharoah.windows import LARGEST_LEVEL, ratio
 from pharoah_provider.domain import Report, Run, identity
 from pharoah_provider.errors import Invalid, Refused, Unknown
 from pharoah_provider.monitoring.monitor import Monitor
@@ -26,8 +28,9 @@ from pharoah_provider.services.gate import caller
 from pharoah_provider.store import Store
 from pharoah_provider.tickets import verified
 
-LARGEST_BATCH = 2048
-COLUMNS = ("ended_at", "span_seconds", "ranks", "step_ratio", "memory_ratio")
+LARGEST_BATCH = 4096
+MOST_RANKS = 1024
+OLDEST_SECONDS = 86_400.0
 
 
 class RunsServicer:
@@ -38,6 +41,8 @@ class RunsServicer:
     async def JoinRun(self, request: JoinRunRequest, _: Context) -> JoinRunResponse:
         if len(request.run_id) != 16:
             raise Invalid(f"run_id: {len(request.run_id)} bytes, expected 16")
+        if not 1 <= request.ranks <= MOST_RANKS:
+            raise Invalid(f"ranks: {request.ranks}, expected 1 to {MOST_RANKS} on one node")
         tenant = caller().name
         ticket, node = await verified(self._store, request.ticket.body, request.ticket.signature)
         owner, before = await self._store.ticket_owner(ticket.nonce), await self._store.run(request.run_id)
@@ -48,7 +53,7 @@ class RunsServicer:
             tenant,
             node.node,
             before.attempt + 1 if before else 1,
-            max(1, request.ranks),
+            request.ranks,
             request.consent.beside_job,
             request.consent.limit_seconds,
         )
@@ -60,7 +65,7 @@ class RunsServicer:
         run = await self._run(request.run_id)
         if request.attempt != run.attempt:
             raise Invalid(f"attempt: {request.attempt} is over; the run is at attempt {run.attempt}")
-        reports, rejected = _decode(request)
+        reports = _decode(request, run.ranks)
         async with self._taking.setdefault(run.run_id, asyncio.Lock()):
             last = await self._store.last_row_number(run.run_id, run.attempt)
             fresh = [report for report in reports if report.row_number > last]
@@ -68,8 +73,7 @@ class RunsServicer:
                 masked, risks = self._monitor.score(run, fresh)
                 await self._store.append_reports(run, fresh, masked, risks)
                 await self._monitor.react(run, fresh, masked, risks)
-        message = f"{rejected} rows are not finite positive numbers" if rejected else ""
-        return ReportResponse(rejected=rejected, message=message)
+        return ReportResponse()
 
     async def EndRun(self, request: EndRunRequest, _: Context) -> EndRunResponse:
         run = await self._run(request.run_id)
@@ -103,28 +107,28 @@ class RunsServicer:
         return run
 
 
-def _decode(request: ReportRequest) -> tuple[list[Report], int]:
-    """Rows that make sense, and how many do not. Raises Invalid when the columns do not fit together."""
-    size = len(request.ended_at)
-    for name in COLUMNS:
-        if len(getattr(request, name)) != size:
-            raise Invalid(f"{name}: {len(getattr(request, name))} values, ended_at has {size}")
-    if size > LARGEST_BATCH:
-        raise Invalid(f"ended_at: {size} rows, at most {LARGEST_BATCH} in one report")
-    reports = [
-        Report(
-            request.first_row + i,
-            request.ranks[i],
-            request.ended_at[i],
-            request.span_seconds[i],
-            request.step_ratio[i],
-            request.memory_ratio[i],
+def _decode(request: ReportRequest, ranks: int) -> list[Report]:
+    """A row per second and rank. Raises Invalid naming the field that does not fit."""
+    size = len(request.step_levels)
+    if len(request.memory_levels) != size:
+        raise Invalid(f"memory_levels: {len(request.memory_levels)} values, step_levels has {size}")
+    if size % ranks or not 0 < size <= LARGEST_BATCH:
+        raise Invalid(
+            f"step_levels: {size} values, expected up to {LARGEST_BATCH} and the same for each of {ranks} ranks"
         )
-        for i in range(size)
+    for name in ("step_levels", "memory_levels"):
+        if any(abs(level) > LARGEST_LEVEL for level in getattr(request, name)):
+            raise Invalid(f"{name}: levels go from -{LARGEST_LEVEL} to {LARGEST_LEVEL}")
+    if not isfinite(request.first_ended_at) or abs(request.first_ended_at - time.time()) > OLDEST_SECONDS:
+        raise Invalid("first_ended_at: not a time of the last day; is the clock right?")
+    return [
+        Report(
+            request.first_second + at // ranks,
+            at % ranks,
+            request.first_ended_at + at // ranks,
+            1.0,
+            ratio(request.step_levels[at]),
+            ratio(request.memory_levels[at]),
+        )
+        for at in range(size)
     ]
-    sane = [
-        r
-        for r in reports
-        if all(isfinite(v) and v > 0 for v in (r.ended_at, r.span_seconds, r.step_ratio, r.memory_ratio))
-    ]
-    return sane, size - len(sane)

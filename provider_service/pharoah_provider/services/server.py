@@ -26,7 +26,7 @@ from pharoah_provider.exchange import Exchange
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.keys import open_keys
 from pharoah_provider.metrics import Metrics
-from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
 from pharoah_provider.principals import Principal
 from pharoah_provider.publication import Publisher
 from pharoah_provider.quotas import Limits, Quotas
@@ -61,6 +61,7 @@ class ServerSettings:
     """SPIFFE trust domain of client certificates."""
     tokens: Path = Path("pharoah-tokens")
     """Who may call when there is no TLS, which is on loopback alone."""
+    settle_seconds: float = SETTLE_SECONDS
     limits: Limits = field(default_factory=Limits)
 
 
@@ -78,7 +79,10 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         metrics, fleet = Metrics(), Fleet()
         metrics.watch_agents(fleet.last_seen)
         transparency = TransparencyLog(await store.log_entries(), keys.signing_key, witnesses)
-        publisher, monitor = Publisher(store, keys, transparency), Monitor(store, fleet, metrics)
+        publisher, monitor = (
+            Publisher(store, keys, transparency),
+            Monitor(store, fleet, metrics, settings.settle_seconds),
+        )
         await publisher.open(time.time())
         if release := await store.newest_release():
             monitor.use(release)

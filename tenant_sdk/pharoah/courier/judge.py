@@ -7,6 +7,7 @@ from typing import Any
 from pharoah._verdict import Finding, Verdict
 from pharoah.courier.exchange import Answer, Match
 from pharoah.exchange.inputs import BATCH
+from pharoah.plan import PLAIN, Plan
 from pharoah_archetypes.remedies import remedy
 
 ORDER = [
@@ -55,6 +56,12 @@ def judge(answer: Answer, run_id: str) -> Verdict:
     if row.severity == "ok" and match.rung == "minor":
         findings = (Finding("info", "known at other sizes only: memory at this size was not judged", rung="minor"),)
     return Verdict(status, findings=findings, rung=match.rung, runs=row.runs, **common)  # type: ignore[arg-type]
+
+
+def plan_of(answer: Answer) -> Plan:
+    """How the job is to be watched: the plan of the row that decided."""
+    match = _most_specific(answer.matches)
+    return Plan.unpack(match.row.plan) if match else PLAIN
 
 
 def _of_the_like(matches: tuple[Match, ...], common: dict[str, Any]) -> Verdict:

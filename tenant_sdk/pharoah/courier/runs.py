@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc.aio
@@ -25,13 +26,15 @@ from pharoah.proto.v1 import (
     WatchAlertsRequest,
 )
 from pharoah.rpc import Stub
-from pharoah.windows import Row
+from pharoah.windows import Levels
 
 log = logging.getLogger("pharoah.courier")
 
 END_STATES = {name.removeprefix("END_STATE_").lower() for name, number in EndState.items() if number}
-KEPT_ROWS = 10_000
-REPORT_SECONDS = 0.5
+KEPT_SECONDS = 3600
+LARGEST_BATCH = 1024
+"""Levels of one report."""
+REPORT_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 15.0
 
 
@@ -44,8 +47,10 @@ class RunReporter:
         self._run_id = run_id
         self._settings = settings
         self._deliver = deliver
-        self._rows: deque[Row] = deque()
-        self._first_row = 0
+        self._ranks = 1
+        self._levels: Callable[[], Sequence[Levels]] = tuple
+        self._seconds: deque[tuple[int, float, list[Levels]]] = deque()
+        """Number, end and levels of seconds that were not acknowledged yet."""
         self._attempt = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._seen: set[tuple[str, str]] = set()
@@ -53,16 +58,33 @@ class RunReporter:
         self.alias = ""
         self.connected = False
 
-    def start(self, ticket: NodeTicket, ranks: int) -> None:
-        self._tasks = [asyncio.create_task(self._report(ticket, ranks)), asyncio.create_task(self._listen())]
+    def start(
+        self,
+        ticket: NodeTicket,
+        ranks: int,
+        levels: Callable[[], Sequence[Levels]],
+        tick_seconds: float = 1.0,
+    ) -> None:
+        """`levels` tells how each rank does now; ranks that have not said anything yet may be missing."""
+        self._ranks, self._levels = max(1, ranks), levels
+        work = (self._tick(tick_seconds), self._report(ticket), self._listen())
+        self._tasks = [asyncio.create_task(part) for part in work]
 
-    def add(self, rows: list[Row]) -> None:
-        """Keep rows for the next report; the oldest go, counted, when the provider has been away for too long."""
-        self._rows.extend(rows)
-        while len(self._rows) > KEPT_ROWS:
-            self._rows.popleft()
-            self._first_row += 1
+    def second(self, number: int, ended_at: float) -> None:
+        """Keep a second for the next report; the oldest go, counted, when the provider has been away for too long."""
+        levels = [*self._levels()][: self._ranks]
+        self._seconds.append((number, ended_at, levels + [Levels()] * (self._ranks - len(levels))))
+        while len(self._seconds) > KEPT_SECONDS:
+            self._seconds.popleft()
             self.dropped += 1
+
+    async def _tick(self, seconds: float) -> None:
+        """Once a second from the launch on, whatever the job does: when it steps must not show."""
+        began, number = asyncio.get_running_loop().time(), 0
+        while True:
+            await asyncio.sleep(max(0.0, began + (number + 1) * seconds - asyncio.get_running_loop().time()))
+            self.second(number, time.time())
+            number += 1
 
     async def end(self, state: str) -> None:
         """Send what is left and the end state, within the shutdown time."""
@@ -71,20 +93,20 @@ class RunReporter:
         try:
             async with asyncio.timeout(0.9 * self._settings.shutdown_timeout_seconds):
                 if self._attempt:
-                    while self._rows:
+                    while self._seconds:
                         await self._send()
                     code = EndState.Value(f"END_STATE_{state.upper()}")
                     await self._call("EndRun", EndRunRequest(run_id=self._run_id, state=code))
         except (TimeoutError, grpc.aio.AioRpcError) as error:
             log.info("the end of the run could not be told: %s", error)
 
-    async def _report(self, ticket: NodeTicket, ranks: int) -> None:
+    async def _report(self, ticket: NodeTicket) -> None:
         pause = REPORT_SECONDS
         while True:
             try:
                 if not self._attempt:
-                    await self._join(ticket, ranks)
-                while self._rows:
+                    await self._join(ticket)
+                while self._seconds:
                     await self._send()
                 self.connected, pause = True, REPORT_SECONDS
             except grpc.aio.AioRpcError as error:
@@ -93,32 +115,29 @@ class RunReporter:
                     log.warning("this run is not monitored: %s", error.details())
                     return
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            await asyncio.sleep(pause if pause == REPORT_SECONDS else pause * random.uniform(0.8, 1.2))
 
-    async def _join(self, ticket: NodeTicket, ranks: int) -> None:
+    async def _join(self, ticket: NodeTicket) -> None:
         consent = Consent(beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds)
-        request = JoinRunRequest(run_id=self._run_id, ticket=ticket, ranks=ranks, consent=consent)
+        request = JoinRunRequest(run_id=self._run_id, ticket=ticket, ranks=self._ranks, consent=consent)
         answer = await self._call("JoinRun", request)
         self._attempt, self.alias = answer.attempt, answer.node_alias
 
     async def _send(self) -> None:
-        batch = [self._rows[i] for i in range(min(len(self._rows), 512))]
+        batch = list(self._seconds)[: max(1, LARGEST_BATCH // self._ranks)]
         request = ReportRequest(
             run_id=self._run_id,
             attempt=self._attempt,
-            first_row=self._first_row,
-            ended_at=[row.ended_at for row in batch],
-            span_seconds=[row.span_seconds for row in batch],
-            ranks=[row.rank for row in batch],
-            step_ratio=[row.step_ratio for row in batch],
-            memory_ratio=[row.memory_ratio for row in batch],
+            first_second=batch[0][0],
+            first_ended_at=batch[0][1],
+            step_levels=[level.step for _, _, levels in batch for level in levels],
+            memory_levels=[level.memory for _, _, levels in batch for level in levels],
             dropped=self.dropped,
         )
-        last = self._first_row + len(batch)
+        last = batch[-1][0]
         await self._call("Report", request)
-        while self._rows and self._first_row < last:  # rows may have been dropped meanwhile
-            self._rows.popleft()
-            self._first_row += 1
+        while self._seconds and self._seconds[0][0] <= last:  # some may have been dropped meanwhile
+            self._seconds.popleft()
 
     async def _listen(self) -> None:
         pause = REPORT_SECONDS

@@ -20,13 +20,14 @@ from pharoah.courier.evidence import Evidence
 from pharoah.courier.exchange import Exchange
 from pharoah.courier.flights import Flights
 from pharoah.courier.journal import Journal
-from pharoah.courier.judge import judge
+from pharoah.courier.judge import judge, plan_of
 from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.ranks import Ranks
 from pharoah.courier.rpc import Provider
 from pharoah.courier.runs import END_STATES, RunReporter
 from pharoah.courier.trust import Distrust
-from pharoah.windows import RankWindows
+from pharoah.plan import PLAIN
+from pharoah.windows import Levels, RankWindows
 from pharoah_archetypes import Fingerprint, FingerprintError, differences, parse
 
 log = logging.getLogger("pharoah.courier")
@@ -64,6 +65,8 @@ class Courier:
         self._exchange: Exchange | None = None
         self._evidence = Evidence(settings)
         self._reporter: RunReporter | None = None
+        self._plan = PLAIN
+        self._deciding: asyncio.Task[None] | None = None
         self._record: dict[str, Any] = {}
         """What the verdict rests on."""
         self._end_state = "failed"  # unless somebody says otherwise before the last connection closes
@@ -170,6 +173,7 @@ class Courier:
             self._exchange = self._exchange or Exchange(self._provider, self._settings)
             answer = await self._exchange.ask(fingerprint, self._node.ticket)
             self._checked = fingerprint
+            self._plan = plan_of(answer)
             verdict = judge(answer, run_id)
             elapsed = 1000 * (time.perf_counter() - began)
             self._verdict = Verdict.from_dict({**asdict(verdict), "latency_ms": elapsed})
@@ -221,9 +225,9 @@ class Courier:
         if self._provider is None or self._node is None or self._reporter is not None:
             return  # nobody to report to; the verdict says why
         self._reporter = RunReporter(self._provider, self._run_id, self._settings, self._deliver)
-        self._reporter.start(self._node.ticket, ranks)
+        self._reporter.start(self._node.ticket, ranks, self._levels)
         if self._exchange is not None:
-            await self._exchange.decide(accept=True)
+            self._deciding = asyncio.create_task(self._exchange.decide(accept=True))  # nobody waits for it
 
     async def _watch_for_hangs(self) -> None:
         """Ask all ranks where they are when none has stepped for a while."""
@@ -243,11 +247,13 @@ class Courier:
 
     def _steps(self, message: dict[str, Any]) -> None:
         self._moved = True
-        windows = self._windows.setdefault(message["rank"], RankWindows(message["rank"]))
+        windows = self._windows.setdefault(message["rank"], RankWindows(self._plan))
         self._journal.stepped(message["rank"], message["durations"])
-        rows = windows.add(message["durations"], message["resident"], time.time())
-        if self._reporter is not None:
-            self._reporter.add(rows)
+        windows.add(message["durations"], message["resident"])
+
+    def _levels(self) -> list[Levels]:
+        """How the ranks of this node do, in the order of their numbers."""
+        return [windows.now for _, windows in sorted(self._windows.items())]
 
     def _deliver(self, alert: Alert) -> None:
         self._tell({"alert": asdict(alert)}, self._listeners)

@@ -44,7 +44,8 @@ class VerdictRow:
     base_runs: int
     remedy: int = 0
     confidence: int = 0
-    report: bytes = bytes(16)
+    plan: bytes = bytes(16)
+    """How to watch jobs like this (see pharoah.plan)."""
 
     def pack(self) -> bytes:
         counts = (min(c, 0xFFFF) for c in (self.failures, self.runs, self.base_failures, self.base_runs))
@@ -54,7 +55,7 @@ class VerdictRow:
             self.confidence,
             self.remedy,
             RUNG_CODES.index(self.rung),
-            self.report,
+            self.plan,
             *counts,
             OUTCOMES.index(self.outcome),
         )
@@ -63,7 +64,7 @@ class VerdictRow:
     def unpack(cls, data: bytes) -> VerdictRow:
         """Raises ValueError for another version or codes this release does not know."""
         try:
-            version, severity, confidence, remedy, rung, report, failures, runs, base_failures, base_runs, outcome = (
+            version, severity, confidence, remedy, rung, plan, failures, runs, base_failures, base_runs, outcome = (
                 _FORMAT.unpack(data)
             )
             if version != 1:
@@ -78,7 +79,7 @@ class VerdictRow:
                 base_runs,
                 remedy,
                 confidence,
-                report,
+                plan,
             )
         except (struct.error, IndexError):
             raise ValueError("row: codes or length this release does not know") from None

@@ -145,55 +145,45 @@ Global___JoinRunResponse: _TypeAlias = JoinRunResponse  # noqa: Y015
 
 @_typing.final
 class ReportRequest(_message.Message):
-    """One row per window of steps; all columns have the same length."""
+    """Some seconds of a run: for each second one level per rank, rank after rank, second after second."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_ID_FIELD_NUMBER: _builtins.int
-    FIRST_ROW_FIELD_NUMBER: _builtins.int
-    ENDED_AT_FIELD_NUMBER: _builtins.int
-    SPAN_SECONDS_FIELD_NUMBER: _builtins.int
-    RANKS_FIELD_NUMBER: _builtins.int
-    STEP_RATIO_FIELD_NUMBER: _builtins.int
-    MEMORY_RATIO_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    FIRST_SECOND_FIELD_NUMBER: _builtins.int
+    FIRST_ENDED_AT_FIELD_NUMBER: _builtins.int
+    STEP_LEVELS_FIELD_NUMBER: _builtins.int
+    MEMORY_LEVELS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.bytes
-    first_row: _builtins.int
-    """Number of the first row; rows are numbered from 0 without gaps within one attempt."""
     dropped: _builtins.int
-    """Windows the client could not keep, since the run began."""
+    """Seconds the client could not keep, since the run began."""
     attempt: _builtins.int
+    first_second: _builtins.int
+    """Number of the first second; seconds are numbered from 0 within one attempt."""
+    first_ended_at: _builtins.float
+    """When that second ended, unix seconds; the others follow."""
     @_builtins.property
-    def ended_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
-    @_builtins.property
-    def span_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
-    @_builtins.property
-    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def step_ratio(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Median step time of the window over the run's own baseline, in steps of 1/64."""
+    def step_levels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Step time and resident memory of the newest window over the run's own baseline, in eighths of an octave."""
 
     @_builtins.property
-    def memory_ratio(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Resident memory over the run's own baseline, in steps of 1/64."""
-
+    def memory_levels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
         run_id: _builtins.bytes = ...,
-        first_row: _builtins.int = ...,
-        ended_at: _abc.Iterable[_builtins.float] | None = ...,
-        span_seconds: _abc.Iterable[_builtins.float] | None = ...,
-        ranks: _abc.Iterable[_builtins.int] | None = ...,
-        step_ratio: _abc.Iterable[_builtins.float] | None = ...,
-        memory_ratio: _abc.Iterable[_builtins.float] | None = ...,
         dropped: _builtins.int = ...,
         attempt: _builtins.int = ...,
+        first_second: _builtins.int = ...,
+        first_ended_at: _builtins.float = ...,
+        step_levels: _abc.Iterable[_builtins.int] | None = ...,
+        memory_levels: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "dropped", b"dropped", "ended_at", b"ended_at", "first_row", b"first_row", "memory_ratio", b"memory_ratio", "ranks", b"ranks", "run_id", b"run_id", "span_seconds", b"span_seconds", "step_ratio", b"step_ratio"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "dropped", b"dropped", "first_ended_at", b"first_ended_at", "first_second", b"first_second", "memory_levels", b"memory_levels", "run_id", b"run_id", "step_levels", b"step_levels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -203,20 +193,12 @@ Global___ReportRequest: _TypeAlias = ReportRequest  # noqa: Y015
 class ReportResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    REJECTED_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    rejected: _builtins.int
-    message: _builtins.str
-    """For people: why rows were rejected."""
     def __init__(
         self,
-        *,
-        rejected: _builtins.int = ...,
-        message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "rejected", b"rejected"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,54 @@
+"""Monitoring plans: how archetypes are best watched, learned from how steady their steps were in campaigns.
+
+Reports that follow a rare plan would tell which archetype runs. So a plan is given only where at least five archetypes
+share it; everything else is watched by the plain one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import median
+
+from pharoah.plan import PLAIN, Plan
+from pharoah_archetypes import Fingerprint
+from pharoah_provider.domain import LearnedRow, TrialRow
+
+SHARED_BY = 5
+STEADY_RATIO, NOISY_RATIO = 0.0125, 0.2
+"""Typical deviation of a step from the median step: below, a slowdown counts double; above, half, over more steps."""
+LEAST_STEPS = 3
+
+
+def learn_plans(rows: Sequence[LearnedRow], trials: Iterable[TrialRow]) -> list[LearnedRow]:
+    """The rows, each with the plan of its archetype."""
+    wanted = {name: _plan(deviations) for name, deviations in _deviations(trials).items()}
+    sharing: dict[Plan, set[str]] = defaultdict(set)
+    for name, plan in wanted.items():
+        sharing[plan].add(name)
+    given = {name: plan for name, plan in wanted.items() if len(sharing[plan]) >= SHARED_BY}
+    return [replace(row, plan=given.get(_archetype(row), PLAIN).pack().hex()) for row in rows]
+
+
+def _deviations(trials: Iterable[TrialRow]) -> dict[str, list[float]]:
+    """Per archetype, how far a typical step of each trial is from its median, relative to it."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for trial in trials:
+        steps = trial.step_seconds[1:]
+        if trial.outcome == "ok" and len(steps) >= LEAST_STEPS:
+            middle = median(steps)
+            deviation = median(abs(step - middle) for step in steps) / middle
+            found[Fingerprint.from_json(trial.fingerprint).archetype].append(deviation)
+    return found
+
+
+def _plan(deviations: Sequence[float]) -> Plan:
+    typical = median(deviations)
+    if typical < STEADY_RATIO:
+        return Plan(step_gain=2.0)
+    return Plan(window_steps=16, step_gain=0.5) if typical > NOISY_RATIO else PLAIN
+
+
+def _archetype(row: LearnedRow) -> str:
+    return next((token.removeprefix("archetype=") for token in row.tokens if token.startswith("archetype=")), "")

@@ -1,0 +1,210 @@
+"""The auditor: a witness that never forgets, and epochs sealed again from what was handed over."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah.exchange.checkpoint import Checkpoint, Note, log_verifier, sign
+from pharoah.exchange.log import HEAD, Entry
+from pharoah.exchange.tree import Frontier, consistency_proof, leaf_hash
+from pharoah.plan import Plan
+from pharoah_auditor.cli import main
+from pharoah_auditor.replay import replay
+from pharoah_auditor.witness import Refusal, Witness, serve
+from pharoah_provider.domain import LearnedRow, Recipe, Release
+from pharoah_provider.epochs import seal
+from pharoah_provider.learning.bands import learn_bands
+from pharoah_provider.learning.plans import learn_plans
+from pharoah_provider.learning.table import learn_table
+from pharoah_provider.transparency import TransparencyLog
+from pharoah_provider.witnesses import read_witnesses
+from tests.provider_service.test_learning import memory_incompatibility
+
+KEY, WITNESS_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in (1, 2))
+PUBLIC = KEY.public_key().public_bytes_raw()
+LOG = log_verifier(PUBLIC)
+ENTRIES = [Entry.of(HEAD, number, b"body").encode() for number in range(1, 9)]
+OTHERS = [Entry.of(HEAD, number, b"other").encode() for number in range(1, 9)]
+
+
+def note(entries: list[bytes], key: Ed25519PrivateKey = KEY) -> Note:
+    return sign(Checkpoint(LOG.name, len(entries), Frontier().add(*entries).root), key)
+
+
+def request(old: int, entries: list[bytes], **changes: Any) -> bytes:
+    proof = consistency_proof([leaf_hash(entry) for entry in entries], old) if old <= len(entries) else []
+    lines = [f"old {old}", *(base64.b64encode(part).decode() for part in changes.get("proof", proof))]
+    return "\n".join(lines).encode() + b"\n\n" + changes.get("note", note(entries)).encode()
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Witness:
+    return Witness("w.example", WITNESS_KEY, [LOG], tmp_path / "seen.json")
+
+
+def cosigned(witness: Witness, body: bytes, entries: list[bytes], now: int = 7) -> int | None:
+    answer = witness.add_checkpoint(body, now)
+    return Note.decode(note(entries).checkpoint.body + b"\n" + answer).cosigned_at(witness.verifier)
+
+
+def status(witness: Witness, body: bytes) -> HTTPStatus:
+    with pytest.raises(Refusal) as caught:
+        witness.add_checkpoint(body, 7)
+    return caught.value.status
+
+
+def test_a_witness_follows_a_log_that_grows(witness: Witness) -> None:
+    assert cosigned(witness, request(0, ENTRIES[:3]), ENTRIES[:3]) == 7
+    assert cosigned(witness, request(3, ENTRIES[:3]), ENTRIES[:3], 8) == 8, "the same again, at another time"
+    assert cosigned(witness, request(3, ENTRIES), ENTRIES) == 7
+
+
+def test_a_witness_does_not_follow_another_history(witness: Witness, tmp_path: Path) -> None:
+    witness.add_checkpoint(request(0, ENTRIES[:3]), 7)
+    assert status(witness, request(3, OTHERS)) is HTTPStatus.UNPROCESSABLE_ENTITY
+    assert status(witness, request(3, OTHERS[:3])) is HTTPStatus.CONFLICT
+    assert status(witness, request(0, OTHERS)) is HTTPStatus.CONFLICT
+    assert status(witness, request(3, ENTRIES[:2])) is HTTPStatus.BAD_REQUEST
+    again = Witness("w.example", WITNESS_KEY, [LOG], tmp_path / "seen.json")
+    assert status(again, request(0, OTHERS)) is HTTPStatus.CONFLICT, "also after a restart"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", HTTPStatus.BAD_REQUEST),
+        (b"old -1\n\n", HTTPStatus.BAD_REQUEST),
+        (b"old 0\n!!!\n\n" + note(ENTRIES).encode(), HTTPStatus.BAD_REQUEST),
+        (b"old 0\n" + b"AAAA\n" * 70 + b"\n" + note(ENTRIES).encode(), HTTPStatus.BAD_REQUEST),
+        (request(0, ENTRIES, note=note(ENTRIES, WITNESS_KEY)), HTTPStatus.FORBIDDEN),
+        (request(0, ENTRIES, note=sign(Checkpoint("other", 8, bytes(32)), KEY)), HTTPStatus.NOT_FOUND),
+        (request(0, ENTRIES, proof=[bytes(32)]), HTTPStatus.UNPROCESSABLE_ENTITY),
+    ],
+)
+def test_what_is_no_checkpoint_of_a_known_log_is_refused(witness: Witness, body: bytes, expected: HTTPStatus) -> None:
+    assert status(witness, body) is expected
+
+
+@contextmanager
+def served(witness: Witness) -> Iterator[str]:
+    server = serve(witness, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_provider_is_cosigned_over_http_also_by_a_witness_that_knows_more(witness: Witness, tmp_path: Path) -> None:
+    """After a restart the provider does not know how far the witness is, and is told."""
+    with served(witness) as url:
+        (tmp_path / "witnesses").write_text(f"# ours\n{witness.verifier} {url}\n")
+        for restart in range(2):
+            log = TransparencyLog(ENTRIES[: 2 + restart], KEY, read_witnesses(tmp_path / "witnesses"))
+            asyncio.run(log.serve(log.view))
+            assert Note.decode(log.checkpoint).cosigned_at(witness.verifier) is not None
+            asyncio.run(log.serve(log.append(ENTRIES[2 + restart])))
+            assert Note.decode(log.checkpoint).checkpoint.size == 3 + restart
+            assert Note.decode(log.checkpoint).cosigned_at(witness.verifier) is not None
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{url}/other", b"x", timeout=5)
+
+
+def test_a_witness_that_is_away_holds_nothing_up(tmp_path: Path, witness: Witness) -> None:
+    (tmp_path / "witnesses").write_text(f"{witness.verifier} http://127.0.0.1:9\n")
+    log = TransparencyLog(ENTRIES[:1], KEY, read_witnesses(tmp_path / "witnesses"))
+    asyncio.run(log.serve(log.append(ENTRIES[1])))
+    assert log.view.epoch == 2 and Note.decode(log.checkpoint).cosigned_at(witness.verifier) is None
+
+
+# replay
+
+TRIALS = memory_incompatibility(5, 25)
+ROWS = learn_plans(learn_table(TRIALS), TRIALS)
+ROWS += learn_bands(ROWS, TRIALS)
+
+
+def handed_over(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> Path:
+    groups = tuple(sorted({(row.scope, row.group_id) for row in rows}))
+    recipe = Recipe(4, Release(2, rows), groups, 1000)
+    epoch = seal(recipe, b"s" * 32, KEY)
+    content = {
+        "format": 1,
+        "epoch": 4,
+        "seed": (b"s" * 32).hex(),
+        "began": 1000,
+        "groups": groups,
+        "head": epoch.body.hex(),
+        "signature": epoch.signature.hex(),
+        "release": asdict(recipe.release),
+        "trials": [asdict(trial) for trial in TRIALS],
+        "log": [Entry.of(HEAD, 4, epoch.body).encode().hex()],
+        **changes,
+    }
+    file = folder / "hand-over.json"
+    file.write_text(json.dumps(content))
+    return file
+
+
+def failing(file: Path) -> str:
+    return "; ".join(finding.what for finding in replay(file, PUBLIC) if not finding.holds)
+
+
+def test_an_honest_epoch_replays(tmp_path: Path) -> None:
+    assert failing(handed_over(tmp_path, tuple(ROWS))) == ""
+
+
+def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
+    guess = replace(ROWS[0], tokens=("archetype=guessed",))
+    assert "1 of" in failing(handed_over(tmp_path, (*ROWS, guess)))
+    assert "1 rows that follow from the trials were left out" in failing(handed_over(tmp_path, tuple(ROWS[1:])))
+    bad = next(row for row in ROWS if row.severity != "ok")
+    rosier = tuple(replace(row, failures=0, severity="ok") if row is bad else row for row in ROWS)
+    assert "1 of" in failing(handed_over(tmp_path, rosier))
+    marked = tuple(replace(row, plan=Plan(64, 2.0).pack().hex()) if row is bad else row for row in ROWS)
+    assert "1 monitoring plans are shared by fewer than 5" in failing(handed_over(tmp_path, marked))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": (b"t" * 32).hex()}, "NOT"),
+        ({"began": 2000}, "NOT"),
+        ({"signature": bytes(64).hex()}, "signed"),
+        ({"log": []}, "NOT in the log"),
+        ({"log": [entry.hex() for entry in (ENTRIES[0], OTHERS[0])]}, "honest"),
+    ],
+)
+def test_another_seed_time_signature_or_log_is_found(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    assert said in failing(handed_over(tmp_path, tuple(ROWS), **changes))
+
+
+def test_the_command_says_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = tmp_path / "provider.pub"
+    key.write_text(PUBLIC.hex())
+    assert main(["replay", str(handed_over(tmp_path, tuple(ROWS))), "--provider-key", str(key)]) == 0
+    assert "seal to the head's roots" in capsys.readouterr().out
+    assert main(["replay", str(handed_over(tmp_path, tuple(ROWS[1:]))), "--provider-key", str(key)]) == 1
+    assert "FAIL" in capsys.readouterr().out
+    (tmp_path / "broken").write_text("{}")
+    for command in ("replay", "verify"):
+        assert main([command, str(tmp_path / "broken"), "--provider-key", str(key)]) == 1
+    assert main(["replay", str(tmp_path / "broken"), "--provider-key", str(tmp_path / "nothing")]) == 1
+    assert "broken" in (said := capsys.readouterr().err) and "nothing" in said

@@ -1,0 +1,56 @@
+"""Plans and rows about near duplicates: what many share, and nothing that tells one from the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pharoah.plan import PLAIN, Plan
+from pharoah_archetypes import Fingerprint, band_tokens
+from pharoah_archetypes.catalogue import catalogue
+from pharoah_provider.domain import TrialRow
+from pharoah_provider.learning.bands import learn_bands
+from pharoah_provider.learning.plans import SHARED_BY, learn_plans
+from pharoah_provider.learning.table import learn_table
+
+
+def trial(archetype: int, noise: float, outcome: str = "ok", grammar: str = "fwd: gemm") -> TrialRow:
+    fingerprint = Fingerprint(
+        f"{archetype:032x}", "", grammar, {}, {"parameters": 1, "activations": 1}, {"torch": "2.13.0"}
+    )
+    steps = tuple(0.1 * (1 + noise * sign) for sign in (0, 1, -1, 1, -1, 1, -1))
+    return TrialRow(f"w{archetype}", {}, "ctx", "cpu", outcome, steps, fingerprint.to_json())
+
+
+@pytest.mark.parametrize(("noise", "plan"), [(0.001, Plan(step_gain=2.0)), (0.1, PLAIN), (0.4, Plan(16, 0.5))])
+@pytest.mark.parametrize("sharing", [SHARED_BY - 1, SHARED_BY])
+def test_a_plan_is_given_where_five_archetypes_share_it(noise: float, plan: Plan, sharing: int) -> None:
+    trials = [trial(number, noise) for number in range(sharing)] + [trial(99, 0.1)]
+    rows = learn_plans(learn_table(trials), trials)
+    plans = {row.plan for row in rows if f"archetype={99:032x}" not in row.tokens}
+    assert plans == {(plan if sharing >= SHARED_BY else PLAIN).pack().hex()}
+
+
+def test_rows_without_steps_get_the_plain_plan() -> None:
+    trials = [replace(trial(1, 0.1, "error"), step_seconds=())]
+    assert {row.plan for row in learn_plans(learn_table(trials), trials)} == {PLAIN.pack().hex()}
+
+
+GRAMMAR = next(iter(catalogue().values())).skeleton.text
+
+
+def test_band_rows_are_coarse_and_say_nothing_where_neighbours_disagree() -> None:
+    bad = [trial(1, 0.1, "error", GRAMMAR)] * 6
+    bands = learn_bands(learn_table(bad), bad)
+    assert {row.tokens for row in bands} == set(band_tokens(Fingerprint.from_json(bad[0].fingerprint)))
+    assert {(row.severity, row.outcome, row.remedy, row.kind) for row in bands} == {("warn", "error", 0, "band")}
+    mixed = [*bad, *[trial(2, 0.1, "ok", GRAMMAR)] * 6]
+    assert learn_bands(learn_table(mixed), mixed) == []
+    memory = [trial(1, 0.1, "memory", GRAMMAR)] * 6
+    assert learn_bands(learn_table(memory), memory) == [], "whether it fits is arithmetic"
+
+
+def test_fingerprints_without_a_skeleton_make_no_bands() -> None:
+    odd = [trial(1, 0.1, "ok", "no grammar at all")] * 6
+    assert learn_bands(learn_table(odd), odd) == []
