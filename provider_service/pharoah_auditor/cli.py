@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import signal
@@ -15,8 +16,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah.exchange.checkpoint import CheckpointError, Verifier, log_verifier
 from pharoah.exchange.proofs import NotProven, prove
+from pharoah.exchange.sodium import SodiumMissing
+from pharoah_auditor.names import NamesSettings, serve_names
 from pharoah_auditor.replay import HandOverError, replay
 from pharoah_auditor.witness import Witness, serve
+from pharoah_provider.errors import ProviderError
+from pharoah_provider.names import NAMES_A_DAY
+from pharoah_provider.services.listening import Tls
 
 
 class UsageError(Exception):
@@ -42,10 +48,21 @@ def main(argv: list[str] | None = None) -> int:
     witness.add_argument("--provider-key", type=Path, action="append", required=True, metavar="FILE",
                          help="a provider's public key, hex; may be repeated")  # fmt: skip
     witness.set_defaults(run=_witness)
+    names = commands.add_parser("names", help="hold one of the two keys of names")
+    names.add_argument("--listen", default="127.0.0.1:7491", metavar="HOST:PORT", help="default: %(default)s")
+    names.add_argument("--folder", type=Path, default=Path("pharoah-names"), help="keys and audit log; %(default)s")
+    names.add_argument("--tls-cert", type=Path, help="our certificate (PEM); with --tls-key and --client-ca")
+    names.add_argument("--tls-key", type=Path)
+    names.add_argument("--client-ca", type=Path, help="who signs the certificates of tenants")
+    names.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
+    names.add_argument("--tokens", type=Path, help="a token file instead, on loopback")
+    names.add_argument("--names-a-day", type=int, default=NAMES_A_DAY, metavar="N",
+                       help="of one organisation (default: %(default)s)")  # fmt: skip
+    names.set_defaults(run=_names)
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except (UsageError, HandOverError, OSError) as error:
+    except (UsageError, HandOverError, ProviderError, SodiumMissing, OSError) as error:
         print(f"pharoah-auditor: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
@@ -96,6 +113,16 @@ def _witness(arguments: argparse.Namespace) -> int:
     print(f"witness key for providers and tenants: {witness.verifier}", flush=True)
     with server:
         server.serve_forever()
+    return 0
+
+
+def _names(arguments: argparse.Namespace) -> int:
+    files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
+    if any(files) and not all(files):
+        raise UsageError("--tls-cert, --tls-key and --client-ca belong together")
+    arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    chosen = {name: getattr(arguments, name) for name in ("listen", "folder", "domain", "tokens", "names_a_day")}
+    asyncio.run(serve_names(NamesSettings(**chosen, tls=Tls(*files) if all(files) else None)))
     return 0
 
 

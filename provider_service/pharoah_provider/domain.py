@@ -57,6 +57,19 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Vote:
+    """How a run ended, told by its tenant under the job's name."""
+
+    run_id: bytes
+    period: int
+    name: str
+    """Hexadecimal."""
+    organisation: str
+    context_id: str
+    failed: bool
+
+
+@dataclass(frozen=True)
 class Probe:
     """Result of one micro-benchmark on one node."""
 

@@ -1,6 +1,6 @@
 """The provider's secrets: from a folder only its owner can read, or from a key service. Never in the database or a log.
 
-Names are `signing.key`, `hashed.key` and `epoch-N.seed`; each is 32 bytes.
+Names are `signing.key`, `hashed.key`, `names.key` and `epoch-N.seed`; each is 32 bytes.
 """
 
 from __future__ import annotations
@@ -145,6 +145,11 @@ class Keys:
     def hashed_key(self) -> bytes:
         """What the keys of the hashed mode are derived from."""
         return self._source.secret("hashed.key")
+
+    @cached_property
+    def names_key(self) -> bytes:
+        """What our half of the keys of names is derived from."""
+        return self._source.secret("names.key")
 
     def epoch_seed(self, epoch: int) -> bytes:
         return self._source.secret(_seed(epoch))

@@ -9,6 +9,10 @@
 | `PHAROAH_CERT_FILE` | `certificate_file` | none |
 | `PHAROAH_CERT_KEY_FILE` | `certificate_key_file` | none |
 | `PHAROAH_WITNESSES_FILE` | `witnesses_file` | none |
+| `PHAROAH_SHARE_OUTCOMES` | `share_outcomes` | 0 |
+| `PHAROAH_AUDITOR_ENDPOINT` | `auditor_endpoint` | none |
+| `PHAROAH_AUDITOR_KEY_FILE` | `auditor_key_file` | none |
+| `PHAROAH_LATE_ASK_S` | `late_ask_seconds` | 20 |
 | `PHAROAH_NODE_SOCKET` | `node_socket` | `/run/pharoah/agent.sock` |
 | `PHAROAH_MODE` | `mode` | `online` |
 | `PHAROAH_PRIVACY` | `privacy` | `private` |
@@ -54,6 +58,15 @@ class Settings:
     certificate_key_file: str = ""
     witnesses_file: str = ""
     """Keys of witnesses, one a line; more than half of them must have seen the log the provider shows us."""
+    share_outcomes: bool = False
+    """Whether the provider may add up how runs like ours end, under a name that nobody can look up alone."""
+    auditor_endpoint: str = ""
+    """host:port of who holds the other key of names."""
+    auditor_key_file: str = ""
+    """File with the auditor's Ed25519 public key in hex."""
+    late_ask_seconds: float = 20.0
+    """A job that could not be looked at before its launch is asked about at a multiple of this after it: when exactly
+    it had loaded must not show."""
     node_socket: str = "/run/pharoah/agent.sock"
     """Where the node's agent hands out tickets."""
     mode: str = "online"
@@ -111,6 +124,7 @@ class Settings:
             "shutdown_timeout_seconds",
             "probe_limit_seconds",
             "hang_after_seconds",
+            "late_ask_seconds",
         ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise SettingsError(f"{name}: {getattr(self, name)} is not a positive number of seconds")
@@ -131,6 +145,10 @@ _VARIABLES = {
     "certificate_file": "PHAROAH_CERT_FILE",
     "certificate_key_file": "PHAROAH_CERT_KEY_FILE",
     "witnesses_file": "PHAROAH_WITNESSES_FILE",
+    "share_outcomes": "PHAROAH_SHARE_OUTCOMES",
+    "auditor_endpoint": "PHAROAH_AUDITOR_ENDPOINT",
+    "auditor_key_file": "PHAROAH_AUDITOR_KEY_FILE",
+    "late_ask_seconds": "PHAROAH_LATE_ASK_S",
     "node_socket": "PHAROAH_NODE_SOCKET",
     "mode": "PHAROAH_MODE",
     "privacy": "PHAROAH_PRIVACY",

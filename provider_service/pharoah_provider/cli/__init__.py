@@ -37,6 +37,8 @@ LISTINGS = {
     "runs": ("RUNS", ["run", "tenant", "node", "attempt", "beside_job", "end_state"]),
     "probes": ("PROBES", ["node", "benchmark", "purpose", "beside_job", "mean_seconds", "repeats"]),
     "reports": ("REPORTS", ["run", "ended_at", "step_ratio", "memory_ratio", "masked", "risk"]),
+    "outcomes": ("OUTCOMES", ["name", "period", "context", "organisations", "runs", "failed"]),
+    "revealed": ("REVEALED", ["run", "tenant", "context", "end_state"]),
     "cells": ("CELLS", ["node", "workload", "settings", "degradation", "outcome", "step_seconds"]),
 }  # fmt: skip
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
+from pharoah.exchange.names import period_at
 from pharoah_provider.domain import Release
 from pharoah_provider.errors import NotReady
 from pharoah_provider.learning.bands import learn_bands
 from pharoah_provider.learning.baselines import learn_baselines
+from pharoah_provider.learning.names import learn_names
 from pharoah_provider.learning.plans import learn_plans
 from pharoah_provider.learning.survival import fit_survival
 from pharoah_provider.learning.table import learn_table
@@ -26,11 +29,13 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
     rows = await asyncio.to_thread(learn_plans, rows, trials)
     bands = await asyncio.to_thread(learn_bands, rows, trials)
     yield f"near duplicates: {len(bands)} rows"
+    names = learn_names(await store.votes(period_at(time.time())))
+    yield f"told by tenants: {len(names)} rows"
     survival, note = await asyncio.to_thread(fit_survival, await store.degraded_runs())
     yield note
     baselines = learn_baselines(await store.baseline_probes())
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.last_release_number() + 1
-    release = Release(number, (*rows, *bands), survival, tuple(baselines), (note,))
+    release = Release(number, (*rows, *bands, *names), survival, tuple(baselines), (note,))
     await store.put_release(release)
     yield release

@@ -31,7 +31,7 @@ from pharoah_provider.services.identity import Identities
 
 log = logging.getLogger("pharoah.provider.services")
 
-RULES = {"Exchange": "tenant", "Runs": "tenant", "Agent": "agent", "Operator": "operator"}
+RULES = {"Exchange": "tenant", "Runs": "tenant", "Names": "tenant", "Agent": "agent", "Operator": "operator"}
 """Service to the role that may call it. A service without a rule is not served to anybody."""
 LASTING = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
 """Streams that live as long as what they are about; everything else must bring a deadline."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from math import isfinite
 
+from pharoah.exchange.names import NAME_BYTES, period_at
 from pharoah.proto.v1 import (
     Alert,
     AlertState,
@@ -17,10 +18,13 @@ from pharoah.proto.v1 import (
     JoinRunResponse,
     ReportRequest,
     ReportResponse,
+    RevealRequest,
+    RevealResponse,
     WatchAlertsRequest,
 )
 from pharoah.windows import LARGEST_LEVEL, ratio
-from pharoah_provider.domain import Report, Run, identity
+from pharoah_archetypes import Fingerprint, FingerprintError
+from pharoah_provider.domain import Report, Run, Vote, identity
 from pharoah_provider.errors import Invalid, Refused, Unknown
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.services import Context
@@ -30,6 +34,9 @@ from pharoah_provider.tickets import verified
 
 LARGEST_BATCH = 4096
 MOST_RANKS = 1024
+LARGEST_FINGERPRINT = 1 << 18
+COUNTED = ("ok", "failed")
+"""End states that say something about the job and its node."""
 OLDEST_SECONDS = 86_400.0
 
 
@@ -79,10 +86,38 @@ class RunsServicer:
         run = await self._run(request.run_id)
         if request.state not in EndState.values() or not request.state:
             raise Invalid(f"state: {request.state} is not an end state")
-        await self._store.end_run(run.run_id, EndState.Name(request.state).removeprefix("END_STATE_").lower())
+        state = EndState.Name(request.state).removeprefix("END_STATE_").lower()
+        vote = await self._vote(run, request, failed=state == "failed") if request.name and state in COUNTED else None
+        ended_before = await self._store.end_state(run.run_id)
+        await self._store.end_run(run.run_id, state)
+        if vote is not None and not ended_before:
+            await self._store.put_vote(vote)
         await self._monitor.unwatch(run.run_id)
         self._taking.pop(run.run_id, None)
         return EndRunResponse()
+
+    async def Reveal(self, request: RevealRequest, _: Context) -> RevealResponse:
+        run = await self._run(request.run_id)
+        if not await self._store.end_state(run.run_id):
+            raise Invalid("run_id: the run goes on; only what has ended can be revealed")
+        try:
+            Fingerprint.from_json(request.fingerprint)
+        except FingerprintError as error:
+            raise Invalid(f"fingerprint: {error}") from None
+        if len(request.fingerprint) > LARGEST_FINGERPRINT:
+            raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT}")
+        node = await self._store.node(run.node)
+        await self._store.put_revealed(run, node.context_id if node else "", request.fingerprint)
+        return RevealResponse()
+
+    async def _vote(self, run: Run, request: EndRunRequest, *, failed: bool) -> Vote | None:
+        """How a run ended, under the job's name. Raises Invalid."""
+        if len(request.name) != NAME_BYTES:
+            raise Invalid(f"name: {len(request.name)} bytes, expected {NAME_BYTES}")
+        if abs(request.period - period_at(time.time())) > 1:
+            raise Invalid(f"period: {request.period} is over, or has not begun")
+        node, who = await self._store.node(run.node), caller().organisation
+        return Vote(run.run_id, request.period, request.name.hex(), who, node.context_id, failed) if node else None
 
     async def WatchAlerts(self, request: WatchAlertsRequest, _: Context) -> AsyncIterator[Alert]:
         run = await self._run(request.run_id)

@@ -18,7 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pharoah.exchange import sodium
-from pharoah.exchange.log import AUDIT, Entry
+from pharoah.exchange.log import AUDIT, NAMES, Entry
 from pharoah.proto.v1 import service
 from pharoah_provider.audit import AuditLog
 from pharoah_provider.errors import ProviderError
@@ -27,6 +27,7 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.keys import open_keys
 from pharoah_provider.metrics import Metrics
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
+from pharoah_provider.names import NameKeys
 from pharoah_provider.principals import Principal
 from pharoah_provider.publication import Publisher
 from pharoah_provider.quotas import Limits, Quotas
@@ -35,6 +36,7 @@ from pharoah_provider.services.exchange import ExchangeServicer
 from pharoah_provider.services.gate import RULES, Gate
 from pharoah_provider.services.identity import Certificates, Tokens
 from pharoah_provider.services.listening import LOOPBACK, Tls, listen
+from pharoah_provider.services.names import NamesServicer
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
 from pharoah_provider.store import Database, Store
@@ -91,6 +93,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         servicers = {
             "Exchange": ExchangeServicer(Exchange(store, keys, publisher, quotas)),
             "Runs": RunsServicer(store, monitor),
+            "Names": NamesServicer(names := NameKeys(keys, time.time)),
             "Agent": AgentServicer(store, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
@@ -99,7 +102,8 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         status = _add_health(server, list(servicers), reflect=host in LOOPBACK)
         http = _serve_metrics(metrics, settings.http)
         await server.start()
-        ticking = asyncio.create_task(_tick(publisher, audit, status))
+        ticking = asyncio.create_task(_tick(publisher, audit, names, status))
+        await _log_name_key(publisher, names)
         await _tell_health(publisher, status)
         try:
             yield f"{host}:{bound}" if port == "0" else settings.listen
@@ -127,7 +131,7 @@ async def serve(settings: ServerSettings, ready: Any) -> None:
         log.info("draining")
 
 
-async def _tick(publisher: Publisher, audit: AuditLog, status: Any) -> None:
+async def _tick(publisher: Publisher, audit: AuditLog, names: NameKeys, status: Any) -> None:
     """What a minute brings: a new epoch if one is due, the hash of yesterday's audit log, how ready we are."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
@@ -135,9 +139,17 @@ async def _tick(publisher: Publisher, audit: AuditLog, status: Any) -> None:
             await publisher.rotate(time.time())
             for day, digest in audit.finished(publisher.log.view.day, time.time()):
                 await publisher.append(Entry(AUDIT, day, digest))
+            await _log_name_key(publisher, names)
         except ProviderError:
             log.exception("the epoch could not be rotated; trying again in a minute")
         await _tell_health(publisher, status)
+
+
+async def _log_name_key(publisher: Publisher, names: NameKeys) -> None:
+    """One key of names for everybody, once a period."""
+    period, public, _ = names.current()
+    if period > publisher.log.view.period:
+        await publisher.append(Entry.of(NAMES, period, public))
 
 
 def _quotas_so_far(limits: Limits, audit: AuditLog) -> Quotas:

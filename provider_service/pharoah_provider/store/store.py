@@ -19,6 +19,7 @@ from pharoah_provider.domain import (
     Report,
     Run,
     TrialRow,
+    Vote,
 )
 from pharoah_provider.store.database import Database
 
@@ -94,6 +95,11 @@ class Store:
     async def active_runs(self) -> list[Run]:
         return [_run(row) for row in await self._db.read("SELECT * FROM runs WHERE ended_at IS NULL")]
 
+    async def end_state(self, run_id: bytes) -> str:
+        """Empty while the run goes on."""
+        rows = await self._db.read("SELECT end_state FROM runs WHERE run_id = ?", [run_id])
+        return str(rows[0]["end_state"] or "") if rows else ""
+
     async def end_run(self, run_id: bytes, state: str) -> None:
         """The first end state stands."""
         await self._db.execute(
@@ -119,6 +125,22 @@ class Store:
             "SELECT max(row_number) AS last FROM reports WHERE run_id = ? AND attempt = ?", [run_id, attempt]
         )
         return -1 if rows[0]["last"] is None else int(rows[0]["last"])
+
+    # what tenants tell
+
+    async def put_vote(self, vote: Vote) -> None:
+        """The first word about a run stands."""
+        values = [vote.run_id, vote.period, vote.name, vote.organisation, vote.context_id, vote.failed, time.time()]
+        await self._db.execute("INSERT OR IGNORE INTO votes VALUES (?,?,?,?,?,?,?)", values)
+
+    async def votes(self, period: int) -> list[Vote]:
+        rows = await self._db.read("SELECT * FROM votes WHERE period = ? ORDER BY told_at", [period])
+        names = ("period", "name", "organisation", "context_id", "failed")
+        return [Vote(bytes(row["run_id"]), **{name: row[name] for name in names}) for row in rows]
+
+    async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
+        values = [run.run_id, run.tenant, context_id, fingerprint, time.time()]
+        await self._db.execute("INSERT OR REPLACE INTO revealed VALUES (?,?,?,?,?)", values)
 
     # alerts
 
@@ -282,6 +304,13 @@ class Store:
 
 
 LISTINGS = {
+    "outcomes": """
+        SELECT name[:16] AS name, period, context_id AS context, count(DISTINCT organisation) AS organisations,
+               count(*) AS runs, sum(failed::INT)::INT AS failed
+        FROM votes GROUP BY ALL ORDER BY period DESC, failed DESC, name""",
+    "revealed": """
+        SELECT hex(v.run_id)[:8] AS run, v.tenant, v.context_id AS context, r.end_state, v.fingerprint
+        FROM revealed v JOIN runs r USING (run_id) ORDER BY v.told_at""",
     "nodes": """
         SELECT n.node, n.context_id AS context, n.server_facts AS facts,
                round(epoch(now()) - n.last_seen, 1) AS seen_seconds_ago,

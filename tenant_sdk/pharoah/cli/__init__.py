@@ -7,7 +7,7 @@ import os
 import sys
 
 from pharoah._errors import PharoahError
-from pharoah.cli import audit, check, compare, doctor, explain, record, run, status
+from pharoah.cli import audit, check, compare, doctor, explain, record, reveal, run, status
 
 EXIT_CODES = """\
 exit codes
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (run, check, explain, record, compare, status, audit, doctor):
+    for module in (run, check, explain, record, compare, status, audit, reveal, doctor):
         module.add_parser(commands)
     arguments = parser.parse_args(argv)
     try:

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _common.dry_run_of(arguments, settings, command, change=change).cost
 
     if settings.mode == "dryrun":
-        explain.show(_common.dry_run_of(arguments, settings), payload=True, output=arguments.output)
+        explain.show(_common.dry_run_of(arguments, settings), settings, payload=True, output=arguments.output)
         return 0
     if settings.mode != "online":
         verdict = unknown(f"mode={settings.mode}: nobody is asked")

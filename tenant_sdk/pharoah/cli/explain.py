@@ -9,12 +9,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from pharoah._settings import Settings
 from pharoah.cli import _common
 from pharoah.cost.findings import operations, size
 from pharoah.cost.memory import peak
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import DryRun
-from pharoah.exchange.inputs import blind, inputs_of
+from pharoah.exchange.inputs import inputs_of
 from pharoah.picture import draw
 from pharoah_archetypes import (
     HARDWARE_RUNGS,
@@ -37,7 +38,11 @@ def add_parser(commands: Any) -> None:
         "--draw", metavar="FILE", type=Path, help="draw it beside its nearest archetypes (.svg or .png)"
     )
     parser.add_argument("--code", action="store_true", help="also record which code of which packages ran (slower)")
-    parser.add_argument("--payload", action="store_true", help="blind the inputs now and print what would be sent")
+    parser.add_argument(
+        "--payload",
+        action="store_true",
+        help="print every message of a run, to the byte, and where each field comes from",
+    )
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
     _common.add_world_options(parser)
@@ -48,7 +53,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     settings = _common.settings_of(arguments)
     dry = _common.dry_run_of(arguments, settings, record_code=arguments.code)
-    show(dry, arguments.payload, arguments.output)
+    show(dry, settings, arguments.payload, arguments.output)
     if arguments.draw:
         skeleton = parse(dry.fingerprint.grammar)
         others = [(f"{entry.id}: {entry.title} ({score:.2f})", entry.skeleton) for entry, score in nearest(skeleton, 2)]
@@ -56,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show(dry: DryRun, payload: bool, output: str) -> None:
+def show(dry: DryRun, settings: Settings, payload: bool, output: str) -> None:
     """Print what there is to know about a job. Nothing is sent."""
     fingerprint = dry.fingerprint
     if output == "json":
@@ -74,7 +79,7 @@ def show(dry: DryRun, payload: bool, output: str) -> None:
     asked = len(inputs_of(fingerprint))
     print(f"\nWhat leaves: 64 blinded elements of 32 bytes, {asked} of them yours, as for every job.")
     if payload:
-        _show_payload(fingerprint)
+        _show_payload(fingerprint, settings)
 
 
 def _show_structure(fingerprint: Fingerprint) -> None:
@@ -108,10 +113,9 @@ def _wrapped(line: str, indent: int, first: int = 2) -> str:
     return textwrap.fill(line, 79, initial_indent=" " * first, subsequent_indent=" " * indent, break_long_words=False)
 
 
-def _show_payload(fingerprint: Fingerprint) -> None:
-    """The elements of one batch as they would be sent now; blinding is random, so the next look differs."""
-    question = blind(inputs_of(fingerprint))
-    for position, element in enumerate(question.blinded):
-        asked = question.inputs[position] if position < len(question.inputs) else None
-        origin = f"{asked.kind} {asked.rung}" if asked else "random"
-        print(json.dumps({"blinded": element.hex(), "from": origin}))
+def _show_payload(fingerprint: Fingerprint, settings: Settings) -> None:
+    """Every message of a run as it would leave now, as JSON lines; blinding is random, so the next look differs."""
+    from pharoah.courier.payload import payload
+
+    for outgoing in payload(fingerprint, settings):
+        print(json.dumps({"call": outgoing.call, "bytes": outgoing.content.hex(), "fields": outgoing.origins}))

@@ -25,6 +25,7 @@ from pharoah.exchange import statements, voprf
 from pharoah.exchange.group import GroupError
 from pharoah.exchange.head import HeadError, is_signed
 from pharoah.exchange.inputs import BATCH, Input, Question, blind, inputs_of, keyed_hashes
+from pharoah.exchange.log import View
 from pharoah.exchange.rows import VerdictRow, open_row, row_tag
 from pharoah.proto.v1 import (
     DecideRequest,
@@ -77,10 +78,13 @@ class Exchange:
         self._tables = Tables(provider, folder)
         self._offer_id, self._answered_at = b"", 0.0
 
-    async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket) -> Answer:
-        """All rows this fingerprint opens for the ticket's node. Raises UnknownReason, Distrust."""
+    async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket, name: tuple[int, bytes] | None = None) -> Answer:
+        """All rows this fingerprint, and its name of a period, open for the ticket's node.
+
+        Raises UnknownReason, Distrust.
+        """
         try:
-            inputs = inputs_of(fingerprint)
+            inputs = inputs_of(fingerprint, name)
             if not self._hashed:
                 return await self._privately(inputs, ticket)
             answer = await self._by_hashes(inputs, ticket)
@@ -100,6 +104,11 @@ class Exchange:
             answer = await self._call("GetEpoch", GetEpochRequest(log_size=self._trust.size))
             if self._trust.follow(list(answer.entries), answer.checkpoint):
                 return self._trust.believe(answer.head.body, answer.head.signature, answer.revoked, time.time())
+
+    @property
+    def log(self) -> View:
+        """The provider's log as far as it was read."""
+        return self._trust.view
 
     async def decide(self, accept: bool) -> None:
         """Whether the offered node is taken: one bit, no reason. A provider that cannot be told does not matter."""

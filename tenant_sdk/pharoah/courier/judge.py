@@ -43,7 +43,7 @@ def judge(answer: Answer, run_id: str) -> Verdict:
     }
     match = _most_specific(answer.matches)
     if match is None:
-        return _of_the_like(answer.matches, common)
+        return _of_the_like(answer.matches, common).with_findings(*_told_by_tenants(answer.matches))
     if match.rung == "major" and match.row.severity == "ok":
         return Verdict(
             "unknown",
@@ -55,7 +55,17 @@ def judge(answer: Answer, run_id: str) -> Verdict:
     status = _STATUS[row.severity]
     if row.severity == "ok" and match.rung == "minor":
         findings = (Finding("info", "known at other sizes only: memory at this size was not judged", rung="minor"),)
-    return Verdict(status, findings=findings, rung=match.rung, runs=row.runs, **common)  # type: ignore[arg-type]
+    verdict = Verdict(status, findings=findings, rung=match.rung, runs=row.runs, **common)  # type: ignore[arg-type]
+    return verdict.with_findings(*_told_by_tenants(answer.matches))
+
+
+def _told_by_tenants(matches: tuple[Match, ...]) -> list[Finding]:
+    """What other tenants have told of the same job: a warning at most."""
+    rows = [match.row for match in matches if match.kind == "name" and match.row.severity != "ok"][:1]
+    return [
+        Finding("warn", "this job fails here, others tell", f"{row.failures} of {row.runs} organisations", rung="told")
+        for row in rows
+    ]
 
 
 def plan_of(answer: Answer) -> Plan:

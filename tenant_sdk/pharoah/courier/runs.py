@@ -13,8 +13,9 @@ from typing import Any
 import grpc.aio
 
 from pharoah._alert import Alert
+from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah.courier.rpc import Provider
+from pharoah.courier.rpc import Provider, reason
 from pharoah.proto.v1 import (
     AlertState,
     Consent,
@@ -23,6 +24,7 @@ from pharoah.proto.v1 import (
     JoinRunRequest,
     NodeTicket,
     ReportRequest,
+    RevealRequest,
     WatchAlertsRequest,
 )
 from pharoah.rpc import Stub
@@ -86,8 +88,8 @@ class RunReporter:
             self.second(number, time.time())
             number += 1
 
-    async def end(self, state: str) -> None:
-        """Send what is left and the end state, within the shutdown time."""
+    async def end(self, state: str, name: tuple[int, bytes] | None = None) -> None:
+        """Send what is left and the end state, within the shutdown time; with the job's (period, name), if shared."""
         for task in self._tasks:
             task.cancel()
         try:
@@ -95,8 +97,11 @@ class RunReporter:
                 if self._attempt:
                     while self._seconds:
                         await self._send()
+                    period, named = name or (0, b"")
                     code = EndState.Value(f"END_STATE_{state.upper()}")
-                    await self._call("EndRun", EndRunRequest(run_id=self._run_id, state=code))
+                    await self._call(
+                        "EndRun", EndRunRequest(run_id=self._run_id, state=code, period=period, name=named)
+                    )
         except (TimeoutError, grpc.aio.AioRpcError) as error:
             log.info("the end of the run could not be told: %s", error)
 
@@ -163,3 +168,16 @@ class RunReporter:
         return await getattr(self._stub, method)(
             request, timeout=self._provider.timeout, metadata=self._provider.metadata
         )
+
+
+async def reveal(settings: Settings, run_id: bytes, fingerprint: str) -> None:
+    """Tell the provider what a run was. Raises UnknownReason."""
+    provider = Provider(settings)
+    try:
+        call = Stub(provider.channel, "Runs").Reveal
+        request = RevealRequest(run_id=run_id, fingerprint=fingerprint)
+        await call(request, timeout=provider.timeout, metadata=provider.metadata)
+    except grpc.aio.AioRpcError as error:
+        raise UnknownReason(reason(error)) from None
+    finally:
+        await provider.channel.close(None)

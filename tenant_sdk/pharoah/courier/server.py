@@ -12,6 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
+
 from pharoah._alert import Alert
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
@@ -21,6 +23,7 @@ from pharoah.courier.exchange import Exchange
 from pharoah.courier.flights import Flights
 from pharoah.courier.journal import Journal
 from pharoah.courier.judge import judge, plan_of
+from pharoah.courier.names import Namer
 from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.ranks import Ranks
 from pharoah.courier.rpc import Provider
@@ -66,6 +69,10 @@ class Courier:
         self._evidence = Evidence(settings)
         self._reporter: RunReporter | None = None
         self._plan = PLAIN
+        self._name: tuple[int, bytes] | None = None
+        self._began = time.monotonic()
+        self._late: asyncio.Task[None] | None = None
+        """Asks about a job that could only be looked at after its launch."""
         self._deciding: asyncio.Task[None] | None = None
         self._record: dict[str, Any] = {}
         """What the verdict rests on."""
@@ -171,13 +178,14 @@ class Courier:
                 return
             fingerprint = Fingerprint.from_json(message["fingerprint"])
             self._exchange = self._exchange or Exchange(self._provider, self._settings)
-            answer = await self._exchange.ask(fingerprint, self._node.ticket)
+            self._name = await self._named(fingerprint)
+            answer = await self._exchange.ask(fingerprint, self._node.ticket, self._name)
             self._checked = fingerprint
             self._plan = plan_of(answer)
             verdict = judge(answer, run_id)
             elapsed = 1000 * (time.perf_counter() - began)
             self._verdict = Verdict.from_dict({**asdict(verdict), "latency_ms": elapsed})
-            self._record = {**answer.record, "verdict": verdict.status}
+            self._record = {**answer.record, "verdict": verdict.status, "fingerprint": fingerprint.to_json()}
         except (UnknownReason, FingerprintError) as error:
             self._verdict = unknown(str(error), run_id)
         except Distrust as error:
@@ -208,13 +216,37 @@ class Courier:
             reason = f"{self._verdict.reason}; and a compiled step does not show its structure"
             self._verdict = unknown(reason, self._run_id.hex())
         elif self._verdict.status == "pending":
-            await self._check({"fingerprint": seen.to_json()})
+            self._late = self._late or asyncio.create_task(self._ask_late(seen))
         elif self._checked is not None and (difference := _difference(self._checked, seen, compiled)):
             self._find(Finding("warn", f"what runs is not what was checked: {difference}"))
         self._find(*self._ranks.add(rank, seen, operators))
         self._journal.captured(seen)
         if self._verdict is not before:
             self._tell({"verdict": asdict(self._verdict)}, self._listeners)
+
+    async def _ask_late(self, seen: Fingerprint) -> None:
+        """At a round time after the launch: how long the job took to load is nobody's business."""
+        every = self._settings.late_ask_seconds
+        await asyncio.sleep(every - (time.monotonic() - self._began) % every)
+        await self._check({"fingerprint": seen.to_json()})
+        self._tell({"verdict": asdict(self._verdict)}, self._listeners)
+        if self._exchange is not None:
+            await self._exchange.decide(accept=True)
+
+    async def _named(self, fingerprint: Fingerprint) -> tuple[int, bytes] | None:
+        """The job's name, where its user shares outcomes; without one nothing is shared."""
+        if not self._settings.share_outcomes or self._provider is None or self._exchange is None:
+            return None
+        try:
+            await self._exchange.epoch()  # reads the log, which carries the provider's key of names
+            namer = Namer(self._provider, self._settings)
+            try:
+                return await namer.name(fingerprint, self._exchange.log)
+            finally:
+                await namer.close()
+        except (UnknownReason, Distrust, grpc.aio.AioRpcError) as error:
+            log.warning("how this run ends is not shared: %s", error)
+            return None
 
     def _find(self, *findings: Finding) -> None:
         """While the job runs: the verdict on its launch stays as it was."""
@@ -282,7 +314,7 @@ class Courier:
 
     async def _tell_provider(self, state: str) -> None:
         if self._reporter is not None:
-            await self._reporter.end(state)
+            await self._reporter.end(state, self._name)
         elif self._exchange is not None:
             await self._exchange.decide(accept=False)
 

@@ -66,6 +66,10 @@ class Trust:
             self._remember()
 
     @property
+    def view(self) -> View:
+        return self._view
+
+    @property
     def size(self) -> int:
         """How many entries of the log have been read."""
         return self._view.frontier.size

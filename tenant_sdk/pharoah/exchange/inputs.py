@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pharoah.exchange import voprf
+from pharoah.exchange import names, voprf
 from pharoah_archetypes import RUNGS, Fingerprint, band_tokens, canonical_input, rung_tokens
 
 BATCH = 64
@@ -18,7 +18,7 @@ class Input:
     """One thing that is asked about."""
 
     kind: str
-    """`arch` for a rung of the ladder, `band` for what near duplicates share."""
+    """`arch` for a rung of the ladder, `band` for what near duplicates share, `name` for what tenants tell."""
     rung: str
     value: bytes
 
@@ -41,11 +41,12 @@ class Question:
         ]
 
 
-def inputs_of(fingerprint: Fingerprint) -> tuple[Input, ...]:
-    """What is asked about a job: all rungs and all bands, always."""
+def inputs_of(fingerprint: Fingerprint, name: tuple[int, bytes] | None = None) -> tuple[Input, ...]:
+    """What is asked about a job: all rungs and all bands, always; and its (period, name) where it has one."""
     rungs = [Input("arch", rung, canonical_input("arch", rung, rung_tokens(fingerprint, rung))) for rung in RUNGS]
     bands = [Input("band", "minor", canonical_input("band", "minor", band)) for band in band_tokens(fingerprint)]
-    return (*rungs, *bands)
+    named = [Input("name", names.RUNG, names.input_of(*name))] if name else []
+    return (*rungs, *bands, *named)
 
 
 def blind(inputs: Sequence[Input]) -> Question:

@@ -14,8 +14,8 @@ from pharoah.exchange.tree import Frontier, TreeError
 from pharoah_archetypes.ladder import lp, parts
 
 _MAGIC = b"pharoah/log/v1"
-HEAD, REVOKED, AUDIT = b"head", b"revoked", b"audit"
-KINDS = (HEAD, REVOKED, AUDIT)
+HEAD, REVOKED, AUDIT, NAMES = b"head", b"revoked", b"audit", b"names"
+KINDS = (HEAD, REVOKED, AUDIT, NAMES)
 
 
 class LogError(ValueError):
@@ -26,7 +26,8 @@ class LogError(ValueError):
 class Entry:
     """One entry: what it is about and the hash of it.
 
-    `number` is the epoch of a head or of a list of revoked rows, the day (since 1970) of an audit log.
+    `number` is the epoch of a head or of a list of revoked rows, the day (since 1970) of an audit log, the period of a
+    key of names.
     """
 
     kind: bytes
@@ -65,6 +66,9 @@ class View:
     revoked: bytes = b""
     """Hash of its newest list of revoked rows; empty while nothing was revoked."""
     day: int = 0
+    period: int = 0
+    names: bytes = b""
+    """Hash of the key of names of that period."""
 
     def read(self, entries: Iterable[bytes]) -> View:
         """The view after more entries. Raises LogError for what no honest log holds."""
@@ -82,6 +86,10 @@ class View:
             if entry.number != self.epoch:
                 raise LogError(f"log: rows revoked in epoch {entry.number}, which is not the newest")
             return replace(self, revoked=entry.digest)
+        if entry.kind == NAMES:
+            if entry.number <= self.period:
+                raise LogError(f"log: a second key of names for period {entry.number}, or one of the past")
+            return replace(self, period=entry.number, names=entry.digest)
         if entry.number <= self.day:
             raise LogError(f"log: a second audit log for day {entry.number}, or one of the past")
         return replace(self, day=entry.number)
@@ -101,6 +109,8 @@ class View:
             "head": self.head.hex(),
             "revoked": self.revoked.hex(),
             "day": self.day,
+            "period": self.period,
+            "names": self.names.hex(),
         }
 
     @classmethod
@@ -108,8 +118,8 @@ class View:
         """Raises LogError."""
         try:
             subtrees = tuple(bytes.fromhex(part) for part in data["subtrees"])  # type: ignore[attr-defined]
-            numbers = [int(data[name]) for name in ("size", "epoch", "day")]  # type: ignore[call-overload]
-            hashes = [bytes.fromhex(str(data[name])) for name in ("head", "revoked")]
-            return cls(Frontier(numbers[0], subtrees), numbers[1], hashes[0], hashes[1], numbers[2])
+            size, epoch, day, period = (int(data[name]) for name in ("size", "epoch", "day", "period"))  # type: ignore[call-overload]
+            head, revoked, names = (bytes.fromhex(str(data[name])) for name in ("head", "revoked", "names"))
+            return cls(Frontier(size, subtrees), epoch, head, revoked, day, period, names)
         except (KeyError, TypeError, ValueError, TreeError):
             raise LogError("log: what was remembered of it cannot be read") from None

@@ -44,6 +44,11 @@ def looked_up(
     return lp(b"pharoah/looked-up/v1", offer_id, request_id, key, lp(*tokens), lp(*rows))
 
 
+def name_key(period: int, public: bytes) -> bytes:
+    """This is the signer's key of names in a period."""
+    return lp(b"pharoah/name-key/v1", _u64(period), public)
+
+
 def revoked(epoch: int, rows: Iterable[bytes]) -> bytes:
     """These rows of the epoch no longer hold, each as class handle and tag."""
     return lp(b"pharoah/revoked/v1", _u64(epoch), *sorted(rows))

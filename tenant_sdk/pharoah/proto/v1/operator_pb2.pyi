@@ -33,6 +33,9 @@ class _ListingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Listing.Value
     LISTING_PROBES: _Listing.ValueType  # 5
     LISTING_CELLS: _Listing.ValueType  # 6
     LISTING_REPORTS: _Listing.ValueType  # 7
+    LISTING_OUTCOMES: _Listing.ValueType  # 8
+    """What tenants tell of themselves: outcomes by name, and jobs that were revealed."""
+    LISTING_REVEALED: _Listing.ValueType  # 9
 
 class Listing(_Listing, metaclass=_ListingEnumTypeWrapper): ...
 
@@ -44,6 +47,9 @@ LISTING_RUNS: Listing.ValueType  # 4
 LISTING_PROBES: Listing.ValueType  # 5
 LISTING_CELLS: Listing.ValueType  # 6
 LISTING_REPORTS: Listing.ValueType  # 7
+LISTING_OUTCOMES: Listing.ValueType  # 8
+"""What tenants tell of themselves: outcomes by name, and jobs that were revealed."""
+LISTING_REVEALED: Listing.ValueType  # 9
 Global___Listing: _TypeAlias = Listing  # noqa: Y015
 
 @_typing.final

@@ -210,17 +210,24 @@ class EndRunRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
     run_id: _builtins.bytes
     state: Global___EndState.ValueType
+    name: _builtins.bytes
+    """From tenants who share how their runs end: the job's name of a period (see names.proto); else empty."""
+    period: _builtins.int
     def __init__(
         self,
         *,
         run_id: _builtins.bytes = ...,
         state: Global___EndState.ValueType = ...,
+        name: _builtins.bytes = ...,
+        period: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "period", b"period", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -240,6 +247,44 @@ class EndRunResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EndRunResponse: _TypeAlias = EndRunResponse  # noqa: Y015
+
+@_typing.final
+class RevealRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.bytes
+    fingerprint: _builtins.str
+    """A fingerprint as JSON (pharoah_archetypes.fingerprint)."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.bytes = ...,
+        fingerprint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevealRequest: _TypeAlias = RevealRequest  # noqa: Y015
+
+@_typing.final
+class RevealResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevealResponse: _TypeAlias = RevealResponse  # noqa: Y015
 
 @_typing.final
 class WatchAlertsRequest(_message.Message):

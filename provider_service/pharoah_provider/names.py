@@ -1,0 +1,71 @@
+"""One key holder's half of names: the provider runs one, an auditor the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah.exchange import statements, voprf
+from pharoah.exchange.group import GroupError
+from pharoah.exchange.head import sign
+from pharoah.exchange.names import period_at
+from pharoah_archetypes.ladder import lp
+from pharoah_provider.errors import Exhausted, Invalid, Unknown
+from pharoah_provider.principals import Principal
+from pharoah_provider.quotas import DAY_SECONDS
+
+NAMES_A_DAY = 200
+"""Of one organisation. Who holds one key can test a guess with every evaluation by the other: so there are few."""
+
+
+class NameSecrets(Protocol):
+    """What a holder of a key of names needs."""
+
+    @property
+    def names_key(self) -> bytes: ...
+    @property
+    def signing_key(self) -> Ed25519PrivateKey: ...
+
+
+@dataclass
+class NameKeys:
+    """Keys of the current period, from one secret. Single-threaded: belongs to the event loop."""
+
+    secrets: NameSecrets
+    clock: Callable[[], float]
+    names_a_day: int = NAMES_A_DAY
+    _day: int = 0
+    _used: Counter[str] = field(default_factory=Counter)
+
+    def current(self) -> tuple[int, bytes, bytes]:
+        """Period, public key, signature."""
+        period = period_at(self.clock())
+        _, public = self._key(period)
+        return period, public, sign(statements.name_key(period, public), self.secrets.signing_key)
+
+    async def evaluate(self, who: Principal, period: int, blinded: bytes) -> tuple[bytes, bytes]:
+        """Evaluated element and proof. Raises Unknown, Invalid, Exhausted."""
+        if period != period_at(self.clock()):
+            raise Unknown(f"period {period} is over, or has not begun")
+        self._take(who)
+        secret, public = self._key(period)
+        try:
+            evaluated, proof = await asyncio.to_thread(voprf.evaluate, secret, public, [blinded])
+        except GroupError as error:
+            raise Invalid(f"blinded: {error}") from None
+        return evaluated[0], proof
+
+    def _key(self, period: int) -> tuple[bytes, bytes]:
+        return voprf.derive_key(self.secrets.names_key, lp(b"pharoah/names/v1", period.to_bytes(8, "big")))
+
+    def _take(self, who: Principal) -> None:
+        if (day := int(self.clock() // DAY_SECONDS)) > self._day:
+            self._day, self._used = day, Counter()
+        if self._used[who.organisation] >= self.names_a_day:
+            raise Exhausted(f"today's {self.names_a_day} names are used up")
+        self._used[who.organisation] += 1

@@ -1,0 +1,65 @@
+"""`pharoah reveal RUN`: tell the provider in plain words what a run that ended was, so that it can be looked into."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import Any
+
+from pharoah._errors import SettingsError, UnknownReason
+from pharoah._settings import Settings
+from pharoah.comparison.history import History
+from pharoah.comparison.record import RecordError
+from pharoah_archetypes import Fingerprint
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("reveal", help="tell the provider what a run that ended was", description=__doc__)
+    parser.add_argument("job", metavar="RUN", help="the beginning of its id (`pharoah status --ended`)")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = Settings.load(endpoint=arguments.endpoint)
+    if not settings.endpoint:
+        raise SettingsError("no provider is configured: set PHAROAH_ENDPOINT")
+    run_id, fingerprint = _kept(arguments.job, settings)
+    print("This would leave your machine, readable for the provider:\n")
+    print(f"{fingerprint.grammar}\n")
+    for name in ("features", "sizes", "versions"):
+        print(f"{name:9} {' '.join(f'{key}={value}' for key, value in getattr(fingerprint, name).items())}")
+    if not arguments.yes and input(f"\nReveal run {run_id[:8]}? [y/N] ").strip().lower() not in ("y", "yes"):
+        print("nothing was sent")
+        return 1
+    asyncio.run(_send(settings, bytes.fromhex(run_id), fingerprint))
+    print(f"run {run_id[:8]} was revealed")
+    return 0
+
+
+def _kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
+    """The run's id, and what it was asked about, without what names this machine."""
+    from pharoah.courier.evidence import exchange_folder
+
+    try:
+        run_id = History(settings).find(prefix).id
+    except RecordError as error:
+        raise UnknownReason(str(error)) from None
+    folder = exchange_folder(settings)
+    try:
+        kept = json.loads((folder / "answers" / f"{run_id}.json").read_text()) if folder else {}
+        found = Fingerprint.from_json(kept["fingerprint"])
+    except (OSError, ValueError, KeyError):
+        raise UnknownReason(f"run {run_id[:8]}: what it was asked about is not kept on this machine") from None
+    plain = {
+        name: getattr(found, name) for name in ("archetype", "compute", "grammar", "features", "sizes", "versions")
+    }
+    return run_id, Fingerprint(**plain)
+
+
+async def _send(settings: Settings, run_id: bytes, fingerprint: Fingerprint) -> None:
+    from pharoah.courier.runs import reveal
+
+    await reveal(settings, run_id, fingerprint.to_json())
