@@ -95,13 +95,13 @@ class Outgoing:
 
 
 def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | None = None) -> list[Outgoing]:
-    """All messages of a run, in order; what the provider would answer is filled with zeros."""
-    ticket = ticket or NodeTicket(body=b"(no agent answers here)", signature=bytes(64))
+    """All messages of a run, in order; what the provider would answer is random here."""
+    ticket = ticket or NodeTicket(body=b"(no agent answers here)", signature=os.urandom(64))
     offer_id, class_id, run_id, request_id = (os.urandom(16) for _ in range(4))
-    inputs = inputs_of(fingerprint, (names.period_at(time.time()), bytes(32)) if settings.share_outcomes else None)
+    inputs = inputs_of(fingerprint, (names.period_at(time.time()), os.urandom(32)) if settings.share_outcomes else None)
     asked = (
         Outgoing("Exchange/Lookup", LookupRequest(
-            offer_id=offer_id, request_id=request_id, tokens=keyed_hashes(inputs, bytes(32))
+            offer_id=offer_id, request_id=request_id, tokens=keyed_hashes(inputs, os.urandom(32))
         ))
         if settings.privacy == "hashed"
         else Outgoing("Exchange/Evaluate", EvaluateRequest(
@@ -115,7 +115,7 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
     named = _names(fingerprint) if settings.share_outcomes else []
     end = EndRunRequest(run_id=run_id, state=EndState.Value("END_STATE_OK"))
     if settings.share_outcomes:
-        end.period, end.name = names.period_at(time.time()), bytes(32)
+        end.period, end.name = names.period_at(time.time()), os.urandom(32)
     return [
         *named,
         Outgoing("Exchange/GetEpoch", GetEpochRequest(log_size=1)),
