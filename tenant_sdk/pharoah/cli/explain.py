@@ -77,7 +77,8 @@ def show(dry: DryRun, settings: Settings, payload: bool, output: str) -> None:
     for package, digest in fingerprint.code.items():
         print(f"  code   {package} {digest}")
     asked = len(inputs_of(fingerprint))
-    print(f"\nWhat leaves: 64 blinded elements of 32 bytes, {asked} of them yours, as for every job.")
+    what = "keyed hashes" if settings.privacy == "hashed" else "blinded elements"
+    print(f"\nWhat leaves: 64 {what}, {asked} of them yours, as for every job (--payload).")
     if payload:
         _show_payload(fingerprint, settings)
 
