@@ -78,7 +78,7 @@ def show(dry: DryRun, settings: Settings, payload: bool, output: str) -> None:
         print(f"  code   {package} {digest}")
     asked = len(inputs_of(fingerprint))
     what = "keyed hashes" if settings.privacy == "hashed" else "blinded elements"
-    print(f"\nWhat leaves: 64 {what}, {asked} of them yours, as for every job (--payload).")
+    print(f"\nWhat leaves: 64 {what}, {asked} of them yours, as for every job.")
     if payload:
         _show_payload(fingerprint, settings)
 
