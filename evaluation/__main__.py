@@ -14,6 +14,7 @@ NAMES = {
     "capture": "archetypes, dry runs against real steps, and what capture costs",
     "distributed": "jobs on many ranks, and traces of jobs elsewhere",
     "kernel_memory": "memory that kernels of this CPU take, beside what is counted",
+    "privacy": "what the exchange gives away, to whom, and what it costs",
     "gpu": "the same on CUDA, where a GPU is at hand (`make gpu-check`)",
 }
 
@@ -30,8 +31,10 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a smaller run that shows the same things")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
+    parser.add_argument("--docs", action="store_true", help="privacy: write the tables into docs/exchange.md")
     arguments = parser.parse_args()
-    os.environ.setdefault("PHAROAH_KEEP_RUNS", "0")  # thousands of runs that nobody will ask for
+    if arguments.name != "privacy":  # it measures what is kept
+        os.environ.setdefault("PHAROAH_KEEP_RUNS", "0")  # thousands of runs that nobody will ask for
     return int(import_module(f"evaluation.{arguments.name}").run(arguments))
 
 

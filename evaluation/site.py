@@ -60,7 +60,7 @@ class Site:
         """Provider first, then the agents; returns when all three are connected."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._make_certificates()
-        self.endpoint, self.http = f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}"
+        self.endpoint, self.http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.start_provider()
         for node in self.profiles:
             self._start_agent(node)
@@ -78,6 +78,7 @@ class Site:
         }
         arguments = [part for flag, name in files.items() for part in (flag, str(self.folder / name))]
         arguments += ["--tenant-questions", "100000", "--organisation-questions", "100000"]
+        arguments += ["--tenant-offers", "100000"]
         arguments += ["--settle-seconds", str(SETTLE_SECONDS)]
         command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]
         self._spawn("provider", [sys.executable, "-m", "pharoah_provider.cli", *command])
@@ -199,7 +200,7 @@ def running_site(folder: Path, profiles: Mapping[str, dict[str, Any]] | None = N
         site.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

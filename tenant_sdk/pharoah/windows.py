@@ -16,6 +16,9 @@ WINDOW_SECONDS = 1.0
 PER_OCTAVE = 8
 """Levels are eighths of an octave: 2^(level/8) times the run's own baseline, 9 % apart."""
 LARGEST_LEVEL = 32
+QUIET_LEVEL = 1
+"""Within 14 % of the baseline nothing is told: how restless a healthy job is would say which one it is
+(`python -m evaluation privacy`)."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,9 @@ class RankWindows:
 
 
 def level(ratio: float, gain: float = 1.0) -> int:
-    """The nearest level of a ratio to the baseline, clipped."""
+    """The nearest level of a ratio to the baseline, clipped, and quiet near it."""
     nearest = round(PER_OCTAVE * gain * log2(max(ratio, 1e-9)))
-    return max(-LARGEST_LEVEL, min(LARGEST_LEVEL, nearest))
+    return 0 if abs(nearest) <= QUIET_LEVEL else max(-LARGEST_LEVEL, min(LARGEST_LEVEL, nearest))
 
 
 def ratio(level: int) -> float:

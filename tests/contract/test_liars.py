@@ -207,7 +207,7 @@ def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
             return caught.value
 
     error = asyncio.run(inside())
-    assert "two different logs of 1 entries" in proven(tmp_path, error)
+    assert "two different logs of 2 entries" in proven(tmp_path, error)
 
 
 def test_without_fresh_cosignatures_nothing_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,8 @@ def _add_serve(commands: Any) -> None:
                         help="verdicts a tenant may ask for in a day (default: %(default)s)")  # fmt: skip
     parser.add_argument("--organisation-questions", type=int, default=limits.organisation_questions, metavar="N",
                         help="and all its accounts together (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--tenant-offers", type=int, default=limits.tenant_offers, metavar="N",
+                        help="offers a tenant may take in a day (default: %(default)s)")  # fmt: skip
     parser.set_defaults(run=_serve)
 
 
@@ -135,7 +137,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):
         raise ProviderError("--tls-cert, --tls-key and --client-ca belong together")
-    limits = Limits(arguments.tenant_questions, arguments.organisation_questions)
+    limits = Limits(arguments.tenant_questions, arguments.organisation_questions, arguments.tenant_offers)
     settings = ServerSettings(
         **{name: getattr(arguments, name) for name in names},
         tls=Tls(*files) if all(files) else None,

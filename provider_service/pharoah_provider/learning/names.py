@@ -2,7 +2,7 @@
 
 Nobody can check what a tenant tells, so the rule holds whoever lies, as long as at most a fifth of the organisations
 do: one organisation has one voice per name and context, and a row needs five failing ones beyond all that could be
-lying, and four fifths of those who told. Such rows warn; they never block.
+lying, and three fifths of those who told, which is half of the honest ones. Such rows warn; they never block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pharoah_provider.models.proportions import confidence
 
 HOSTILE_RATIO = 0.2
 LEAST_ORGANISATIONS = 5
-FAILING_RATIO = 0.8
+FAILING_RATIO = 0.6
 
 
 def learn_names(votes: Iterable[Vote]) -> list[LearnedRow]:

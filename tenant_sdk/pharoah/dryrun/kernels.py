@@ -94,8 +94,8 @@ def _product(kernels: Kernels, left: torch.Tensor, right: torch.Tensor, result: 
     if result.dtype != torch.bfloat16:
         return Taken()
     kept = kernels.code(3 * _MB, 350_000, "product", left.shape, right.shape, left.stride(), right.stride())
-    # Without products of bfloat16 in the processor, all sums are held in float32, and a panel is packed besides.
-    return Taken(kept, 0 if _multiplies_bfloat16() else 4 * result.numel() + 2 * columns * min(inner, _NARROW_PANEL))
+    # Without tiles of bfloat16 in the processor, all sums are held in float32, and a panel is packed besides.
+    return Taken(kept, 0 if _has_tiles() else 4 * result.numel() + 2 * columns * min(inner, _NARROW_PANEL))
 
 
 def _mm(kernels: Kernels, args: Any, result: Any) -> Taken:
@@ -187,8 +187,9 @@ def _gates(args: Any) -> int:
 
 
 @cache
-def _multiplies_bfloat16() -> bool:
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+def _has_tiles() -> bool:
+    """AMX. Processors that only have dot products of bfloat16 (AVX-512 BF16) sum up in float32 all the same."""
+    return bool(torch.cpu._is_amx_tile_supported())
 
 
 _FORMULAS: dict[Any, Callable[[Kernels, Any, Any], Taken]] = {
