@@ -149,7 +149,8 @@ class Exchange:
             self.quotas.take_question(offer.tenant, time.time())
             offer.request = digest
             offer.answer = asyncio.ensure_future(asyncio.to_thread(work))
-            offer.answer.add_done_callback(lambda done: done.exception())  # somebody has looked, even if nobody waits
+            # Somebody has looked at what went wrong, even if nobody waits for it any more.
+            offer.answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         elif not hmac.compare_digest(offer.request, digest):
             raise Exhausted("this offer's question was asked; ask for another offer")
         answer: T = await asyncio.shield(offer.answer)

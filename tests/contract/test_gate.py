@@ -227,6 +227,24 @@ def test_streams_are_counted_by_tenant_and_one_does_not_take_anothers(
     on_loopback(tmp_path, work)
 
 
+def test_many_short_calls_wait_for_their_turn_within_their_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of many nodes asks from all of them at once."""
+    monkeypatch.setitem(gate.AT_ONCE, "tenant", 1)
+    monkeypatch.setattr(gate, "MOST_WAITING", 40)
+
+    async def work(site: Loopback) -> None:
+        calls = [site.call("Exchange", "GetEpoch", GetEpochRequest()) for _ in range(40)]
+        assert len(await asyncio.gather(*calls)) == 40
+        calls = [site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket())) for _ in range(80)]
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        errors = {error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError)}
+        assert errors <= {grpc.StatusCode.RESOURCE_EXHAUSTED} and sum(isinstance(e, Exception) for e in ended) <= 40
+
+    on_loopback(tmp_path, work)
+
+
 def test_metadata_that_is_too_large_is_refused(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         call = Stub(site.channel, "Exchange").GetEpoch

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +37,8 @@ LASTING = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
 """Streams that live as long as what they are about; everything else must bring a deadline."""
 LONGEST_SECONDS = 30.0
 AT_ONCE = {"tenant": 16, "agent": 8, "operator": 32}
+"""Short calls of one caller that are worked on; others wait."""
+MOST_WAITING = 2048
 LASTING_AT_ONCE = {"tenant": 256, "agent": 2, "operator": 8}
 
 STATUS: dict[type[ProviderError], grpc.StatusCode] = {
@@ -73,7 +75,8 @@ class Gate:
     audit: AuditLog
     metrics: Metrics
     clock: Callable[[], float] = time.time
-    _inside: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
+    _inside: Counter[tuple[Principal, bool]] = field(default_factory=Counter)
+    _rooms: dict[Principal, asyncio.Semaphore] = field(default_factory=dict)
 
     def guard(self, descriptor: MethodDescriptor, method: Callable[..., Any]) -> Callable[..., Any]:
         """A method that only lets in whom it may, parses what they bring, and whose errors become statuses."""
@@ -84,9 +87,9 @@ class Gate:
         began, name = time.perf_counter(), descriptor.name
         with self._recorded(name) as record:
             try:
-                with self._inside_for(descriptor, context, record) as seconds:
-                    async with asyncio.timeout(seconds):
-                        answer = await method(record.parsed(descriptor, request), context)
+                seconds = self._let_in(descriptor, context, record)
+                async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in LASTING):
+                    answer = await method(record.parsed(descriptor, request), context)
                 record.answered(answer)
             except (Denied, TimeoutError, *EXPECTED) as error:
                 await self._abort(name, error, record, context)
@@ -98,11 +101,11 @@ class Gate:
     ) -> AsyncIterator[Any]:
         with self._recorded(descriptor.name) as record:
             try:
-                with self._inside_for(descriptor, context, record) as seconds:
-                    async with asyncio.timeout(seconds):
-                        async for answer in method(record.parsed(descriptor, request), context):
-                            record.answered(answer)
-                            yield answer
+                seconds = self._let_in(descriptor, context, record)
+                async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in LASTING):
+                    async for answer in method(record.parsed(descriptor, request), context):
+                        record.answered(answer)
+                        yield answer
             except (Denied, TimeoutError, *EXPECTED) as error:
                 await self._abort(descriptor.name, error, record, context)
 
@@ -122,30 +125,43 @@ class Gate:
             except StoreError:
                 log.exception("a call is not in the audit log")
 
-    @contextmanager
-    def _inside_for(self, descriptor: MethodDescriptor, context: Context, record: _Record) -> Iterator[float | None]:
-        """While a caller is inside; how long it may stay. Raises Denied."""
+    def _let_in(self, descriptor: MethodDescriptor, context: Context, record: _Record) -> float | None:
+        """How long a caller may stay; None for as long as it likes. Raises Denied."""
         who = self.identities.of(context)
         if who is None:
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, "unknown caller")
         record.who = who
         if RULES.get(descriptor.containing_service.name) != who.role:
             raise Denied(grpc.StatusCode.PERMISSION_DENIED, "not allowed")
-        lasting = descriptor.name in LASTING
-        remaining = context.time_remaining()
-        if remaining is None and not lasting:
+        if descriptor.name in LASTING:
+            return None
+        if (remaining := context.time_remaining()) is None:
             raise Denied(grpc.StatusCode.INVALID_ARGUMENT, "deadline: every call needs one")
-        key, most = (who.role, who.name, lasting), (LASTING_AT_ONCE if lasting else AT_ONCE)[who.role]
+        return min(remaining, LONGEST_SECONDS)
+
+    @asynccontextmanager
+    async def _room(self, who: Principal, lasting: bool) -> AsyncIterator[None]:
+        """While a caller is inside. A job of many nodes asks all at once: short calls wait for their turn, within their
+        deadline and up to a number; streams do not. Raises Denied."""
+        key, most = (who, lasting), LASTING_AT_ONCE[who.role] if lasting else MOST_WAITING
         if self._inside[key] >= most:
             raise Denied(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {most} calls at once")
         self._inside[key] += 1
-        token = _caller.set(who)
+        room = nullcontext() if lasting else self._rooms.setdefault(who, asyncio.Semaphore(AT_ONCE[who.role]))
+        token = None
         try:
-            yield None if lasting or remaining is None else min(remaining, LONGEST_SECONDS)
+            async with room:
+                token = _caller.set(who)
+                yield
         finally:
             self._inside[key] -= 1
+            if not self._inside[key]:
+                del self._inside[key]
+                if not lasting:
+                    self._rooms.pop(who, None)
             try:
-                _caller.reset(token)
+                if token is not None:
+                    _caller.reset(token)
             except ValueError:
                 pass  # a stream that was given up is closed from another context
 
@@ -171,6 +187,12 @@ class _Record:
     offer: bytes = b""
     received_bytes: int = 0
     sent_bytes: int = 0
+
+    @property
+    def caller(self) -> Principal:
+        """Of a call that was let in."""
+        assert self.who is not None
+        return self.who
 
     def parsed(self, descriptor: MethodDescriptor, request: Any) -> Any:
         """The request as a message, or as messages when they come as a stream. Raises Invalid."""
