@@ -51,6 +51,24 @@ def exchange_alone(universe: Universe, epoch: Epoch, figures: Figures, trials: i
     figures.add("outsider_success", seen / trials, "<= 0.001", seen / trials <= 0.001, f"n={trials}")
 
 
+def probe_rows(universe: Universe, figures: Figures, trials: int) -> None:
+    """A provider that seals a false row for the commonest job, and guesses by whether the node is taken.
+
+    `gate=warn`, the default, takes it whatever the row says; with `gate=block` the one bit tells.
+    """
+    for gate in ("warn", "block"):
+        success = by_prior = 0
+        for _ in range(trials):
+            rank = universe.draw()
+            taken = universe.chance.random() < 0.95 and not (gate == "block" and rank == 0)
+            guess = 0 if gate == "warn" or not taken else 1
+            success += guess == rank
+            by_prior += rank == 0
+        figures.add(
+            f"probe_rows_advantage_gate_{gate}", max(0.0, (success - by_prior) / trials), interval=f"n={trials}"
+        )
+
+
 def linkage(universe: Universe, figures: Figures, jobs: int = 500) -> None:
     """The same jobs in two epochs: can their transcripts be paired?"""
     first, second = ([blind(inputs_of(universe.jobs[i])).blinded for i in range(jobs)] for _ in range(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import secrets
 from collections.abc import Callable
@@ -60,6 +61,16 @@ def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
     figures.add("rows_opened", total, f"<= quota of {quota}", total <= quota)
     figures.add("query_mass_opened", mass)
     figures.add("rows_opened_never_offered", len(opened[never]), "0", not opened[never])
+    accounts, coalition, allowed = 100, Quotas(), 0
+    for number in range(accounts):
+        for _ in range(Limits().tenant_questions):
+            with contextlib.suppress(Exhausted):
+                coalition.take_question(Principal("tenant", f"mallory/{number}"), 1e9)
+                allowed += 1
+    most = len(offered) * BATCH * Limits().organisation_questions
+    opened_together = len(offered) * BATCH * allowed
+    told = f"{accounts} accounts of one organisation"
+    figures.add("rows_opened_coalition", opened_together, f"<= quota of {most}", opened_together <= most, told)
 
 
 def dummies(universe: Universe, figures: Figures, epochs: int) -> None:
