@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median, stdev
 from typing import Any
 
+from evaluation import knowledge
 from evaluation.figures import Figures, timed
 from evaluation.jobs import Job, losses_identical, start_hog
 from evaluation.site import Site, running_site
@@ -88,6 +89,7 @@ def _verdicts(site: Site, figures: Figures) -> None:
     """The verdict before launch beside the outcome of the launch (which no gate stops)."""
     plain: dict[str, float] = {}
     rows: list[dict[str, Any]] = []
+    same = 0
     for workload, settings, node in PAIRS:
         command = [*SCRIPT, workload, json.dumps(settings), "--steps", "12"]
         job = Job(site, node, command, FOLDER / f"verdict-{len(rows)}", "--gate", "warn")
@@ -100,6 +102,7 @@ def _verdicts(site: Site, figures: Figures) -> None:
         if outcome == "ok" and result["step_seconds"] > SLOW_RATIO * plain[key] > 0:
             outcome = "slow"
         verdict = job.verdict()
+        same += knowledge.hashed_verdict(site, node, command) == verdict["status"]
         right = verdict["status"] == STATUS_OF[outcome]
         rows.append({"job": key, "node": node, "outcome": outcome, "verdict": verdict["status"], "right": right})
         mark = "" if right else "   WRONG"
@@ -111,6 +114,7 @@ def _verdicts(site: Site, figures: Figures) -> None:
     kinds = {row["outcome"] for row in rows}
     figures.add("verdict_pairs", len(rows), ">= 8", len(rows) >= 8)
     figures.add("verdict_outcome_kinds", len(kinds), ">= 3", len(kinds) >= 3)
+    figures.ratio("hashed_verdicts_the_same_ratio", same, len(rows), 1.0)
     figures.ratio("verdict_accuracy_ratio", sum(row["right"] for row in rows), len(rows), 0.95)
 
 
@@ -165,11 +169,17 @@ def _killed(site: Site, figures: Figures, times: int) -> None:
 def _detection(site: Site, figures: Figures, chance: random.Random, injections: int) -> None:
     """One job on each plain node; one of the two nodes is degraded, the other is the peer."""
     delays: list[float] = []
+    knowing: list[tuple[float, float]] = []
     rows: list[dict[str, Any]] = []
     for number in range(injections):
         node, peer = chance.sample(["n1", "n2"], 2)
         slowdown, ramp = chance.uniform(1.2, 2.0), chance.choice([0.0, 8.0])
-        jobs = {name: _watched_job(site, name, FOLDER / f"detect-{number}-{name}", 240.0) for name in (node, peer)}
+        durations = FOLDER / f"durations-{number}.txt"
+        options = {node: ("--durations", str(durations)), peer: ()}
+        jobs = {
+            name: _watched_job(site, name, FOLDER / f"detect-{number}-{name}", 240.0, *options[name])
+            for name in (node, peer)
+        }
         started = time.time()
         _until(lambda started=started: site.levels_known(started, 2), 90)
         _until(lambda jobs=jobs: all(len(_reports(site, job)) >= 5 for job in jobs.values()), 60)
@@ -187,6 +197,9 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
             r["step_ratio"] for r in _reports(site, jobs[node]) if r["ended_at"] > began + ramp and not r["masked"]
         ]
         seen = median(ratios) if ratios else float("nan")
+        exact = knowledge.suspected_with_all(durations, began) - began
+        told = knowledge.suspected_with_levels(_reports(site, jobs[node]), began) - began
+        knowing.append((exact, told))
         wrong = bool(_confirmed(site, jobs[peer]))
         rows.append({"wanted": slowdown, "seen": seen, "ramp": ramp, "delay": delay, "peer_alerted": wrong})
         print(
@@ -201,6 +214,10 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
     figures.ratio("detected_ratio", len(delays), injections, 0.9)
     figures.add("detect_p50_seconds", median(delays) if delays else float("nan"))
     figures.add("detect_p95_seconds", sorted(delays)[int(0.95 * (len(delays) - 1) + 0.5)] if delays else float("nan"))
+    for at, name in enumerate(("full_knowledge", "private")):
+        figures.add(f"suspected_{name}_p50_seconds", median(pair[at] for pair in knowing))
+    more = median(told - exact for exact, told in knowing if max(exact, told) < INJECTION_SECONDS)
+    figures.add("suspected_private_later_seconds", more, interval=f"n={len(knowing)}")
     figures.add("peer_alerts", sum(row["peer_alerted"] for row in rows))
 
 

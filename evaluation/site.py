@@ -26,6 +26,7 @@ from pharoah.proto.v1 import Listing, ListRequest
 from pharoah.rpc import Stub
 from pharoah_provider.campaigns import BENCHMARKS
 from pharoah_provider.channel import Access
+from pharoah_provider.keys import open_keys
 from pharoah_provider.monitoring.validation import ROUNDS
 from pharoah_provider.pki import Authority
 
@@ -61,6 +62,7 @@ class Site:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._make_certificates()
         self.endpoint, self.http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        self._start_witness()
         self.start_provider()
         for node in self.profiles:
             self._start_agent(node)
@@ -75,6 +77,7 @@ class Site:
             "--tls-cert": "pki/provider.pem",
             "--tls-key": "pki/provider.key",
             "--client-ca": "pki/ca.pem",
+            "--witnesses": "witnesses",
         }
         arguments = [part for flag, name in files.items() for part in (flag, str(self.folder / name))]
         arguments += ["--tenant-questions", "100000", "--organisation-questions", "100000"]
@@ -109,6 +112,7 @@ class Site:
             "PHAROAH_CA_FILE": str(self.folder / "pki/ca.pem"),
             "PHAROAH_CERT_FILE": str(self.folder / "pki/tenant-acme-research.pem"),
             "PHAROAH_CERT_KEY_FILE": str(self.folder / "pki/tenant-acme-research.key"),
+            "PHAROAH_WITNESSES_FILE": str(self.folder / "witnesses"),
             "PHAROAH_STATE_DIR": str(self.folder / "state"),
             "PHAROAH_PROVIDER_KEY_FILE": str(self.folder / "provider.pub"),
             "PHAROAH_NODE_SOCKET": str(self.folder / f"{node}.sock"),
@@ -116,7 +120,7 @@ class Site:
 
     def under_pharoah(self, node: str, command: Sequence[str], *options: str) -> list[str]:
         """`pharoah run` as a tenant types it on the node: check, dry run and courier use the node's cores too."""
-        return self._on_cores(node, [sys.executable, "-m", "pharoah", "run", *options, "--", *command])
+        return self.on_cores(node, [sys.executable, "-m", "pharoah", "run", *options, "--", *command])
 
     def bare(self, node: str, command: Sequence[str]) -> list[str]:
         """The same command under the node's profile, without Pharoah around it."""
@@ -146,16 +150,36 @@ class Site:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
-    def _on_cores(self, node: str, command: list[str]) -> list[str]:
+    def on_cores(self, node: str, command: list[str]) -> list[str]:
         cores = json.dumps({"cpus": self.profiles[node]["cpus"]})
         return [sys.executable, "-m", "pharoah.profile", cores, *command]
+
+    def _start_witness(self) -> None:
+        """Somebody else's process, which sees every epoch before a tenant believes in it."""
+        (self.folder / "provider.pub").write_text(open_keys(self.folder / "keys").public.hex())
+        address = f"127.0.0.1:{free_port()}"
+        command = [
+            "witness",
+            "--name",
+            "witness.example",
+            "--listen",
+            address,
+            "--folder",
+            str(self.folder / "witness"),
+        ]
+        command += ["--provider-key", str(self.folder / "provider.pub")]
+        self._spawn("witness", [sys.executable, "-m", "pharoah_auditor.cli", *command])
+        said = "witness key for providers and tenants: "
+        self._wait(lambda: said in self.log("witness"), "the witness to listen")
+        key = self.log("witness").rpartition(said)[2].split()[0]
+        (self.folder / "witnesses").write_text(f"{key} http://{address}\n")
 
     def _start_agent(self, node: str) -> None:
         arguments = ["run", "--node", node, "--endpoint", self.endpoint]
         arguments += [*self._as(f"agent-{node}"), "--socket", str(self.folder / f"{node}.sock")]
         arguments += ["--key", str(self.folder / f"{node}.key"), "--profile", json.dumps(self.profiles[node])]
         command = [sys.executable, "-m", "pharoah_provider.agent.cli", *arguments]
-        self._spawn(node, self._on_cores(node, command))
+        self._spawn(node, self.on_cores(node, command))
 
     def _spawn(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:

@@ -15,6 +15,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=0.0, help="train this long instead")
     parser.add_argument("--negatives", action="store_true")
+    parser.add_argument("--durations", help="write every step's end and time here")
     args = parser.parse_args()
     torch.manual_seed(0)
     settings = json.loads(args.settings)
@@ -45,6 +47,9 @@ def main() -> None:
             before = time.perf_counter()
             loss = float(step())
             seconds.append(time.perf_counter() - before)
+            if args.durations:
+                with Path(args.durations).open("a") as file:
+                    print(time.time(), seconds[-1], file=file)
             if not math.isfinite(loss):
                 outcome = "nan"
                 break

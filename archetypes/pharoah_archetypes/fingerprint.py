@@ -44,7 +44,7 @@ class Fingerprint:
         """Read what `to_json` wrote. Raises FingerprintError that names the field."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FingerprintError(f"not JSON: {error}") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise FingerprintError(f"format: expected {FORMAT}; made by another release of pharoah?")

@@ -62,7 +62,7 @@ class AgentServicer:
                     case "probe":
                         connection.result(message.probe.order_id, _probe(connection.node.node, message.probe))
                     case "cell":
-                        connection.result(message.cell.order_id, Outcome.from_json(message.cell.outcome))
+                        connection.result(message.cell.order_id, _outcome(message.cell.outcome))
         finally:
             await acks.put(None)
 
@@ -103,6 +103,13 @@ def _node(hello: Hello) -> Node:
         tuple(hello.cpus),
         hello.version,
     )
+
+
+def _outcome(text: str) -> Outcome:
+    try:
+        return Outcome.from_json(text)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Invalid(f"cell.outcome: {error!r}"[:200]) from None
 
 
 def _probe(node: str, result: Any) -> Probe:

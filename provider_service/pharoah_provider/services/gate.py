@@ -49,7 +49,6 @@ STATUS: dict[type[ProviderError], grpc.StatusCode] = {
     Refused: grpc.StatusCode.PERMISSION_DENIED,
     StoreError: grpc.StatusCode.UNAVAILABLE,
 }
-EXPECTED = (ProviderError, ArithmeticError, LookupError, TypeError, ValueError, OSError)
 
 _caller: ContextVar[Principal] = ContextVar("caller")
 
@@ -91,7 +90,7 @@ class Gate:
                 async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in LASTING):
                     answer = await method(record.parsed(descriptor, request), context)
                 record.answered(answer)
-            except (Denied, TimeoutError, *EXPECTED) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
                 await self._abort(name, error, record, context)
         self.metrics.rpc_seconds.labels(name).observe(time.perf_counter() - began)
         return answer
@@ -106,7 +105,7 @@ class Gate:
                     async for answer in method(record.parsed(descriptor, request), context):
                         record.answered(answer)
                         yield answer
-            except (Denied, TimeoutError, *EXPECTED) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
                 await self._abort(descriptor.name, error, record, context)
 
     @contextmanager

@@ -190,6 +190,9 @@ class Courier:
             self._verdict = unknown(str(error), run_id)
         except Distrust as error:
             self._verdict = self._distrusted(error)
+        except Exception as error:  # whatever a provider answers, the job starts
+            log.exception("no verdict")
+            self._verdict = unknown(f"the courier failed ({type(error).__name__})", run_id)
 
     def _distrusted(self, error: Distrust) -> Verdict:
         """The provider's answer is worth nothing; what it has signed of a lie is worth keeping."""

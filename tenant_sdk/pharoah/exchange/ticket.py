@@ -37,7 +37,7 @@ class Ticket:
         try:
             data = json.loads(body)
             ticket = cls(str(data["node"]), str(data["boot_id"]), str(data["nonce"]), float(data["expires_at"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise TicketError("ticket: malformed") from None
         return ticket
 
