@@ -69,17 +69,20 @@ def probe_rows(universe: Universe, figures: Figures, trials: int) -> None:
         )
 
 
-def linkage(universe: Universe, figures: Figures, jobs: int = 500) -> None:
-    """The same jobs in two epochs: can their transcripts be paired?"""
-    first, second = ([blind(inputs_of(universe.jobs[i])).blinded for i in range(jobs)] for _ in range(2))
-    index = {element: i for i, elements in enumerate(first) for element in elements}
-    shared = sum(index.get(element) == i for i, elements in enumerate(second) for element in elements)
-    a, b = _features(first), _features(second)
-    nearest = np.argmin(((a[None, :, :] - b[:, None, :]) ** 2).sum(axis=2), axis=1)
-    success = float((nearest == np.arange(jobs)).mean())
-    advantage = max(0.0, success - 1 / jobs) + shared / jobs
-    half = 1.96 * sqrt(1 / jobs * (1 - 1 / jobs) / jobs)
-    figures.add("linkage_advantage", advantage, "<= 0.005", advantage <= 0.005, f"+-{half:.4f} n={jobs}")
+def linkage(universe: Universe, figures: Figures, rounds: int, jobs: int = 500) -> None:
+    """The same 500 jobs in two epochs: can their transcripts be paired?"""
+    hits = shared = 0
+    for _ in range(rounds):
+        first, second = ([blind(inputs_of(universe.jobs[i])).blinded for i in range(jobs)] for _ in range(2))
+        index = {element: i for i, elements in enumerate(first) for element in elements}
+        shared += sum(index.get(element) == i for i, elements in enumerate(second) for element in elements)
+        a, b = _features(first), _features(second)
+        nearest = np.argmin(((a[None, :, :] - b[:, None, :]) ** 2).sum(axis=2), axis=1)
+        hits += int((nearest == np.arange(jobs)).sum())
+    trials = rounds * jobs
+    advantage = max(0.0, hits / trials - 1 / jobs) + shared / trials
+    half = 1.96 * sqrt(1 / jobs * (1 - 1 / jobs) / trials)
+    figures.add("linkage_advantage", advantage, "<= 0.005", advantage <= 0.005, f"+-{half:.4f} n={trials}")
 
 
 def leakage_of_others(universe: Universe, trials: int) -> list[tuple[str, float, float]]:

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     timed("time and size of a batch", lambda: asking.batches(universe, epoch, figures, 20 if quick else 60))
     timed("the exchange alone", lambda: guessing.exchange_alone(universe, epoch, figures, 1_000 if quick else 8_000))
     timed("probe rows", lambda: guessing.probe_rows(universe, figures, 8_000))
-    timed("linking two epochs", lambda: guessing.linkage(universe, figures))
+    timed("linking two epochs", lambda: guessing.linkage(universe, figures, 1 if quick else 8))
     timed("reports", lambda: watching.with_reports(figures, chance, 1_500 if quick else 8_000))
     timed("a tenant who asks", lambda: opening.rows_opened(universe, epoch, figures))
     timed("rows and dummies", lambda: opening.dummies(universe, figures, 2 if quick else 5))
