@@ -13,7 +13,7 @@ from typing import Any
 from evaluation.site import Site
 
 SUSPICIOUS_RATIO = 1.15
-"""With either knowledge: two of three windows in a row at this much of the baseline."""
+"""Two of three windows in a row at this much of the baseline."""
 WINDOW_SECONDS, WINDOW_STEPS, BASELINE_WINDOWS, SKIPPED_STEPS = 1.0, 4, 8, 5
 
 
@@ -27,7 +27,7 @@ def hashed_verdict(site: Site, node: str, command: Sequence[str]) -> str:
 
 
 def suspected_with_all(durations: Path, since: float) -> float:
-    """Unix time of the suspicion after `since`, from every step's exact time; infinity when there is none."""
+    """When a suspicion after `since` would have begun, from every step's exact time; infinity when there is none."""
     lines = [line.split() for line in durations.read_text().splitlines()[SKIPPED_STEPS:] if line.count(" ") == 1]
     windows: list[tuple[float, float]] = []
     held: list[float] = []
@@ -43,14 +43,17 @@ def suspected_with_all(durations: Path, since: float) -> float:
     return _first([(ended, step / baseline) for ended, step in windows[BASELINE_WINDOWS:] if ended > since])
 
 
-def suspected_with_levels(reports: Sequence[dict[str, Any]], since: float) -> float:
-    """The same from what the provider was told, by the same rule."""
-    told = [(row["ended_at"], row["step_ratio"]) for row in reports if row["ended_at"] > since and not row["masked"]]
-    return _first(told)
+def suspected_with_levels(alerts: Sequence[dict[str, Any]], since: float) -> float:
+    """When the provider's own suspicion of this run began, from what it was told; infinity when it had none."""
+    return min(
+        (float(alert["since"]) for alert in alerts if alert["since"] > since - WINDOW_SECONDS), default=float("inf")
+    )
 
 
-def _first(ratios: Sequence[tuple[float, float]]) -> float:
-    for at in range(2, len(ratios)):
-        if sum(ratio >= SUSPICIOUS_RATIO for _, ratio in ratios[at - 2 : at + 1]) >= 2:
-            return ratios[at][0]
+def _first(windows: Sequence[tuple[float, float]]) -> float:
+    """When the first of the windows began that make a suspicion."""
+    for at in range(len(windows)):
+        risky = [ended for ended, ratio in windows[max(0, at - 2) : at + 1] if ratio >= SUSPICIOUS_RATIO]
+        if len(risky) >= 2:
+            return risky[0] - WINDOW_SECONDS
     return float("inf")

@@ -198,7 +198,8 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
         ]
         seen = median(ratios) if ratios else float("nan")
         exact = knowledge.suspected_with_all(durations, began) - began
-        told = knowledge.suspected_with_levels(_reports(site, jobs[node]), began) - began
+        alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(jobs[node])]
+        told = knowledge.suspected_with_levels(alerts, began) - began
         knowing.append((exact, told))
         wrong = bool(_confirmed(site, jobs[peer]))
         rows.append({"wanted": slowdown, "seen": seen, "ramp": ramp, "delay": delay, "peer_alerted": wrong})
@@ -216,8 +217,8 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
     figures.add("detect_p95_seconds", sorted(delays)[int(0.95 * (len(delays) - 1) + 0.5)] if delays else float("nan"))
     for at, name in enumerate(("full_knowledge", "private")):
         figures.add(f"suspected_{name}_p50_seconds", median(pair[at] for pair in knowing))
-    more = median(told - exact for exact, told in knowing if max(exact, told) < INJECTION_SECONDS)
-    figures.add("suspected_private_later_seconds", more, interval=f"n={len(knowing)}")
+    later = [told - exact for exact, told in knowing if max(exact, told) < INJECTION_SECONDS]
+    figures.add("suspected_private_later_seconds", median(later) if later else float("nan"), interval=f"n={len(later)}")
     figures.add("peer_alerts", sum(row["peer_alerted"] for row in rows))
 
 

@@ -22,6 +22,7 @@ from pharoah_provider.domain import (
     Vote,
 )
 from pharoah_provider.store.database import Database
+from pharoah_provider.store.listings import LISTINGS
 
 
 class Store:
@@ -301,35 +302,6 @@ class Store:
     async def listing(self, name: str) -> list[dict[str, Any]]:
         """Rows of one of LISTINGS, ready for JSON."""
         return await self._db.read(LISTINGS[name])
-
-
-LISTINGS = {
-    "outcomes": """
-        SELECT name[:16] AS name, period, context_id AS context, count(DISTINCT organisation) AS organisations,
-               count(*) AS runs, sum(failed::INT)::INT AS failed
-        FROM votes GROUP BY ALL ORDER BY period DESC, failed DESC, name""",
-    "revealed": """
-        SELECT hex(v.run_id)[:8] AS run, v.tenant, v.context_id AS context, r.end_state, v.fingerprint
-        FROM revealed v JOIN runs r USING (run_id) ORDER BY v.told_at""",
-    "nodes": """
-        SELECT n.node, n.context_id AS context, n.server_facts AS facts,
-               round(epoch(now()) - n.last_seen, 1) AS seen_seconds_ago,
-               (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
-               (SELECT count(*) FROM alerts a WHERE a.node = n.node AND a.state = 'confirmed') AS alerts
-        FROM nodes n ORDER BY n.node""",
-    "alerts": "SELECT * EXCLUDE (run_id), hex(run_id)[:8] AS run FROM alerts ORDER BY since",
-    "runs": "SELECT hex(run_id)[:8] AS run, * EXCLUDE (run_id) FROM runs ORDER BY joined_at",
-    "probes": """
-        SELECT node, benchmark, purpose, beside_job, started_at, ended_at, list_avg(seconds) AS mean_seconds,
-               len(seconds) AS repeats, error
-        FROM probes ORDER BY started_at""",
-    "cells": """
-        SELECT campaign, cell, node, context_id AS context, workload, settings, degradation, outcome, detail,
-               list_median(step_seconds[2:]) AS step_seconds FROM cells ORDER BY ran_at""",
-    "reports": """
-        SELECT hex(run_id)[:8] AS run, ended_at, span_seconds, step_ratio, memory_ratio, masked, risk
-        FROM reports ORDER BY ended_at""",
-}  # fmt: skip
 
 
 def _node(row: dict[str, Any]) -> Node:

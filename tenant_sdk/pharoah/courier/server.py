@@ -12,26 +12,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-
 from pharoah._alert import Alert
-from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict, unknown
-from pharoah.courier.evidence import Evidence
-from pharoah.courier.exchange import Exchange
+from pharoah.courier.asking import Asker
 from pharoah.courier.flights import Flights
 from pharoah.courier.journal import Journal
-from pharoah.courier.judge import judge, plan_of
-from pharoah.courier.names import Namer
-from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.ranks import Ranks
-from pharoah.courier.rpc import Provider
 from pharoah.courier.runs import END_STATES, RunReporter
-from pharoah.courier.trust import Distrust
-from pharoah.plan import PLAIN
 from pharoah.windows import Levels, RankWindows
-from pharoah_archetypes import Fingerprint, FingerprintError, differences, parse
+from pharoah_archetypes import Fingerprint, differences, parse
 
 log = logging.getLogger("pharoah.courier")
 
@@ -54,8 +44,7 @@ class Courier:
         self._verdict = Verdict("pending", reason="nobody has asked yet", run_id=run_id.hex())
         self._asked = False
         """Whether somebody has looked at the job, or is looking."""
-        self._checked: Fingerprint | None = None
-        """What the verdict is about; None while it is unknown what runs."""
+        self._asker = Asker(run_id.hex(), settings)
         self._ranks = Ranks()
         self._flights = Flights()
         self._journal = Journal(run_id, settings)
@@ -63,19 +52,10 @@ class Courier:
         self._moved = False
         """Whether a rank has stepped since somebody looked."""
         self._windows: dict[int, RankWindows] = {}
-        self._provider: Provider | None = None
-        self._node: NodeAnswer | None = None
-        self._exchange: Exchange | None = None
-        self._evidence = Evidence(settings)
         self._reporter: RunReporter | None = None
-        self._plan = PLAIN
-        self._name: tuple[int, bytes] | None = None
         self._began = time.monotonic()
         self._late: asyncio.Task[None] | None = None
         """Asks about a job that could only be looked at after its launch."""
-        self._deciding: asyncio.Task[None] | None = None
-        self._record: dict[str, Any] = {}
-        """What the verdict rests on."""
         self._end_state = "failed"  # unless somebody says otherwise before the last connection closes
         self._ended = False
 
@@ -132,7 +112,8 @@ class Courier:
                 return {"verdict": asdict(self._verdict), "look": look}
             case "check":
                 await self._check(message)
-                return {"verdict": asdict(self._verdict), "profile": self._node.profile if self._node else {}}
+                node = self._asker.node
+                return {"verdict": asdict(self._verdict), "profile": node.profile if node else {}}
             case "launch":
                 await self._launch(int(message["ranks"]))
                 return {"run_id": self._run_id.hex()} if message.get("answer") else None
@@ -166,51 +147,8 @@ class Courier:
 
     async def _check(self, message: dict[str, Any]) -> None:
         """Ask for a verdict about a fingerprint, or find out why there is none."""
-        self._asked, run_id = True, self._run_id.hex()
-        began = time.perf_counter()
-        try:
-            if not self._settings.endpoint:
-                raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
-            self._provider = self._provider or Provider(self._settings)
-            self._node = self._node or await ask_node(self._settings.node_socket, self._settings.timeout_seconds)
-            if "fingerprint" not in message:
-                self._verdict = Verdict("pending", reason=message["pending"], run_id=run_id)
-                return
-            fingerprint = Fingerprint.from_json(message["fingerprint"])
-            self._exchange = self._exchange or Exchange(self._provider, self._settings)
-            self._name = await self._named(fingerprint)
-            answer = await self._exchange.ask(fingerprint, self._node.ticket, self._name)
-            self._checked = fingerprint
-            self._plan = plan_of(answer)
-            verdict = judge(answer, run_id)
-            elapsed = 1000 * (time.perf_counter() - began)
-            self._verdict = Verdict.from_dict({**asdict(verdict), "latency_ms": elapsed})
-            self._record = {**answer.record, "verdict": verdict.status, "fingerprint": fingerprint.to_json()}
-        except (UnknownReason, FingerprintError) as error:
-            self._verdict = unknown(str(error), run_id)
-        except Distrust as error:
-            self._verdict = self._distrusted(error)
-        except Exception as error:  # whatever a provider answers, the job starts
-            log.exception("no verdict")
-            self._verdict = unknown(f"the courier failed ({type(error).__name__})", run_id)
-
-    def _distrusted(self, error: Distrust) -> Verdict:
-        """The provider's answer is worth nothing; what it has signed of a lie is worth keeping."""
-        log.warning("the provider is not believed: %s", error)
-        verdict = unknown(f"the provider's answer cannot be trusted: {error}", self._run_id.hex())
-        path = self._evidence.lie(error.evidence) if error.evidence else None
-        if path is None:
-            return verdict
-        proof = Finding(
-            "warn", "the provider has signed what it must not: others can check it", f"pharoah audit {path}"
-        )
-        return verdict.with_findings(proof)
-
-    async def _keep_answer(self) -> None:
-        """At the end: right after the answer, how long we are busy must not depend on it."""
-        if self._record:
-            write = asyncio.to_thread(self._evidence.answer, self._run_id.hex(), self._record)
-            await asyncio.wait([asyncio.create_task(write)], timeout=self._settings.shutdown_timeout_seconds / 2)
+        self._asked = True
+        self._verdict = await self._asker.check(message.get("fingerprint", ""), message.get("pending", ""))
 
     async def _captured(self, rank: int, seen: Fingerprint, operators: frozenset[str]) -> None:
         """What really runs: the late answer to a pending verdict, and a check of an early one and of all ranks."""
@@ -220,7 +158,7 @@ class Courier:
             self._verdict = unknown(reason, self._run_id.hex())
         elif self._verdict.status == "pending":
             self._late = self._late or asyncio.create_task(self._ask_late(seen))
-        elif self._checked is not None and (difference := _difference(self._checked, seen, compiled)):
+        elif self._asker.checked and (difference := _difference(self._asker.checked, seen, compiled)):
             self._find(Finding("warn", f"what runs is not what was checked: {difference}"))
         self._find(*self._ranks.add(rank, seen, operators))
         self._journal.captured(seen)
@@ -233,23 +171,7 @@ class Courier:
         await asyncio.sleep(every - (time.monotonic() - self._began) % every)
         await self._check({"fingerprint": seen.to_json()})
         self._tell({"verdict": asdict(self._verdict)}, self._listeners)
-        if self._exchange is not None:
-            await self._exchange.decide(accept=True)
-
-    async def _named(self, fingerprint: Fingerprint) -> tuple[int, bytes] | None:
-        """The job's name, where its user shares outcomes; without one nothing is shared."""
-        if not self._settings.share_outcomes or self._provider is None or self._exchange is None:
-            return None
-        try:
-            await self._exchange.epoch()  # reads the log, which carries the provider's key of names
-            namer = Namer(self._provider, self._settings)
-            try:
-                return await namer.name(fingerprint, self._exchange.log)
-            finally:
-                await namer.close()
-        except (UnknownReason, Distrust, grpc.aio.AioRpcError) as error:
-            log.warning("how this run ends is not shared: %s", error)
-            return None
+        self._asker.decide(accept=True)
 
     def _find(self, *findings: Finding) -> None:
         """While the job runs: the verdict on its launch stays as it was."""
@@ -257,12 +179,12 @@ class Courier:
         self._verdict = replace(self._verdict, findings=(*self._verdict.findings, *new))
 
     async def _launch(self, ranks: int) -> None:
-        if self._provider is None or self._node is None or self._reporter is not None:
+        provider, node = self._asker.provider, self._asker.node
+        if provider is None or node is None or self._reporter is not None:
             return  # nobody to report to; the verdict says why
-        self._reporter = RunReporter(self._provider, self._run_id, self._settings, self._deliver)
-        self._reporter.start(self._node.ticket, ranks, self._levels)
-        if self._exchange is not None:
-            self._deciding = asyncio.create_task(self._exchange.decide(accept=True))  # nobody waits for it
+        self._reporter = RunReporter(provider, self._run_id, self._settings, self._deliver)
+        self._reporter.start(node.ticket, ranks, self._levels)
+        self._asker.decide(accept=True)
 
     async def _watch_for_hangs(self) -> None:
         """Ask all ranks where they are when none has stepped for a while."""
@@ -282,7 +204,7 @@ class Courier:
 
     def _steps(self, message: dict[str, Any]) -> None:
         self._moved = True
-        windows = self._windows.setdefault(message["rank"], RankWindows(self._plan))
+        windows = self._windows.setdefault(message["rank"], RankWindows(self._asker.plan))
         self._journal.stepped(message["rank"], message["durations"])
         windows.add(message["durations"], message["resident"])
 
@@ -313,13 +235,10 @@ class Courier:
     async def _end_run(self, state: str) -> None:
         if not self._ended:
             self._ended = True
-            await asyncio.gather(self._tell_provider(state), self._journal.end(state), self._keep_answer())
-
-    async def _tell_provider(self, state: str) -> None:
-        if self._reporter is not None:
-            await self._reporter.end(state, self._name)
-        elif self._exchange is not None:
-            await self._exchange.decide(accept=False)
+            if self._late:
+                self._late.cancel()
+            told = self._reporter.end(state, self._asker.name) if self._reporter else asyncio.sleep(0)
+            await asyncio.gather(told, self._journal.end(state), self._asker.end())
 
 
 def _difference(checked: Fingerprint, seen: Fingerprint, compiled: bool) -> str:

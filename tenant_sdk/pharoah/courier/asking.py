@@ -1,0 +1,119 @@
+"""One run's question to the provider: who is asked, about what, what came of it, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import asdict
+from typing import Any
+
+import grpc.aio
+
+from pharoah._errors import UnknownReason
+from pharoah._settings import Settings
+from pharoah._verdict import Finding, Verdict, unknown
+from pharoah.courier.evidence import Evidence
+from pharoah.courier.exchange import Exchange
+from pharoah.courier.judge import judge, plan_of
+from pharoah.courier.names import Namer
+from pharoah.courier.node import NodeAnswer, ask_node
+from pharoah.courier.rpc import Provider
+from pharoah.courier.trust import Distrust
+from pharoah.plan import PLAIN
+from pharoah_archetypes import Fingerprint, FingerprintError
+
+log = logging.getLogger("pharoah.courier")
+
+
+class Asker:
+    """Asks once. Whatever a provider answers, there is a verdict, and the job starts."""
+
+    def __init__(self, run_id: str, settings: Settings) -> None:
+        self._run_id, self._settings = run_id, settings
+        self._exchange: Exchange | None = None
+        self._evidence = Evidence(settings)
+        self._record: dict[str, Any] = {}
+        """What the verdict rests on."""
+        self._deciding: asyncio.Task[None] | None = None
+        self.provider: Provider | None = None
+        self.node: NodeAnswer | None = None
+        self.checked: Fingerprint | None = None
+        """What the verdict is about; None while it is unknown what runs."""
+        self.plan = PLAIN
+        """How the job is to be watched."""
+        self.name: tuple[int, bytes] | None = None
+        """The job's (period, name), where its user shares outcomes."""
+
+    async def check(self, fingerprint: str, pending: str) -> Verdict:
+        """The verdict about a fingerprint (JSON); without one, `pending` says why it has to wait."""
+        began = time.perf_counter()
+        try:
+            if not self._settings.endpoint:
+                raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
+            self.provider = self.provider or Provider(self._settings)
+            self.node = self.node or await ask_node(self._settings.node_socket, self._settings.timeout_seconds)
+            if not fingerprint:
+                return Verdict("pending", reason=pending, run_id=self._run_id)
+            verdict = await self._ask(Fingerprint.from_json(fingerprint), self.provider, self.node)
+            return Verdict.from_dict({**asdict(verdict), "latency_ms": 1000 * (time.perf_counter() - began)})
+        except (UnknownReason, FingerprintError) as error:
+            return unknown(str(error), self._run_id)
+        except Distrust as error:
+            return self._distrusted(error)
+        except Exception as error:
+            log.exception("no verdict")
+            return unknown(f"the courier failed ({type(error).__name__})", self._run_id)
+
+    def decide(self, accept: bool) -> None:
+        """Tell whether the offered node is taken, when it is time to; nobody waits for it."""
+        if self._exchange is not None and self._deciding is None:
+            self._deciding = asyncio.create_task(self._exchange.decide(accept=accept))
+
+    async def end(self) -> None:
+        """See the decision out, and keep what the verdict rests on.
+
+        Only now: right after the answer, how long we are busy must not depend on it.
+        """
+        self.decide(accept=False)
+        work = [self._deciding] if self._deciding else []
+        if self._record:
+            work.append(asyncio.create_task(asyncio.to_thread(self._evidence.answer, self._run_id, self._record)))
+        if work:
+            await asyncio.wait(work, timeout=self._settings.shutdown_timeout_seconds / 2)
+
+    async def _ask(self, fingerprint: Fingerprint, provider: Provider, node: NodeAnswer) -> Verdict:
+        self._exchange = self._exchange or Exchange(provider, self._settings)
+        self.name = await self._named(fingerprint, provider, self._exchange)
+        answer = await self._exchange.ask(fingerprint, node.ticket, self.name)
+        self.checked, self.plan = fingerprint, plan_of(answer)
+        verdict = judge(answer, self._run_id)
+        self._record = {**answer.record, "verdict": verdict.status, "fingerprint": fingerprint.to_json()}
+        return verdict
+
+    async def _named(
+        self, fingerprint: Fingerprint, provider: Provider, exchange: Exchange
+    ) -> tuple[int, bytes] | None:
+        """The job's name, where its user shares outcomes; without one nothing is shared."""
+        if not self._settings.share_outcomes:
+            return None
+        try:
+            await exchange.epoch()  # reads the log, which carries the provider's key of names
+            namer = Namer(provider, self._settings)
+            try:
+                return await namer.name(fingerprint, exchange.log)
+            finally:
+                await namer.close()
+        except (UnknownReason, Distrust, grpc.aio.AioRpcError) as error:
+            log.warning("how this run ends is not shared: %s", error)
+            return None
+
+    def _distrusted(self, error: Distrust) -> Verdict:
+        """The provider's answer is worth nothing; what it has signed of a lie is worth keeping."""
+        log.warning("the provider is not believed: %s", error)
+        verdict = unknown(f"the provider's answer cannot be trusted: {error}", self._run_id)
+        path = self._evidence.lie(error.evidence) if error.evidence else None
+        if path is None:
+            return verdict
+        what = "the provider has signed what it must not: others can check it"
+        return verdict.with_findings(Finding("warn", what, f"pharoah audit {path}"))

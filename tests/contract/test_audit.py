@@ -1,0 +1,111 @@
+"""`pharoah audit` against a real provider, and the sequential test behind it."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from pharoah._settings import Settings
+from pharoah.comparison.history import History, Run
+from pharoah.courier.audit import Line, audit
+from pharoah.courier.evidence import Evidence, exchange_folder
+from pharoah.courier.exchange import Exchange
+from pharoah.courier.judge import judge
+from pharoah.courier.rpc import Provider
+from pharoah.exchange.outcomes import ERROR_RATIO, SUSPICIOUS_RATIO, USUAL_RATIO, tally
+from tests.contract.loopback import Loopback, ticket
+from tests.contract.test_exchange import KNOWN, on_loopback
+
+
+async def asked(settings: Settings, run_id: str) -> None:
+    provider = Provider(settings)
+    answer = await Exchange(provider, settings).ask(KNOWN, ticket())
+    Evidence(settings).answer(run_id, {**answer.record, "verdict": judge(answer, run_id).status})
+    await provider.channel.close(None)
+
+
+def results(lines: list[Line]) -> dict[str, str]:
+    return {line.check: line.result for line in lines}
+
+
+def test_an_honest_provider_passes(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        settings = site.settings()
+        await asked(settings, "ab" * 16)
+        lines = await audit(settings)
+        assert results(lines) == {"log": "ok", "witnesses": "-", "tables": "ok", "answers": "ok", "outcomes": "-"}
+        assert "1 kept answers are signed and proven; 1 opened again" in [line.detail for line in lines]
+        assert max(len(f"{line.result:4}  {line.check:10} {line.detail}") for line in lines) <= 80
+
+    on_loopback(tmp_path, work)
+
+
+def test_before_anything_was_asked_there_is_little_to_say(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        lines = await audit(site.settings())
+        assert results(lines)["tables"] == "-" and results(lines)["log"] == "ok"
+
+    on_loopback(tmp_path, work)
+
+
+def test_a_kept_answer_that_was_changed_fails(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        settings = site.settings()
+        await asked(settings, "ab" * 16)
+        folder = exchange_folder(settings)
+        assert folder is not None
+        file = folder / "answers" / f"{'ab' * 16}.json"
+        record = json.loads(file.read_text())
+        record["private"]["blinds"][0], record["private"]["blinds"][1] = record["private"]["blinds"][1::-1]
+        file.write_text(json.dumps(record))
+        failed = [line for line in await audit(settings) if line.result == "FAIL"]
+        assert [line.check for line in failed] == ["answers"] and "abababab" in failed[0].detail
+
+    on_loopback(tmp_path, work)
+
+
+def test_a_log_that_is_not_the_remembered_one_fails(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        settings = site.settings()
+        await asked(settings, "ab" * 16)
+        (memory,) = Path(settings.state_folder).glob("exchange/*/pharoah-log-*.json")
+        data = json.loads(memory.read_text())
+        data["view"]["subtrees"][0] = "00" * 32
+        memory.write_text(json.dumps(data))
+        assert results(await audit(settings)) == {"log": "FAIL"}
+
+    on_loopback(tmp_path, work)
+
+
+def test_jobs_that_fail_although_they_were_called_compatible_speak_against_it(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        settings = replace(site.settings(), keep_runs=60)
+        history, evidence = History(settings), Evidence(settings)
+        for number in range(40):
+            run_id = f"{number:032x}"
+            evidence.answer(run_id, {"verdict": "compatible"})
+            history.write(Run(run_id, began=float(number + 1), state="failed" if number % 2 else "ok"))
+        (line,) = [line for line in await audit(settings) if line.check == "outcomes"]
+        assert line.result == "FAIL" and "rosier" in line.detail
+
+    on_loopback(tmp_path, work)
+
+
+def test_the_sequential_test_errs_as_rarely_as_wald_says() -> None:
+    chance = random.Random(5)
+
+    def decided(rate: float) -> list[str]:
+        return [tally(chance.random() < rate for _ in range(2000)).decided for _ in range(600)]
+
+    usual, suspicious = decided(USUAL_RATIO), decided(SUSPICIOUS_RATIO)
+    assert usual.count("not kept") <= 600 * ERROR_RATIO / (1 - ERROR_RATIO) + 10
+    assert suspicious.count("kept") <= 600 * ERROR_RATIO / (1 - ERROR_RATIO) + 10
+    assert usual.count("") == suspicious.count("") == 0
+
+
+def test_a_test_that_has_ended_does_not_go_on() -> None:
+    bad = tally([True] * 50)
+    assert bad.decided == "not kept"
+    assert tally([*[True] * 50, *[False] * 5000]).decided == "not kept"
