@@ -26,7 +26,7 @@ def main() -> int:
         description=f"{__doc__}\n\nevaluations:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", choices=list(NAMES))
+    parser.add_argument("name", choices=list(NAMES), metavar="NAME")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="reference data, where one is needed")
     parser.add_argument("--quick", action="store_true", help="a smaller run that shows the same things")
     parser.add_argument("--seed", type=int, default=1)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.figures import Figures
-from pharoah.plan import PLAIN, Plan
+from pharoah.plan import NOISY, PLAIN, STEADY, Plan
 from pharoah.windows import RankWindows
 from pharoah_provider.learning.plans import NOISY_RATIO, STEADY_RATIO
 
@@ -41,8 +41,8 @@ class Behaviour:
     def plan(self) -> Plan:
         """What the provider has learned about it."""
         if self.noise_ratio < STEADY_RATIO:
-            return Plan(step_gain=2.0)
-        return Plan(window_steps=16, step_gain=0.5) if self.noise_ratio > NOISY_RATIO else PLAIN
+            return STEADY
+        return NOISY if self.noise_ratio > NOISY_RATIO else PLAIN
 
 
 def behaviours(chance: random.Random) -> list[Behaviour]:

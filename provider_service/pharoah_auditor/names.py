@@ -44,7 +44,9 @@ async def name_service(settings: NamesSettings) -> AsyncIterator[tuple[str, str]
     sodium.library()
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens or Path())
     keys, audit = open_keys(settings.folder / "keys"), AuditLog(settings.folder / "audit")
-    servicer = NamesServicer(NameKeys(keys, time.time, settings.names_a_day))
+    names = NameKeys(keys, time.time, settings.names_a_day)
+    names.recount(audit.today(time.time()))
+    servicer = NamesServicer(names)
     server, bound = listen({"Names": servicer}, Gate(identities, audit, Metrics()), settings.listen, settings.tls)
     await server.start()
     try:

@@ -8,6 +8,7 @@ long as your own rules say; nothing here deletes them.
 from __future__ import annotations
 
 import calendar
+import errno
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from pharoah_provider.quotas import DAY_SECONDS
 
 _NAME = re.compile(r"audit-(\d{4}-\d\d-\d\d)\.jsonl")
 START = "0" * 64
+LONGEST_LINE = 1 << 16
 
 
 class AuditLog:
@@ -35,7 +37,7 @@ class AuditLog:
         except OSError as error:
             raise StoreError(f"{folder}: {error.strerror}") from None
         self._day = max(_days(folder), default=0)
-        self._file: Any = None
+        self._file: int | None = None
         self._closed = False
         self._last = START
         if self._day:
@@ -48,13 +50,22 @@ class AuditLog:
         try:
             if (day := int(now // DAY_SECONDS)) > self._day or self._file is None:
                 self._open(max(day, self._day))
-            line = {"time": round(now, 3), **fields, "previous": self._last}
-            text = json.dumps(line)
-            self._file.write(text + "\n")
-            self._file.flush()
+            text = json.dumps({"time": round(now, 3), **fields, "previous": self._last})
+            self._append(text.encode() + b"\n")
         except OSError as error:
             raise StoreError(f"{self._folder}: {error.strerror}") from None
         self._last = hashlib.sha256(text.encode()).hexdigest()
+
+    def _append(self, line: bytes) -> None:
+        """The whole line or nothing of it. Raises OSError."""
+        assert self._file is not None
+        before = os.fstat(self._file).st_size
+        try:
+            if os.write(self._file, line) != len(line):
+                raise OSError(errno.ENOSPC, "no space left")
+        except OSError:
+            os.ftruncate(self._file, before)
+            raise
 
     def finished(self, after: int, now: float) -> Iterator[tuple[int, bytes]]:
         """(day, hash of its last line) of days that are over and come after this one."""
@@ -67,21 +78,21 @@ class AuditLog:
         """Lines of this day, as far as they were written before."""
         path = self._path(int(now // DAY_SECONDS))
         if path.exists():
-            yield from map(json.loads, path.read_text().splitlines())
+            with path.open() as lines:
+                yield from map(json.loads, lines)
 
     def close(self) -> None:
         self._closed = True
         if self._file is not None:
-            self._file.close()
+            os.close(self._file)
 
     def _open(self, day: int) -> None:
         if self._file is not None:
-            self._file.close()
+            os.close(self._file)
         if day > self._day:
             self._last = START
         self._day = day
-        descriptor = os.open(self._path(day), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._file = os.fdopen(descriptor, "w")
+        self._file = os.open(self._path(day), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def _path(self, day: int) -> Path:
         return self._folder / f"audit-{time.strftime('%Y-%m-%d', time.gmtime(day * DAY_SECONDS))}.jsonl"
@@ -90,22 +101,27 @@ class AuditLog:
 def verify(path: Path) -> str:
     """The hash of the last line. Raises StoreError naming the line at which the chain breaks."""
     last = START
-    for number, text in enumerate(path.read_text().splitlines(), 1):
-        try:
-            previous = json.loads(text)["previous"]
-        except (ValueError, KeyError, TypeError):
-            previous = None
-        if previous != last:
-            raise StoreError(f"{path}:{number}: does not follow the line before it")
-        last = hashlib.sha256(text.encode()).hexdigest()
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            text = line.removesuffix(b"\n")
+            try:
+                previous = json.loads(text)["previous"]
+            except (ValueError, KeyError, TypeError):
+                previous = None
+            if previous != last:
+                raise StoreError(f"{path}:{number}: does not follow the line before it")
+            last = hashlib.sha256(text).hexdigest()
     return last
 
 
 def _repaired(path: Path) -> str:
     """The hash of the last line; what a crash left half written is cut off."""
-    content = path.read_bytes()
-    if (whole := content.rfind(b"\n") + 1) != len(content):
-        os.truncate(path, whole)
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LONGEST_LINE))
+        tail = file.read()
+        if not tail.endswith(b"\n"):
+            file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
     return verify(path)
 
 

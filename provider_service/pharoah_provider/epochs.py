@@ -30,6 +30,8 @@ class SealedClass:
     content: bytes
     """All rows in one piece."""
     rows: tuple[LearnedRow, ...]
+    signature: bytes
+    """The provider's, over all rows."""
     tags: dict[str, bytes]
     """Id of a learned row to the tag it is sealed under."""
 
@@ -47,7 +49,7 @@ class Epoch:
 
 def seal(recipe: Recipe, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
     """Seal a release. Raises ValueError when two of its rows have one input."""
-    classes = {group: _class(recipe, seed, group) for group in recipe.groups}
+    classes = {group: _class(recipe, seed, key, group) for group in recipe.groups}
     # Ordered by handle, which is random: the order of contexts tells nothing.
     sealed = sorted(classes.values(), key=lambda one: one.class_id)
     head = EpochHead(
@@ -87,7 +89,7 @@ def learned_input(row: LearnedRow) -> bytes:
     return canonical_input(row.kind, row.rung, row.tokens)
 
 
-def _class(recipe: Recipe, seed: bytes, group: Group) -> SealedClass:
+def _class(recipe: Recipe, seed: bytes, key: Ed25519PrivateKey, group: Group) -> SealedClass:
     class_id = hmac.digest(seed, lp(b"pharoah/class/v1", *(part.encode() for part in group)), "sha256")[:16]
     number = recipe.epoch.to_bytes(8, "big")
     secret, public = voprf.derive_key(seed, lp(b"pharoah/voprf/v1", number, class_id))
@@ -100,13 +102,11 @@ def _class(recipe: Recipe, seed: bytes, group: Group) -> SealedClass:
         hmac.digest(seed, b"pharoah/dummy/v1", "sha256"),
     )
     tags = {row.id: row_tag(output, recipe.epoch, class_id) for output, row in zip(outputs, rows, strict=True)}
-    return SealedClass(class_id, secret, public, b"".join(sealed), rows, tags)
+    content = b"".join(sealed)
+    signature = sign(statements.table(recipe.epoch, class_id, content), key)
+    return SealedClass(class_id, secret, public, content, rows, signature, tags)
 
 
 def _committed(one: SealedClass) -> ClassTable:
     rows = split(one.content)
     return ClassTable(one.class_id, one.public, len(rows), root(rows))
-
-
-def table_statement(epoch: Epoch, class_id: bytes) -> bytes:
-    return statements.table(epoch.head.epoch, class_id, epoch.classes[class_id].content)

@@ -20,7 +20,7 @@ from pharoah.exchange.inputs import BATCH
 from pharoah.exchange.rows import ROW_BYTES
 from pharoah_archetypes.ladder import lp
 from pharoah_provider.domain import Node
-from pharoah_provider.epochs import Epoch, SealedClass, learned_input, table_statement, verdict_row
+from pharoah_provider.epochs import Epoch, SealedClass, learned_input, verdict_row
 from pharoah_provider.errors import Exhausted, Invalid, NotReady, Refused, Unknown
 from pharoah_provider.keys import Keys
 from pharoah_provider.principals import Principal
@@ -31,7 +31,7 @@ from pharoah_provider.tickets import verified
 
 OFFER_SECONDS = 600
 CHUNK_BYTES = (1 << 20) // ROW_BYTES * ROW_BYTES
-MOST_OFFERS = 100_000
+FORGET_SECONDS = 60
 KEPT_LOOKUPS = 32
 
 T = TypeVar("T")
@@ -62,6 +62,7 @@ class Exchange:
     publisher: Publisher
     quotas: Quotas
     _offers: dict[bytes, Offer] = field(default_factory=dict)
+    _forgotten_at: float = 0.0
     _lookups: dict[tuple[str, int, bytes], dict[bytes, tuple[bytes, bytes]]] = field(default_factory=dict)
 
     async def offer(self, tenant: Principal, body: bytes, signature: bytes) -> tuple[bytes, Offer]:
@@ -73,14 +74,19 @@ class Exchange:
         except KeyError:
             raise NotReady("this node has just joined; the next epoch, within a minute, will know it") from None
         self.quotas.take_offer(tenant, now)
-        if len(self._offers) >= MOST_OFFERS:
-            self._offers = {key: offer for key, offer in self._offers.items() if offer.expires_at > now}
+        self._forget_offers(now)
         offer = Offer(tenant, node, epoch.head.epoch, ids, int(now) + OFFER_SECONDS)
         offer_id = secrets.token_bytes(16)
         said = statements.offer(offer_id, offer.epoch, offer.expires_at, ids)
         offer.signature = sign(said, self.keys.signing_key)
         self._offers[offer_id] = offer
         return offer_id, offer
+
+    def _forget_offers(self, now: float) -> None:
+        """Those that are over, once a minute."""
+        if now - self._forgotten_at > FORGET_SECONDS:
+            self._forgotten_at = now
+            self._offers = {key: offer for key, offer in self._offers.items() if offer.expires_at > now}
 
     def offer_of(self, tenant: Principal, offer_id: bytes) -> Offer:
         """Raises Refused for an offer that is over or somebody else's."""
@@ -94,12 +100,12 @@ class Exchange:
         current = self.publisher.epoch(epoch)
         if class_id not in current.classes:
             raise Unknown("no such table in this epoch")
-        content = current.classes[class_id].content
+        sealed = current.classes[class_id]
+        content = sealed.content
         if first_row * ROW_BYTES > len(content):
             raise Invalid(f"first_row: {first_row}, the table has {len(content) // ROW_BYTES} rows")
-        signature = sign(table_statement(current, class_id), self.keys.signing_key)
         chunks = [content[at : at + CHUNK_BYTES] for at in range(first_row * ROW_BYTES, len(content), CHUNK_BYTES)]
-        return chunks, signature
+        return chunks, sealed.signature
 
     async def evaluate(
         self, tenant: Principal, offer_id: bytes, request_id: bytes, blinded: list[bytes]
@@ -130,8 +136,9 @@ class Exchange:
         epoch = self.publisher.epoch(offer.epoch)
 
         def answer() -> tuple[list[bytes], bytes]:
+            revoked = self.publisher.revoked_rows(offer.epoch)
             tables = [self._by_token(tenant, epoch, class_id) for class_id in offer.class_ids]
-            rows = [self._held(table, token) for table in tables for token in tokens]
+            rows = [self._held(table, token, revoked) for table in tables for token in tokens]
             said = statements.looked_up(offer_id, request_id, self.hashed_key(tenant, offer.epoch), tokens, rows)
             return rows, sign(said, self.keys.signing_key)
 
@@ -156,9 +163,9 @@ class Exchange:
         answer: T = await asyncio.shield(offer.answer)
         return answer
 
-    def _held(self, table: dict[bytes, tuple[bytes, bytes]], token: bytes) -> bytes:
+    def _held(self, table: dict[bytes, tuple[bytes, bytes]], token: bytes, revoked: set[bytes]) -> bytes:
         name, row = table.get(token, (b"", b""))
-        return b"" if name in self.publisher.revoked_rows else row
+        return b"" if name in revoked else row
 
     def _by_token(self, tenant: Principal, epoch: Epoch, class_id: bytes) -> dict[bytes, tuple[bytes, bytes]]:
         """A class's rows, each with its name, by the tokens this tenant has for them in this epoch."""

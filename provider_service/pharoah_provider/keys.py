@@ -28,6 +28,10 @@ class KeySource(Protocol):
         """A secret that stays; made when it is first asked for."""
         ...
 
+    def kept(self, name: str) -> bytes:
+        """A secret that must be there."""
+        ...
+
     def fresh(self, name: str) -> bytes:
         """A new secret under this name; one that was there before is gone."""
         ...
@@ -66,6 +70,11 @@ class KeyFolder:
             raise StoreError(f"{path}: {len(content)} bytes, expected {SECRET_BYTES}; restore it from a copy")
         return content
 
+    def kept(self, name: str) -> bytes:
+        if not (self._folder / name).exists():
+            raise StoreError(f"{self._folder / name}: is gone; restore it from a copy")
+        return self.secret(name)
+
     def fresh(self, name: str) -> bytes:
         self.forget(name)
         return self._write(name)
@@ -99,6 +108,9 @@ class KeyCommand:
         return f"KeyCommand({shlex.join(self._command)})"
 
     def secret(self, name: str) -> bytes:
+        return self._ask("get", name)
+
+    def kept(self, name: str) -> bytes:
         return self._ask("get", name)
 
     def fresh(self, name: str) -> bytes:
@@ -152,7 +164,8 @@ class Keys:
         return self._source.secret("names.key")
 
     def epoch_seed(self, epoch: int) -> bytes:
-        return self._source.secret(_seed(epoch))
+        """Raises StoreError when it is gone: another one would open nothing."""
+        return self._source.kept(_seed(epoch))
 
     def new_epoch_seed(self, epoch: int) -> bytes:
         """A seed nothing was ever sealed under: two tables under one seed would share keys."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -59,6 +59,13 @@ class NameKeys:
         except GroupError as error:
             raise Invalid(f"blinded: {error}") from None
         return evaluated[0], proof
+
+    def recount(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """What was used today before a restart, from the audit log: a restart gives nobody new guesses."""
+        self._day = int(self.clock() // DAY_SECONDS)
+        for line in lines:
+            if line["method"] == "EvaluateName" and line["status"] != "RESOURCE_EXHAUSTED":
+                self._used[Principal(line["role"], line["name"]).organisation] += 1
 
     def _key(self, period: int) -> tuple[bytes, bytes]:
         return voprf.derive_key(self.secrets.names_key, lp(b"pharoah/names/v1", period.to_bytes(8, "big")))

@@ -40,7 +40,8 @@ class Publisher:
         self.log = transparency
         self._epochs: dict[int, Epoch] = {}
         self._current = 0
-        self._revoked: set[bytes] = set()
+        self._revoked: dict[int, set[bytes]] = {}
+        """By epoch that is served: class handle and tag of rows that no longer hold."""
         self._lock = asyncio.Lock()
 
     async def open(self, now: float) -> None:
@@ -51,7 +52,7 @@ class Publisher:
                 self._current = epoch.head.epoch
         if self._epochs and max(self._epochs) != self.log.view.epoch:
             self._current, self._epochs = 0, {}  # the newest one in the log could not be made again
-        self._revoked = set(await self._store.revoked(self._current))
+        self._revoked = {number: set(await self._store.revoked(number)) for number in self._epochs}
         await self.log.serve(self.log.view)
         await self.rotate(now)
 
@@ -65,20 +66,24 @@ class Publisher:
 
     def revoked(self) -> bytes:
         """The signed-for list of rows that no longer hold; empty when there are none."""
-        return statements.revoked(self._current, self._revoked) if self._revoked else b""
+        rows = self.revoked_rows(self._current)
+        return statements.revoked(self._current, rows) if rows else b""
 
-    @property
-    def revoked_rows(self) -> set[bytes]:
-        """Class handle and tag of each."""
-        return self._revoked
+    def revoked_rows(self, epoch: int) -> set[bytes]:
+        """Class handle and tag of each, in an epoch that is served."""
+        return self._revoked.get(epoch, set())
 
     async def rotate(self, now: float) -> None:
         """Seal again if that is due: after a day, for a newer release, for a node of no sealed class."""
-        release = await self._store.newest_release()
-        if release is not None and await self._due(release, now):
-            await self.publish(release, now)
-        elif now - self.log.cosigned_at > COSIGN_SECONDS:
-            await self.log.serve(self.log.view)
+        await _to_the_end(self._rotate(now))
+
+    async def _rotate(self, now: float) -> None:
+        async with self._lock:
+            release = await self._store.newest_release()
+            if release is not None and await self._due(release, now):
+                await self._seal(release, now)
+            elif now - self.log.cosigned_at > COSIGN_SECONDS:
+                await self.log.serve(self.log.view)
         for number in await self._store.seeds_before(now - DISPUTE_SECONDS):
             await asyncio.to_thread(self._keys.forget_epoch, number)
             await self._store.put_seed_destroyed(number)
@@ -101,18 +106,29 @@ class Publisher:
 
     async def _publish(self, release: Release, now: float) -> int:
         async with self._lock:
-            newest = await self._store.newest_epochs(1)
-            number = max(self.log.view.epoch, int(newest[0]["epoch"]) if newest else 0) + 1
-            groups = groups_of(release.rows) | await self._groups()
-            recipe = Recipe(number, release, tuple(sorted(groups)), int(now))
-            seed = await asyncio.to_thread(self._keys.new_epoch_seed, number)
-            epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
-            entry = Entry.of(HEAD, number, epoch.body).encode()
-            await self._store.put_epoch(recipe, epoch.head, epoch.body, epoch.signature, self._position, entry)
-            await self.log.serve(self.log.append(entry))
-            before = {key: held for key, held in self._epochs.items() if key == self._current}
-            self._epochs, self._current, self._revoked = before | {number: epoch}, number, set()
-            return number
+            return await self._seal(release, now)
+
+    async def _seal(self, release: Release, now: float) -> int:
+        """Under the lock."""
+        newest = await self._store.newest_epochs(1)
+        number = max(self.log.view.epoch, int(newest[0]["epoch"]) if newest else 0) + 1
+        groups = groups_of(release.rows) | await self._groups()
+        recipe = Recipe(number, release, tuple(sorted(groups)), int(now))
+        seed = await asyncio.to_thread(self._keys.new_epoch_seed, number)
+        epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
+        taken = _rows_of(epoch, await self._store.revoked_ids(release.release))
+        entries = [Entry.of(HEAD, number, epoch.body).encode()]
+        if taken:  # a row that was taken back stays so while its release is sealed again
+            entries.append(Entry.of(REVOKED, number, statements.revoked(number, taken.values())).encode())
+        view = self.log.view.read(entries)  # raises before anything is committed
+        sealed = (epoch.head, epoch.body, epoch.signature)
+        await self._store.put_epoch(recipe, sealed, list(taken.values()), self._position, entries)
+        self.log.append(*entries)
+        await self.log.serve(view)
+        self._epochs = {key: held for key, held in self._epochs.items() if key == self._current} | {number: epoch}
+        kept = {key: rows for key, rows in self._revoked.items() if key in self._epochs}
+        self._current, self._revoked = number, kept | {number: set(taken.values())}
+        return number
 
     async def _rollback(self, now: float) -> tuple[int, int]:
         served = self.epoch().head.release
@@ -124,23 +140,26 @@ class Publisher:
 
     async def _revoke(self, ids: list[str]) -> int:
         async with self._lock:
-            classes = self.epoch().classes.values()
-            found = {i: one.class_id + one.tags[i] for one in classes for i in ids if i in one.tags}
+            current = self.epoch()
+            found = _rows_of(current, ids)
             if missing := [i for i in ids if i not in found]:
                 raise Invalid(f"rows: {missing[0]} is not in epoch {self._current} (see `pharoah-provider table`)")
-            taken = self._revoked | set(found.values())
+            taken = self.revoked_rows(self._current) | set(found.values())
             entry = Entry.of(REVOKED, self._current, statements.revoked(self._current, taken)).encode()
-            await self._store.put_revoked(self._current, sorted(found.values()), self._position, entry)
-            await self.log.serve(self.log.append(entry))
-            self._revoked = taken
+            view = self.log.view.read([entry])
+            await self._store.put_revoked(self._current, current.head.release, found, self._position, entry)
+            self.log.append(entry)
+            await self.log.serve(view)
+            self._revoked[self._current] = taken
             return len(found)
 
     async def _append(self, *entries: Entry) -> None:
         async with self._lock:
-            for entry in entries:
-                await self._store.put_log_entry(self._position, entry.encode())
-                view = self.log.append(entry.encode())
-                await self.log.serve(view)
+            encoded = [entry.encode() for entry in entries]
+            view = self.log.view.read(encoded)
+            await self._store.put_log_entries(self._position, encoded)
+            self.log.append(*encoded)
+            await self.log.serve(view)
 
     @property
     def _position(self) -> int:
@@ -174,6 +193,12 @@ class Publisher:
     async def _groups(self) -> set[Group]:
         nodes = await self._store.nodes()
         return {("server", node.context_id) for node in nodes} | {("device", node.device_id) for node in nodes}
+
+
+def _rows_of(epoch: Epoch, ids: Iterable[str]) -> dict[str, bytes]:
+    """Class handle and tag of those of these rows that the epoch has, by id."""
+    wanted = set(ids)
+    return {i: one.class_id + tag for one in epoch.classes.values() for i, tag in one.tags.items() if i in wanted}
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:

@@ -20,6 +20,7 @@ from pharoah.exchange.tree import consistency_proof, leaf_hash
 
 log = logging.getLogger("pharoah.provider.log")
 
+PATIENCE_SECONDS = 8.0
 PAGE = 4096
 """Most entries of one answer."""
 
@@ -65,9 +66,14 @@ class TransparencyLog:
         return self.view.read(self._entries[self.view.frontier.size :])
 
     async def serve(self, view: View) -> None:
-        """Have this view cosigned, then show it."""
-        note = await self._cosigned(self._signed(view))
-        self.view, self._note, self.cosigned_at = view, note, time.time()
+        """Have this view cosigned, then show it. Cosignatures of the same tree stay until there are newer ones."""
+        same = view.frontier == self.view.frontier
+        note, cosigned = await self._cosigned(self._note if same else self._signed(view))
+        if view.frontier.size < self.view.frontier.size:
+            return  # never back
+        self.view, self._note = view, note
+        if cosigned or not self._witnesses:
+            self.cosigned_at = time.time()
 
     def entries(self, size: int) -> list[bytes]:
         """Entries from `size` on, as far as they are shown."""
@@ -80,11 +86,20 @@ class TransparencyLog:
     def _signed(self, view: View) -> Note:
         return sign(Checkpoint(self.origin, view.frontier.size, view.frontier.root), self._key)
 
-    async def _cosigned(self, note: Note) -> Note:
-        lines = await asyncio.gather(*(asyncio.to_thread(self._ask, witness, note) for witness in self._witnesses))
+    async def _cosigned(self, note: Note) -> tuple[Note, bool]:
+        """The note with what witnesses add in time, and whether any did."""
+        lines = await asyncio.gather(*(self._in_time(witness, note) for witness in self._witnesses))
         for line in lines:
             note = note if line is None else note.with_signature(*line)
-        return note
+        return note, any(lines)
+
+    async def _in_time(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
+        """A witness may be slow, down or mad; nothing waits for it for long, and nothing fails with it."""
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(self._ask, witness, note), PATIENCE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - somebody else's server
+            log.warning("witness %s: %s: %s", witness.verifier.name, type(error).__name__, error)
+            return None
 
     def _ask(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
         """A witness that knows another size than we thought is asked once more."""

@@ -51,19 +51,26 @@ class _Client:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
                 said = answer.read(1 << 16)
         except urllib.error.HTTPError as error:
-            with error:
-                text = error.read(200)
-            conflict = int(text) if error.code == 409 and text.strip().isdigit() else None
-            raise WitnessError(f"{self._url} answers {error.code}", conflict) from None
+            raise WitnessError(f"{self._url} answers {error.code}", self._size_in(error)) from None
         except (OSError, http.client.HTTPException) as error:
             raise WitnessError(f"{self._url}: {error}") from None
         return self._line(note, said)
+
+    def _size_in(self, error: urllib.error.HTTPError) -> int | None:
+        """What the witness has seen, where its refusal says so."""
+        try:
+            with error:
+                text = error.read(200).strip() if error.code == 409 else b""
+        except (OSError, http.client.HTTPException):
+            return None
+        return int(text) if text.isdigit() else None
 
     def _line(self, note: Note, said: bytes) -> tuple[str, bytes]:
         try:
             cosigned = Note.decode(note.checkpoint.body + b"\n" + said)
         except CheckpointError:
             raise WitnessError(f"{self._url}: its answer is no cosignature") from None
-        if cosigned.cosigned_at(self._verifier) is None:
-            raise WitnessError(f"{self._url}: its cosignature does not hold")
-        return next(line for line in cosigned.signatures if line[1][:4] == self._verifier.key_id)
+        for line in cosigned.signatures:
+            if Note(note.checkpoint, (line,)).cosigned_at(self._verifier) is not None:
+                return line
+        raise WitnessError(f"{self._url}: its cosignature does not hold")

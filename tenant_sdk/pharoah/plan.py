@@ -1,8 +1,9 @@
 """Monitoring plans: how an archetype is best watched, sealed in the 16 bytes of its verdict row.
 
 A plan changes what the courier does locally: how many steps a window has, how strongly a slowdown counts. The provider
-would tell archetypes apart by reports that follow rare plans; so there are few plans, none is given to fewer than five
-archetypes, and whatever is not one of them reads as the plain one.
+would tell archetypes apart by reports that follow rare plans; so there are three, none is given to fewer than five
+archetypes, and whatever is not one of them reads as the plain one. What a false plan could still tell a provider that
+slows its own node is which of three it is: docs/exchange.md.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Plan:
             plan = cls(WINDOW_STEPS[steps], STEP_GAINS[gain], names)
         except (struct.error, IndexError):
             return PLAIN
-        return plan if version == 1 and plan.benchmarks and plan.pack() == data else PLAIN
+        return plan if version == 1 and plan in PLANS and plan.pack() == data else PLAIN
 
 
-PLAIN = Plan()
+PLAIN, STEADY, NOISY = Plan(), Plan(step_gain=2.0), Plan(window_steps=16, step_gain=0.5)
+PLANS = (PLAIN, STEADY, NOISY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import secrets
 import time
@@ -360,6 +361,19 @@ class TestAuditLog:
         assert len(self.lines(tmp_path)[1].read_text().splitlines()) == 2
         assert [number for number, _ in log.finished(10, 12 * day)] == [11]
         log.close()
+
+    def test_a_full_disk_leaves_a_chain(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = AuditLog(tmp_path)
+        log.record(1e9, method="a")
+        honest = os.write
+        monkeypatch.setattr("os.write", lambda file, data: honest(file, data[:10]))
+        with pytest.raises(StoreError, match="space"):
+            log.record(1e9, method="b")
+        monkeypatch.setattr("os.write", honest)
+        log.record(1e9, method="c")
+        log.close()
+        AuditLog(tmp_path).close()
+        assert [json.loads(line)["method"] for line in self.lines(tmp_path)[0].read_text().splitlines()] == ["a", "c"]
 
     def test_today_is_read_back_for_the_quotas(self, tmp_path: Path) -> None:
         log = AuditLog(tmp_path)

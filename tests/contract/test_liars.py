@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +73,8 @@ def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
         sealed = self.publisher.epoch(epoch).classes[class_id]
         rows = split(sealed.content)
         content = b"".join([rows[0][::-1], *rows[1:]])
-        lying = replace(sealed, content=content)
+        signature = sign(statements.table(epoch, class_id, content), self.keys.signing_key)
+        lying = replace(sealed, content=content, signature=signature)
         self.publisher.epoch(epoch).classes[class_id] = lying
         return honest(self, epoch, class_id, first_row)
 
@@ -98,6 +100,33 @@ def test_signed_lies_are_caught_and_transferable(
     error = caught(tmp_path, patch, monkeypatch, **changes)
     assert said in str(error)
     assert shown in proven(tmp_path, error)
+
+
+def test_a_checkpoint_that_always_differs_does_not_switch_audits_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = TransparencyLog.checkpoint.fget  # type: ignore[attr-defined]
+
+    def noisy(self: TransparencyLog) -> bytes:
+        from pharoah.exchange.checkpoint import Note
+
+        return Note.decode(honest(self)).with_signature("noise", os.urandom(68)).encode()
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        hashed_lie(monkeypatch)
+        monkeypatch.setattr(TransparencyLog, "checkpoint", property(noisy))
+
+    assert "hashed answer" in str(caught(tmp_path, patch, monkeypatch, privacy="hashed"))
+
+
+def test_an_honest_lookup_of_another_offer_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence = caught(tmp_path, hashed_lie, monkeypatch, privacy="hashed").evidence
+    assert evidence is not None
+    public = open_keys(tmp_path / "keys").public
+    assert "not what its sealed table says" in prove(evidence, public)
+    other = {name: evidence["evaluation"][name] for name in ("offer", "offer_signature")}
+    with pytest.raises(NotProven, match="not those of this offer"):
+        prove({**evidence, "hashed": {**evidence["hashed"], **other}}, public)
 
 
 def test_evidence_that_was_tampered_with_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from pharoah.courier.exchange import Answer, Exchange
 from pharoah.courier.judge import judge
 from pharoah.courier.rpc import Provider
 from pharoah.courier.trust import Distrust
-from pharoah.exchange.log import AUDIT, HEAD, Entry, View
+from pharoah.exchange.log import AUDIT, HEAD, Entry, LogError, View
 from pharoah.proto.v1 import GetEpochRequest, Listing, ListRequest, RevokeRequest, RollbackRequest
+from pharoah.rpc import Stub
 from pharoah_provider.domain import Release
 from pharoah_provider.errors import Invalid, NotReady, Unknown
 from pharoah_provider.keys import open_keys
@@ -158,14 +159,53 @@ def test_rows_are_taken_back_inside_the_epoch_also_over_a_restart(tmp_path: Path
 
     async def remembers(publisher: Publisher, _: Store) -> None:
         await publisher.open(time.time())
-        (row,) = publisher.revoked_rows
+        (row,) = publisher.revoked_rows(1)
         assert publisher.epoch().head.epoch == 1 and len(row) == 32
         publisher.log.view.check(publisher.epoch().body, publisher.revoked())
         await publisher.publish(RELEASE, time.time())
-        assert publisher.revoked() == b"", "the next epoch is sealed without them, or from the next release"
+        (again,) = publisher.revoked_rows(2)
+        assert again != row and publisher.revoked_rows(1) == {row}, "what was taken back stays so in its release"
+        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+        await publisher.publish(replace(RELEASE, release=2), time.time())
+        assert publisher.revoked() == b"", "another release is another matter"
 
     with_publisher(tmp_path, revoke)
     with_publisher(tmp_path, remembers)
+
+
+def test_asking_witnesses_again_does_not_take_back_what_happens_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, going = TransparencyLog._cosigned, asyncio.Event()
+
+    async def slow(self: TransparencyLog, note: Any) -> Any:
+        await going.wait()
+        return await honest(self, note)
+
+    async def work(publisher: Publisher, _: Store) -> None:
+        await publisher.open(time.time())
+        monkeypatch.setattr(TransparencyLog, "_cosigned", slow)
+        refreshing = asyncio.create_task(publisher.rotate(time.time() + 3600))
+        revoking = asyncio.create_task(publisher.revoke([ROW.id]))
+        await asyncio.sleep(0.05)
+        going.set()
+        await asyncio.gather(refreshing, revoking)
+        assert publisher.log.view.frontier.size == 2
+        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+        await publisher.append(Entry(AUDIT, 5, bytes(32)))
+
+    with_publisher(tmp_path, work)
+
+
+def test_an_entry_that_no_honest_log_holds_is_never_committed(tmp_path: Path) -> None:
+    async def work(publisher: Publisher, store: Store) -> None:
+        await publisher.open(time.time())
+        for _ in range(2):
+            with pytest.raises(LogError):
+                await publisher.append(Entry(HEAD, 1, bytes(32)))
+        assert len(await store.log_entries()) == 1
+
+    with_publisher(tmp_path, work)
 
 
 def test_days_of_the_audit_log_stand_in_the_log_once(tmp_path: Path) -> None:
@@ -244,6 +284,40 @@ def test_a_provider_that_starts_its_log_anew_is_not_believed(tmp_path: Path) -> 
     asyncio.run(inside())
 
 
+def test_two_jobs_of_one_machine_are_not_shown_two_logs(tmp_path: Path) -> None:
+    """Both began before either had kept anything."""
+
+    async def inside() -> None:
+        async with loopback(tmp_path, RELEASE) as site:
+            settings = site.settings()
+            late = Exchange(Provider(settings), settings)
+            await ask(settings)
+        (tmp_path / "p.duckdb").rename(tmp_path / "first.duckdb")
+        store = Store(Database(tmp_path / "p.duckdb"))
+        await store.put_node(node("n1"))
+        await store.put_release(Release(1, ()))
+        store.close()
+        async with loopback(tmp_path) as site:
+            late._provider = Provider(site.settings())
+            late._stub = Stub(late._provider.channel, "Exchange")
+            with pytest.raises(Distrust, match="two logs"):
+                await late.epoch()
+
+    asyncio.run(inside())
+
+
+def test_a_disk_without_locks_costs_the_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: Any) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+
+    async def work(site: Loopback) -> None:
+        assert (await ask(site.settings())).matches
+
+    on_loopback(tmp_path, work)
+
+
 def test_a_memory_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         settings = site.settings()
@@ -260,7 +334,7 @@ def test_tables_are_kept_resumed_and_checked(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         settings = site.settings()
         first = await ask(settings)
-        folder = next(Path(settings.state_folder).glob("exchange/*"))
+        folder = next(Path(settings.state_folder).glob("exchange/*/pharoah-log-*/"))
         files = sorted(folder.glob("*.rows"))
         assert len(files) == 2
         whole = files[0].read_bytes()

@@ -31,6 +31,7 @@ from pharoah_provider.learning.bands import learn_bands
 from pharoah_provider.learning.plans import learn_plans
 from pharoah_provider.learning.table import learn_table
 from pharoah_provider.transparency import TransparencyLog
+from pharoah_provider.transparency import Witness as Handle
 from pharoah_provider.witnesses import read_witnesses
 from tests.provider_service.test_learning import memory_incompatibility
 
@@ -132,6 +133,25 @@ def test_a_witness_that_is_away_holds_nothing_up(tmp_path: Path, witness: Witnes
     log = TransparencyLog(ENTRIES[:1], KEY, read_witnesses(tmp_path / "witnesses"))
     asyncio.run(log.serve(log.append(ENTRIES[1])))
     assert log.view.epoch == 2 and Note.decode(log.checkpoint).cosigned_at(witness.verifier) is None
+
+
+def test_a_witness_that_never_ends_its_answer_holds_nothing_up(
+    tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pharoah_provider.transparency.PATIENCE_SECONDS", 0.2)
+    over = threading.Event()
+
+    def drips(*_: Any) -> Any:
+        over.wait(30)
+        raise ValueError("mad besides")
+
+    async def work() -> None:
+        log = TransparencyLog(ENTRIES[:1], KEY, [Handle(witness.verifier, drips)])
+        await log.serve(log.append(ENTRIES[1]))
+        over.set()
+        assert log.view.epoch == 2
+
+    asyncio.run(work())
 
 
 # replay

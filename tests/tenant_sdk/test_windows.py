@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah.plan import PLAIN, STEP_GAINS, WINDOW_STEPS, Plan
+from pharoah.plan import PLAIN, PLANS, STEP_GAINS, WINDOW_STEPS, Plan
 from pharoah.windows import BASELINE_WINDOWS, LARGEST_LEVEL, PER_OCTAVE, QUIET_LEVEL, Levels, RankWindows, level, ratio
 
 SECOND = 1_000_000_000
@@ -50,12 +50,15 @@ def test_a_run_that_begins_slowly_is_compared_with_what_it_comes_to() -> None:
     assert closed([0.4] * 15 + [0.2] * 400)[-1].step == 0
 
 
-@given(
-    st.sampled_from(WINDOW_STEPS), st.sampled_from(STEP_GAINS), st.sets(st.sampled_from(["gemm", "memory"]), min_size=1)
-)
-def test_a_plan_survives_its_row(steps: int, gain: float, benchmarks: set[str]) -> None:
-    plan = Plan(steps, gain, tuple(name for name in ("gemm", "memory") if name in benchmarks))
+@given(st.sampled_from(PLANS))
+def test_a_plan_survives_its_row(plan: Plan) -> None:
     assert len(plan.pack()) == 16 and Plan.unpack(plan.pack()) == plan
+
+
+@given(st.sampled_from(WINDOW_STEPS), st.sampled_from(STEP_GAINS), st.sampled_from([("gemm",), ("gemm", "memory")]))
+def test_a_plan_that_is_none_of_the_three_is_the_plain_one(steps: int, gain: float, names: tuple[str, ...]) -> None:
+    plan = Plan(steps, gain, names)
+    assert Plan.unpack(plan.pack()) == (plan if plan in PLANS else PLAIN)
 
 
 @given(st.binary(max_size=20))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from pharoah.plan import PLAIN, Plan
+from pharoah.plan import NOISY, PLAIN, STEADY, Plan
 from pharoah_archetypes import Fingerprint
 from pharoah_provider.domain import LearnedRow, TrialRow
 
@@ -46,8 +46,8 @@ def _deviations(trials: Iterable[TrialRow]) -> dict[str, list[float]]:
 def _plan(deviations: Sequence[float]) -> Plan:
     typical = median(deviations)
     if typical < STEADY_RATIO:
-        return Plan(step_gain=2.0)
-    return Plan(window_steps=16, step_gain=0.5) if typical > NOISY_RATIO else PLAIN
+        return STEADY
+    return NOISY if typical > NOISY_RATIO else PLAIN
 
 
 def _archetype(row: LearnedRow) -> str:

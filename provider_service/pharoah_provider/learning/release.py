@@ -20,7 +20,8 @@ from pharoah_provider.store import Store
 
 async def learn(store: Store) -> AsyncIterator[str | Release]:
     """Say what is learned as it is learned; the release comes last. Raises NotReady without any trial."""
-    trials = await store.trials()
+    read_at = time.time()
+    trials = await store.trials(before=read_at)
     if not trials:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign FILE)")
     rows = await asyncio.to_thread(learn_table, trials)
@@ -37,5 +38,5 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.last_release_number() + 1
     release = Release(number, (*rows, *bands, *names), survival, tuple(baselines), (note,))
-    await store.put_release(release)
+    await store.put_release(release, read_at)
     yield release

@@ -36,10 +36,13 @@ RULES = {"Exchange": "tenant", "Runs": "tenant", "Names": "tenant", "Agent": "ag
 LASTING = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
 """Streams that live as long as what they are about; everything else must bring a deadline."""
 LONGEST_SECONDS = 30.0
+UNRECORDED = {("Report", "OK")}
+"""One a second of every run: that they came stands in the database."""
 AT_ONCE = {"tenant": 16, "agent": 8, "operator": 32}
 """Short calls of one caller that are worked on; others wait."""
-MOST_WAITING = 2048
-LASTING_AT_ONCE = {"tenant": 256, "agent": 2, "operator": 8}
+MOST_WAITING = 1024
+LASTING_AT_ONCE = {"tenant": 2048, "agent": 2, "operator": 8}
+"""Of one organisation; so are short calls that wait."""
 
 STATUS: dict[type[ProviderError], grpc.StatusCode] = {
     Invalid: grpc.StatusCode.INVALID_ARGUMENT,
@@ -119,10 +122,14 @@ class Gate:
             raise
         finally:
             self.metrics.rpcs.labels(name, record.status).inc()
-            try:
-                self.audit.record(self.clock(), **record.fields())
-            except StoreError:
-                log.exception("a call is not in the audit log")
+            if (name, record.status) not in UNRECORDED:
+                self._record(record)
+
+    def _record(self, record: _Record) -> None:
+        try:
+            self.audit.record(self.clock(), **record.fields())
+        except StoreError:
+            log.exception("a call is not in the audit log")
 
     def _let_in(self, descriptor: MethodDescriptor, context: Context, record: _Record) -> float | None:
         """How long a caller may stay; None for as long as it likes. Raises Denied."""
@@ -142,11 +149,12 @@ class Gate:
     async def _room(self, who: Principal, lasting: bool) -> AsyncIterator[None]:
         """While a caller is inside. A job of many nodes asks all at once: short calls wait for their turn, within their
         deadline and up to a number; streams do not. Raises Denied."""
-        key, most = (who, lasting), LASTING_AT_ONCE[who.role] if lasting else MOST_WAITING
+        counted = Principal(who.role, who.organisation if who.role == "tenant" else who.name)
+        key, most = (counted, lasting), LASTING_AT_ONCE[who.role] if lasting else MOST_WAITING
         if self._inside[key] >= most:
             raise Denied(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {most} calls at once")
         self._inside[key] += 1
-        room = nullcontext() if lasting else self._rooms.setdefault(who, asyncio.Semaphore(AT_ONCE[who.role]))
+        room = nullcontext() if lasting else self._rooms.setdefault(counted, asyncio.Semaphore(AT_ONCE[who.role]))
         token = None
         try:
             async with room:
@@ -157,7 +165,7 @@ class Gate:
             if not self._inside[key]:
                 del self._inside[key]
                 if not lasting:
-                    self._rooms.pop(who, None)
+                    self._rooms.pop(counted, None)
             try:
                 if token is not None:
                     _caller.reset(token)

@@ -28,7 +28,8 @@ OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.so_reuseport", 0),
 ]
-CALLS_AT_ONCE = 1024
+CALLS_AT_ONCE = 16_384
+"""Several organisations that take all they may take leave room for agents and operators."""
 
 
 @dataclass(frozen=True)

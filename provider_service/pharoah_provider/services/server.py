@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -47,6 +47,8 @@ log = logging.getLogger("pharoah.provider")
 
 DRAIN_SECONDS = 2.0
 TICK_SECONDS = 60.0
+TAKEN = ("OK", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL")
+"""How a call may have ended that used up its offer."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         servicers = {
             "Exchange": ExchangeServicer(Exchange(store, keys, publisher, quotas)),
             "Runs": RunsServicer(store, monitor),
-            "Names": NamesServicer(names := NameKeys(keys, time.time)),
+            "Names": NamesServicer(names := _names_so_far(NameKeys(keys, time.time), audit)),
             "Agent": AgentServicer(store, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
@@ -135,14 +137,19 @@ async def _tick(publisher: Publisher, audit: AuditLog, names: NameKeys, status: 
     """What a minute brings: a new epoch if one is due, the hash of yesterday's audit log, how ready we are."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
-        try:
-            await publisher.rotate(time.time())
-            for day, digest in audit.finished(publisher.log.view.day, time.time()):
-                await publisher.append(Entry(AUDIT, day, digest))
-            await _log_name_key(publisher, names)
-        except ProviderError:
-            log.exception("the epoch could not be rotated; trying again in a minute")
+        for work in (publisher.rotate(time.time()), _log_days(publisher, audit), _log_name_key(publisher, names)):
+            try:
+                await work
+            except Exception:  # one that fails must not end the others
+                log.exception("trying again in a minute")
         await _tell_health(publisher, status)
+
+
+async def _log_days(publisher: Publisher, audit: AuditLog) -> None:
+    """The hash of each day of the audit log that is over."""
+    after, now = publisher.log.view.day, time.time()
+    for day, digest in await asyncio.to_thread(lambda: list(audit.finished(after, now))):
+        await publisher.append(Entry(AUDIT, day, digest))
 
 
 async def _log_name_key(publisher: Publisher, names: NameKeys) -> None:
@@ -154,16 +161,21 @@ async def _log_name_key(publisher: Publisher, names: NameKeys) -> None:
 
 def _quotas_so_far(limits: Limits, audit: AuditLog) -> Quotas:
     """Today's use, as the audit log has it."""
-    used: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    now = time.time()
+    asked: dict[str, set[str]] = defaultdict(set)
+    offers, now = Counter[str](), time.time()
     for line in audit.today(now):
-        if line["role"] == "tenant" and line["status"] != "RESOURCE_EXHAUSTED":
-            used[line["name"]][0] += line["method"] in ("Evaluate", "Lookup")
-            used[line["name"]][1] += line["method"] == "GetOffer"
+        if line["role"] == "tenant" and line["method"] in ("Evaluate", "Lookup") and line["status"] in TAKEN:
+            asked[line["name"]].add(line["offer"])
+        offers[line["name"]] += line["method"] == "GetOffer" and line["status"] == "OK"
     quotas = Quotas(limits)
-    for name, (questions, offers) in used.items():
-        quotas.recount(Principal("tenant", name), questions, offers, now)
+    for name in asked.keys() | offers.keys():
+        quotas.recount(Principal("tenant", name), len(asked[name]), offers[name], now)
     return quotas
+
+
+def _names_so_far(names: NameKeys, audit: AuditLog) -> NameKeys:
+    names.recount(audit.today(time.time()))
+    return names
 
 
 def _add_health(server: grpc.aio.Server, services: list[str], *, reflect: bool) -> Any:

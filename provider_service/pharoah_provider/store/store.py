@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -221,9 +221,11 @@ class Store:
 
     # releases and epochs
 
-    async def put_release(self, release: Release) -> None:
+    async def put_release(self, release: Release, made_at: float | None = None) -> None:
+        """`made_at`: when what it was learned from was read."""
+        made_at = time.time() if made_at is None else made_at
         await self._db.execute(
-            "INSERT INTO releases VALUES (?,?,?,FALSE)", [release.release, time.time(), json.dumps(asdict(release))]
+            "INSERT INTO releases VALUES (?,?,?,FALSE)", [release.release, made_at, json.dumps(asdict(release))]
         )
 
     async def newest_release(self) -> Release | None:
@@ -257,13 +259,21 @@ class Store:
         await self._db.execute("UPDATE releases SET withdrawn = TRUE WHERE release = ?", [number])
 
     async def put_epoch(
-        self, recipe: Recipe, head: EpochHead, body: bytes, signature: bytes, position: int, entry: bytes
+        self,
+        recipe: Recipe,
+        sealed: tuple[EpochHead, bytes, bytes],
+        revoked: Sequence[bytes],
+        position: int,
+        entries: Sequence[bytes],
     ) -> None:
-        """An epoch and its entry in the log, both or neither."""
+        """An epoch (head, body, signature), those of its rows that no longer hold, and its entries in the log: all or
+        nothing."""
+        head, body, signature = sealed
         values = [head.epoch, head.release, head.not_before, head.not_after, body, signature, recipe.groups_json()]
         await self._db.execute_all(
             ("INSERT INTO epochs VALUES (?,?,?,?,?,?,?,?,TRUE)", [*values, recipe.began]),
-            ("INSERT INTO log VALUES (?,?)", [position, entry]),
+            *(("INSERT INTO revoked VALUES (?,?,?,'')", [head.epoch, row, head.release]) for row in revoked),
+            *_log_rows(position, entries),
         )
 
     async def newest_epochs(self, count: int) -> list[dict[str, Any]]:
@@ -283,15 +293,23 @@ class Store:
     async def log_entries(self) -> list[bytes]:
         return [bytes(row["entry"]) for row in await self._db.read("SELECT entry FROM log ORDER BY position")]
 
-    async def put_log_entry(self, position: int, entry: bytes) -> None:
-        await self._db.execute("INSERT INTO log VALUES (?,?)", [position, entry])
+    async def put_log_entries(self, position: int, entries: Sequence[bytes]) -> None:
+        """From this position on, all or none."""
+        await self._db.execute_all(*_log_rows(position, entries))
 
-    async def put_revoked(self, epoch: int, rows: Sequence[bytes], position: int, entry: bytes) -> None:
-        """Revoked rows and their entry in the log, both or neither."""
-        await self._db.execute_all(
-            *(("INSERT INTO revoked VALUES (?,?)", [epoch, row]) for row in rows),
-            ("INSERT INTO log VALUES (?,?)", [position, entry]),
-        )
+    async def put_revoked(
+        self, epoch: int, release: int, rows: Mapping[str, bytes], position: int, entry: bytes
+    ) -> None:
+        """Revoked rows, by id, and their entry in the log, both or neither."""
+        changes = [
+            ("INSERT INTO revoked VALUES (?,?,?,?)", [epoch, row, release, name]) for name, row in sorted(rows.items())
+        ]
+        await self._db.execute_all(*changes, *_log_rows(position, [entry]))
+
+    async def revoked_ids(self, release: int) -> list[str]:
+        """Rows of a release that were taken back, in whichever of its epochs."""
+        rows = await self._db.read("SELECT DISTINCT row_id FROM revoked WHERE release = ? AND row_id != ''", [release])
+        return [str(row["row_id"]) for row in rows]
 
     async def revoked(self, epoch: int) -> list[bytes]:
         rows = await self._db.read("SELECT sealed_row FROM revoked WHERE epoch = ?", [epoch])
@@ -302,6 +320,10 @@ class Store:
     async def listing(self, name: str) -> list[dict[str, Any]]:
         """Rows of one of LISTINGS, ready for JSON."""
         return await self._db.read(LISTINGS[name])
+
+
+def _log_rows(position: int, entries: Sequence[bytes]) -> list[tuple[str, Sequence[Any]]]:
+    return [("INSERT INTO log VALUES (?,?)", [position + at, entry]) for at, entry in enumerate(entries)]
 
 
 def _node(row: dict[str, Any]) -> Node:

@@ -26,6 +26,12 @@ from pharoah_archetypes import Fingerprint, FingerprintError
 log = logging.getLogger("pharoah.courier")
 
 
+LONGEST_SECONDS = 12.0
+"""Of all calls about one job; below what whoever waits for the verdict waits."""
+ROUND_SECONDS = 2.0
+"""A run joins at a multiple of this after the answer: what was made of the answer takes shorter or longer."""
+
+
 class Asker:
     """Asks once. Whatever a provider answers, there is a verdict, and the job starts."""
 
@@ -55,15 +61,34 @@ class Asker:
             self.node = self.node or await ask_node(self._settings.node_socket, self._settings.timeout_seconds)
             if not fingerprint:
                 return Verdict("pending", reason=pending, run_id=self._run_id)
-            verdict = await self._ask(Fingerprint.from_json(fingerprint), self.provider, self.node)
+            async with asyncio.timeout(min(LONGEST_SECONDS, 4 * self._settings.timeout_seconds)):
+                verdict = await self._ask(Fingerprint.from_json(fingerprint), self.provider, self.node)
             return Verdict.from_dict({**asdict(verdict), "latency_ms": 1000 * (time.perf_counter() - began)})
         except (UnknownReason, FingerprintError) as error:
             return unknown(str(error), self._run_id)
         except Distrust as error:
             return self._distrusted(error)
+        except TimeoutError:
+            return unknown("the provider did not answer in time", self._run_id)
         except Exception as error:
             log.exception("no verdict")
             return unknown(f"the courier failed ({type(error).__name__})", self._run_id)
+
+    async def cover(self) -> None:
+        """Ask about nothing, where a job has nothing to ask."""
+        if self.provider is not None and self.node is not None:
+            try:
+                self._exchange = self._exchange or Exchange(self.provider, self._settings)
+                async with asyncio.timeout(LONGEST_SECONDS):
+                    await self._exchange.cover(self.node.ticket)
+            except (TimeoutError, UnknownReason) as error:
+                log.info("nothing was asked: %s", error)
+
+    def until_unrelated(self) -> float:
+        """Seconds until a time that says nothing of how long we were busy with the answer."""
+        if self._exchange is None or not self._exchange.answered_at:
+            return 0.0
+        return ROUND_SECONDS - (time.monotonic() - self._exchange.answered_at) % ROUND_SECONDS
 
     def decide(self, accept: bool) -> None:
         """Tell whether the offered node is taken, when it is time to; nobody waits for it."""

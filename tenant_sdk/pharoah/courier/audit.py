@@ -19,6 +19,7 @@ from pharoah.courier.rpc import Provider, reason
 from pharoah.courier.tables import Tables
 from pharoah.courier.trust import Distrust, Served, Trust, read_witnesses
 from pharoah.exchange import voprf
+from pharoah.exchange.checkpoint import log_origin
 from pharoah.exchange.group import GroupError
 from pharoah.exchange.head import HeadError
 from pharoah.exchange.outcomes import tally
@@ -95,7 +96,7 @@ def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
             answer = signed_answer(record, public)
             for class_id, evaluated, proof in answer.answers:
                 voprf.verify(answer.head.table(class_id).public_key, answer.blinded, evaluated, proof)
-            tables = _cached(settings, answer.head.epoch, answer.class_ids)
+            tables = _cached(settings, public, answer.head.epoch, answer.class_ids)
             if tables:
                 held = [row for rows in opened(answer, record["private"], tables) for row in rows if row]
                 for row in held:
@@ -128,10 +129,11 @@ def _kept(settings: Settings) -> Iterator[Mapping[str, Any]]:
             continue
 
 
-def _cached(settings: Settings, epoch: int, class_ids: tuple[bytes, ...]) -> dict[bytes, bytes]:
+def _cached(settings: Settings, public: bytes, epoch: int, class_ids: tuple[bytes, ...]) -> dict[bytes, bytes]:
     """Tables that are still on this machine; none unless all are."""
     folder = exchange_folder(settings)
-    paths = {name: Path(folder or ".", f"{epoch}-{name.hex()}.rows") for name in class_ids}
+    origin = log_origin(public)
+    paths = {name: Path(folder or ".", origin, f"{epoch}-{name.hex()}.rows") for name in class_ids}
     if folder is None or not all(path.exists() for path in paths.values()):
         return {}
     return {name: path.read_bytes() for name, path in paths.items()}

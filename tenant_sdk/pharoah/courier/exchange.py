@@ -43,6 +43,7 @@ SCOPES = ("server", "device")
 """What the two classes of an offer describe: this server configuration, this device model."""
 DECIDE_AFTER_SECONDS = 0.5
 """From the answer to the decision, whatever the answer was: the time in between must not tell."""
+MOST_PAGES = 64
 AUDITED = 8
 """One of so many answers of the hashed mode is asked for again privately."""
 
@@ -76,7 +77,7 @@ class Exchange:
         self._stub = Stub(provider.channel, "Exchange")
         self._trust = Trust(provider.key, read_witnesses(settings.witnesses_file), folder)
         self._tables = Tables(provider, folder)
-        self._offer_id, self._answered_at = b"", 0.0
+        self._offer_id, self.answered_at = b"", 0.0
 
     async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket, name: tuple[int, bytes] | None = None) -> Answer:
         """All rows this fingerprint, and its name of a period, open for the ticket's node.
@@ -89,7 +90,7 @@ class Exchange:
                 return await self._privately(inputs, ticket)
             answer = await self._by_hashes(inputs, ticket)
             if secrets.randbelow(AUDITED) == 0:
-                await self._compare(answer, await self._privately(inputs, ticket))
+                await self._audit(inputs, ticket, answer)
             return answer
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(reason(error)) from None
@@ -98,12 +99,18 @@ class Exchange:
         except GrammarError as error:
             raise UnknownReason(f"the fingerprint has no skeleton: {error}") from None
 
+    async def cover(self, ticket: NodeTicket) -> None:
+        """Ask about nothing, for a job that has nothing to ask: that it has not must not show."""
+        with contextlib.suppress(grpc.aio.AioRpcError, Distrust, UnknownReason, HeadError, GroupError):
+            await (self._by_hashes((), ticket) if self._hashed else self._privately((), ticket))
+
     async def epoch(self) -> Served:
         """The epoch in force, from a log that goes on where it was last read. Raises Distrust, AioRpcError."""
-        while True:
+        for _ in range(MOST_PAGES):
             answer = await self._call("GetEpoch", GetEpochRequest(log_size=self._trust.size))
             if self._trust.follow(list(answer.entries), answer.checkpoint):
                 return self._trust.believe(answer.head.body, answer.head.signature, answer.revoked, time.time())
+        raise Distrust(f"the provider's log does not end after {MOST_PAGES} pages")
 
     @property
     def log(self) -> View:
@@ -113,7 +120,7 @@ class Exchange:
     async def decide(self, accept: bool) -> None:
         """Whether the offered node is taken: one bit, no reason. A provider that cannot be told does not matter."""
         if self._offer_id:
-            await asyncio.sleep(max(0.0, self._answered_at + DECIDE_AFTER_SECONDS - time.monotonic()))
+            await asyncio.sleep(max(0.0, self.answered_at + DECIDE_AFTER_SECONDS - time.monotonic()))
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await self._call("Decide", DecideRequest(offer_id=self._offer_id, accept=accept))
 
@@ -122,7 +129,7 @@ class Exchange:
         tables = [await self._tables.rows(served, class_id) for class_id in offer.class_ids]
         request = EvaluateRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), blinded=question.blinded)
         response = await self._call("Evaluate", request)
-        self._answered_at = time.monotonic()
+        self.answered_at = time.monotonic()
         record = self._checked(served, offer, request, response, question)
         matches: list[Match] = []
         for scope, class_id, table, answer in zip(SCOPES, offer.class_ids, tables, response.classes, strict=True):
@@ -135,7 +142,7 @@ class Exchange:
         tokens = keyed_hashes(inputs, offer.hashed_key)
         request = LookupRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), tokens=tokens)
         response = await self._call("Lookup", request)
-        self._answered_at = time.monotonic()
+        self.answered_at = time.monotonic()
         said = statements.looked_up(offer.offer_id, request.request_id, offer.hashed_key, tokens, response.rows)
         if not is_signed(said, response.signature, self._provider.key) or len(response.rows) != len(SCOPES) * BATCH:
             raise Distrust("the provider's answer is not signed, or not one to this question")
@@ -190,16 +197,21 @@ class Exchange:
         }
         return {**record, "classes": [class_id.hex() for class_id in offer.class_ids], "private": private}
 
-    async def _compare(self, hashed: Answer, private: Answer) -> None:
-        """Raises Distrust when the hashed answer is not what the sealed table holds."""
-        if hashed.served.checkpoint != private.served.checkpoint or set(hashed.matches) == set(private.matches):
-            return  # the same, or something was published in between
-        classes = [bytes.fromhex(part) for part in private.record["classes"]]
-        tables = {name.hex(): b"".join(await self._tables.rows(private.served, name)).hex() for name in classes}
-        raise Distrust(
-            "the provider's hashed answer is not what its sealed table says",
-            {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables},
-        )
+    async def _audit(self, inputs: tuple[Input, ...], ticket: NodeTicket, hashed: Answer) -> None:
+        """The same once more, privately. Raises Distrust when the hashed answer is not what the sealed table holds."""
+        for _ in range(2):
+            private = await self._privately(inputs, ticket)
+            same = (hashed.served.body, hashed.served.revoked) == (private.served.body, private.served.revoked)
+            if same and set(hashed.matches) == set(private.matches):
+                return
+            if same:
+                classes = [bytes.fromhex(part) for part in private.record["classes"]]
+                tables = {name.hex(): b"".join(await self._tables.rows(private.served, name)).hex() for name in classes}
+                raise Distrust(
+                    "the provider's hashed answer is not what its sealed table says",
+                    {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables},
+                )
+            hashed = await self._by_hashes(inputs, ticket)  # something was published in between
 
     async def _call(self, method: str, request: Any) -> Any:
         return await getattr(self._stub, method)(

@@ -49,7 +49,7 @@ class RunReporter:
         self._run_id = run_id
         self._settings = settings
         self._deliver = deliver
-        self._ranks = 1
+        self._ranks, self._after = 1, 0.0
         self._levels: Callable[[], Sequence[Levels]] = tuple
         self._seconds: deque[tuple[int, float, list[Levels]]] = deque()
         """Number, end and levels of seconds that were not acknowledged yet."""
@@ -66,9 +66,14 @@ class RunReporter:
         ranks: int,
         levels: Callable[[], Sequence[Levels]],
         tick_seconds: float = 1.0,
+        after_seconds: float = 0.0,
     ) -> None:
-        """`levels` tells how each rank does now; ranks that have not said anything yet may be missing."""
+        """`levels` tells how each rank does now; ranks that have not said anything yet may be missing.
+
+        Nothing is sent for `after_seconds`.
+        """
         self._ranks, self._levels = max(1, ranks), levels
+        self._after = after_seconds
         work = (self._tick(tick_seconds), self._report(ticket), self._listen())
         self._tasks = [asyncio.create_task(part) for part in work]
 
@@ -82,6 +87,7 @@ class RunReporter:
 
     async def _tick(self, seconds: float) -> None:
         """Once a second from the launch on, whatever the job does: when it steps must not show."""
+        await asyncio.sleep(self._after)
         began, number = asyncio.get_running_loop().time(), 0
         while True:
             await asyncio.sleep(max(0.0, began + (number + 1) * seconds - asyncio.get_running_loop().time()))
@@ -106,6 +112,7 @@ class RunReporter:
             log.info("the end of the run could not be told: %s", error)
 
     async def _report(self, ticket: NodeTicket) -> None:
+        await asyncio.sleep(self._after)
         pause = REPORT_SECONDS
         while True:
             try:
@@ -145,7 +152,7 @@ class RunReporter:
             self._seconds.popleft()
 
     async def _listen(self) -> None:
-        pause = REPORT_SECONDS
+        pause = self._after + REPORT_SECONDS
         while True:
             await asyncio.sleep(pause)
             try:

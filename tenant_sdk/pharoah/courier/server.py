@@ -53,7 +53,10 @@ class Courier:
         """Whether a rank has stepped since somebody looked."""
         self._windows: dict[int, RankWindows] = {}
         self._reporter: RunReporter | None = None
-        self._began = time.monotonic()
+        self._seen: Fingerprint | None = None
+        """A real step, of a job that could not be looked at before."""
+        self._compiled = False
+        """Such a job shows nothing in a real step, either."""
         self._late: asyncio.Task[None] | None = None
         """Asks about a job that could only be looked at after its launch."""
         self._end_state = "failed"  # unless somebody says otherwise before the last connection closes
@@ -155,9 +158,9 @@ class Courier:
         before, compiled = self._verdict, "compiled" in seen.features
         if self._verdict.status == "pending" and compiled:
             reason = f"{self._verdict.reason}; and a compiled step does not show its structure"
-            self._verdict = unknown(reason, self._run_id.hex())
+            self._verdict, self._compiled = unknown(reason, self._run_id.hex()), True
         elif self._verdict.status == "pending":
-            self._late = self._late or asyncio.create_task(self._ask_late(seen))
+            self._seen = self._seen or seen
         elif self._asker.checked and (difference := _difference(self._asker.checked, seen, compiled)):
             self._find(Finding("warn", f"what runs is not what was checked: {difference}"))
         self._find(*self._ranks.add(rank, seen, operators))
@@ -165,12 +168,18 @@ class Courier:
         if self._verdict is not before:
             self._tell({"verdict": asdict(self._verdict)}, self._listeners)
 
-    async def _ask_late(self, seen: Fingerprint) -> None:
-        """At a round time after the launch: how long the job took to load is nobody's business."""
+    async def _ask_late(self, launched_at: float) -> None:
+        """At a round time after the launch, and also when there is nothing to ask: how long the job took to load, or
+        that it cannot be seen into, is nobody's business."""
         every = self._settings.late_ask_seconds
-        await asyncio.sleep(every - (time.monotonic() - self._began) % every)
-        await self._check({"fingerprint": seen.to_json()})
-        self._tell({"verdict": asdict(self._verdict)}, self._listeners)
+        await asyncio.sleep(every)
+        while self._seen is None and not self._compiled:
+            await asyncio.sleep(every - (time.monotonic() - launched_at) % every)
+        if self._seen is None:
+            await self._asker.cover()
+        else:
+            await self._check({"fingerprint": self._seen.to_json()})
+            self._tell({"verdict": asdict(self._verdict)}, self._listeners)
         self._asker.decide(accept=True)
 
     def _find(self, *findings: Finding) -> None:
@@ -183,8 +192,11 @@ class Courier:
         if provider is None or node is None or self._reporter is not None:
             return  # nobody to report to; the verdict says why
         self._reporter = RunReporter(provider, self._run_id, self._settings, self._deliver)
-        self._reporter.start(node.ticket, ranks, self._levels)
-        self._asker.decide(accept=True)
+        self._reporter.start(node.ticket, ranks, self._levels, after_seconds=self._asker.until_unrelated())
+        if self._verdict.status == "pending":
+            self._late = asyncio.create_task(self._ask_late(time.monotonic()))
+        else:
+            self._asker.decide(accept=True)
 
     async def _watch_for_hangs(self) -> None:
         """Ask all ranks where they are when none has stepped for a while."""

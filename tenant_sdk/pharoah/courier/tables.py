@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from pharoah.courier.rpc import Provider
 from pharoah.courier.trust import Distrust, Served
 from pharoah.exchange import statements
+from pharoah.exchange.checkpoint import log_origin
 from pharoah.exchange.head import ClassTable, is_signed
 from pharoah.exchange.rows import ROW_BYTES, split
 from pharoah.exchange.tree import root
@@ -26,7 +28,8 @@ class Tables:
     """Rows by epoch and class, each table checked against its signed head before it is used."""
 
     def __init__(self, provider: Provider, folder: Path | None) -> None:
-        self._provider, self._folder = provider, folder
+        name = log_origin(provider.key.public_bytes_raw())
+        self._provider, self._folder = provider, folder / name if folder else None
         self._stub = Stub(provider.channel, "Exchange")
         self._held: dict[tuple[int, bytes], list[bytes]] = {}
 
@@ -108,7 +111,8 @@ class Tables:
         for path in self._folder.glob("*-*.rows*") if self._folder else ():
             number = path.name.partition("-")[0]
             if not number.isdecimal() or int(number) < epoch - 1 or path == part:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 def _is_the_one(content: bytes, expected: ClassTable) -> bool:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ log = logging.getLogger("pharoah.courier")
 FRESH_SECONDS = 900
 """How old the newest cosignature may be: for longer than this nobody can be shown a log without its newest entries."""
 SKEW_SECONDS = 300
+LOCK_ATTEMPTS = 50
 
 
 class Distrust(ValueError):
@@ -125,6 +127,19 @@ class Trust:
                 f"{FRESH_SECONDS // 60} minutes; more than half must"
             )
 
+    def _agree(self, view: View, note: bytes, heads: dict[int, dict[str, str]]) -> None:
+        """What another courier of this machine was shown meanwhile must be the same. Raises Distrust."""
+        if view.frontier.size == self.size and view != self._view:
+            evidence: dict[str, Any] = {
+                "kind": "two logs",
+                "checkpoints": [self._note.decode(), note.decode()],
+            }
+            raise Distrust("two jobs of this machine were shown two logs", evidence)
+        for epoch in heads.keys() & self._heads.keys():
+            if heads[epoch]["body"] != self._heads[epoch]["body"]:
+                evidence = {"kind": "two heads", "heads": [heads[epoch], self._heads[epoch]]}
+                raise Distrust(f"two heads for epoch {epoch}", evidence)
+
     def _two_logs(self, checkpoint: bytes) -> dict[str, Any]:
         return {"kind": "two logs", "checkpoints": [self._note.decode(), checkpoint.decode()]}
 
@@ -149,8 +164,11 @@ class Trust:
         with self._locked():
             mine = (self._view, self._note, self._heads)
             self._remember()
+            self._agree(*mine)
             if mine[0].frontier.size >= self.size:
                 self._view, self._note, self._heads = mine
+            if self._file is None:
+                return
             heads = {str(epoch): head for epoch, head in self._heads.items()}
             content = {"view": self._view.to_json(), "checkpoint": self._note.decode(), "heads": heads}
             scratch = self._file.with_suffix(f".{os.getpid()}")
@@ -165,17 +183,27 @@ class Trust:
         if self._file is None:
             yield
             return
+        with contextlib.ExitStack() as stack:
+            try:
+                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                lock = stack.enter_context(self._file.with_suffix(".lock").open("a"))
+                _lock(lock)
+            except OSError as error:  # a disk without locks, or one that cannot be written
+                log.warning("the provider's log is not remembered between launches: %s", error)
+                self._file = None
+            yield
+
+
+def _lock(file: Any) -> None:
+    """Others hold it for milliseconds; who cannot get it does without. Raises OSError."""
+    for attempt in range(LOCK_ATTEMPTS):
         try:
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = self._file.with_suffix(".lock").open("a")
-        except OSError as error:
-            log.warning("the provider's log is not remembered between launches: %s", error)
-            self._file = None
-            yield
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        except BlockingIOError:
+            if attempt == LOCK_ATTEMPTS - 1:
+                raise
+            time.sleep(0.01)
 
 
 def read_witnesses(file: str) -> list[Verifier]:

@@ -144,8 +144,10 @@ def _hashed_lie(evidence: Mapping[str, Any], public: bytes) -> str:
     answer = signed_answer(record, public)
     said, key = bytes.fromhex(hashed["looked_up"]), bytes.fromhex(hashed["hashed_key"])
     _require(said, hashed["signature"], public, "looked-up rows")
-    _, epoch, class_ids = _offer(hashed, public)
-    _, _, _, key_hash, asked, told = parts(said)
+    offer_id, epoch, class_ids = _offer(hashed, public)
+    magic, asked_for, _, key_hash, asked, told = parts(said)
+    if magic != b"pharoah/looked-up/v1" or asked_for != offer_id:
+        raise NotProven("the looked-up rows are not those of this offer")
     if key_hash != hashlib.sha256(key).digest() or epoch != answer.head.epoch or class_ids != answer.class_ids:
         raise NotProven("the two answers are not about the same tables")
     tokens, rows, size = parts(asked), parts(told), len(parts(asked))

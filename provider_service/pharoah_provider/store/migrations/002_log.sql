@@ -4,4 +4,4 @@ ALTER TABLE epochs ADD COLUMN groups TEXT;
 ALTER TABLE epochs ADD COLUMN began BIGINT;
 ALTER TABLE epochs ADD COLUMN seed_kept BOOLEAN DEFAULT TRUE;
 ALTER TABLE releases ADD COLUMN withdrawn BOOLEAN DEFAULT FALSE;
-CREATE TABLE revoked (epoch BIGINT, sealed_row BLOB);
+CREATE TABLE revoked (epoch BIGINT, sealed_row BLOB, release BIGINT, row_id TEXT);
