@@ -1,0 +1,82 @@
+"""Jobs that could only be looked at after their launch, and jobs that can never be: what the provider sees of both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pharoah.courier import asking
+from pharoah.courier.node import NodeAnswer
+from pharoah.courier.server import Courier
+from pharoah_archetypes import Fingerprint
+from tests.contract.loopback import Loopback, ticket
+from tests.contract.test_exchange import KNOWN, on_loopback
+
+Work = Callable[[Courier, Callable[[], list[str]]], Awaitable[None]]
+
+
+def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work) -> None:
+    """A job whose dry run failed has been launched; `work` gets its courier and the calls the provider has seen."""
+
+    async def answers(*_: Any) -> NodeAnswer:
+        return NodeAnswer(ticket(), {})
+
+    def seen() -> list[str]:
+        lines = [line for file in (folder / "audit").iterdir() for line in file.read_text().splitlines()]
+        return [json.loads(line)["method"] for line in lines]
+
+    async def inside(site: Loopback) -> None:
+        courier = Courier(folder / "courier", site.settings(late_ask_seconds=0.3), bytes(16))
+        await courier._check({"pending": "no dry run"})
+        assert courier._verdict.status == "pending" and seen() == []
+        await courier._launch(1)
+        await work(courier, seen)
+        await courier._end_run("ok")
+
+    monkeypatch.setattr(asking, "ask_node", answers)
+    on_loopback(folder, inside)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def test_a_captured_step_is_asked_about_at_a_round_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(courier: Courier, seen: Callable[[], list[str]]) -> None:
+        await courier._captured(0, KNOWN, frozenset())
+        assert courier._verdict.status == "pending" and "Evaluate" not in seen(), "not at once"
+        await until(lambda: courier._verdict.status == "incompatible")
+        await until(lambda: "Decide" in seen())
+        assert seen().count("Evaluate") == 1
+
+    launched(tmp_path, monkeypatch, work)
+
+
+def test_a_job_nobody_sees_into_asks_about_nothing_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: Fingerprint = replace(KNOWN, features={**KNOWN.features, "compiled": "inductor"})
+
+    async def work(courier: Courier, seen: Callable[[], list[str]]) -> None:
+        await courier._captured(0, compiled, frozenset())
+        assert courier._verdict.status == "unknown"
+        await until(lambda: "Decide" in seen())
+        assert seen().count("Evaluate") == 1 and courier._verdict.status == "unknown"
+
+    launched(tmp_path, monkeypatch, work)
+
+
+def test_a_job_that_has_not_stepped_yet_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(courier: Courier, seen: Callable[[], list[str]]) -> None:
+        await until(lambda: "JoinRun" in seen())
+        assert "Evaluate" not in seen()
+
+    launched(tmp_path, monkeypatch, work)
