@@ -1,4 +1,4 @@
-"""What the provider keeps, by subject. With `published` and `listings` the only modules that know tables and columns."""
+"""What the provider keeps, by subject. Tables and columns are known here, in `published` and `listings` alone."""
 
 from __future__ import annotations
 
