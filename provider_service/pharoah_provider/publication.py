@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from pharoah.exchange import statements
-from pharoah.exchange.log import HEAD, REVOKED, Entry
+from pharoah.exchange.log import HEAD, REVOKED, Entry, View
 from pharoah_provider.domain import Group, Recipe, Release
 from pharoah_provider.epochs import Epoch, groups_of, seal
 from pharoah_provider.errors import Invalid, NotReady, StoreError, Unknown
@@ -53,7 +53,7 @@ class Publisher:
         if self._epochs and max(self._epochs) != self.log.view.epoch:
             self._current, self._epochs = 0, {}  # the newest one in the log could not be made again
         self._revoked = {number: set(await self._store.revoked(number)) for number in self._epochs}
-        await self.log.serve(self.log.view)
+        await self._serve(self.log.view)
         await self.rotate(now)
 
     def epoch(self, number: int | None = None) -> Epoch:
@@ -83,7 +83,7 @@ class Publisher:
             if release is not None and await self._due(release, now):
                 await self._seal(release, now)
             elif now - self.log.cosigned_at > COSIGN_SECONDS:
-                await self.log.serve(self.log.view)
+                await self._serve(self.log.view)
         for number in await self._store.seeds_before(now - DISPUTE_SECONDS):
             await asyncio.to_thread(self._keys.forget_epoch, number)
             await self._store.put_seed_destroyed(number)
@@ -124,7 +124,7 @@ class Publisher:
         sealed = (epoch.head, epoch.body, epoch.signature)
         await self._store.put_epoch(recipe, sealed, list(taken.values()), self._position, entries)
         self.log.append(*entries)
-        await self.log.serve(view)
+        await self._serve(view)
         self._epochs = {key: held for key, held in self._epochs.items() if key == self._current} | {number: epoch}
         kept = {key: rows for key, rows in self._revoked.items() if key in self._epochs}
         self._current, self._revoked = number, kept | {number: set(taken.values())}
@@ -145,11 +145,13 @@ class Publisher:
             if missing := [i for i in ids if i not in found]:
                 raise Invalid(f"rows: {missing[0]} is not in epoch {self._current} (see `pharoah-provider table`)")
             taken = self.revoked_rows(self._current) | set(found.values())
+            if taken == self.revoked_rows(self._current):
+                return len(found)
             entry = Entry.of(REVOKED, self._current, statements.revoked(self._current, taken)).encode()
             view = self.log.view.read([entry])
             await self._store.put_revoked(self._current, current.head.release, found, self._position, entry)
             self.log.append(entry)
-            await self.log.serve(view)
+            await self._serve(view)
             self._revoked[self._current] = taken
             return len(found)
 
@@ -159,7 +161,12 @@ class Publisher:
             view = self.log.view.read(encoded)
             await self._store.put_log_entries(self._position, encoded)
             self.log.append(*encoded)
-            await self.log.serve(view)
+            await self._serve(view)
+
+    async def _serve(self, view: View) -> None:
+        """Show this view of the log, and keep what witnesses said of it."""
+        await self.log.serve(view)
+        await self._store.put_checkpoint(self.log.checkpoint)
 
     @property
     def _position(self) -> int:

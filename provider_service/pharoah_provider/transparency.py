@@ -47,8 +47,15 @@ class Witness:
 class TransparencyLog:
     """Single-threaded: belongs to the event loop."""
 
-    def __init__(self, entries: Sequence[bytes], key: Ed25519PrivateKey, witnesses: Sequence[Witness] = ()) -> None:
-        """A log that goes on after these entries, the ones in the database."""
+    def __init__(
+        self,
+        entries: Sequence[bytes],
+        key: Ed25519PrivateKey,
+        witnesses: Sequence[Witness] = (),
+        checkpoint: bytes = b"",
+    ) -> None:
+        """A log that goes on after these entries, the ones in the database; and with the cosignatures on the checkpoint
+        that was kept, if it is of them."""
         self._entries = list(entries)
         self._hashes = [leaf_hash(entry) for entry in entries]
         self._key = key
@@ -56,8 +63,11 @@ class TransparencyLog:
         self.origin = log_origin(key.public_key().public_bytes_raw())
         self.view = View().read(entries)
         """What everybody is shown."""
-        self._note = self._signed(self.view)
-        self.cosigned_at = time.time()
+        kept, self._note = Note.decode(checkpoint) if checkpoint else None, self._signed(self.view)
+        if kept is not None and kept.checkpoint == self._note.checkpoint:
+            self._note = kept
+        self.cosigned_at = 0.0
+        """When witnesses were last asked with success, unix seconds."""
 
     def append(self, *entries: bytes) -> View:
         """Take up entries that have been committed; `serve` shows them."""

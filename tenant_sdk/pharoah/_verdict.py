@@ -52,7 +52,7 @@ class Verdict:
     run_id: str = ""
     latency_ms: float = 0.0
     sent: dict[str, int] = field(default_factory=dict)
-    """What left this machine: number of blinded inputs and bytes."""
+    """What left this machine: number of blinded inputs (or of keyed hashes) and bytes."""
 
     @property
     def ok(self) -> bool:
@@ -117,7 +117,12 @@ class Verdict:
         for finding in self.findings:
             lines += finding.lines()
         if self.sent:
-            lines.append(f"  sent: {self.sent['inputs']} blinded inputs, {self.sent['bytes']} bytes, as for every job")
+            what = (
+                f"{self.sent['hashes']} keyed hashes"
+                if "hashes" in self.sent
+                else f"{self.sent['inputs']} blinded inputs"
+            )
+            lines.append(f"  sent: {what}, {self.sent['bytes']} bytes, as for every job")
         return "\n".join(lines)
 
     def __str__(self) -> str:

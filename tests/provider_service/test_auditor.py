@@ -128,6 +128,19 @@ def test_a_provider_is_cosigned_over_http_also_by_a_witness_that_knows_more(witn
             urllib.request.urlopen(f"{url}/other", b"x", timeout=5)
 
 
+def test_cosignatures_outlive_a_restart_while_the_witness_is_away(witness: Witness, tmp_path: Path) -> None:
+    with served(witness) as url:
+        (tmp_path / "witnesses").write_text(f"{witness.verifier} {url}\n")
+        log = TransparencyLog(ENTRIES[:2], KEY, read_witnesses(tmp_path / "witnesses"))
+        asyncio.run(log.serve(log.view))
+    away = read_witnesses(tmp_path / "witnesses")
+    again = TransparencyLog(ENTRIES[:2], KEY, away, log.checkpoint)
+    asyncio.run(again.serve(again.view))
+    assert Note.decode(again.checkpoint).cosigned_at(witness.verifier) is not None and again.cosigned_at == 0
+    other = TransparencyLog(ENTRIES[:3], KEY, away, log.checkpoint)
+    assert Note.decode(other.checkpoint).cosigned_at(witness.verifier) is None
+
+
 def test_a_witness_that_is_away_holds_nothing_up(tmp_path: Path, witness: Witness) -> None:
     (tmp_path / "witnesses").write_text(f"{witness.verifier} http://127.0.0.1:9\n")
     log = TransparencyLog(ENTRIES[:1], KEY, read_witnesses(tmp_path / "witnesses"))

@@ -43,7 +43,7 @@ LISTINGS = {
 }  # fmt: skip
 
 
-CERTIFICATE_NAME = re.compile(r"provider|tenant/[\w.-]+(/[\w.-]+)?|(agent|operator)/[\w.-]+")
+CERTIFICATE_NAME = re.compile(r"provider|auditor|tenant/[\w.-]+(/[\w.-]+)?|(agent|operator)/[\w.-]+")
 LASTING = {"RunCampaign", "Learn"}
 CALL_SECONDS = 30.0
 
@@ -67,8 +67,11 @@ def main(argv: list[str] | None = None) -> int:
     handing.add_argument("epoch", type=int)
     handing.add_argument("--out", type=Path, required=True, metavar="FILE", help="made readable for its owner alone")
     handing.set_defaults(run=_hand_over)
+    key = commands.add_parser("key", help="print the key that tenants and witnesses pin; made if there is none yet")
+    key.add_argument("--keys", default="pharoah-keys", help="as for serve (default: %(default)s)")
+    key.set_defaults(run=_key)
     certificate = commands.add_parser("certificate", help="make a certificate, with an authority of this site's own")
-    certificate.add_argument("name", help="provider, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")
+    certificate.add_argument("name", help="provider, auditor, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")
     certificate.add_argument("--folder", type=Path, default=Path("pharoah-pki"), help="default: %(default)s")
     certificate.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
     certificate.add_argument("--host", action="append", default=[], help="how the provider is reached; may be repeated")
@@ -133,6 +136,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     from pharoah_provider.services.server import ServerSettings, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    os.umask(0o077)  # database, keys and audit log are the provider's own
     names = ("listen", "http", "db", "keys", "audit", "witnesses", "domain", "tokens")
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):
@@ -221,12 +225,21 @@ def _hand_over(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _key(arguments: argparse.Namespace) -> int:
+    from pharoah_provider.keys import open_keys
+
+    print(open_keys(arguments.keys).public.hex())
+    return 0
+
+
 def _certificate(arguments: argparse.Namespace) -> int:
     from pharoah_provider.pki import Authority
 
     if not CERTIFICATE_NAME.fullmatch(arguments.name):
-        raise ProviderError(f"{arguments.name}: expected provider, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")
-    hosts = tuple(arguments.host) or (("127.0.0.1", "localhost") if arguments.name == "provider" else ())
+        raise ProviderError(
+            f"{arguments.name}: expected provider, auditor, tenant/ORG[/ACCOUNT], agent/NODE, operator/NAME"
+        )
+    hosts = tuple(arguments.host) or (("127.0.0.1", "localhost") if arguments.name in ("provider", "auditor") else ())
     files = Authority(arguments.folder, arguments.domain).issue(arguments.name, hosts)
     print(f"{files[0]}\n{files[1]}\nauthority: {arguments.folder / 'ca.pem'}")
     return 0
@@ -243,7 +256,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column.upper().replace("_", " "), overflow="fold")
+        table.add_column(column.upper().replace("_", " "), overflow="fold", no_wrap=column == "id")
     for row in map(json.loads, answer.rows):
         table.add_row(*(_shown(row[column]) for column in columns))
     Console().print(table)

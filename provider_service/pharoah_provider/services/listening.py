@@ -75,7 +75,8 @@ def listen(servicers: dict[str, Any], gate: Gate, address: str, tls: Tls | None)
             return server, int(server.add_secure_port(address, tls.credentials()))
         return server, int(server.add_insecure_port(address))
     except RuntimeError:
-        raise ProviderError(f"--listen {address}: cannot be bound; is another provider running?") from None
+        also = ", or certificate and key do not belong together" if tls else ""
+        raise ProviderError(f"--listen {address}: cannot be bound: something else listens there{also}") from None
 
 
 def _read(path: Path) -> bytes:

@@ -82,7 +82,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
     try:
         metrics, fleet = Metrics(), Fleet()
         metrics.watch_agents(fleet.last_seen)
-        transparency = TransparencyLog(await store.log_entries(), keys.signing_key, witnesses)
+        transparency = TransparencyLog(await store.log_entries(), keys.signing_key, witnesses, await store.checkpoint())
         publisher, monitor = (
             Publisher(store, keys, transparency),
             Monitor(store, fleet, metrics, settings.settle_seconds),

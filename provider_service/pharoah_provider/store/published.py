@@ -107,6 +107,15 @@ class Published:
         rows = await self._db.read("SELECT DISTINCT row_id FROM revoked WHERE release = ? AND row_id != ''", [release])
         return [str(row["row_id"]) for row in rows]
 
+    async def put_checkpoint(self, note: bytes) -> None:
+        """The newest, with its cosignatures."""
+        await self._db.execute("INSERT OR REPLACE INTO checkpoint VALUES (1,?)", [note])
+
+    async def checkpoint(self) -> bytes:
+        """Empty before the first."""
+        rows = await self._db.read("SELECT note FROM checkpoint")
+        return bytes(rows[0]["note"]) if rows else b""
+
     async def revoked(self, epoch: int) -> list[bytes]:
         rows = await self._db.read("SELECT sealed_row FROM revoked WHERE epoch = ?", [epoch])
         return [bytes(row["sealed_row"]) for row in rows]

@@ -89,6 +89,22 @@ def _provider(settings: Settings) -> str:
     return asyncio.run(ask())
 
 
+def _names(settings: Settings) -> str:
+    from pharoah.courier.names import Namer
+    from pharoah.courier.rpc import Provider
+
+    async def keys() -> int:
+        namer = Namer(Provider(settings), settings)
+        try:
+            return await namer.period()
+        finally:
+            await namer.close()
+
+    if not settings.share_outcomes:
+        return "outcomes are not shared (PHAROAH_SHARE_OUTCOMES)"
+    return f"provider and auditor hold their keys of period {asyncio.run(keys())}"
+
+
 def _records(settings: Settings) -> str:
     history = History(settings)
     with tempfile.TemporaryFile(dir=history.folder()):
@@ -102,5 +118,6 @@ CHECKS: dict[str, Check] = {
     "libsodium": _sodium,
     "agent": _agent,
     "provider": _provider,
+    "names": _names,
     "records": _records,
 }

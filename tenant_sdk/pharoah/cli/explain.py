@@ -116,7 +116,15 @@ def _wrapped(line: str, indent: int, first: int = 2) -> str:
 
 def _show_payload(fingerprint: Fingerprint, settings: Settings) -> None:
     """Every message of a run as it would leave now, as JSON lines; blinding is random, so the next look differs."""
+    import asyncio
+
+    from pharoah._errors import UnknownReason
+    from pharoah.courier.node import ask_node
     from pharoah.courier.payload import payload
 
-    for outgoing in payload(fingerprint, settings):
+    try:
+        ticket = asyncio.run(ask_node(settings.node_socket, settings.timeout_seconds)).ticket
+    except UnknownReason:
+        ticket = None  # no agent stands here; its field says so
+    for outgoing in payload(fingerprint, settings, ticket):
         print(json.dumps({"call": outgoing.call, "bytes": outgoing.content.hex(), "fields": outgoing.origins}))

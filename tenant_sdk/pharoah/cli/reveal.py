@@ -31,12 +31,20 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{fingerprint.grammar}\n")
     for name in ("features", "sizes", "versions"):
         print(f"{name:9} {' '.join(f'{key}={value}' for key, value in getattr(fingerprint, name).items())}")
-    if not arguments.yes and input(f"\nReveal run {run_id[:8]}? [y/N] ").strip().lower() not in ("y", "yes"):
+    print(f"and the digests of its structure: {fingerprint.archetype}, {fingerprint.compute}")
+    if not arguments.yes and not _agreed(f"\nReveal run {run_id[:8]}? [y/N] "):
         print("nothing was sent")
         return 1
     asyncio.run(_send(settings, bytes.fromhex(run_id), fingerprint))
     print(f"run {run_id[:8]} was revealed")
     return 0
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:

@@ -48,6 +48,8 @@ class Asker:
         """What the verdict is about; None while it is unknown what runs."""
         self.plan = PLAIN
         """How the job is to be watched."""
+        self._unnamed = ""
+        """Why the job has no name although its user shares outcomes."""
         self.name: tuple[int, bytes] | None = None
         """The job's (period, name), where its user shares outcomes."""
 
@@ -112,7 +114,9 @@ class Asker:
         self.name = await self._named(fingerprint, provider, self._exchange)
         answer = await self._exchange.ask(fingerprint, node.ticket, self.name)
         self.checked, self.plan = fingerprint, plan_of(answer)
-        verdict = judge(answer, self._run_id)
+        verdict = judge(answer, self._run_id, hashed=self._settings.privacy == "hashed")
+        if self._unnamed:
+            verdict = verdict.with_findings(Finding("info", f"how this run ends is not shared: {self._unnamed}"))
         self._record = {**answer.record, "verdict": verdict.status, "fingerprint": fingerprint.to_json()}
         return verdict
 
@@ -130,7 +134,7 @@ class Asker:
             finally:
                 await namer.close()
         except (UnknownReason, Distrust, grpc.aio.AioRpcError) as error:
-            log.warning("how this run ends is not shared: %s", error)
+            self._unnamed = str(error)
             return None
 
     def _distrusted(self, error: Distrust) -> Verdict:

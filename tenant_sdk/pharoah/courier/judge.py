@@ -33,13 +33,13 @@ _OUTCOME = {
 }
 
 
-def judge(answer: Answer, run_id: str) -> Verdict:
+def judge(answer: Answer, run_id: str, *, hashed: bool = False) -> Verdict:
     """The verdict of the most specific rung that knows anything."""
     common = {
         "run_id": run_id,
         "release": answer.served.head.release,
         "epoch": answer.served.head.epoch,
-        "sent": {"inputs": BATCH, "bytes": answer.bytes_sent},
+        "sent": {"hashes" if hashed else "inputs": BATCH, "bytes": answer.bytes_sent},
     }
     match = _most_specific(answer.matches)
     if match is None:

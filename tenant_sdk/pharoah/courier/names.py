@@ -50,6 +50,14 @@ class Namer:
         except (voprf.ProofError, GroupError) as error:
             raise UnknownReason(f"the job has no name: {error}") from None
 
+    async def period(self) -> int:
+        """Which period both holders are in. Raises UnknownReason."""
+        try:
+            keys = await asyncio.gather(*(self._key(holder) for holder in self._holders))
+        except grpc.aio.AioRpcError as error:
+            raise UnknownReason(reason(error)) from None
+        return keys[0][0]
+
     async def close(self) -> None:
         await self._holders[1].channel.close(None)
 

@@ -45,10 +45,10 @@ class Provider:
 def reason(error: grpc.aio.AioRpcError) -> str:
     """What a failed call means, in words for the verdict."""
     meanings = {
-        grpc.StatusCode.UNAVAILABLE: "the provider cannot be reached",
+        grpc.StatusCode.UNAVAILABLE: "the provider cannot be reached, or does not accept our certificate",
         grpc.StatusCode.DEADLINE_EXCEEDED: "the provider did not answer in time",
         grpc.StatusCode.UNAUTHENTICATED: "the provider does not know this tenant",
-        grpc.StatusCode.PERMISSION_DENIED: "the provider refuses this tenant",
+        grpc.StatusCode.PERMISSION_DENIED: f"the provider refuses: {error.details()}",
     }
     code = error.code()
     return meanings.get(code, f"the provider answered {code.name}: {(error.details() or '')[:200]}")
@@ -75,6 +75,11 @@ def _token(path: str) -> str:
 
 
 def _public_key(path: str) -> Ed25519PublicKey:
+    if not path:
+        raise UnknownReason(
+            "no provider key is set (PHAROAH_PROVIDER_KEY_FILE); without it nobody can tell the provider's answers "
+            "from forged ones"
+        )
     try:
         return Ed25519PublicKey.from_public_bytes(bytes.fromhex(Path(path).read_text().strip()))
     except (OSError, ValueError) as error:
