@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from pharoah.exchange import statements
@@ -124,19 +124,23 @@ class Publisher:
         sealed = (epoch.head, epoch.body, epoch.signature)
         await self._store.put_epoch(recipe, sealed, list(taken.values()), self._position, entries)
         self.log.append(*entries)
-        await self._serve(view)
-        self._epochs = {key: held for key, held in self._epochs.items() if key == self._current} | {number: epoch}
-        kept = {key: rows for key, rows in self._revoked.items() if key in self._epochs}
-        self._current, self._revoked = number, kept | {number: set(taken.values())}
+
+        def turn() -> None:
+            self._epochs = {key: held for key, held in self._epochs.items() if key == self._current} | {number: epoch}
+            kept = {key: rows for key, rows in self._revoked.items() if key in self._epochs}
+            self._current, self._revoked = number, kept | {number: set(taken.values())}
+
+        await self._serve(view, turn)
         return number
 
     async def _rollback(self, now: float) -> tuple[int, int]:
-        served = self.epoch().head.release
-        before = await self._store.release_before(served)
-        if before is None:
-            raise NotReady(f"release {served} is the only one there is")
-        await self._store.withdraw_release(served)
-        return before.release, await self._publish(before, now)
+        async with self._lock:
+            served = self.epoch().head.release
+            before = await self._store.release_before(served)
+            if before is None:
+                raise NotReady(f"release {served} is the only one there is")
+            await self._store.withdraw_release(served)
+            return before.release, await self._seal(before, now)
 
     async def _revoke(self, ids: list[str]) -> int:
         async with self._lock:
@@ -151,8 +155,7 @@ class Publisher:
             view = self.log.view.read([entry])
             await self._store.put_revoked(self._current, current.head.release, found, self._position, entry)
             self.log.append(entry)
-            await self._serve(view)
-            self._revoked[self._current] = taken
+            await self._serve(view, lambda: self._revoked.update({self._current: taken}))
             return len(found)
 
     async def _append(self, *entries: Entry) -> None:
@@ -163,9 +166,13 @@ class Publisher:
             self.log.append(*encoded)
             await self._serve(view)
 
-    async def _serve(self, view: View) -> None:
-        """Show this view of the log, and keep what witnesses said of it."""
+    async def _serve(self, view: View, turn: Callable[[], None] = lambda: None) -> None:
+        """Show this view of the log together with what it is about, and keep what witnesses said of it.
+
+        Nothing may wait between the log and its `turn`: a head that is not the newest in its log is not believed.
+        """
         await self.log.serve(view)
+        turn()
         await self._store.put_checkpoint(self.log.checkpoint)
 
     @property

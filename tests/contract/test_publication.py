@@ -197,6 +197,29 @@ def test_asking_witnesses_again_does_not_take_back_what_happens_meanwhile(
     with_publisher(tmp_path, work)
 
 
+def test_a_head_is_never_shown_without_its_log_nor_the_log_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks while something is published gets what was before or what comes after, never half of each."""
+
+    async def work(publisher: Publisher, store: Store) -> None:
+        await publisher.open(time.time())
+        honest, looked = store.put_checkpoint, []
+
+        async def look(note: bytes) -> None:
+            publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+            looked.append(note)
+            await honest(note)
+
+        monkeypatch.setattr(store, "put_checkpoint", look)
+        await publisher.revoke([ROW.id])
+        await publisher.publish(RELEASE, time.time())
+        await publisher.rotate(time.time() + DAY + 3600)
+        assert len(looked) == 3
+
+    with_publisher(tmp_path, work)
+
+
 def test_an_entry_that_no_honest_log_holds_is_never_committed(tmp_path: Path) -> None:
     async def work(publisher: Publisher, store: Store) -> None:
         await publisher.open(time.time())

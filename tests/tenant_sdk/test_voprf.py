@@ -184,4 +184,6 @@ def test_proofs_are_made_by_libsodium_whatever_the_group() -> None:
 
     blinded = [voprf.blind(b"x")[1]]
     with group.using(Forbidden()):
-        voprf.evaluate(SECRET, PUBLIC, blinded)
+        evaluated, proof = voprf.evaluate(SECRET, PUBLIC, blinded)
+    assert evaluated == [sodium.multiply(SECRET, blinded[0])]
+    voprf.verify(PUBLIC, blinded, evaluated, proof)
