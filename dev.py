@@ -62,7 +62,7 @@ def demo() -> None:
 
 
 def test() -> None:
-    """The test suite, at most 10 minutes."""
+    """The test suite."""
     setup()
     _call([PYTHON, "-m", "pytest"])
 

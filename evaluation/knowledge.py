@@ -11,10 +11,11 @@ from statistics import median
 from typing import Any
 
 from evaluation.site import Site
+from pharoah.plan import PLAIN
+from pharoah.windows import BASELINE_WINDOWS, SKIPPED_STEPS, WINDOW_SECONDS
 
 SUSPICIOUS_RATIO = 1.15
 """Two of three windows in a row at this much of the baseline."""
-WINDOW_SECONDS, WINDOW_STEPS, BASELINE_WINDOWS, SKIPPED_STEPS = 1.0, 4, 8, 5
 
 
 def hashed_verdict(site: Site, node: str, command: Sequence[str]) -> str:
@@ -33,7 +34,7 @@ def suspected_with_all(durations: Path, since: float) -> float:
     held: list[float] = []
     for ended, took in ((float(a), float(b)) for a, b in lines):
         held.append(took)
-        if sum(held) >= WINDOW_SECONDS and len(held) >= WINDOW_STEPS:
+        if sum(held) >= WINDOW_SECONDS and len(held) >= PLAIN.window_steps:
             windows.append((ended, median(held)))
             held = []
     first = sorted(step for _, step in windows[:BASELINE_WINDOWS])

@@ -32,7 +32,7 @@ from pharoah_provider.pki import Authority
 
 SETTLE_SECONDS = 20
 SMALL_MEMORY_BYTES = 440_000_000
-"""A GPT of the demo needs 355 MB with flash attention at 1,024 tokens and 535 MB with math attention."""
+"""Well between what a GPT of the demo needs at 1,024 tokens with flash attention and with math attention."""
 
 
 def node_profiles() -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah.exchange.checkpoint import Checkpoint, Note, log_verifier, sign
 from pharoah.exchange.log import HEAD, Entry
 from pharoah.exchange.tree import Frontier, consistency_proof, leaf_hash
-from pharoah.plan import Plan
+from pharoah.plan import NOISY
 from pharoah_auditor.cli import main
 from pharoah_auditor.replay import replay
 from pharoah_auditor.witness import Refusal, Witness, serve
@@ -211,7 +211,7 @@ def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
     bad = next(row for row in ROWS if row.severity != "ok")
     rosier = tuple(replace(row, failures=0, severity="ok") if row is bad else row for row in ROWS)
     assert "1 of" in failing(handed_over(tmp_path, rosier))
-    marked = tuple(replace(row, plan=Plan(64, 2.0).pack().hex()) if row is bad else row for row in ROWS)
+    marked = tuple(replace(row, plan=NOISY.pack().hex()) if row is bad else row for row in ROWS)
     assert "1 monitoring plans are shared by fewer than 5" in failing(handed_over(tmp_path, marked))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pharoah.plan import PLAIN, Plan
+from pharoah.plan import NOISY, PLAIN, STEADY, Plan
 from pharoah_archetypes import Fingerprint, band_tokens
 from pharoah_archetypes.catalogue import catalogue
 from pharoah_provider.domain import TrialRow
@@ -23,7 +23,7 @@ def trial(archetype: int, noise: float, outcome: str = "ok", grammar: str = "fwd
     return TrialRow(f"w{archetype}", {}, "ctx", "cpu", outcome, steps, fingerprint.to_json())
 
 
-@pytest.mark.parametrize(("noise", "plan"), [(0.001, Plan(step_gain=2.0)), (0.1, PLAIN), (0.4, Plan(16, 0.5))])
+@pytest.mark.parametrize(("noise", "plan"), [(0.001, STEADY), (0.1, PLAIN), (0.4, NOISY)])
 @pytest.mark.parametrize("sharing", [SHARED_BY - 1, SHARED_BY])
 def test_a_plan_is_given_where_five_archetypes_share_it(noise: float, plan: Plan, sharing: int) -> None:
     trials = [trial(number, noise) for number in range(sharing)] + [trial(99, 0.1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pharoah.courier.evidence import exchange_folder
 from pharoah.courier.exchange import Exchange
 from pharoah.courier.rpc import Provider, reason
 from pharoah.courier.tables import Tables
-from pharoah.courier.trust import Distrust, Served, Trust, read_witnesses
+from pharoah.courier.trust import Distrust, Served, read_witnesses
 from pharoah.exchange import voprf
 from pharoah.exchange.checkpoint import log_origin
 from pharoah.exchange.group import GroupError
@@ -26,7 +26,8 @@ from pharoah.exchange.outcomes import tally
 from pharoah.exchange.proofs import NotProven, opened, signed_answer
 from pharoah.exchange.rows import VerdictRow
 
-FAILED, WORKED = ("failed",), ("ok",)
+JUDGED = ("ok", "failed")
+"""End states that say something of the job and its node."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,15 @@ async def _log(provider: Provider, settings: Settings) -> list[Line]:
     """The whole log, by somebody who remembers nothing, and then by this machine's memory."""
     witnesses = read_witnesses(settings.witnesses_file)
     try:
-        anew = Exchange(provider, settings)
-        anew._trust = Trust(provider.key, witnesses, None)
+        anew = Exchange(provider, replace(settings, keep_runs=0))
         served = await anew.epoch()
         remembering = Exchange(provider, settings)
         await remembering.epoch()
     except (Distrust, HeadError) as error:
         return [Line("FAIL", "log", str(error))]
-    told = f"{anew._trust.size} entries, epoch {served.head.epoch} of release {served.head.release}; as remembered"
+    told = (
+        f"{anew.log.frontier.size} entries, epoch {served.head.epoch} of release {served.head.release}; as remembered"
+    )
     if not witnesses:
         return [Line("ok", "log", told), Line("-", "witnesses", "none are set (PHAROAH_WITNESSES_FILE)")]
     return [Line("ok", "log", told), Line("ok", "witnesses", f"more than half of {len(witnesses)} have cosigned it")]
@@ -112,7 +114,7 @@ def _outcomes(settings: Settings) -> Line:
     """Runs that were called compatible, and how they ended."""
     said = {record["run_id"]: record.get("verdict") for record in _kept(settings)}
     runs = [run for run in History(settings).runs()[::-1] if said.get(run.id) == "compatible"]
-    ended = [run.state in FAILED for run in runs if run.state in FAILED + WORKED]
+    ended = [run.state == "failed" for run in runs if run.state in JUDGED]
     total = tally(ended)
     told = f"{total.failures} of {total.runs} runs called compatible failed"
     if total.decided == "not kept":

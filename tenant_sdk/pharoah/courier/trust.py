@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah._errors import UnknownReason
 from pharoah.exchange.checkpoint import WITNESS, CheckpointError, Note, Verifier, log_origin, log_verifier
-from pharoah.exchange.head import EpochHead, HeadError, verify_head
+from pharoah.exchange.head import EpochHead, verify_head
 from pharoah.exchange.log import LogError, View
 from pharoah.exchange.statements import StatementError, read_revoked
 
@@ -218,11 +217,3 @@ def read_witnesses(file: str) -> list[Verifier]:
     if not found or any(verifier.kind != WITNESS for verifier in found):
         raise UnknownReason(f"witnesses file {file}: expected one witness's key a line (name+id+key)")
     return found
-
-
-def short(body: bytes) -> str:
-    """How a head is named to people who compare what they were shown."""
-    return hashlib.sha256(body).hexdigest()[:16]
-
-
-__all__ = ["Distrust", "HeadError", "Served", "Trust", "read_witnesses", "short"]

@@ -16,7 +16,6 @@ from pharoah.exchange import ristretto, sodium
 from pharoah.exchange.ristretto import ORDER
 
 ELEMENT_BYTES = SCALAR_BYTES = 32
-IDENTITY = bytes(32)
 
 
 class GroupError(ValueError):
@@ -89,13 +88,6 @@ def from_hash(digest: bytes) -> bytes:
     if len(digest) != 64:
         raise GroupError(f"digest: {len(digest)} bytes, expected 64")
     return backend().from_hash(digest)
-
-
-def check_element(element: bytes) -> None:
-    """Raises GroupError unless these bytes are the canonical form of an element other than the identity."""
-    check_encoding(element)
-    if not backend().is_element(element):
-        raise GroupError("element: not a canonical ristretto255 element, or the identity")
 
 
 def check_scalar(scalar: bytes, *, zero: bool = False) -> None:
