@@ -1,4 +1,9 @@
-"""From step times to levels: a run is compared with itself, in coarse steps, and nothing absolute leaves the node."""
+"""From step times to levels: a run is compared with itself, in coarse steps, and nothing absolute leaves the node.
+
+How restless a healthy run is would tell which job it is (`python -m evaluation privacy`). So a level is told only when
+it lies outside of what the run's own first windows were like (the outer fences of J. W. Tukey, Exploratory Data
+Analysis, 1977), and only while three of the last five windows show it.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +22,15 @@ PER_OCTAVE = 8
 """Levels are eighths of an octave: 2^(level/8) times the run's own baseline, 9 % apart."""
 LARGEST_LEVEL = 32
 QUIET_LEVEL = 1
-"""Within 14 % of the baseline nothing is told: how restless a healthy job is would say which one it is
-(`python -m evaluation privacy`)."""
+"""Step times within 14 % of the baseline are told of no run."""
+QUIET_MEMORY_LEVEL = 4
+"""Nor is memory within 48 %: healthy jobs grow, each in its way."""
+WIDEST_QUIET_LEVEL = 6
+"""However restless a run began: steps that take 1.76 times as long are always told."""
+LAST_WINDOWS = 5
+"""Of which the median is told."""
+FENCE = 3.0
+"""Interquartile ranges from the quartiles to the outer fences."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +48,7 @@ class Levels:
 @dataclass
 class RankWindows:
     """Windows of one rank, each of at least a second and as many steps as the plan says, so that one pause for a
-    checkpoint never moves a window's median. The lower quartile of the first eight is the baseline: a run may begin
-    slowly, and does not begin too fast."""
+    checkpoint never moves a window's median."""
 
     plan: Plan = PLAIN
     window_seconds: float = WINDOW_SECONDS
@@ -47,8 +58,8 @@ class RankWindows:
     _skip: int = SKIPPED_STEPS
     _open: list[float] = field(default_factory=list)
     _first: list[tuple[float, int]] = field(default_factory=list)
-    _baseline: tuple[float, float] | None = None
-    """Seconds per step and resident bytes."""
+    _steps: Baseline | None = None
+    _memory: Baseline | None = None
 
     def add(self, durations_ns: Sequence[int], resident: int) -> list[Levels]:
         """Step durations in order, resident memory after the last. Gives the windows that became complete."""
@@ -62,23 +73,54 @@ class RankWindows:
                 closed += self._close(resident)
         return closed
 
+    @property
+    def knows_itself(self) -> bool:
+        """Whether it has a baseline; until then nothing is told."""
+        return self._steps is not None
+
     def _close(self, resident: int) -> list[Levels]:
         typical = median(self._open)
         self._open = []
-        if self._baseline is None:
+        if self._steps is None or self._memory is None:
             self._first.append((typical, resident))
             if len(self._first) == self.baseline_windows:
-                self._baseline = _lower_quartile([t for t, _ in self._first]), median(r for _, r in self._first)
+                self._steps = Baseline.of([step for step, _ in self._first], QUIET_LEVEL, self.plan.step_gain)
+                self._memory = Baseline.of([held for _, held in self._first], QUIET_MEMORY_LEVEL)
             return []
-        steps, memory = self._baseline
-        self.now = Levels(level(typical / steps, self.plan.step_gain), level(resident / memory))
+        self.now = Levels(self._steps.told(typical), self._memory.told(resident))
         return [self.now]
 
 
+@dataclass
+class Baseline:
+    """What a run was like in its first windows. The lower quartile counts as usual: a run may begin slowly, and does
+    not begin too fast."""
+
+    usual: float
+    quiet: float
+    """Octaves from it within which nothing is told."""
+    gain: float = 1.0
+    _last: list[int] = field(default_factory=lambda: [0] * LAST_WINDOWS)
+
+    @classmethod
+    def of(cls, first: Sequence[float], quiet_level: int, gain: float = 1.0) -> Baseline:
+        """From at least two values, none negative; the quiet zone is no narrower than this level."""
+        lower, _, upper = quantiles([_octaves(value) for value in first], n=4, method="inclusive")
+        fence = upper + FENCE * (upper - lower)
+        narrowest, widest = (quiet_level + 0.5) / PER_OCTAVE / gain, (WIDEST_QUIET_LEVEL + 0.5) / PER_OCTAVE
+        return cls(2**lower, max(narrowest, min(fence - lower, widest)), gain)
+
+    def told(self, value: float) -> int:
+        """The level of a further window's value, as far as it is told."""
+        away = value / self.usual
+        found = 0 if abs(_octaves(away)) < self.quiet else level(away, self.gain)
+        self._last = [*self._last[1:], found]
+        return sorted(self._last)[LAST_WINDOWS // 2]
+
+
 def level(ratio: float, gain: float = 1.0) -> int:
-    """The nearest level of a ratio to the baseline, clipped, and quiet near it."""
-    nearest = round(PER_OCTAVE * gain * log2(max(ratio, 1e-9)))
-    return 0 if abs(nearest) <= QUIET_LEVEL else max(-LARGEST_LEVEL, min(LARGEST_LEVEL, nearest))
+    """The nearest level of a ratio to the baseline, clipped."""
+    return max(-LARGEST_LEVEL, min(LARGEST_LEVEL, round(PER_OCTAVE * gain * _octaves(ratio))))
 
 
 def ratio(level: int) -> float:
@@ -86,5 +128,5 @@ def ratio(level: int) -> float:
     return float(2 ** (level / PER_OCTAVE))
 
 
-def _lower_quartile(values: Sequence[float]) -> float:
-    return quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
+def _octaves(value: float) -> float:
+    return log2(max(value, 1e-12))

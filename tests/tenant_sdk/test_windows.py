@@ -1,13 +1,27 @@
 from __future__ import annotations
 
+import random
 from math import log2
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah.plan import PLAIN, PLANS, Plan
-from pharoah.windows import BASELINE_WINDOWS, LARGEST_LEVEL, PER_OCTAVE, QUIET_LEVEL, Levels, RankWindows, level, ratio
+from pharoah.windows import (
+    BASELINE_WINDOWS,
+    LARGEST_LEVEL,
+    LAST_WINDOWS,
+    PER_OCTAVE,
+    QUIET_LEVEL,
+    WIDEST_QUIET_LEVEL,
+    Baseline,
+    Levels,
+    RankWindows,
+    level,
+    ratio,
+)
 
 SECOND = 1_000_000_000
 
@@ -21,6 +35,9 @@ def test_nothing_but_zero_is_said_before_the_baseline_is_known() -> None:
     windows = RankWindows()
     for _ in range(5 + 4 * BASELINE_WINDOWS):
         assert windows.add([SECOND], 1000) == [] and windows.now == Levels(0, 0)
+    for _ in range(LAST_WINDOWS // 2 * 4):
+        windows.add([2 * SECOND], 2000)
+    assert windows.now == Levels(0, 0)
     for _ in range(4):
         windows.add([2 * SECOND], 2000)
     assert windows.now == Levels(PER_OCTAVE, PER_OCTAVE)
@@ -36,7 +53,6 @@ def test_a_slowdown_is_told_as_a_level_whatever_the_step_time(step: float, slowd
 def test_levels_are_few_and_the_nearest(value: float, gain: float) -> None:
     found = level(value, gain)
     assert -LARGEST_LEVEL <= found <= LARGEST_LEVEL
-    assert abs(found) != QUIET_LEVEL
     if 0 < abs(found) < LARGEST_LEVEL:
         assert abs(log2(ratio(found)) - gain * log2(value)) <= 0.5 / PER_OCTAVE + 1e-9
 
@@ -48,6 +64,36 @@ def test_one_long_pause_does_not_move_a_window() -> None:
 
 def test_a_run_that_begins_slowly_is_compared_with_what_it_comes_to() -> None:
     assert closed([0.4] * 15 + [0.2] * 400)[-1].step == 0
+
+
+@given(st.lists(st.floats(0.5, 2.0), min_size=8, max_size=8), st.floats(0.25, 4.0))
+def test_nothing_is_told_within_the_outer_fences(first: list[float], value: float) -> None:
+    lower, _, upper = np.quantile(np.log2(first), [0.25, 0.5, 0.75])
+    baseline = Baseline.of(first, QUIET_LEVEL)
+    told = [baseline.told(value) for _ in range(LAST_WINDOWS)][-1]
+    away = log2(value) - lower
+    if abs(away) < (QUIET_LEVEL + 0.49) / PER_OCTAVE:
+        assert told == 0
+    elif abs(away) > (WIDEST_QUIET_LEVEL + 0.51) / PER_OCTAVE:
+        assert told == round(PER_OCTAVE * away) or abs(told) == LARGEST_LEVEL
+    elif abs(away) < upper + 3 * (upper - lower) - lower - 1e-9:
+        assert told == 0
+
+
+@given(st.lists(st.sampled_from([1.0, 3.0]), min_size=3, max_size=60))
+def test_it_takes_three_of_five_windows_to_be_told(values: list[float]) -> None:
+    baseline = Baseline.of([1.0] * 8, QUIET_LEVEL)
+    for at, value in enumerate(values):
+        slow = sum(v == 3.0 for v in values[max(0, at + 1 - LAST_WINDOWS) : at + 1])
+        assert (baseline.told(value) > 0) == (slow >= 3)
+
+
+def test_healthy_runs_of_any_restlessness_tell_as_little() -> None:
+    """How often something is told of a healthy run does not say how restless it is."""
+    chance = random.Random(5)
+    for noise in (0.003, 0.03, 0.1):
+        steps = [max(0.1, chance.gauss(1, noise)) for _ in range(8000)]
+        assert sum(levels.step != 0 for levels in closed(steps)) <= 2
 
 
 @given(st.sampled_from(PLANS))
@@ -68,7 +114,7 @@ def test_whatever_is_no_plan_is_the_plain_one(data: bytes) -> None:
 
 
 def test_a_plan_changes_windows_and_gain() -> None:
-    steps = [0.5] * 400 + [0.5 * 2**0.5] * 200
+    steps = [0.5] * 600 + [0.5 * 2**0.5] * 600
     plain, eager = closed(steps), closed(steps, plan=Plan(64, 2.0))
     assert len(eager) < len(plain) / 10
     assert plain[-1].step == pytest.approx(PER_OCTAVE / 2) and eager[-1].step == PER_OCTAVE

@@ -16,14 +16,14 @@ from pharoah_archetypes import Fingerprint
 from pharoah_provider.domain import LearnedRow, TrialRow
 
 SHARED_BY = 5
-STEADY_RATIO, NOISY_RATIO = 0.0125, 0.2
+STEADY_RATIO, NOISY_RATIO = 0.0125, 0.08
 """Typical deviation of a step from the median step: below, a slowdown counts double; above, half, over more steps."""
 LEAST_STEPS = 3
 
 
 def learn_plans(rows: Sequence[LearnedRow], trials: Iterable[TrialRow]) -> list[LearnedRow]:
     """The rows, each with the plan of its archetype."""
-    wanted = {name: _plan(deviations) for name, deviations in _deviations(trials).items()}
+    wanted = {name: plan_for(median(deviations)) for name, deviations in _deviations(trials).items()}
     sharing: dict[Plan, set[str]] = defaultdict(set)
     for name, plan in wanted.items():
         sharing[plan].add(name)
@@ -43,11 +43,11 @@ def _deviations(trials: Iterable[TrialRow]) -> dict[str, list[float]]:
     return found
 
 
-def _plan(deviations: Sequence[float]) -> Plan:
-    typical = median(deviations)
-    if typical < STEADY_RATIO:
+def plan_for(deviation: float) -> Plan:
+    """How to watch a job whose typical step is this far from its median step, relative to it."""
+    if deviation < STEADY_RATIO:
         return STEADY
-    return NOISY if typical > NOISY_RATIO else PLAIN
+    return NOISY if deviation > NOISY_RATIO else PLAIN
 
 
 def _archetype(row: LearnedRow) -> str:
