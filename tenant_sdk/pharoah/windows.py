@@ -73,6 +73,10 @@ class RankWindows:
                 closed += self._close(resident)
         return closed
 
+    def put_off(self) -> None:
+        """Steps that say nothing: the open window begins anew, and what was told stays."""
+        self._open = []
+
     @property
     def knows_itself(self) -> bool:
         """Whether it has a baseline; until then nothing is told."""

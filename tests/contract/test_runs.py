@@ -68,6 +68,17 @@ def test_a_report_sent_twice_is_stored_once(tmp_path: Path) -> None:
     on_loopback(tmp_path, work, RELEASE)
 
 
+def test_a_run_hears_that_its_node_is_measured(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        run_id = await join(site)
+        assert not (await site.call("Runs", "Report", report(run_id, 0, 1.0))).measuring
+        await site.agent("n1", lambda _: 0.01)
+        await site.call("Runs", "Report", report(run_id, 1, 1.0))
+        assert (await site.call("Runs", "Report", report(run_id, 2, 1.0))).measuring
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -96,6 +96,15 @@ def test_healthy_runs_of_any_restlessness_tell_as_little() -> None:
         assert sum(levels.step != 0 for levels in closed(steps)) <= 2
 
 
+def test_steps_while_the_node_is_measured_say_nothing() -> None:
+    windows = RankWindows()
+    windows.add([SECOND] * (5 + 4 * BASELINE_WINDOWS), 1000)
+    for _ in range(4 * LAST_WINDOWS):
+        windows.add([9 * SECOND], 1000)
+        windows.put_off()
+    assert windows.add([SECOND] * 4, 1000) == [Levels(0, 0)]
+
+
 @given(st.sampled_from(PLANS))
 def test_a_plan_survives_its_row(plan: Plan) -> None:
     assert len(plan.pack()) == 16 and Plan.unpack(plan.pack()) == plan

@@ -27,6 +27,8 @@ KEPT_WINDOWS = 16
 SETTLE_SECONDS = 120.0
 """How long a run is left alone before micro-benchmarks are tried beside it: it is getting to know itself."""
 SILENCE_SECONDS = 60.0
+MOMENT_SECONDS = 1.0
+"""How often a courier reports: steps that ended this lately reach it after they are reported."""
 TOLD = ("confirmed", "cleared")
 """States a tenant hears of; suspicion is the provider's own business until it is validated."""
 
@@ -120,6 +122,10 @@ class Monitor:
         """The run on a node now."""
         return next((w.run for w in self._watched.values() if w.run.node == node and w.alive()), None)
 
+    def measures(self, node: str) -> bool:
+        """Whether micro-benchmarks run on a node, or did a moment ago."""
+        return self._probed(node, time.time() - MOMENT_SECONDS, time.time())
+
     def score(self, run: Run, reports: Sequence[Report]) -> tuple[list[bool], list[float]]:
         """Whether each window is masked (a probe ran during it), and its risk; remembers the windows."""
         watched = self._watched.get(run.run_id)
@@ -127,7 +133,7 @@ class Monitor:
             watched.heard_at = time.monotonic()
         masked, risks = [], []
         for report in reports:
-            hidden = self._probed_during(run.node, report)
+            hidden = self._probed(run.node, report.ended_at - report.span_seconds, report.ended_at)
             masked.append(hidden)
             windows = watched.windows.setdefault(report.rank, deque(maxlen=KEPT_WINDOWS)) if watched else deque()
             if not hidden:
@@ -167,9 +173,8 @@ class Monitor:
         x = features([r.step_ratio for r in recent], [r.memory_ratio for r in recent])
         return risk(x, self._model.coefficients, self._model.means)
 
-    def _probed_during(self, node: str, report: Report) -> bool:
-        began = report.ended_at - report.span_seconds
-        return any(start < report.ended_at and began < end for start, end in self._fleet.probing.get(node, []))
+    def _probed(self, node: str, began: float, ended: float) -> bool:
+        return any(start < ended and began < end for start, end in self._fleet.probing.get(node, []))
 
     def _probe_if_wanted(self, watched: Watched) -> None:
         """Validate a suspicion; while there is none, learn what the benchmarks show beside this job."""

@@ -80,7 +80,7 @@ class RunsServicer:
                 masked, risks = self._monitor.score(run, fresh)
                 await self._store.append_reports(run, fresh, masked, risks)
                 await self._monitor.react(run, fresh, masked, risks)
-        return ReportResponse()
+        return ReportResponse(measuring=self._monitor.measures(run.node))
 
     async def EndRun(self, request: EndRunRequest, _: Context) -> EndRunResponse:
         run = await self._run(request.run_id)

@@ -59,6 +59,8 @@ class RunReporter:
         self.dropped = 0
         self.alias = ""
         self.connected = False
+        self.measuring = False
+        """Whether the provider runs micro-benchmarks beside the job, so that its steps say nothing about the node."""
 
     def start(
         self,
@@ -122,7 +124,7 @@ class RunReporter:
                     await self._send()
                 self.connected, pause = True, REPORT_SECONDS
             except grpc.aio.AioRpcError as error:
-                self.connected = False
+                self.connected = self.measuring = False
                 if error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
                     log.warning("this run is not monitored: %s", error.details())
                     return
@@ -147,7 +149,7 @@ class RunReporter:
             dropped=self.dropped,
         )
         last = batch[-1][0]
-        await self._call("Report", request)
+        self.measuring = (await self._call("Report", request)).measuring
         while self._seconds and self._seconds[0][0] <= last:  # some may have been dropped meanwhile
             self._seconds.popleft()
 

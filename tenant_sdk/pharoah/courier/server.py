@@ -218,7 +218,10 @@ class Courier:
         self._moved = True
         windows = self._windows.setdefault(message["rank"], RankWindows(self._asker.plan))
         self._journal.stepped(message["rank"], message["durations"])
-        windows.add(message["durations"], message["resident"])
+        if self._reporter and self._reporter.measuring:
+            windows.put_off()
+        else:
+            windows.add(message["durations"], message["resident"])
 
     def _levels(self) -> list[Levels]:
         """How the ranks of this node do, in the order of their numbers."""

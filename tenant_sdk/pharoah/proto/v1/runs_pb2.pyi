@@ -193,12 +193,17 @@ Global___ReportRequest: _TypeAlias = ReportRequest  # noqa: Y015
 class ReportResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    MEASURING_FIELD_NUMBER: _builtins.int
+    measuring: _builtins.bool
+    """Micro-benchmarks run beside the job now, or did a moment ago: how long its steps take says nothing about the node."""
     def __init__(
         self,
+        *,
+        measuring: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["measuring", b"measuring"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
