@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Callable
 from math import sqrt
@@ -136,8 +137,7 @@ async def _launches(
         async with room:
             hit = number % 2 == 0
             source = universe if hit else stranger
-            exchange = Exchange.__new__(Exchange)
-            exchange.__dict__.update(warm.__dict__)  # one courier per job, all of one machine
+            exchange = copy.copy(warm)  # one courier per job, all of one machine
             watched = _Watched(exchange._call)
             exchange._call = watched.call  # type: ignore[method-assign]
             await exchange.ask(source.jobs[number % len(source.jobs)], ticket())

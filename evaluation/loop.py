@@ -193,10 +193,7 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
         delay = _confirmed(site, jobs[node]) - began if found else float("nan")
         if found:
             delays.append(delay)
-        ratios = [
-            r["step_ratio"] for r in _reports(site, jobs[node]) if r["ended_at"] > began + ramp and not r["masked"]
-        ]
-        seen = median(ratios) if ratios else float("nan")
+        seen = _reports(site, jobs[node])[-1]["step_ratio"]
         exact = knowledge.suspected_with_all(durations, began) - began
         alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(jobs[node])]
         told = knowledge.suspected_with_levels(alerts, began) - began

@@ -80,7 +80,7 @@ def incompatibility(table: list[dict[str, Any]], path: Path) -> None:
     for y, title in enumerate(titles):
         for x, (_, context) in enumerate(contexts):
             row = cells.get((title, context))
-            face = colours[row["severity"]] if row else "white"
+            face = colours.get(row["severity"], "white") if row else "white"
             axis.add_patch(
                 Rectangle((x, y), 1, 1, facecolor=face, edgecolor="white", lw=2, hatch=None if row else "///")
             )

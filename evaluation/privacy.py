@@ -22,6 +22,7 @@ from evaluation import asking, guessing, opening, peers, telling, watching
 from evaluation.figures import Figures, timed
 from evaluation.universe import Universe
 from pharoah.exchange import group, ristretto, sodium, voprf
+from pharoah_provider.epochs import Epoch
 
 FOLDER = Path("evaluation-out/privacy")
 VECTORS = Path("tests/data/voprf_rfc9497.json")
@@ -149,10 +150,7 @@ def _allow_list(figures: Figures) -> None:
     figures.add("payload_allowlist", done.returncode == 0, "true", done.returncode == 0)
 
 
-def _beside(universe: Universe, epoch: object, tables: dict[str, list[str]]) -> None:
-    from pharoah_provider.epochs import Epoch
-
-    assert isinstance(epoch, Epoch)
+def _beside(universe: Universe, epoch: Epoch, tables: dict[str, list[str]]) -> None:
     rows = peers.costs(universe, epoch, FOLDER)
     ours = rows[0]
     tables["costs"] = [

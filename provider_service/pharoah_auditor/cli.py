@@ -15,6 +15,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah.exchange.checkpoint import CheckpointError, Verifier, log_verifier
+from pharoah.exchange.head import HeadError, read_public_key
 from pharoah.exchange.proofs import NotProven, prove
 from pharoah.exchange.sodium import SodiumMissing
 from pharoah_auditor.names import NamesSettings, serve_names
@@ -135,12 +136,9 @@ def _key(path: Path) -> Ed25519PrivateKey:
 
 def _public(path: Path) -> bytes:
     try:
-        public = bytes.fromhex(path.read_text().strip())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from None
-    if len(public) != 32:
-        raise UsageError(f"{path}: not a public key of 32 bytes in hex")
-    return public
+        return read_public_key(path).public_bytes_raw()
+    except HeadError as error:
+        raise UsageError(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -46,8 +46,10 @@ def replay(file: Path, public: bytes) -> list[Finding]:
         log = [bytes.fromhex(entry) for entry in data["log"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HandOverError(f"{file}: no hand-over of a known format ({error})") from None
+    if not is_signed(head, signature, Ed25519PublicKey.from_public_bytes(public)):
+        return [Finding(False, "the head is not signed by this key; nothing else was looked at")]
     return [
-        Finding(is_signed(head, signature, Ed25519PublicKey.from_public_bytes(public)), "the head is signed"),
+        Finding(True, "the head is signed by this key"),
         _sealed_again(recipe, seed, head),
         _logged(recipe.epoch, head, log),
         *_learned_again(release, trials),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import time
 from collections.abc import Awaitable, Callable
@@ -250,6 +251,8 @@ def test_a_revoked_row_is_gone_with_the_next_question_in_both_modes(tmp_path: Pa
         assert [await verdict(exchange) for exchange in exchanges] == ["incompatible"] * 2
         await site.call("Operator", "Revoke", RevokeRequest(rows=[ROW.id]), "ops")
         assert [await verdict(exchange) for exchange in exchanges] == ["unknown"] * 2
+        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_TABLE")), "ops")
+        assert {row["id"]: row["severity"] for row in map(json.loads, listed.rows)}[ROW.id] == "revoked"
 
     on_loopback(tmp_path, work)
 

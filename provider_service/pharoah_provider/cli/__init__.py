@@ -34,14 +34,20 @@ LISTINGS = {
     "nodes": ("NODES", ["node", "context", "runs", "alerts", "seen_seconds_ago"]),
     "alerts": ("ALERTS", ["alert_id", "state", "node", "run", "what", "evidence"]),
     "table": ("TABLE", ["id", "nodes", "scope", "rung", "title", "severity", "outcome", "failed", "base"]),
+    "near-duplicates": ("NEAR_DUPLICATES", ["id", "nodes", "scope", "severity", "outcome", "failed", "base"]),
     "runs": ("RUNS", ["run", "tenant", "node", "attempt", "beside_job", "end_state"]),
     "probes": ("PROBES", ["node", "benchmark", "purpose", "beside_job", "mean_seconds", "repeats"]),
     "reports": ("REPORTS", ["run", "ended_at", "step_ratio", "memory_ratio", "masked", "risk"]),
     "outcomes": ("OUTCOMES", ["name", "period", "context", "organisations", "runs", "failed"]),
-    "revealed": ("REVEALED", ["run", "tenant", "context", "end_state"]),
+    "revealed": ("REVEALED", ["run", "tenant", "context", "end_state", "archetype"]),
     "cells": ("CELLS", ["node", "workload", "settings", "degradation", "outcome", "step_seconds"]),
 }  # fmt: skip
-
+HELP = {
+    "table": "the incompatibility table",
+    "near-duplicates": "its rows about what alike archetypes have in common",
+    "outcomes": "list how runs end, by the names tenants share",
+    "revealed": "list jobs that were revealed; -o json has all that was told",
+}
 
 CERTIFICATE_NAME = re.compile(r"provider|auditor|tenant/[\w.-]+(/[\w.-]+)?|(agent|operator)/[\w.-]+")
 LASTING = {"RunCampaign", "Learn"}
@@ -61,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     rollback = commands.add_parser("rollback", help="take the newest release back: seal the one before it")
     rollback.set_defaults(run=_rollback)
     revoke = commands.add_parser("revoke", help="take rows back now, inside the current epoch")
-    revoke.add_argument("rows", nargs="+", metavar="ROW", help="their ids, as `table` lists them")
+    revoke.add_argument("rows", nargs="+", metavar="ROW", help="their ids, as `table` and `near-duplicates` list them")
     revoke.set_defaults(run=_revoke)
     handing = commands.add_parser("hand-over", help="what an auditor needs to seal an epoch again; holds its seed")
     handing.add_argument("epoch", type=int)
@@ -78,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     certificate.set_defaults(run=_certificate)
     archetypes.add_parser(commands)
     for name in LISTINGS:
-        listing = commands.add_parser(name, help=f"list {name}" if name != "table" else "the incompatibility table")
+        listing = commands.add_parser(name, help=HELP.get(name, f"list {name}"))
         listing.add_argument("-o", "--output", choices=["table", "json"], default="table")
         listing.set_defaults(run=_list)
     for command in (campaign, learn, rollback, revoke, handing, *(commands.choices[name] for name in LISTINGS)):

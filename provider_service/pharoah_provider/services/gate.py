@@ -137,8 +137,9 @@ class Gate:
         if who is None:
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, "unknown caller")
         record.who = who
-        if RULES.get(descriptor.containing_service.name) != who.role:
-            raise Denied(grpc.StatusCode.PERMISSION_DENIED, "not allowed")
+        if (role := RULES.get(descriptor.containing_service.name)) != who.role:
+            told = f"not allowed: this is for {role}s, and the certificate or token is of the {who.role} {who.name}"
+            raise Denied(grpc.StatusCode.PERMISSION_DENIED, told)
         if descriptor.name in LASTING:
             return None
         if (remaining := context.time_remaining()) is None:

@@ -36,6 +36,9 @@ from pharoah_provider.publication import Publisher
 from pharoah_provider.services import Context
 from pharoah_provider.store import Store
 
+ROWS_OF = {"table": ("arch", "name"), "near_duplicates": ("band",)}
+"""Kinds of rows in each listing of the newest release."""
+
 
 class OperatorServicer:
     def __init__(self, store: Store, keys: Keys, fleet: Fleet, publisher: Publisher, monitor: Monitor) -> None:
@@ -88,14 +91,16 @@ class OperatorServicer:
         if request.listing not in Listing.values() or not request.listing:
             raise Invalid(f"listing: {request.listing} is not one of {', '.join(Listing.keys()[1:])}")
         name = Listing.Name(request.listing).removeprefix("LISTING_").lower()
-        rows = await self._table() if name == "table" else await self._store.listing(name)
+        kinds = ROWS_OF.get(name)
+        rows = await self._rows(kinds) if kinds else await self._store.listing(name)
         return ListResponse(rows=[json.dumps(row, default=str) for row in rows])
 
-    async def _table(self) -> list[dict[str, Any]]:
-        """The newest release's rows with their intervals."""
+    async def _rows(self, kinds: tuple[str, ...]) -> list[dict[str, Any]]:
+        """The newest release's rows of some kinds, with their intervals."""
         release = await self._store.newest_release()
         if release is None:
             return []
+        revoked = set(await self._store.revoked_ids(release.release))
         nodes = await self._store.nodes()
         names = {node.context_id: "+".join(n.node for n in nodes if n.context_id == node.context_id) for node in nodes}
         return [
@@ -107,7 +112,7 @@ class OperatorServicer:
                 "nodes": names.get(row.group_id, ""),
                 "rung": row.rung,
                 "title": row.title,
-                "severity": row.severity,
+                "severity": "revoked" if row.id in revoked else row.severity,
                 "outcome": row.outcome,
                 "failed": f"{row.failures}/{row.runs}",
                 "base": f"{row.base_failures}/{row.base_runs}",
@@ -120,5 +125,5 @@ class OperatorServicer:
                 "remedy": row.remedy,
             }
             for row in release.rows
-            if row.kind == "arch"
+            if row.kind in kinds
         ]

@@ -8,7 +8,8 @@ LISTINGS = {
                count(*) AS runs, sum(failed::INT)::INT AS failed
         FROM votes GROUP BY ALL ORDER BY period DESC, failed DESC, name""",
     "revealed": """
-        SELECT hex(v.run_id)[:8] AS run, v.tenant, v.context_id AS context, r.end_state, v.fingerprint
+        SELECT lower(hex(v.run_id))[:8] AS run, v.tenant, v.context_id AS context, r.end_state,
+               v.fingerprint ->> '$.archetype' AS archetype, v.fingerprint
         FROM revealed v JOIN runs r USING (run_id) ORDER BY v.told_at""",
     "nodes": """
         SELECT n.node, n.context_id AS context, n.server_facts AS facts,
@@ -16,8 +17,8 @@ LISTINGS = {
                (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
                (SELECT count(*) FROM alerts a WHERE a.node = n.node AND a.state = 'confirmed') AS alerts
         FROM nodes n ORDER BY n.node""",
-    "alerts": "SELECT * EXCLUDE (run_id), hex(run_id)[:8] AS run FROM alerts ORDER BY since",
-    "runs": "SELECT hex(run_id)[:8] AS run, * EXCLUDE (run_id) FROM runs ORDER BY joined_at",
+    "alerts": "SELECT * EXCLUDE (run_id), lower(hex(run_id))[:8] AS run FROM alerts ORDER BY since",
+    "runs": "SELECT lower(hex(run_id))[:8] AS run, * EXCLUDE (run_id) FROM runs ORDER BY joined_at",
     "probes": """
         SELECT node, benchmark, purpose, beside_job, started_at, ended_at, list_avg(seconds) AS mean_seconds,
                len(seconds) AS repeats, error
@@ -26,6 +27,6 @@ LISTINGS = {
         SELECT campaign, cell, node, context_id AS context, workload, settings, degradation, outcome, detail,
                list_median(step_seconds[2:]) AS step_seconds FROM cells ORDER BY ran_at""",
     "reports": """
-        SELECT hex(run_id)[:8] AS run, ended_at, span_seconds, step_ratio, memory_ratio, masked, risk
+        SELECT lower(hex(run_id))[:8] AS run, ended_at, span_seconds, step_ratio, memory_ratio, masked, risk
         FROM reports ORDER BY ended_at""",
 }  # fmt: skip

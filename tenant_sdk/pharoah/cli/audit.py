@@ -38,14 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _prove(file: Path, settings: Settings) -> int:
+    from pharoah.exchange.head import HeadError, read_public_key
     from pharoah.exchange.proofs import NotProven, prove
 
     try:
-        public = bytes.fromhex(Path(settings.provider_key_file).read_text().strip())
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"provider key file {settings.provider_key_file!r}: {error}") from None
+        public = read_public_key(Path(settings.provider_key_file))
+    except HeadError as error:
+        raise SettingsError(str(error)) from None
     try:
-        proven = prove(json.loads(file.read_text()), public)
+        proven = prove(json.loads(file.read_text()), public.public_bytes_raw())
     except (OSError, ValueError) as error:
         if not isinstance(error, NotProven):
             raise UnknownReason(f"{file}: {error}") from None

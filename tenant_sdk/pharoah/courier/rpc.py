@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
+from pharoah.exchange.head import HeadError, read_public_key
 
 OPTIONS = [
     ("grpc.max_receive_message_length", 2 << 20),
@@ -81,8 +82,6 @@ def _public_key(path: str) -> Ed25519PublicKey:
             "from forged ones"
         )
     try:
-        return Ed25519PublicKey.from_public_bytes(bytes.fromhex(Path(path).read_text().strip()))
-    except (OSError, ValueError) as error:
-        raise UnknownReason(
-            f"provider key file {path!r}: {error}; without it nobody can tell the provider's answers from forged ones"
-        ) from None
+        return read_public_key(Path(path))
+    except HeadError as error:
+        raise UnknownReason(f"{error}; without it nobody can tell the provider's answers from forged ones") from None

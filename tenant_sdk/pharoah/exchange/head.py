@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -17,6 +18,15 @@ MOST_TABLES = 4096
 
 class HeadError(ValueError):
     """A head that is malformed, not signed by the pinned key, or over; a table that is not the one it commits to."""
+
+
+def read_public_key(file: Path) -> Ed25519PublicKey:
+    """A provider's key, as `pharoah-provider key` prints it. Raises HeadError naming the file."""
+    try:
+        return Ed25519PublicKey.from_public_bytes(bytes.fromhex(file.read_text().strip()))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "expected a public key: 64 hexadecimal digits"
+        raise HeadError(f"provider key file {str(file)!r}: {why}") from None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class _ListingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Listing.Value
     LISTING_OUTCOMES: _Listing.ValueType  # 8
     """What tenants tell of themselves: outcomes by name, and jobs that were revealed."""
     LISTING_REVEALED: _Listing.ValueType  # 9
+    LISTING_NEAR_DUPLICATES: _Listing.ValueType  # 10
+    """Rows of the table about what alike archetypes have in common."""
 
 class Listing(_Listing, metaclass=_ListingEnumTypeWrapper): ...
 
@@ -50,6 +52,8 @@ LISTING_REPORTS: Listing.ValueType  # 7
 LISTING_OUTCOMES: Listing.ValueType  # 8
 """What tenants tell of themselves: outcomes by name, and jobs that were revealed."""
 LISTING_REVEALED: Listing.ValueType  # 9
+LISTING_NEAR_DUPLICATES: Listing.ValueType  # 10
+"""Rows of the table about what alike archetypes have in common."""
 Global___Listing: _TypeAlias = Listing  # noqa: Y015
 
 @_typing.final
