@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from pharoah._errors import SettingsError
@@ -53,6 +54,19 @@ def job_command(arguments: argparse.Namespace) -> list[str]:
     if not command:
         raise SettingsError("no command given: write it after `--`, e.g. `pharoah run -- python train.py`")
     return command
+
+
+def checked(result: str, check: str, detail: str) -> str:
+    """One line of a list of checks, within 80 columns."""
+    first = f"{result:4}  {check:10} "
+    return textwrap.fill(
+        detail,
+        80,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pharoah._errors import SettingsError, UnknownReason
 from pharoah._settings import Settings
+from pharoah.cli._common import checked
 
 
 def add_parser(commands: Any) -> None:
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps([line.__dict__ for line in lines], indent=1))
     else:
         for line in lines:
-            print(f"{line.result:4}  {line.check:10} {line.detail}")
+            print(checked(line.result, line.check, line.detail))
     return int(any(line.result == "FAIL" for line in lines))
 
 

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(results))
     else:
         for row in results:
-            print(f"{row['result']}  {row['check']:10} {row['detail']}")
+            print(_common.checked(**row))
     return int(any(row["result"] == "FAIL" for row in results))
 
 

@@ -51,11 +51,11 @@ def _running(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps(found))
         return 0
-    print(f"{'RUN':10} {'VERDICT':13} {'PROVIDER':10} {'NODE':10} RANKS")
+    print(f"{'RUN':10} {'VERDICT':13} {'PROVIDER':10} {'NODE':12} RANKS")
     for job in found:
         reached = "reached" if job["connected"] else "-"
         print(
-            f"{job['run_id'][:8]:10} {job['verdict']:13} {reached:10} {job['node_alias'] or '-':10} {len(job['ranks'])}"
+            f"{job['run_id'][:8]:10} {job['verdict']:13} {reached:10} {job['node_alias'] or '-':12} {len(job['ranks'])}"
         )
     return 0
 
