@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from evaluation.figures import Figures
 from pharoah.plan import Plan
 from pharoah.windows import RankWindows
+from pharoah_provider.agent.telemetry import SCARCE_RATIO
 from pharoah_provider.learning.plans import plan_for
 
 ARCHETYPES = 25
@@ -83,13 +84,15 @@ def behaviours(chance: random.Random) -> list[Behaviour]:
 def told(behaviour: Behaviour, chance: random.Random) -> Run:
     """A healthy run, as the provider sees it."""
     windows, steps = RankWindows(behaviour.plan), behaviour.steps(chance)
-    now = chance.uniform(3, 30)  # loading
-    step_levels, memory_levels = [], []
+    now, used, grown = chance.uniform(3, 30), chance.uniform(0.1, 0.9), 1.0  # loading; of the node's memory
+    step_levels, memory_levels, scarce = [], [], []
     for second in range(SECONDS):
         while now < second + 1:
             took = next(steps)
             now += took
-            windows.add([int(took * 1e9)], int(1e9 * (1 + behaviour.growth_per_minute * now / 60)))
+            grown = 1 + behaviour.growth_per_minute * now / 60
+            windows.add([int(took * 1e9)], int(1e9 * grown))
+        scarce.append(float(1 - used * grown < SCARCE_RATIO))
         step_levels.append(float(windows.now.step))
         memory_levels.append(float(windows.now.memory))
     return {
@@ -97,7 +100,7 @@ def told(behaviour: Behaviour, chance: random.Random) -> Run:
         "memory_levels": memory_levels,
         "accept": [float(chance.random() < behaviour.accepts_ratio)],
         "state": [float(chance.random() < behaviour.fails_ratio)],
-        "telemetry.busy": [1.0] * 5,
+        "telemetry.memory_scarce": scarce,
     }
 
 

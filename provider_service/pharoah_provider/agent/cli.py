@@ -93,7 +93,7 @@ async def _stand(
     probes = Child("pharoah_benchmarks.probe", profile)
     limit = str(profile.get("memory_limit_bytes", 0))
     zygote = Child("pharoah_benchmarks.campaign.zygote", profile, limit, limit_memory=False)
-    stream = AgentStream(node, access, Telemetry(cpus), probes, zygote)
+    stream = AgentStream(node, access, Telemetry(), probes, zygote)
     running = asyncio.create_task(stream.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,5 @@
-"""What a node tells about itself: conditions, not use. How busy it is from second to second is its tenant's affair."""
+"""What a node tells about itself: trouble, not use. When a job computes, waits for files or pauses says which job it is
+(`python -m evaluation privacy`), so how busy processors and disks are is not told."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ from typing import Any
 
 import psutil
 
-BUSY_PERCENT = 50.0
 SCARCE_RATIO = 0.05
 STALLED_RATIO = 0.3
 
@@ -22,12 +22,10 @@ Sample = tuple[float, str, str, float]
 class Telemetry:
     """Samples one node. `clock` gives unix seconds."""
 
-    cpus: tuple[int, ...]
     clock: Callable[[], float] = time.time
     _gpus: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        psutil.cpu_percent(percpu=True)  # the first call only sets the mark
         self._gpus = _nvml()
 
     def sample(self) -> list[Sample]:
@@ -36,23 +34,18 @@ class Telemetry:
         return [(now, metric, device, value) for metric, device, value in self._readings()]
 
     def _readings(self) -> Iterator[tuple[str, str, float]]:
-        busy = psutil.cpu_percent(percpu=True)
-        own = [busy[cpu] for cpu in self.cpus if cpu < len(busy)]
-        yield "busy", "", float(any(percent > BUSY_PERCENT for percent in own))
         memory = psutil.virtual_memory()
         yield "memory_scarce", "", float(memory.available < SCARCE_RATIO * memory.total)
-        for kind in ("memory", "io"):
-            pressure = _pressure(kind)
-            if pressure is not None:
-                yield f"{kind}_stalled", "", float(pressure > STALLED_RATIO)
+        if (stalled := _memory_pressure()) is not None:
+            yield "memory_stalled", "", float(stalled > STALLED_RATIO)
         if self._gpus is not None:
             yield from _gpu_readings(self._gpus)
 
 
-def _pressure(kind: str) -> float | None:
-    """Share of the last minute in which some task waited for it (kernel PSI), where the kernel tells."""
+def _memory_pressure() -> float | None:
+    """Share of the last minute in which some task waited for memory (kernel PSI), where the kernel tells."""
     try:
-        first = Path(f"/proc/pressure/{kind}").read_text().split()
+        first = Path("/proc/pressure/memory").read_text().split()
         return float(first[2].removeprefix("avg60=")) / 100
     except (OSError, ValueError, IndexError):
         return None
