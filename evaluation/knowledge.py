@@ -29,10 +29,9 @@ def hashed_verdict(site: Site, node: str, command: Sequence[str]) -> str:
 
 def suspected_with_all(durations: Path, since: float) -> float:
     """When a suspicion after `since` would have begun, from every step's exact time; infinity when there is none."""
-    lines = [line.split() for line in durations.read_text().splitlines()[SKIPPED_STEPS:] if line.count(" ") == 1]
     windows: list[tuple[float, float]] = []
     held: list[float] = []
-    for ended, took in ((float(a), float(b)) for a, b in lines):
+    for ended, took in _steps(durations):
         held.append(took)
         if sum(held) >= WINDOW_SECONDS and len(held) >= PLAIN.window_steps:
             windows.append((ended, median(held)))
@@ -44,11 +43,26 @@ def suspected_with_all(durations: Path, since: float) -> float:
     return _first([(ended, step / baseline) for ended, step in windows[BASELINE_WINDOWS:] if ended > since])
 
 
+def probe_cost(durations: Path, before: float, probes: Sequence[dict[str, Any]]) -> float:
+    """Median step while one of these micro-benchmarks ran, over the median step while none did."""
+    beside: dict[bool, list[float]] = {True: [], False: []}
+    for ended, took in _steps(durations):
+        if ended < before:
+            beside[any(p["started_at"] < ended and ended - took < p["ended_at"] for p in probes)].append(took)
+    return median(beside[True]) / median(beside[False]) if all(beside.values()) else float("nan")
+
+
 def suspected_with_levels(alerts: Sequence[dict[str, Any]], since: float) -> float:
     """When the provider's own suspicion of this run began, from what it was told; infinity when it had none."""
     return min(
         (float(alert["since"]) for alert in alerts if alert["since"] > since - WINDOW_SECONDS), default=float("inf")
     )
+
+
+def _steps(durations: Path) -> list[tuple[float, float]]:
+    """Unix seconds at which each step ended, and its seconds, after the warm-up."""
+    lines = [line.split() for line in durations.read_text().splitlines()[SKIPPED_STEPS:] if line.count(" ") == 1]
+    return [(float(ended), float(took)) for ended, took in lines]
 
 
 def _first(windows: Sequence[tuple[float, float]]) -> float:

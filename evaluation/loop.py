@@ -199,7 +199,17 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
         told = knowledge.suspected_with_levels(alerts, began) - began
         knowing.append((exact, told))
         wrong = bool(_confirmed(site, jobs[peer]))
-        rows.append({"wanted": slowdown, "seen": seen, "ramp": ramp, "delay": delay, "peer_alerted": wrong})
+        rows.append(
+            {
+                "node": node,
+                "began": began,
+                "wanted": slowdown,
+                "seen": seen,
+                "ramp": ramp,
+                "delay": delay,
+                "peer_alerted": wrong,
+            }
+        )
         print(
             f"  {node} wanted {slowdown:.2f}x {'ramp' if ramp else 'step'}, seen {seen:.2f}x: "
             f"{f'{delay:.1f} s' if found else 'MISSED'}{'  (peer alerted too)' if wrong else ''}",
@@ -272,14 +282,15 @@ def _own_ratios(probes: list[dict[str, Any]]) -> list[tuple[float, float]]:
 
 
 def _probe_cost(site: Site, figures: Figures) -> None:
-    """Windows of the peers' healthy jobs while a micro-benchmark ran, over windows while none did."""
-    ratios = []
-    for path in FOLDER.glob("detect-*-n*"):
-        rows = [r for r in site.listing("reports") if r["run"].lower() == _run_id(path)[:8]]
-        probed, free = ([r["step_ratio"] for r in rows if r["masked"] is flag] for flag in (True, False))
-        if probed and free:
-            ratios.append(median(probed) / median(free))
-    figures.add("probe_cost_ratio", median(ratios) if ratios else float("nan"))
+    """Steps while a micro-benchmark ran beside the job over steps while none did, before anything was degraded."""
+    probes = [probe for probe in site.listing("probes") if probe["beside_job"]]
+    ratios = [
+        knowledge.probe_cost(
+            FOLDER / f"durations-{number}.txt", row["began"], [p for p in probes if p["node"] == row["node"]]
+        )
+        for number, row in enumerate(figures.details["degradations"])
+    ]
+    figures.add("probe_cost_ratio", median(ratios), interval=f"[{min(ratios):.2f}, {max(ratios):.2f}] n={len(ratios)}")
 
 
 def _watched_job(site: Site, node: str, folder: Path, seconds: float, *options: str) -> Job:
@@ -302,11 +313,6 @@ def _confirmed(site: Site, job: Job) -> float:
 
 def _run_of(job: Job) -> str:
     return str(job.verdict().get("run_id", ""))[:8].lower()
-
-
-def _run_id(folder: Path) -> str:
-    path = folder / "verdict.json"
-    return str(json.loads(path.read_text())["run_id"]).lower() if path.exists() else ""
 
 
 def _until(condition: Any, seconds: float) -> bool:
