@@ -52,8 +52,8 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
     )
     top = max(r["step_ratio"] for r in rows) * 1.12
     for alert in summary["alerts"]:
-        if alert["run"].lower() != summary["main"]["run"].lower():
-            continue
+        if alert["run"].lower() != summary["main"]["run"].lower() or alert["state"] != "cleared":
+            continue  # of what was dismissed nobody heard
         axis.axvline(alert["changed_at"] - start, color=GREEN, lw=1.2, ls="--")
         axis.text(alert["changed_at"] - start, top, " cleared", color=GREEN, va="top", fontsize=9)
     confirmed = hog["ended"] - start
