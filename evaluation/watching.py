@@ -107,8 +107,8 @@ def told(behaviour: Behaviour, chance: random.Random) -> Run:
 def slowed(behaviour: Behaviour, chance: random.Random) -> Run:
     """What is told of a run from when its node becomes slower, some time after the run has come to know itself."""
     windows, steps = RankWindows(behaviour.plan), behaviour.steps(chance)
-    while not windows.knows_itself:
-        windows.add([int(next(steps) * 1e9)], 10**9)
+    while not windows.add([int(next(steps) * 1e9)], 10**9):
+        pass  # it has no baseline yet
     for _ in range(chance.randrange(100)):
         windows.add([int(next(steps) * 1e9)], 10**9)
     now, levels = 0.0, []

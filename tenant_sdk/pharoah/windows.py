@@ -77,11 +77,6 @@ class RankWindows:
         """Steps that say nothing: the open window begins anew, and what was told stays."""
         self._open = []
 
-    @property
-    def knows_itself(self) -> bool:
-        """Whether it has a baseline; until then nothing is told."""
-        return self._steps is not None
-
     def _close(self, resident: int) -> list[Levels]:
         typical = median(self._open)
         self._open = []

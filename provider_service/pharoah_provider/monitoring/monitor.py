@@ -28,7 +28,7 @@ SETTLE_SECONDS = 120.0
 """How long a run is left alone before micro-benchmarks are tried beside it: it is getting to know itself."""
 SILENCE_SECONDS = 60.0
 MOMENT_SECONDS = 1.0
-"""How often a courier reports: steps that ended this lately reach it after they are reported."""
+"""How often a courier reports: it hears of a benchmark's end that much later than of its last steps."""
 TOLD = ("confirmed", "cleared")
 """States a tenant hears of; suspicion is the provider's own business until it is validated."""
 
@@ -124,7 +124,8 @@ class Monitor:
 
     def measures(self, node: str) -> bool:
         """Whether micro-benchmarks run on a node, or did a moment ago."""
-        return self._probed(node, time.time() - MOMENT_SECONDS, time.time())
+        now = time.time()
+        return self._probed(node, now - MOMENT_SECONDS, now)
 
     def score(self, run: Run, reports: Sequence[Report]) -> tuple[list[bool], list[float]]:
         """Whether each window is masked (a probe ran during it), and its risk; remembers the windows."""
