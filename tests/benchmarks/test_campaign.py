@@ -3,16 +3,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
 import torch
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
-from pharoah_benchmarks.campaign.plan import NAMES, PlanError, parse_plan
+from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_benchmarks.campaign.trial import run_trial
-from pharoah_benchmarks.workloads import NAMES as WORKLOADS
-from pharoah_benchmarks.workloads import SettingError, build
+from pharoah_benchmarks.settings import WORKLOADS, SettingError, check
+from pharoah_benchmarks.workloads import build
 
 SMALL = {
     "gpt": {"length": 16, "width": 32, "heads": 2, "depth": 2},
@@ -21,8 +23,14 @@ SMALL = {
 }
 
 
-def test_the_planner_knows_the_workloads() -> None:
-    assert NAMES == WORKLOADS
+def test_every_setting_of_a_workload_may_be_asked_for_and_no_other() -> None:
+    for name in WORKLOADS:
+        knows = signature(import_module(f"pharoah_benchmarks.workloads.{name}").build).parameters
+        for key, parameter in knows.items():
+            check(name, {key: parameter.default})
+        with pytest.raises(SettingError) as refused:
+            check(name, {"lenght": 3})
+        assert str(refused.value).endswith(f"known are {', '.join(sorted({*knows, 'dtype', 'optimizer'}))}")
 
 
 def test_the_shipped_campaign_is_a_plan() -> None:
@@ -47,11 +55,22 @@ def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
         ("= 3", "not TOML"),
         ('name = "x"', "workload"),
         ('repeat = 3\n[[workload]]\nname = "gpt"', "repeat: unknown key"),
-        ('[[workload]]\nname = "bert"', "workload.name"),
+        ('[[workload]]\nname = "bert"', "'bert' is no workload; known are convnet"),
         ('[[workload]]\nname = "gpt"\nstep = 3', "workload.step: unknown key"),
         ('[[workload]]\nname = "gpt"\nvary = { length = 3 }', "workload.vary.length"),
         ('repeats = -1\n[[workload]]\nname = "gpt"', "repeats"),
         ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhog = [1]', "degrade.hog: unknown key"),
+        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gtp"', "degrade: 'gtp' is no workload"),
+        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhogs = ["a"]', "hogs"),
+        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nramp_seconds = nan', "ramp_seconds"),
+        ('[workload]\nname = "gpt"', "workload: expected a list"),
+        ('degrade = 3\n[[workload]]\nname = "gpt"', "degrade: expected a table"),
+        ('[[workload]]\nname = "gpt"\nsettings = 3', "settings: expected a table"),
+        ('[[workload]]\nname = "gpt"\nsettings = { lenght = 8 }', "workload: lenght: no setting of gpt"),
+        ('[[workload]]\nname = "gpt"\nvary = { attention = ["flush"] }', "attention: 'flush' is not one of flash"),
+        ('[[workload]]\nname = "gpt"\nalso = [{ dtype = "int3" }]', "dtype: 'int3' is not one of float32"),
+        ('[[workload]]\nname = "gpt"\nalso = [{ dtype = ["float32"] }]', "dtype"),
+        ('[[workload]]\nname = "mlp"\nsettings = { width = 0 }', "width: 0 is not a whole number above 0"),
     ],
 )
 def test_a_plan_nobody_can_run_names_the_key(text: str, named: str) -> None:

@@ -20,16 +20,17 @@ leaks = [100_000_000]    # bytes per second
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from dataclasses import dataclass
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
+from pharoah_benchmarks.settings import SettingError, check
 
 _TOP = {"name", "repeats", "workload", "degrade", "limit_seconds"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
 _DEGRADE = {"workload", "settings", "seconds", "healthy", "hogs", "leaks", "ramp_seconds"}
-NAMES = ("convnet", "gpt", "mlp", "recommender")
 
 
 class PlanError(ValueError):
@@ -46,7 +47,7 @@ class Plan:
 
 
 def parse_plan(text: str) -> Plan:
-    """Read a campaign file. Raises PlanError for unknown keys and wrong kinds."""
+    """Read a campaign file. Raises PlanError for unknown keys, workloads and settings, and for wrong kinds."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -54,17 +55,17 @@ def parse_plan(text: str) -> Plan:
     _known(data, _TOP, "")
     repeats = _number(data, "repeats", 5)
     limit = float(_number(data, "limit_seconds", 60))
-    cells = [cell for entry in data.get("workload", []) for cell in _workload_cells(entry, repeats, limit)]
+    cells = [cell for entry in _tables(data, "workload") for cell in _workload_cells(entry, repeats, limit)]
     if not cells:
         raise PlanError("workload: a campaign needs at least one [[workload]]")
-    degraded = tuple(_degraded_cells(data["degrade"], limit)) if "degrade" in data else ()
+    degraded = tuple(_degraded_cells(_table(data, "degrade"), limit)) if "degrade" in data else ()
     return Plan(str(data.get("name", "campaign")), tuple(cells), degraded)
 
 
 def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[Cell]:
     _known(entry, _WORKLOAD, "workload.")
-    name = _workload_name(entry.get("name"))
-    fixed, vary, also = entry.get("settings", {}), entry.get("vary", {}), entry.get("also", [])
+    name = str(entry.get("name"))
+    fixed, vary, also = _table(entry, "settings"), _table(entry, "vary"), _tables(entry, "also")
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
             raise PlanError(f"workload.vary.{key}: expected a list of values")
@@ -73,7 +74,7 @@ def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[C
         Cell(
             _id(name, settings, repeat),
             name,
-            settings,
+            _checked("workload", name, settings),
             _number(entry, "steps", 4),
             repeat,
             limit_seconds=limit,
@@ -86,11 +87,12 @@ def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[C
 
 def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
     _known(entry, _DEGRADE, "degrade.")
-    name, settings = _workload_name(entry.get("workload")), entry.get("settings", {})
-    seconds, ramp = float(_number(entry, "seconds", 8)), float(entry.get("ramp_seconds", 3))
+    name = str(entry.get("workload"))
+    settings = _checked("degrade", name, _table(entry, "settings"))
+    seconds, ramp = float(_number(entry, "seconds", 8)), _amounts([entry.get("ramp_seconds", 3)], "ramp_seconds")[0]
     kinds = [Degradation("none")] * _number(entry, "healthy", 4)
-    kinds += [Degradation("hog", 2.2, ramp * (i % 2), float(s)) for i, s in enumerate(entry.get("hogs", []))]
-    kinds += [Degradation("leak", 2.2, 0.0, float(strength)) for strength in entry.get("leaks", [])]
+    kinds += [Degradation("hog", 2.2, ramp * (i % 2), s) for i, s in enumerate(_amounts(entry.get("hogs", []), "hogs"))]
+    kinds += [Degradation("leak", 2.2, 0.0, strength) for strength in _amounts(entry.get("leaks", []), "leaks")]
     return [
         Cell(f"degrade/{d.kind}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=d)
         for i, d in enumerate(kinds)
@@ -101,10 +103,32 @@ def _id(name: str, settings: dict[str, Any], repeat: int) -> str:
     return f"{name}/{','.join(f'{key}={value}' for key, value in sorted(settings.items()))}#{repeat}"
 
 
-def _workload_name(name: Any) -> str:
-    if name not in NAMES:
-        raise PlanError(f"workload.name: {name!r} is not one of {', '.join(NAMES)}")
-    return str(name)
+def _checked(where: str, workload: str, settings: dict[str, Any]) -> dict[str, Any]:
+    try:
+        check(workload, settings)
+    except SettingError as error:
+        raise PlanError(f"{where}: {error}") from None
+    return settings
+
+
+def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
+    value = data.get(key, {})
+    if not isinstance(value, dict):
+        raise PlanError(f"{key}: expected a table, not {value!r}")
+    return value
+
+
+def _tables(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    value = data.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise PlanError(f"{key}: expected a list of tables, not {value!r}")
+    return value
+
+
+def _amounts(values: Any, key: str) -> list[float]:
+    if not isinstance(values, list) or not all(type(each) in (int, float) and 0 <= each < math.inf for each in values):
+        raise PlanError(f"{key}: expected numbers >= 0, not {values!r}")
+    return [float(value) for value in values]
 
 
 def _number(data: dict[str, Any], key: str, default: int) -> int:

@@ -31,7 +31,7 @@ from pharoah.dryrun.fake import fake_step  # noqa: E402 - imported after the mea
 from pharoah.dryrun.values import Undecided  # noqa: E402
 from pharoah.dryrun.window import Finished  # noqa: E402
 from pharoah_benchmarks.campaign.trial import run_trial  # noqa: E402
-from pharoah_benchmarks.workloads import SettingError, build  # noqa: E402
+from pharoah_benchmarks.workloads import build  # noqa: E402
 
 
 class Zygote:
@@ -58,10 +58,7 @@ class Zygote:
             limit_memory(self._limit + data_bytes() - _PLAIN_DATA_BYTES)
         elif cell.degradation is not None and cell.degradation.kind == "leak":
             limit_memory(data_bytes() + LEAK_ROOM_BYTES)  # or it would leak for a long time before anything happens
-        try:
-            outcome = run_trial(cell)
-        except SettingError as error:
-            outcome = Outcome(cell.id, "error", str(error))
+        outcome = run_trial(cell)
         context = {**outcome.context, "memory_limit": self._limit}
         return Outcome(**{**outcome.__dict__, "context": context}).to_json()
 

@@ -11,16 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-NAMES = ("convnet", "gpt", "mlp", "recommender")
+from pharoah_benchmarks.settings import check
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
     """What the parameters are now; a workload draws its inputs in it."""
     return next(model.parameters()).dtype
-
-
-class SettingError(ValueError):
-    """A campaign asks for a workload or setting that does not exist; the message names it."""
 
 
 @dataclass
@@ -40,16 +36,10 @@ def build(name: str, settings: dict[str, Any]) -> tuple[Callable[[], Tensor], to
     Common settings: `dtype` (float32, bfloat16 by autocast, float16 parameters) and `optimizer` (adamw or sgd, with an
     implementation: `adamw/foreach`). Raises SettingError.
     """
-    if name not in NAMES:
-        raise SettingError(f"workload {name!r}: known are {', '.join(NAMES)}")
+    check(name, settings)
     settings = dict(settings)
     dtype, kind = settings.pop("dtype", "float32"), settings.pop("optimizer", "adamw/forloop")
-    try:
-        workload: Workload = import_module(f"{__name__}.{name}").build(**settings)
-    except TypeError as error:
-        raise SettingError(f"workload {name}: {error}") from None
-    if dtype not in ("float32", "bfloat16", "float16", "float8_e4m3fn"):
-        raise SettingError(f"dtype {dtype!r}: known are float32, bfloat16, float16, float8_e4m3fn")
+    workload: Workload = import_module(f"{__name__}.{name}").build(**settings)
     _apply_dtype(workload, dtype)
     optimizer = _optimizer(kind, workload.model)
 
@@ -80,8 +70,6 @@ def _optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
         "foreach": {"foreach": True},
         "fused": {"fused": True},
     }
-    if family not in ("adamw", "sgd") or implementation not in flags:
-        raise SettingError(f"optimizer {kind!r}: known are adamw or sgd, with /forloop, /foreach or /fused")
     if family == "sgd":
         return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **flags[implementation])
     return torch.optim.AdamW(model.parameters(), lr=1e-3, **flags[implementation])

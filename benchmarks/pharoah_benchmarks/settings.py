@@ -1,0 +1,38 @@
+"""Settings a campaign may ask of its workloads, and a refusal of all others. Without torch: providers read plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NUMBERS = {
+    "convnet": ("batch", "channels", "depth", "size"),
+    "gpt": ("batch", "depth", "heads", "length", "width"),
+    "mlp": ("batch", "depth", "width"),
+    "recommender": ("bag", "batch", "items", "tables", "width"),
+}
+_COMMON = {
+    "dtype": ("float32", "bfloat16", "float16", "float8_e4m3fn"),
+    "optimizer": tuple(f"{kind}/{how}" for kind in ("adamw", "sgd") for how in ("forloop", "foreach", "fused")),
+}
+_CHOICES = dict.fromkeys(_NUMBERS, _COMMON) | {"gpt": {**_COMMON, "attention": ("flash", "math")}}
+
+WORKLOADS = tuple(_NUMBERS)
+
+
+class SettingError(ValueError):
+    """A campaign asks for a workload or setting that does not exist; the message names it and what does."""
+
+
+def check(workload: object, settings: dict[str, Any]) -> None:
+    """Raise SettingError unless `workload` exists and knows each setting: a number above 0 or one of a few words."""
+    if workload not in WORKLOADS:
+        raise SettingError(f"{workload!r} is no workload; known are {', '.join(WORKLOADS)}")
+    numbers, choices = _NUMBERS[str(workload)], _CHOICES[str(workload)]
+    for key, value in settings.items():
+        if key in choices:
+            if value not in choices[key]:
+                raise SettingError(f"{key}: {value!r} is not one of {', '.join(choices[key])}")
+        elif key not in numbers:
+            raise SettingError(f"{key}: no setting of {workload}; known are {', '.join(sorted((*numbers, *choices)))}")
+        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise SettingError(f"{key}: {value!r} is not a whole number above 0")
