@@ -6,10 +6,14 @@ A fingerprint never leaves the tenant. What leaves is what `ladder` and the exch
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 FORMAT = 3
+LONGEST_TEXT = 1024
+LARGEST_SIZE = 2**63
+_NAME = re.compile("[0-9a-f]{32}")
 
 
 class FingerprintError(ValueError):
@@ -49,9 +53,9 @@ class Fingerprint:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise FingerprintError(f"format: expected {FORMAT}; made by another release of pharoah?")
         fingerprint = cls(
-            archetype=_checked(data, "archetype", str),
-            compute=_checked(data, "compute", str),
-            grammar=_checked(data, "grammar", str),
+            archetype=_name(data, "archetype"),
+            compute=_name(data, "compute"),
+            grammar=_text(data, "grammar"),
             features=_mapping(data, "features", str),
             sizes=_mapping(data, "sizes", int),
             versions=_mapping(data, "versions", str),
@@ -61,8 +65,8 @@ class Fingerprint:
         if "torch" not in fingerprint.versions:
             raise FingerprintError("versions: torch is missing")
         for name in ("parameters", "activations"):
-            if fingerprint.sizes.get(name, -1) < 0:
-                raise FingerprintError(f"sizes.{name}: missing or negative")
+            if name not in fingerprint.sizes:
+                raise FingerprintError(f"sizes.{name}: missing")
         return fingerprint
 
 
@@ -72,9 +76,29 @@ def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
     return data[name]
 
 
+def _name(data: dict[str, Any], field: str) -> str:
+    value = _checked(data, field, str)
+    if not _NAME.fullmatch(value):
+        raise FingerprintError(f"{field}: expected 32 hexadecimal digits")
+    return str(value)
+
+
+def _text(data: dict[str, Any], field: str) -> str:
+    value = _checked(data, field, str)
+    if not all(line.isprintable() for line in value.split("\n")):
+        raise FingerprintError(f"{field}: holds what cannot be printed")
+    return str(value)
+
+
 def _mapping(data: dict[str, Any], name: str, kind: type) -> dict[str, Any]:
     value = _checked(data, name, dict)
     for key, item in value.items():
+        if len(key) > LONGEST_TEXT or not key.isprintable():
+            raise FingerprintError(f"{name}: a key of more than {LONGEST_TEXT} characters, or not printable")
         if not isinstance(item, kind) or isinstance(item, bool):
             raise FingerprintError(f"{name}.{key}: not a {kind.__name__}")
+        if isinstance(item, int) and not 0 <= item < LARGEST_SIZE:
+            raise FingerprintError(f"{name}.{key}: not a size")
+        if isinstance(item, str) and (len(item) > LONGEST_TEXT or not item.isprintable()):
+            raise FingerprintError(f"{name}.{key}: more than {LONGEST_TEXT} characters, or not printable")
     return dict(value)

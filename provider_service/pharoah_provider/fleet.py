@@ -7,11 +7,13 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_provider.domain import Node, Probe
 from pharoah_provider.errors import NotReady
+
+T = TypeVar("T")
 
 Order = tuple[str, str, dict[str, Any]]
 """Kind (probe, cell), order id, content; the servicer makes a message of it."""
@@ -103,9 +105,7 @@ class Fleet:
             async with self._connection(node).order("probe", content) as results:
                 async with asyncio.timeout(limit_seconds * len(benchmarks) + 20):
                     for _ in benchmarks:
-                        if (probe := await results.get()) is None:
-                            raise NotReady(f"node {node}: its agent went away")
-                        probes.append(probe)
+                        probes.append(_expected(await results.get(), Probe, node))
         except TimeoutError:
             raise NotReady(f"node {node}: the micro-benchmarks did not come back in time") from None
         finally:
@@ -122,10 +122,7 @@ class Fleet:
                 asyncio.timeout(cell.limit_seconds + 90),
                 self._connection(node).order("cell", content) as results,
             ):
-                if (outcome := await results.get()) is None:
-                    raise NotReady(f"node {node}: its agent went away")
-                assert isinstance(outcome, Outcome)
-                return outcome
+                return _expected(await results.get(), Outcome, node)
         except TimeoutError:
             raise NotReady(f"node {node}: cell {cell.id} did not come back in time") from None
 
@@ -133,6 +130,15 @@ class Fleet:
         if node not in self._connections:
             raise NotReady(f"node {node} is not connected")
         return self._connections[node]
+
+
+def _expected(result: Any, kind: type[T], node: str) -> T:
+    """What an order is answered with. Raises NotReady for anything else, and for an agent that has gone."""
+    if result is None:
+        raise NotReady(f"node {node}: its agent went away")
+    if not isinstance(result, kind):
+        raise NotReady(f"node {node}: its agent answers another order than it was given")
+    return result
 
 
 def shares_cores(left: Node, right: Node) -> bool:

@@ -81,7 +81,10 @@ class Publisher:
         async with self._lock:
             release = await self._store.newest_release()
             if release is not None and await self._due(release, now):
-                await self._seal(release, now)
+                try:
+                    await self._seal(release, now)
+                except ValueError:  # what is served goes on being served
+                    log.exception("release %d cannot be sealed: roll it back", release.release)
             elif now - self.log.cosigned_at > COSIGN_SECONDS:
                 await self._serve(self.log.view)
         for number in await self._store.seeds_before(now - DISPUTE_SECONDS):

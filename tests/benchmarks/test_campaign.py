@@ -142,3 +142,25 @@ def test_a_zygote_survives_what_its_cells_do() -> None:
     }
     assert json.loads(outcomes["large"].fingerprint)["features"]["attention"] == "math"
     assert outcomes["fits"].context["memory_limit"] == 500_000_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"step_seconds": [0.1, 0.0]}, "step_seconds"),
+        ({"step_seconds": [float("nan")]}, "step_seconds"),
+        ({"step_seconds": ["a"]}, "real number"),
+        ({"rows": [["a", 1, 1]]}, "real number"),
+        ({"rows": [[1, float("inf"), 1]]}, "rows"),
+        ({"fingerprint": "{"}, "not JSON"),
+        ({"fingerprint": "{}"}, "format"),
+    ],
+)
+def test_an_outcome_no_cell_can_have_told_is_refused(changes: dict[str, object], named: str) -> None:
+    told = json.dumps({**json.loads(Outcome("c", "ok").to_json()), **changes})
+    with pytest.raises((ValueError, TypeError), match=named):
+        Outcome.from_json(told)
+
+
+def test_an_outcomes_detail_can_be_shown() -> None:
+    assert Outcome.from_json(Outcome("c", "error", "\x1b]0;x\n" + "y" * 5000).to_json()).detail.startswith("?]0;x?yyy")

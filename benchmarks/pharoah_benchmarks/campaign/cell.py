@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any
 
+from pharoah.plain import plain
+from pharoah_archetypes import Fingerprint
+
+LONGEST_DETAIL = 1000
 OUTCOMES = ("ok", "memory", "error", "nan", "timeout", "crash")
 
 
@@ -63,7 +68,15 @@ class Outcome:
 
     @classmethod
     def from_json(cls, text: str) -> Outcome:
-        outcome = cls(**json.loads(text))
+        """What `to_json` wrote. Raises ValueError, KeyError, TypeError for what no cell can have told."""
+        data = json.loads(text)
+        outcome = cls(**{**data, "detail": plain(str(data["detail"]), LONGEST_DETAIL)})
         if outcome.outcome not in OUTCOMES:
             raise ValueError(f"outcome {outcome.outcome!r} is not one of {', '.join(OUTCOMES)}")
+        if not all(isfinite(seconds) and seconds > 0 for seconds in outcome.step_seconds):
+            raise ValueError("step_seconds: not all of them are times above 0")
+        if not all(len(row) == 3 and all(map(isfinite, row)) for row in outcome.rows):
+            raise ValueError("rows: expected three numbers in each")
+        if outcome.fingerprint:
+            Fingerprint.from_json(outcome.fingerprint)
         return outcome

@@ -6,9 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from pharoah.exchange.names import period_at
-from pharoah_provider.domain import Release
-from pharoah_provider.errors import NotReady
+from pharoah_provider.domain import Recipe, Release
+from pharoah_provider.epochs import groups_of, seal
+from pharoah_provider.errors import NotReady, ProviderError
 from pharoah_provider.learning.bands import learn_bands
 from pharoah_provider.learning.baselines import learn_baselines
 from pharoah_provider.learning.names import learn_names
@@ -19,7 +22,10 @@ from pharoah_provider.store import Store
 
 
 async def learn(store: Store) -> AsyncIterator[str | Release]:
-    """Say what is learned as it is learned; the release comes last. Raises NotReady without any trial."""
+    """Say what is learned as it is learned; the release comes last.
+
+    Raises NotReady without any trial, and ProviderError for a release that cannot be sealed: it is not kept.
+    """
     read_at = time.time()
     trials = await store.trials(before=read_at)
     if not trials:
@@ -38,5 +44,14 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.last_release_number() + 1
     release = Release(number, (*rows, *bands, *names), survival, tuple(baselines), (note,))
+    try:
+        await asyncio.to_thread(
+            seal,
+            Recipe(0, release, tuple(groups_of(release.rows)), int(read_at)),
+            bytes(32),
+            Ed25519PrivateKey.generate(),
+        )
+    except ValueError as error:
+        raise ProviderError(f"release {number} cannot be sealed, and is not made: {error}") from None
     await store.put_release(release, read_at)
     yield release

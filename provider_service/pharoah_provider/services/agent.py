@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from math import isfinite
 from typing import Any
 
 from pharoah.proto.v1 import Ack, AgentMessage, AgentOrder, CellOrder, Hello, ProbeOrder, Telemetry, Welcome
@@ -108,11 +109,16 @@ def _node(hello: Hello) -> Node:
 def _outcome(text: str) -> Outcome:
     try:
         return Outcome.from_json(text)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Invalid(f"cell.outcome: {error!r}"[:200]) from None
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        raise Invalid(f"cell.outcome: {error!a}"[:200]) from None
 
 
 def _probe(node: str, result: Any) -> Probe:
+    """Raises Invalid for what no benchmark can have measured."""
+    if not all(isfinite(seconds) and seconds > 0 for seconds in result.seconds):
+        raise Invalid("probe.seconds: not all of them are times above 0")
+    if not isfinite(result.started_at) or not isfinite(result.ended_at):
+        raise Invalid("probe.started_at, probe.ended_at: not times")
     return Probe(
         result.order_id,
         node,
