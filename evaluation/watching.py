@@ -1,8 +1,8 @@
 """Attackers of the monitoring: from everything a run tells while it runs, which archetype is it?
 
-Step times of archetypes are simulated (own mean, restlessness from one step to the next or that lasts, pauses, growth
-of memory); what is told of them is made by the code that is shipped: windows, levels, the rhythm of one row a second,
-plans. And what that costs: how soon a slowdown is told of jobs that are restless or not.
+Step times of archetypes are simulated (own mean, restlessness from one step to the next or that lasts, pauses, memory
+and its growth); what is told of them is made by the code that is shipped: windows, levels, the rhythm of one row a
+second, plans for the half of them that the provider knows. And what that costs: how soon a slowdown is told.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.figures import Figures
-from pharoah.plan import Plan
+from pharoah.plan import PLAIN, Plan
 from pharoah.windows import RankWindows
-from pharoah_provider.agent.telemetry import SCARCE_RATIO
 from pharoah_provider.learning.plans import plan_for
 
 ARCHETYPES = 25
 WEIGHTS = [1 / (rank + 1) for rank in range(ARCHETYPES)]
 SECONDS = 1800
+STALLING_RATIO = 0.97
+"""Of the node's memory, from which on its tasks wait for memory."""
 SLOWED_RATIO, SLOWED_SECONDS = 1.5, 90
 TYPICAL_DEVIATION = 0.6745
 """Median distance from the middle of a normal distribution, in standard deviations."""
@@ -45,15 +46,19 @@ class Behaviour:
     """Of one step with the next."""
     pause_every: int
     pause_seconds: float
+    memory_ratio: float
+    """Of the node's memory, at first."""
     growth_per_minute: float
+    known: bool
+    """Whether the provider has learned a plan for it."""
     accepts_ratio: float
     """How often its tenant takes the offered node."""
     fails_ratio: float
 
     @property
     def plan(self) -> Plan:
-        """What the provider has learned about it."""
-        return plan_for(TYPICAL_DEVIATION * self.noise_ratio)
+        """What its row carries, if there is one."""
+        return plan_for(TYPICAL_DEVIATION * self.noise_ratio) if self.known else PLAIN
 
     def steps(self, chance: random.Random) -> Iterator[float]:
         """Seconds of one step after the other, without end."""
@@ -73,7 +78,9 @@ def behaviours(chance: random.Random) -> list[Behaviour]:
             chance.choice([0.0, 0.5, 0.9]),
             chance.choice([0, 100, 400]),
             chance.uniform(0.5, 15),
+            chance.uniform(0.1, STALLING_RATIO),
             chance.choice([0.0, 0.0, 0.0, 0.01]),
+            chance.random() < 0.5,
             chance.uniform(0.85, 1.0),
             chance.uniform(0.01, 0.15),
         )
@@ -84,15 +91,15 @@ def behaviours(chance: random.Random) -> list[Behaviour]:
 def told(behaviour: Behaviour, chance: random.Random) -> Run:
     """A healthy run, as the provider sees it."""
     windows, steps = RankWindows(behaviour.plan), behaviour.steps(chance)
-    now, used, grown = chance.uniform(3, 30), chance.uniform(0.1, 0.9), 1.0  # loading; of the node's memory
-    step_levels, memory_levels, scarce = [], [], []
+    now, grown = chance.uniform(3, 30), 1.0  # loading
+    step_levels, memory_levels, stalled = [], [], []
     for second in range(SECONDS):
         while now < second + 1:
             took = next(steps)
             now += took
             grown = 1 + behaviour.growth_per_minute * now / 60
             windows.add([int(took * 1e9)], int(1e9 * grown))
-        scarce.append(float(1 - used * grown < SCARCE_RATIO))
+        stalled.append(float(STALLING_RATIO < behaviour.memory_ratio * grown < 1))
         step_levels.append(float(windows.now.step))
         memory_levels.append(float(windows.now.memory))
     return {
@@ -100,7 +107,7 @@ def told(behaviour: Behaviour, chance: random.Random) -> Run:
         "memory_levels": memory_levels,
         "accept": [float(chance.random() < behaviour.accepts_ratio)],
         "state": [float(chance.random() < behaviour.fails_ratio)],
-        "telemetry.memory_scarce": scarce,
+        "telemetry.memory_stalled": stalled,
     }
 
 

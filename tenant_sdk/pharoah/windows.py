@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from math import log2
 from statistics import median, quantiles
 
-from pharoah.plan import PLAIN, Plan
+from pharoah.plan import NOISY, PLAIN, Plan
 
 SKIPPED_STEPS = 5
 """Warm-up: allocation, autotuning and our own capture happen in the first steps."""
-BASELINE_WINDOWS = 8
+BASELINE_WINDOWS = 12
 WINDOW_SECONDS = 1.0
+RESTLESS_RATIO = 0.05
+"""Typical deviation of a step from the median step, relative to it, from which on a job counts as restless."""
 PER_OCTAVE = 8
 """Levels are eighths of an octave: 2^(level/8) times the run's own baseline, 9 % apart."""
 LARGEST_LEVEL = 32
@@ -48,7 +50,8 @@ class Levels:
 @dataclass
 class RankWindows:
     """Windows of one rank, each of at least a second and as many steps as the plan says, so that one pause for a
-    checkpoint never moves a window's median."""
+    checkpoint never moves a window's median. A job that turns out restless is watched as restless jobs are, also if
+    nobody knows it."""
 
     plan: Plan = PLAIN
     window_seconds: float = WINDOW_SECONDS
@@ -58,6 +61,8 @@ class RankWindows:
     _skip: int = SKIPPED_STEPS
     _open: list[float] = field(default_factory=list)
     _first: list[tuple[float, int]] = field(default_factory=list)
+    _seen: list[float] = field(default_factory=list)
+    """Steps of the first windows."""
     _steps: Baseline | None = None
     _memory: Baseline | None = None
 
@@ -78,16 +83,24 @@ class RankWindows:
         self._open = []
 
     def _close(self, resident: int) -> list[Levels]:
-        typical = median(self._open)
-        self._open = []
+        steps, typical, self._open = self._open, median(self._open), []
         if self._steps is None or self._memory is None:
             self._first.append((typical, resident))
+            self._seen += steps
             if len(self._first) == self.baseline_windows:
-                self._steps = Baseline.of([step for step, _ in self._first], QUIET_LEVEL, self.plan.step_gain)
-                self._memory = Baseline.of([held for _, held in self._first], QUIET_MEMORY_LEVEL)
+                self._settle()
             return []
         self.now = Levels(self._steps.told(typical), self._memory.told(resident))
         return [self.now]
+
+    def _settle(self) -> None:
+        """The first windows are known: the baseline, or once more with windows for a restless job."""
+        if self.plan != NOISY and deviation(self._seen) > RESTLESS_RATIO:
+            self.plan, self._first = NOISY, []
+        else:
+            self._steps = Baseline.of([step for step, _ in self._first], QUIET_LEVEL, self.plan.step_gain)
+            self._memory = Baseline.of([held for _, held in self._first], QUIET_MEMORY_LEVEL)
+        self._seen = []
 
 
 @dataclass
@@ -115,6 +128,12 @@ class Baseline:
         found = 0 if abs(_octaves(away)) < self.quiet else level(away, self.gain)
         self._last = [*self._last[1:], found]
         return sorted(self._last)[LAST_WINDOWS // 2]
+
+
+def deviation(steps: Sequence[float]) -> float:
+    """How far a typical step is from the median step, relative to it."""
+    middle = median(steps)
+    return median(abs(step - middle) for step in steps) / middle if middle else 0.0
 
 
 def level(ratio: float, gain: float = 1.0) -> int:

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah.plan import PLAIN, PLANS, Plan
+from pharoah.plan import NOISY, PLAIN, PLANS, STEADY, Plan
 from pharoah.windows import (
     BASELINE_WINDOWS,
     LARGEST_LEVEL,
     LAST_WINDOWS,
     PER_OCTAVE,
     QUIET_LEVEL,
+    RESTLESS_RATIO,
     WIDEST_QUIET_LEVEL,
     Baseline,
     Levels,
@@ -122,8 +123,18 @@ def test_whatever_is_no_plan_is_the_plain_one(data: bytes) -> None:
     assert plan == PLAIN or plan.pack() == data
 
 
+@pytest.mark.parametrize("known", [PLAIN, STEADY, NOISY])
+@pytest.mark.parametrize("restlessness", [0.01, 0.04, 0.06, 0.3])
+def test_a_restless_job_is_watched_like_one_also_if_nobody_knows_it(restlessness: float, known: Plan) -> None:
+    windows = RankWindows(known)
+    for step in range(400):
+        windows.add([int((1 + restlessness * (-1) ** step) * SECOND)], 1000)
+    assert windows.plan == (NOISY if restlessness > RESTLESS_RATIO else known)
+    assert windows.now == Levels()
+
+
 def test_a_plan_changes_windows_and_gain() -> None:
-    steps = [0.5] * 600 + [0.5 * 2**0.5] * 600
+    steps = [0.5] * 1200 + [0.5 * 2**0.5] * 600
     plain, eager = closed(steps), closed(steps, plan=Plan(64, 2.0))
     assert len(eager) < len(plain) / 10
     assert plain[-1].step == pytest.approx(PER_OCTAVE / 2) and eager[-1].step == PER_OCTAVE

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-SCARCE_RATIO = 0.05
 STALLED_RATIO = 0.3
 
 Sample = tuple[float, str, str, float]
@@ -34,8 +31,6 @@ class Telemetry:
         return [(now, metric, device, value) for metric, device, value in self._readings()]
 
     def _readings(self) -> Iterator[tuple[str, str, float]]:
-        memory = psutil.virtual_memory()
-        yield "memory_scarce", "", float(memory.available < SCARCE_RATIO * memory.total)
         if (stalled := _memory_pressure()) is not None:
             yield "memory_stalled", "", float(stalled > STALLED_RATIO)
         if self._gpus is not None:

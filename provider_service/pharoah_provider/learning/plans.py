@@ -12,12 +12,14 @@ from dataclasses import replace
 from statistics import median
 
 from pharoah.plan import NOISY, PLAIN, STEADY, Plan
+from pharoah.windows import RESTLESS_RATIO, deviation
 from pharoah_archetypes import Fingerprint
 from pharoah_provider.domain import LearnedRow, TrialRow
 
 SHARED_BY = 5
-STEADY_RATIO, NOISY_RATIO = 0.0125, 0.08
-"""Typical deviation of a step from the median step: below, a slowdown counts double; above, half, over more steps."""
+STEADY_RATIO = 0.0125
+"""Typical deviation of a step from the median step: below, a slowdown counts double; above `RESTLESS_RATIO`, half, over
+more steps."""
 LEAST_STEPS = 3
 
 
@@ -37,17 +39,15 @@ def _deviations(trials: Iterable[TrialRow]) -> dict[str, list[float]]:
     for trial in trials:
         steps = trial.step_seconds[1:]
         if trial.outcome == "ok" and len(steps) >= LEAST_STEPS:
-            middle = median(steps)
-            deviation = median(abs(step - middle) for step in steps) / middle
-            found[Fingerprint.from_json(trial.fingerprint).archetype].append(deviation)
+            found[Fingerprint.from_json(trial.fingerprint).archetype].append(deviation(steps))
     return found
 
 
-def plan_for(deviation: float) -> Plan:
+def plan_for(deviation_ratio: float) -> Plan:
     """How to watch a job whose typical step is this far from its median step, relative to it."""
-    if deviation < STEADY_RATIO:
+    if deviation_ratio < STEADY_RATIO:
         return STEADY
-    return NOISY if deviation > NOISY_RATIO else PLAIN
+    return NOISY if deviation_ratio > RESTLESS_RATIO else PLAIN
 
 
 def _archetype(row: LearnedRow) -> str:
