@@ -70,22 +70,23 @@ class Behaviour:
 
 
 def behaviours(chance: random.Random) -> list[Behaviour]:
-    """From small models with steps of 20 ms to large ones of 3 s."""
-    return [
-        Behaviour(
-            0.02 * 150 ** chance.random(),
-            0.004 * 75 ** chance.random(),
-            chance.choice([0.0, 0.5, 0.9]),
-            chance.choice([0, 100, 400]),
-            chance.uniform(0.5, 15),
-            chance.uniform(0.1, STALLING_RATIO),
-            chance.choice([0.0, 0.0, 0.0, 0.01]),
-            chance.random() < 0.5,
-            chance.uniform(0.85, 1.0),
-            chance.uniform(0.01, 0.15),
-        )
-        for _ in range(ARCHETYPES)
-    ]
+    """From small models with steps of 20 ms to large ones of 3 s. None outgrows its node: that is no healthy job."""
+    return [_behaviour(chance, chance.choice([0.0, 0.0, 0.0, 0.01])) for _ in range(ARCHETYPES)]
+
+
+def _behaviour(chance: random.Random, growth_per_minute: float) -> Behaviour:
+    return Behaviour(
+        step_seconds=0.02 * 150 ** chance.random(),
+        noise_ratio=0.004 * 75 ** chance.random(),
+        correlation=chance.choice([0.0, 0.5, 0.9]),
+        pause_every=chance.choice([0, 100, 400]),
+        pause_seconds=chance.uniform(0.5, 15),
+        memory_ratio=chance.uniform(0.1, STALLING_RATIO / (1 + growth_per_minute * SECONDS / 60)),
+        growth_per_minute=growth_per_minute,
+        known=chance.random() < 0.5,
+        accepts_ratio=chance.uniform(0.85, 1.0),
+        fails_ratio=chance.uniform(0.01, 0.15),
+    )
 
 
 def told(behaviour: Behaviour, chance: random.Random) -> Run:
@@ -99,7 +100,7 @@ def told(behaviour: Behaviour, chance: random.Random) -> Run:
             now += took
             grown = 1 + behaviour.growth_per_minute * now / 60
             windows.add([int(took * 1e9)], int(1e9 * grown))
-        stalled.append(float(STALLING_RATIO < behaviour.memory_ratio * grown < 1))
+        stalled.append(float(behaviour.memory_ratio * grown > STALLING_RATIO))
         step_levels.append(float(windows.now.step))
         memory_levels.append(float(windows.now.memory))
     return {

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,15 @@ def wait_for(path: Path, timeout_seconds: float) -> None:
         time.sleep(0.01)
 
 
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trial:
+        try:
+            trial.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
+
+
 def private_folder() -> Path:
     """A folder for sockets that only this user may enter."""
     return Path(tempfile.mkdtemp(prefix="pharoah-"))
@@ -51,7 +61,8 @@ def courier_of_this_node(settings: Settings) -> str:
     path = folder / "courier.sock"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
+        if not _listens(path):
+            path.unlink(missing_ok=True)  # of a courier that was killed
             start_courier(path, settings)
             wait_for(path, 10.0)
     return str(path)

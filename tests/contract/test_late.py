@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +12,19 @@ from typing import Any
 
 import pytest
 
-from pharoah.courier import asking
+from pharoah.courier import asking, exchange
+from pharoah.courier.exchange import Exchange
 from pharoah.courier.node import NodeAnswer
 from pharoah.courier.server import Courier
 from pharoah_archetypes import Fingerprint
 from tests.contract.loopback import Loopback, ticket
 from tests.contract.test_exchange import KNOWN, on_loopback
 
+COMPILED: Fingerprint = replace(KNOWN, features={**KNOWN.features, "compiled": "inductor"})
 Work = Callable[[Courier, Callable[[], list[str]]], Awaitable[None]]
 
 
-def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work) -> None:
+def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work, **changes: Any) -> None:
     """A job whose dry run failed has been launched; `work` gets its courier and the calls the provider has seen."""
 
     async def answers(*_: Any) -> NodeAnswer:
@@ -32,7 +35,7 @@ def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work) -> None:
         return [json.loads(line)["method"] for line in lines]
 
     async def inside(site: Loopback) -> None:
-        courier = Courier(folder / "courier", site.settings(late_ask_seconds=0.3), bytes(16))
+        courier = Courier(folder / "courier", site.settings(late_ask_seconds=0.3, **changes), bytes(16))
         await courier._check({"pending": "no dry run"})
         assert courier._verdict.status == "pending" and seen() == []
         await courier._launch(1)
@@ -63,10 +66,8 @@ def test_a_captured_step_is_asked_about_at_a_round_time(tmp_path: Path, monkeypa
 def test_a_job_nobody_sees_into_asks_about_nothing_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled: Fingerprint = replace(KNOWN, features={**KNOWN.features, "compiled": "inductor"})
-
     async def work(courier: Courier, seen: Callable[[], list[str]]) -> None:
-        await courier._captured(0, compiled, frozenset())
+        await courier._captured(0, COMPILED, frozenset())
         assert courier._verdict.status == "unknown"
         await until(lambda: "Decide" in seen())
         assert seen().count("Evaluate") == 1 and courier._verdict.status == "unknown"
@@ -80,3 +81,41 @@ def test_a_job_that_has_not_stepped_yet_is_waited_for(tmp_path: Path, monkeypatc
         assert "Evaluate" not in seen()
 
     launched(tmp_path, monkeypatch, work)
+
+
+def swollen(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Exchange._call
+
+    async def lying(self: Exchange, method: str, request: Any) -> Any:
+        answer = await honest(self, method, request)
+        if method == "Evaluate":
+            answer.classes[0].evaluated[0] = bytes(70_000)
+        return answer
+
+    monkeypatch.setattr(Exchange, "_call", lying)
+
+
+@pytest.mark.parametrize("lie", [lambda _: None, swollen], ids=["honest", "swollen"])
+@pytest.mark.parametrize("changes", [{}, {"share_outcomes": True}, {"privacy": "hashed"}], ids=str)
+def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lie: Callable[[pytest.MonkeyPatch], None],
+    changes: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(exchange, "AUDITED", 1)
+    lie(monkeypatch)
+    calls: list[list[str]] = []
+    for name, fingerprint in (("visible", KNOWN), ("compiled", COMPILED)):
+        folder = tmp_path / name
+        folder.mkdir()
+
+        async def work(courier: Courier, seen: Callable[[], list[str]], job: Fingerprint = fingerprint) -> None:
+            await courier._captured(0, job, frozenset())
+            await until(lambda: "Decide" in seen())
+            calls.append([call for call in seen() if call not in ("JoinRun", "Report", "WatchAlerts")])
+
+        key = str(folder / "provider.pub")
+        launched(folder, monkeypatch, work, auditor_endpoint="127.0.0.1:9", auditor_key_file=key, **changes)
+    assert Counter(calls[0]) == Counter(calls[1]) and {"Evaluate", "Decide"} <= set(calls[0])
+    assert ("GetNameKey" in calls[0]) == ("share_outcomes" in changes)

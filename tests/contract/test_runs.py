@@ -15,7 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pharoah._alert import Alert
 from pharoah.courier.rpc import Provider
-from pharoah.courier.runs import KEPT_SECONDS, RunReporter
+from pharoah.courier.runs import KEPT_ALERTS, KEPT_SECONDS, RunReporter
+from pharoah.proto.v1 import Alert as AlertMessage
 from pharoah.proto.v1 import Consent, EndRunRequest, JoinRunRequest, Listing, ListRequest, ReportRequest
 from pharoah.windows import Levels, level
 from pharoah_provider.domain import Baseline, Release, SurvivalModel
@@ -298,6 +299,32 @@ def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_pat
             reporter.second(number, float(number))
         assert reporter.dropped == 3
         assert reporter._seconds[0][:2] == (3, 3.0)
+        await provider.channel.close()
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_alerts_of_a_mad_provider_are_bounded_and_can_be_printed(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        provider, told = Provider(site.settings()), list[Alert]()
+        reporter = RunReporter(provider, bytes(16), site.settings(), told.append)
+        sound = {"alert_id": "al-1", "state": 1, "since": 1.0, "at": 2.0, "step_ratio": 3.0}
+        for change in (
+            {"state": 0},
+            {"state": 99},
+            {"at": float("nan")},
+            {"since": float("inf")},
+            {"step_ratio": -1.0},
+            {"at": 1e18},
+        ):
+            reporter._received(AlertMessage(**{**sound, **change}))
+        assert told == []
+        for number in range(3 * KEPT_ALERTS):
+            reporter._received(
+                AlertMessage(**{**sound, "alert_id": f"{number}" + "x" * 5000, "what": "\x1b[2J" * 5000})
+            )
+        assert len(reporter._seen) == KEPT_ALERTS
+        assert all(len(str(alert)) < 1000 and "\x1b" not in str(alert) for alert in told)
         await provider.channel.close()
 
     on_loopback(tmp_path, work, RELEASE)

@@ -60,7 +60,7 @@ class Asker:
             if not self._settings.endpoint:
                 raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
             self.provider = self.provider or Provider(self._settings)
-            self.node = self.node or await ask_node(self._settings.node_socket, self._settings.timeout_seconds)
+            self.node = await self._fresh_node()
             if not fingerprint:
                 return Verdict("pending", reason=pending, run_id=self._run_id)
             async with asyncio.timeout(min(LONGEST_SECONDS, 4 * self._settings.timeout_seconds)):
@@ -80,10 +80,12 @@ class Asker:
         """Ask about nothing, where a job has nothing to ask."""
         if self.provider is not None and self.node is not None:
             try:
+                self.node = await self._fresh_node()
                 self._exchange = self._exchange or Exchange(self.provider, self._settings)
                 async with asyncio.timeout(LONGEST_SECONDS):
+                    await self._named(None, self.provider, self._exchange)
                     await self._exchange.cover(self.node.ticket)
-            except (TimeoutError, UnknownReason) as error:
+            except Exception as error:  # noqa: BLE001 - whatever a provider does, what follows must not depend on it
                 log.info("nothing was asked: %s", error)
 
     def until_unrelated(self) -> float:
@@ -109,6 +111,10 @@ class Asker:
         if work:
             await asyncio.wait(work, timeout=self._settings.shutdown_timeout_seconds / 2)
 
+    async def _fresh_node(self) -> NodeAnswer:
+        """Tickets last ten minutes, and a job may be asked about long after its launch. Raises UnknownReason."""
+        return await ask_node(self._settings.node_socket, self._settings.timeout_seconds)
+
     async def _ask(self, fingerprint: Fingerprint, provider: Provider, node: NodeAnswer) -> Verdict:
         self._exchange = self._exchange or Exchange(provider, self._settings)
         self.name = await self._named(fingerprint, provider, self._exchange)
@@ -121,21 +127,24 @@ class Asker:
         return verdict
 
     async def _named(
-        self, fingerprint: Fingerprint, provider: Provider, exchange: Exchange
+        self, fingerprint: Fingerprint | None, provider: Provider, exchange: Exchange
     ) -> tuple[int, bytes] | None:
-        """The job's name, where its user shares outcomes; without one nothing is shared."""
+        """The job's name, where its user shares outcomes; without one nothing is shared. Of no job, no name."""
         if not self._settings.share_outcomes:
             return None
         try:
-            await exchange.epoch()  # reads the log, which carries the provider's key of names
-            namer = Namer(provider, self._settings)
-            try:
-                return await namer.name(fingerprint, exchange.log)
-            finally:
-                await namer.close()
-        except (UnknownReason, Distrust, grpc.aio.AioRpcError) as error:
+            async with asyncio.timeout(self._settings.timeout_seconds):
+                await exchange.epoch()  # reads the log, which carries the provider's key of names
+                namer = Namer(provider, self._settings)
+                try:
+                    return await namer.name(fingerprint, exchange.log)
+                finally:
+                    await namer.close()
+        except TimeoutError:
+            self._unnamed = "provider and auditor did not make its name in time"
+        except (UnknownReason, ValueError, grpc.aio.AioRpcError) as error:
             self._unnamed = str(error)
-            return None
+        return None
 
     def _distrusted(self, error: Distrust) -> Verdict:
         """The provider's answer is worth nothing; what it has signed of a lie is worth keeping."""

@@ -14,7 +14,8 @@ from pharoah._settings import Settings
 
 log = logging.getLogger("pharoah.courier")
 
-KEPT_LIES = 100
+KEPT_LIES = 20
+"""Each may hold two whole tables."""
 
 
 def exchange_folder(settings: Settings) -> Path | None:

@@ -22,8 +22,7 @@ from pharoah.courier.rpc import Provider, reason
 from pharoah.courier.tables import Tables
 from pharoah.courier.trust import Distrust, Served, Trust, read_witnesses
 from pharoah.exchange import statements, voprf
-from pharoah.exchange.group import GroupError
-from pharoah.exchange.head import HeadError, is_signed
+from pharoah.exchange.head import is_signed
 from pharoah.exchange.inputs import BATCH, Input, Question, blind, inputs_of, keyed_hashes
 from pharoah.exchange.log import View
 from pharoah.exchange.rows import VerdictRow, open_row, row_tag
@@ -86,6 +85,19 @@ class Exchange:
         """
         try:
             inputs = inputs_of(fingerprint, name)
+        except GrammarError as error:
+            raise UnknownReason(f"the fingerprint has no skeleton: {error}") from None
+        return await self._answered(inputs, ticket)
+
+    async def cover(self, ticket: NodeTicket) -> None:
+        """Ask about nothing, for a job that has nothing to ask: that it has not must not show.
+
+        Raises UnknownReason, Distrust.
+        """
+        await self._answered((), ticket)
+
+    async def _answered(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
+        try:
             if not self._hashed:
                 return await self._privately(inputs, ticket)
             answer = await self._by_hashes(inputs, ticket)
@@ -94,15 +106,10 @@ class Exchange:
             return answer
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(reason(error)) from None
-        except (HeadError, GroupError, voprf.ProofError) as error:
-            raise Distrust(str(error)) from None
-        except GrammarError as error:
-            raise UnknownReason(f"the fingerprint has no skeleton: {error}") from None
-
-    async def cover(self, ticket: NodeTicket) -> None:
-        """Ask about nothing, for a job that has nothing to ask: that it has not must not show."""
-        with contextlib.suppress(grpc.aio.AioRpcError, Distrust, UnknownReason, HeadError, GroupError):
-            await (self._by_hashes((), ticket) if self._hashed else self._privately((), ticket))
+        except Distrust:
+            raise
+        except ValueError as error:  # a head, a group element, a proof, a part of any length
+            raise Distrust(f"the provider's answer is not a sound one: {error}") from None
 
     async def epoch(self) -> Served:
         """The epoch in force, from a log that goes on where it was last read. Raises Distrust, AioRpcError."""

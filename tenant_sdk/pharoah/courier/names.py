@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.courier.rpc import Provider, reason
-from pharoah.exchange import names, statements, voprf
-from pharoah.exchange.group import GroupError
+from pharoah.exchange import names, statements
 from pharoah.exchange.head import is_signed
 from pharoah.exchange.log import View
 from pharoah.proto.v1 import EvaluateNameRequest, GetNameKeyRequest
@@ -33,8 +32,8 @@ class Namer:
         away = replace(settings, endpoint=settings.auditor_endpoint, provider_key_file=settings.auditor_key_file)
         self._holders = (provider, Provider(away))
 
-    async def name(self, fingerprint: Fingerprint, log: View) -> tuple[int, bytes]:
-        """(period, name). Raises UnknownReason."""
+    async def name(self, fingerprint: Fingerprint | None, log: View) -> tuple[int, bytes]:
+        """(period, name); without a fingerprint one that nobody else has. Raises UnknownReason."""
         question = names.ask(fingerprint)
         try:
             keys = await asyncio.gather(*(self._key(holder) for holder in self._holders))
@@ -47,7 +46,7 @@ class Namer:
             return period, question.name([public for _, public in keys], answers)
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(f"the job has no name: {reason(error)}") from None
-        except (voprf.ProofError, GroupError) as error:
+        except ValueError as error:  # a proof, a group element, a part of any length
             raise UnknownReason(f"the job has no name: {error}") from None
 
     async def period(self) -> int:

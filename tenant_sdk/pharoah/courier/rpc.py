@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.exchange.head import HeadError, read_public_key
+from pharoah.plain import plain
 
 OPTIONS = [
     ("grpc.max_receive_message_length", 2 << 20),
@@ -45,14 +46,15 @@ class Provider:
 
 def reason(error: grpc.aio.AioRpcError) -> str:
     """What a failed call means, in words for the verdict."""
+    details = plain(error.details() or "", 200)
     meanings = {
         grpc.StatusCode.UNAVAILABLE: "the provider cannot be reached, or does not accept our certificate",
         grpc.StatusCode.DEADLINE_EXCEEDED: "the provider did not answer in time",
         grpc.StatusCode.UNAUTHENTICATED: "the provider does not know this tenant",
-        grpc.StatusCode.PERMISSION_DENIED: f"the provider refuses: {error.details()}",
+        grpc.StatusCode.PERMISSION_DENIED: f"the provider refuses: {details}",
     }
     code = error.code()
-    return meanings.get(code, f"the provider answered {code.name}: {(error.details() or '')[:200]}")
+    return meanings.get(code, f"the provider answered {code.name}: {details}")
 
 
 def _credentials(ca: str, certificate: str, key: str) -> grpc.ChannelCredentials:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -15,7 +16,9 @@ import grpc.aio
 from pharoah._alert import Alert
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
+from pharoah.courier.node import ask_node
 from pharoah.courier.rpc import Provider, reason
+from pharoah.plain import plain
 from pharoah.proto.v1 import (
     AlertState,
     Consent,
@@ -33,11 +36,18 @@ from pharoah.windows import Levels
 log = logging.getLogger("pharoah.courier")
 
 END_STATES = {name.removeprefix("END_STATE_").lower() for name, number in EndState.items() if number}
+ALERT_STATES = {number: name.removeprefix("ALERT_STATE_").lower() for name, number in AlertState.items() if number}
 KEPT_SECONDS = 3600
 LARGEST_BATCH = 1024
 """Levels of one report."""
 REPORT_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 15.0
+KEPT_ALERTS = 1024
+"""Of which it is known that they were told."""
+ALERTS_AT_ONCE, ALERT_SECONDS = 64, 1.0
+"""So many alerts of a run are taken as they come, the others one by one: a provider must not fill this machine."""
+LATEST = 1 << 33
+"""Unix seconds beyond which a time is none."""
 
 
 class RunReporter:
@@ -53,9 +63,10 @@ class RunReporter:
         self._levels: Callable[[], Sequence[Levels]] = tuple
         self._seconds: deque[tuple[int, float, list[Levels]]] = deque()
         """Number, end and levels of seconds that were not acknowledged yet."""
-        self._attempt = 0
+        self._attempt, self._tried = 0, False
         self._tasks: list[asyncio.Task[None]] = []
-        self._seen: set[tuple[str, str]] = set()
+        self._seen: deque[tuple[str, str]] = deque(maxlen=KEPT_ALERTS)
+        self._heard = 0
         self.dropped = 0
         self.alias = ""
         self.connected = False
@@ -132,10 +143,15 @@ class RunReporter:
             await asyncio.sleep(pause if pause == REPORT_SECONDS else pause * random.uniform(0.8, 1.2))
 
     async def _join(self, ticket: NodeTicket) -> None:
+        """With the ticket of the launch; later, when that is over, with a new one."""
+        if self._tried:
+            with contextlib.suppress(UnknownReason):
+                ticket = (await ask_node(self._settings.node_socket, self._settings.timeout_seconds)).ticket
+        self._tried = True
         consent = Consent(beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds)
         request = JoinRunRequest(run_id=self._run_id, ticket=ticket, ranks=self._ranks, consent=consent)
         answer = await self._call("JoinRun", request)
-        self._attempt, self.alias = answer.attempt, answer.node_alias
+        self._attempt, self.alias = answer.attempt, plain(answer.node_alias, 64)
 
     async def _send(self) -> None:
         batch = list(self._seconds)[: max(1, LARGEST_BATCH // self._ranks)]
@@ -161,17 +177,24 @@ class RunReporter:
                 call = self._stub.WatchAlerts(WatchAlertsRequest(run_id=self._run_id), metadata=self._provider.metadata)
                 async for message in call:
                     self._received(message)
+                    self._heard += 1
+                    if self._heard > ALERTS_AT_ONCE:
+                        await asyncio.sleep(ALERT_SECONDS)
                 pause = 1.0
             except grpc.aio.AioRpcError:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _received(self, message: Any) -> None:
-        state = AlertState.Name(message.state).removeprefix("ALERT_STATE_").lower()
-        if (message.alert_id, state) in self._seen:
+        state = ALERT_STATES.get(message.state)
+        if state is None or not all(0 <= number < LATEST for number in (message.since, message.at, message.step_ratio)):
+            log.warning("an alert of no known state, or with numbers that are none, was left out")
+            return
+        names = ("alert_id", "node_alias", "fault_domain", "what", "evidence")
+        told = {name: plain(getattr(message, name)) for name in names}
+        if (told["alert_id"], state) in self._seen:
             return  # told again after a reconnect
-        self._seen.add((message.alert_id, state))
-        names = ("alert_id", "node_alias", "fault_domain", "what", "evidence", "since", "at", "step_ratio")
-        self._deliver(Alert(state=state, **{name: getattr(message, name) for name in names}))
+        self._seen.append((told["alert_id"], state))
+        self._deliver(Alert(state=state, since=message.since, at=message.at, step_ratio=message.step_ratio, **told))
 
     async def _call(self, method: str, request: Any) -> Any:
         return await getattr(self._stub, method)(

@@ -60,7 +60,7 @@ class Courier:
         self._late: asyncio.Task[None] | None = None
         """Asks about a job that could only be looked at after its launch."""
         self._end_state = "failed"  # unless somebody says otherwise before the last connection closes
-        self._ended = False
+        self._spoken = self._ended = False
 
     async def serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -89,6 +89,7 @@ class Courier:
     async def _serve_rank(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
         try:
             while packet := await loop.sock_recv(connection, 1 << 20):
+                self._spoken = True
                 message = json.loads(packet)
                 answer = await self._handle(message, connection)
                 if answer is not None:
@@ -100,7 +101,8 @@ class Courier:
             self._standing.discard(connection)
             del self._connections[connection]
             connection.close()
-            self._end_if_empty()
+            if self._spoken:  # not only looked whether somebody listens
+                self._end_if_empty()
 
     def _end_if_empty(self) -> None:
         if not self._connections:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from pharoah.rpc import Stub
 
 log = logging.getLogger("pharoah.courier")
 
+LEFT_SECONDS = 600
+"""Nobody writes to a file for as long as this."""
 SECONDS_PER_MEGABYTE = 5.0
 """Time a table may take beyond one call's deadline."""
 
@@ -107,12 +110,18 @@ class Tables:
             log.info("a table is not kept: %s", error)
 
     def _prune(self, epoch: int, part: Path | None) -> None:
-        """Tables of epochs that are over, and the beginning of the one that is now whole."""
-        for path in self._folder.glob("*-*.rows*") if self._folder else ():
-            number = path.name.partition("-")[0]
-            if not number.isdecimal() or int(number) < epoch - 1 or path == part:
+        """Tables of epochs that are over, the beginning of what is now whole, and leavings of killed couriers."""
+        for path in self._folder.glob("*-*.*") if self._folder else ():
+            number, left = path.name.partition("-")[0], path.suffix.removeprefix(".").isdecimal()
+            if not number.isdecimal() or int(number) < epoch - 1 or path == part or (left and _is_old(path)):
                 with contextlib.suppress(OSError):
                     path.unlink()
+
+
+def _is_old(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - path.stat().st_mtime > LEFT_SECONDS
+    return False
 
 
 def _is_the_one(content: bytes, expected: ClassTable) -> bool:

@@ -7,6 +7,7 @@ for longer; shorter, and too few organisations meet in it to learn anything (doc
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,7 @@ class NameQuestion:
         return voprf.finalize(self.value, self.scalar, total)[:NAME_BYTES]
 
 
-def ask(fingerprint: Fingerprint) -> NameQuestion:
-    value = named_input(fingerprint)
+def ask(fingerprint: Fingerprint | None) -> NameQuestion:
+    """For the name of a job; without one for a name that means nothing, which looks the same."""
+    value = named_input(fingerprint) if fingerprint else secrets.token_bytes(32)
     return NameQuestion(value, *voprf.blind(value))

@@ -1,0 +1,36 @@
+"""One courier per node and job, also after one was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pharoah import _spawn
+from pharoah._settings import Settings
+
+
+def test_a_killed_courier_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, start = [], _spawn.start_courier
+
+    def remembered(path: Path, settings: Settings, run_id: str = "") -> object:
+        started.append(start(path, settings, run_id))
+        return started[-1]
+
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(_spawn, "start_courier", remembered)
+    first = _spawn.courier_of_this_node(Settings())
+    assert _spawn.courier_of_this_node(Settings()) == first and len(started) == 1, "looking must not end it"
+    os.kill(started[0].pid, signal.SIGKILL)
+    started[0].wait()
+    second = _spawn.courier_of_this_node(Settings())
+    assert second == first and len(started) == 2
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rank:
+        rank.connect(second)
+        rank.send(b'{"op": "status"}')
+        assert b"run_id" in rank.recv(1 << 16)
+    assert started[1].wait(10) == 0
