@@ -7,6 +7,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator
+from math import inf
 from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
@@ -90,19 +91,22 @@ class Fleet:
     async def probe(
         self, node: str, benchmarks: list[str], repeats: int, beside_job: bool, limit_seconds: float
     ) -> list[Probe]:
-        """Run micro-benchmarks on a node. Raises NotReady when it is not connected or does not answer."""
+        """Run micro-benchmarks on a node. Raises NotReady when it is not connected or does not answer, ValueError for a
+        limit that is no time."""
+        if not 0 < limit_seconds < inf:
+            raise ValueError(f"limit_seconds: {limit_seconds} is not a time")
         content = {
             "benchmarks": benchmarks,
             "repeats": repeats,
             "beside_job": beside_job,
             "limit_seconds": limit_seconds,
         }
-        probes: list[Probe] = []
+        connection, probes = self._connection(node), list[Probe]()
         window = [time.time(), float("inf")]
         intervals = self.probing.setdefault(node, [])
         intervals.append((window[0], window[1]))
         try:
-            async with self._connection(node).order("probe", content) as results:
+            async with connection.order("probe", content) as results:
                 async with asyncio.timeout(limit_seconds * len(benchmarks) + 20):
                     for _ in benchmarks:
                         probes.append(_expected(await results.get(), Probe, node))

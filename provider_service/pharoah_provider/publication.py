@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from pharoah.exchange import statements
 from pharoah.exchange.log import HEAD, REVOKED, Entry, View
 from pharoah_provider.domain import Group, Recipe, Release
 from pharoah_provider.epochs import Epoch, groups_of, seal
 from pharoah_provider.errors import Invalid, NotReady, StoreError, Unknown
+from pharoah_provider.finishing import to_the_end
 from pharoah_provider.keys import Keys
 from pharoah_provider.store import Store
 from pharoah_provider.transparency import TransparencyLog
 
 log = logging.getLogger("pharoah.provider.epochs")
-
-T = TypeVar("T")
 
 ROTATE_SECONDS = 24 * 3600
 """A release is sealed again under a fresh seed after this long."""
@@ -75,7 +74,7 @@ class Publisher:
 
     async def rotate(self, now: float) -> None:
         """Seal again if that is due: after a day, for a newer release, for a node of no sealed class."""
-        await _to_the_end(self._rotate(now))
+        await to_the_end(self._rotate(now))
 
     async def _rotate(self, now: float) -> None:
         async with self._lock:
@@ -93,19 +92,19 @@ class Publisher:
 
     async def publish(self, release: Release, now: float) -> int:
         """Seal a release as the next epoch and serve it; the epoch's number."""
-        return await _to_the_end(self._publish(release, now))
+        return await to_the_end(self._publish(release, now))
 
     async def rollback(self, now: float) -> tuple[int, int]:
         """Take the newest release back: (release, epoch) that are served instead. Raises NotReady."""
-        return await _to_the_end(self._rollback(now))
+        return await to_the_end(self._rollback(now))
 
     async def revoke(self, rows: Iterable[str]) -> int:
         """Take rows of the current epoch back, by id. Raises Invalid for one it does not have."""
-        return await _to_the_end(self._revoke(list(rows)))
+        return await to_the_end(self._revoke(list(rows)))
 
     async def append(self, *entries: Entry) -> None:
         """Other things the log carries."""
-        await _to_the_end(self._append(*entries))
+        await to_the_end(self._append(*entries))
 
     async def _publish(self, release: Release, now: float) -> int:
         async with self._lock:
@@ -216,8 +215,3 @@ def _rows_of(epoch: Epoch, ids: Iterable[str]) -> dict[str, bytes]:
     """Class handle and tag of those of these rows that the epoch has, by id."""
     wanted = set(ids)
     return {i: one.class_id + tag for one in epoch.classes.values() for i, tag in one.tags.items() if i in wanted}
-
-
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Whoever asked may go away; a change that has begun is finished."""
-    return await asyncio.shield(asyncio.ensure_future(work))

@@ -18,9 +18,12 @@ from pharoah.courier.rpc import Provider
 from pharoah.courier.runs import KEPT_ALERTS, KEPT_SECONDS, RunReporter
 from pharoah.proto.v1 import Alert as AlertMessage
 from pharoah.proto.v1 import Consent, EndRunRequest, JoinRunRequest, Listing, ListRequest, ReportRequest
+from pharoah.rpc import Stub
 from pharoah.windows import Levels, level
 from pharoah_provider.domain import Baseline, Release, SurvivalModel
-from tests.contract.loopback import Loopback, loopback, node, ticket
+from pharoah_provider.services.runs import CAUGHT_UP_SECONDS
+from pharoah_provider.store import Store
+from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
 from tests.contract.test_exchange import on_loopback, refused
 
 MODEL = SurvivalModel((1.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.01, 0.15, 9, 9)
@@ -91,6 +94,7 @@ def test_a_run_hears_that_its_node_is_measured(tmp_path: Path) -> None:
         {"first_ended_at": float("nan")},
         {"first_ended_at": 0.0},
         {"first_ended_at": 2e9},
+        {"first_second": 2**63},
         {"attempt": 2},
     ],
     ids=str,
@@ -223,6 +227,81 @@ def test_a_slow_job_on_a_healthy_node_alarms_nobody(tmp_path: Path) -> None:
                 await asyncio.sleep(0.05)
         assert listener.alerts == []
         await listener.close()
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf"), -100.0])
+def test_consent_is_for_a_time_that_is_one(tmp_path: Path, limit: float) -> None:
+    async def work(site: Loopback) -> None:
+        with pytest.raises(grpc.aio.AioRpcError, match="limit_seconds"):
+            await join(site, consent=Consent(beside_job=True, limit_seconds=limit))
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_one_ticket_is_good_for_one_run_also_when_many_ask_at_once(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        used = ticket()
+        tried = await asyncio.gather(*(join(site, ticket=used) for _ in range(12)), return_exceptions=True)
+        assert sum(isinstance(one, bytes) for one in tried) == 1
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_nothing_is_run_beside_two_jobs_of_which_one_has_not_agreed(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        await site.agent("n1", lambda _: 0.01)
+        await join(site, who="rival", consent=Consent())
+        run_id = await join(site)
+        for second in range(6):
+            await site.call("Runs", "Report", report(run_id, second, 3.0))
+        alerts = await rows(site, "LISTING_ALERTS")
+        assert "suspected" in alerts[0] and await rows(site, "LISTING_PROBES") == []
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_a_run_cannot_report_faster_than_time_passes(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        run_id, most = await join(site), int(CAUGHT_UP_SECONDS)
+        for first in range(0, most, 3600):
+            await site.call("Runs", "Report", report(run_id, first, *[1.0] * 3600))
+        code, message = await refused(site.call("Runs", "Report", report(run_id, most, *[1.0] * 60)))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and "in a second" in message
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_a_report_that_was_given_up_is_taken_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is slow and the caller goes away in between: what is kept is also acted on."""
+    keep = Store.append_reports
+
+    async def slowly(*arguments: Any) -> None:
+        await keep(*arguments)
+        await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(Store, "append_reports", slowly)
+
+    async def work(site: Loopback) -> None:
+        run_id = await join(site)
+        call = Stub(site.channel, "Runs").Report
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(report(run_id, 0, *[3.0] * 5), timeout=0.2, metadata=bearer("acme"))
+        async with asyncio.timeout(10):
+            while not await rows(site, "LISTING_ALERTS"):
+                await asyncio.sleep(0.02)
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_a_suspicion_ends_with_its_run(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        run_id = await join(site)
+        await site.call("Runs", "Report", report(run_id, 0, *[3.0] * 5))
+        await site.call("Runs", "EndRun", EndRunRequest(run_id=run_id, state=1))
+        (alert,) = await rows(site, "LISTING_ALERTS")
+        assert "dismissed" in alert and "3.08x" in alert and "the run ended" in alert
 
     on_loopback(tmp_path, work, RELEASE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,19 @@ def test_names_of_certificates(names: list[str], principal: Principal | None) ->
 
 def test_accounts_count_for_their_organisation() -> None:
     assert Principal("tenant", "lab/one").organisation == Principal("tenant", "lab").organisation == "lab"
+
+
+def test_a_mistake_in_the_tokens_of_a_running_provider_locks_nobody_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("operator ops 0123456789abcdef\n")
+    tokens = Tokens(file)
+    file.write_text("operator ops 0123456789abcdef\ngarbage\n")
+    os.utime(file, (1, 1))
+    for _ in range(3):
+        assert tokens.principal([("authorization", "Bearer 0123456789abcdef")]) == Principal("operator", "ops")
+    assert caplog.text.count("stay in force") == 1 and "tokens:2" in caplog.text
+    file.write_text("operator other fedcba9876543210\n")
+    os.utime(file, (2, 2))
+    assert tokens.principal([("authorization", "Bearer 0123456789abcdef")]) is None

@@ -44,7 +44,7 @@ class Incident:
         needed, of = RISKY_OF
         recent = list(self._recent)
         if self.state == "quiet" and sum(recent[-of:]) >= needed:
-            self.state, self.alert_id, self.since = "suspected", f"al-{secrets.token_hex(3)}", began
+            self.state, self.alert_id, self.since = "suspected", f"al-{secrets.token_hex(6)}", began
             self._validate_at, self._pause = 0.0, FIRST_PAUSE_SECONDS
             self.validations = {}
             return "suspected"

@@ -42,6 +42,8 @@ class Watched:
     windows: dict[int, deque[Report]] = field(default_factory=dict)
     """Newest windows by rank."""
     evidence: str = ""
+    raised_ratio: float = 1.0
+    """Step time that made its node suspect."""
     probing: asyncio.Task[None] | None = None
     alerts: list[dict[str, Any]] = field(default_factory=list)
     """Transitions that were told, in order."""
@@ -107,6 +109,8 @@ class Monitor:
                 watched.probing.cancel()
             if watched.incident.state == "confirmed":
                 await self._transition(watched, "cleared", 1.0, "the run ended")
+            elif watched.incident.state == "suspected":
+                await self._transition(watched, "dismissed", watched.raised_ratio, "the run ended")
             watched.ended = True
             watched.wake()
         self._validator.levels.forget(run_id)
@@ -152,8 +156,11 @@ class Monitor:
                 continue
             began = report.ended_at - report.span_seconds
             change = watched.incident.window(score > self._model.threshold, began)
+            if change == "suspected":
+                watched.evidence, watched.raised_ratio = "", report.step_ratio
             if change:
-                await self._transition(watched, change, report.step_ratio)
+                ratio = watched.raised_ratio if change == "dismissed" else report.step_ratio
+                await self._transition(watched, change, ratio)
         self._probe_if_wanted(watched)
 
     async def alerts(self, run_id: bytes) -> AsyncIterator[dict[str, Any]]:
@@ -180,7 +187,8 @@ class Monitor:
     def _probe_if_wanted(self, watched: Watched) -> None:
         """Validate a suspicion; while there is none, learn what the benchmarks show beside this job."""
         busy = watched.probing is not None and not watched.probing.done()
-        if busy or not watched.run.beside_job:
+        beside = [other.run for other in self._watched.values() if other.run.node == watched.run.node and other.alive()]
+        if busy or not all(run.beside_job for run in (watched.run, *beside)):
             return
         if watched.incident.wants_validation(time.monotonic()):
             watched.probing = asyncio.create_task(self._validate(watched))

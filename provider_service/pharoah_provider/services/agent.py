@@ -19,6 +19,7 @@ from pharoah_provider.store import Store
 
 TELEMETRY_PERIOD_SECONDS = 2.0
 LARGEST_BATCH = 10_000
+MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
 
 
 class AgentServicer:
@@ -95,6 +96,11 @@ def _node(hello: Hello) -> Node:
         raise Invalid(f"hello.ticket_key: {len(hello.ticket_key)} bytes, expected 32")
     if not hello.server_facts or not hello.device_facts:
         raise Invalid("hello.server_facts, hello.device_facts: a node without facts has no context")
+    if any(cpu < 0 or cpu >= MOST_CPUS for cpu in hello.cpus):
+        raise Invalid(f"hello.cpus: not all of them are numbers below {MOST_CPUS}")
+    texts = (hello.boot_id, hello.version, *hello.server_facts, *hello.device_facts)
+    if any(len(text) > LONGEST_FACT or not text.isprintable() for text in texts) or len(texts) > MOST_FACTS:
+        raise Invalid(f"hello: expected at most {MOST_FACTS} printable facts of at most {LONGEST_FACT} characters")
     return Node(
         hello.node,
         hello.ticket_key,

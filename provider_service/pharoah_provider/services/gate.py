@@ -50,7 +50,6 @@ STATUS: dict[type[ProviderError], grpc.StatusCode] = {
     NotReady: grpc.StatusCode.FAILED_PRECONDITION,
     Exhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Refused: grpc.StatusCode.PERMISSION_DENIED,
-    StoreError: grpc.StatusCode.UNAVAILABLE,
 }
 
 _caller: ContextVar[Principal] = ContextVar("caller")
@@ -178,6 +177,9 @@ class Gate:
             code, message = error.code, str(error)
         elif isinstance(error, TimeoutError):
             code, message = grpc.StatusCode.DEADLINE_EXCEEDED, "out of time"
+        elif isinstance(error, StoreError):
+            log.error("%s: %s", name, error)
+            code, message = grpc.StatusCode.UNAVAILABLE, "the provider's database does not answer; its log says more"
         elif isinstance(error, ProviderError):
             code, message = STATUS.get(type(error), grpc.StatusCode.INTERNAL), str(error)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any, Protocol
 from pharoah_provider.errors import ProviderError
 from pharoah_provider.principals import ROLES, Principal
 from pharoah_provider.services import Context
+
+log = logging.getLogger("pharoah.provider.services")
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _PATH = re.compile(rf"(tenant)/({_NAME}(?:/{_NAME})?)|(agent|operator)/({_NAME})")
@@ -50,7 +53,8 @@ class Certificates:
 
 
 class Tokens:
-    """Bearer tokens of a file with one `role name token` per line; read again when it changes."""
+    """Bearer tokens of a file with one `role name token` per line; read again when it changes. A mistake made while the
+    provider runs changes nothing."""
 
     def __init__(self, file: Path) -> None:
         """Raises TokenFileError."""
@@ -75,17 +79,25 @@ class Tokens:
     def _refresh(self) -> None:
         try:
             stamp = self._file.stat().st_mtime_ns
-            if stamp != self._stamp:
-                self._tokens = _parse(self._file)
-                self._stamp = stamp
+            if stamp == self._stamp:
+                return
+            known, self._stamp = self._stamp, stamp
+            self._tokens = _parse(self._file)
         except OSError as error:
             if not self._stamp:
-                raise TokenFileError(f"{self._file}: {error.strerror}") from None
+                hint = "one `role name token` a line, or certificates (--tls-cert, --tls-key, --client-ca)"
+                raise TokenFileError(
+                    f"token file {self._file}: {error.strerror}; it says who may call: {hint}"
+                ) from None
+        except TokenFileError as error:
+            if not known:
+                raise
+            log.warning("the tokens read before stay in force: %s", error)
 
 
 def _parse(file: Path) -> list[tuple[Principal, bytes]]:
     tokens = []
-    for number, line in enumerate(file.read_text().splitlines(), 1):
+    for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         fields = line.split()

@@ -25,7 +25,8 @@ from pharoah.proto.v1 import (
 from pharoah.windows import LARGEST_LEVEL, ratio
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_provider.domain import Report, Run, Vote, identity
-from pharoah_provider.errors import Invalid, Refused, Unknown
+from pharoah_provider.errors import Exhausted, Invalid, Refused, Unknown
+from pharoah_provider.finishing import to_the_end
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.services import Context
 from pharoah_provider.services.gate import caller
@@ -38,22 +39,35 @@ LARGEST_FINGERPRINT = 1 << 18
 COUNTED = ("ok", "failed")
 """End states that say something about the job and its node."""
 OLDEST_SECONDS = 86_400.0
+Rows = list[Report]
+LARGEST_NUMBER = 1 << 40
+"""Of a second: a run of thirty thousand years."""
+AT_ONCE = 128
+"""Rows that are scored in one go; others get their turn in between."""
+CAUGHT_UP_SECONDS, REPORTED_RATIO = 2 * 3600.0, 1.1
+"""A run may report as many seconds as a courier keeps, and then hardly more than pass."""
 
 
 class RunsServicer:
     def __init__(self, store: Store, monitor: Monitor) -> None:
         self._store, self._monitor = store, monitor
         self._taking: dict[bytes, asyncio.Lock] = {}
+        self._allowed: dict[bytes, tuple[float, float]] = {}
+        """By run: how many seconds it might report, and when that was."""
 
     async def JoinRun(self, request: JoinRunRequest, _: Context) -> JoinRunResponse:
         if len(request.run_id) != 16:
             raise Invalid(f"run_id: {len(request.run_id)} bytes, expected 16")
         if not 1 <= request.ranks <= MOST_RANKS:
             raise Invalid(f"ranks: {request.ranks}, expected 1 to {MOST_RANKS} on one node")
-        tenant = caller().name
+        if not isfinite(request.consent.limit_seconds) or request.consent.limit_seconds < 0:
+            raise Invalid("consent.limit_seconds: not a time")
+        return await to_the_end(self._join(request, caller().name))
+
+    async def _join(self, request: JoinRunRequest, tenant: str) -> JoinRunResponse:
         ticket, node = await verified(self._store, request.ticket.body, request.ticket.signature)
-        owner, before = await self._store.ticket_owner(ticket.nonce), await self._store.run(request.run_id)
-        if owner not in (None, request.run_id) or (before and before.tenant != tenant):
+        before = await self._store.run(request.run_id)
+        if (before and before.tenant != tenant) or not await self._store.take_ticket(ticket.nonce, request.run_id):
             raise Refused("the node ticket is not valid")
         run = Run(
             request.run_id,
@@ -61,10 +75,10 @@ class RunsServicer:
             node.node,
             before.attempt + 1 if before else 1,
             request.ranks,
-            request.consent.beside_job,
+            request.consent.beside_job and request.consent.limit_seconds > 0,
             request.consent.limit_seconds,
         )
-        await self._store.put_run(run, ticket.nonce)
+        await self._store.put_run(run)
         self._monitor.watch(run)
         return JoinRunResponse(attempt=run.attempt, node_alias=f"node-{identity([tenant, node.node])[:6]}")
 
@@ -73,14 +87,29 @@ class RunsServicer:
         if request.attempt != run.attempt:
             raise Invalid(f"attempt: {request.attempt} is over; the run is at attempt {run.attempt}")
         reports = _decode(request, run.ranks)
+        self._allow(run.run_id, len(reports) / run.ranks)
+        await to_the_end(self._take(run, reports))
+        return ReportResponse(measuring=self._monitor.measures(run.node))
+
+    def _allow(self, run_id: bytes, seconds: float) -> None:
+        """Raises Exhausted for a run that reports more seconds than pass."""
+        now = time.monotonic()
+        left, at = self._allowed.get(run_id, (CAUGHT_UP_SECONDS, now))
+        left = min(CAUGHT_UP_SECONDS, left + REPORTED_RATIO * (now - at))
+        if seconds > left:
+            raise Exhausted(f"a run has {REPORTED_RATIO} seconds to report in a second")
+        self._allowed[run_id] = left - seconds, now
+
+    async def _take(self, run: Run, reports: Rows) -> None:
+        """Keep rows that are new, and let the monitor act on what is kept."""
         async with self._taking.setdefault(run.run_id, asyncio.Lock()):
             last = await self._store.last_row_number(run.run_id, run.attempt)
             fresh = [report for report in reports if report.row_number > last]
-            if fresh:
-                masked, risks = self._monitor.score(run, fresh)
-                await self._store.append_reports(run, fresh, masked, risks)
-                await self._monitor.react(run, fresh, masked, risks)
-        return ReportResponse(measuring=self._monitor.measures(run.node))
+            for at in range(0, len(fresh), step := AT_ONCE // run.ranks * run.ranks or run.ranks):
+                part = fresh[at : at + step]
+                masked, risks = self._monitor.score(run, part)
+                await self._store.append_reports(run, part, masked, risks)
+                await self._monitor.react(run, part, masked, risks)
 
     async def EndRun(self, request: EndRunRequest, _: Context) -> EndRunResponse:
         run = await self._run(request.run_id)
@@ -94,6 +123,7 @@ class RunsServicer:
             await self._store.put_vote(vote)
         await self._monitor.unwatch(run.run_id)
         self._taking.pop(run.run_id, None)
+        self._allowed.pop(run.run_id, None)
         return EndRunResponse()
 
     async def Reveal(self, request: RevealRequest, _: Context) -> RevealResponse:
@@ -101,13 +131,13 @@ class RunsServicer:
         if not await self._store.end_state(run.run_id):
             raise Invalid("run_id: the run goes on; only what has ended can be revealed")
         try:
-            Fingerprint.from_json(request.fingerprint)
+            told = Fingerprint.from_json(request.fingerprint).to_json()
         except FingerprintError as error:
             raise Invalid(f"fingerprint: {error}") from None
         if len(request.fingerprint) > LARGEST_FINGERPRINT:
             raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT}")
         node = await self._store.node(run.node)
-        await self._store.put_revealed(run, node.context_id if node else "", request.fingerprint)
+        await self._store.put_revealed(run, node.context_id if node else "", told)
         return RevealResponse()
 
     async def _vote(self, run: Run, request: EndRunRequest, *, failed: bool) -> Vote | None:
@@ -147,6 +177,8 @@ def _decode(request: ReportRequest, ranks: int) -> list[Report]:
     size = len(request.step_levels)
     if len(request.memory_levels) != size:
         raise Invalid(f"memory_levels: {len(request.memory_levels)} values, step_levels has {size}")
+    if request.first_second > LARGEST_NUMBER:
+        raise Invalid(f"first_second: {request.first_second}, expected at most {LARGEST_NUMBER}")
     if size % ranks or not 0 < size <= LARGEST_BATCH:
         raise Invalid(
             f"step_levels: {size} values, expected up to {LARGEST_BATCH} and the same for each of {ranks} ranks"

@@ -62,7 +62,7 @@ class Store(Published):
 
     # runs
 
-    async def put_run(self, run: Run, nonce: str) -> None:
+    async def put_run(self, run: Run) -> None:
         await self._db.execute(
             "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?,NULL,NULL)",
             [
@@ -76,11 +76,12 @@ class Store(Published):
                 time.time(),
             ],
         )
-        await self._db.execute("INSERT OR REPLACE INTO tickets VALUES (?,?)", [nonce, run.run_id])
 
-    async def ticket_owner(self, nonce: str) -> bytes | None:
+    async def take_ticket(self, nonce: str, run_id: bytes) -> bool:
+        """Whether the ticket is this run's: nobody has taken it before."""
+        await self._db.execute("INSERT OR IGNORE INTO tickets VALUES (?,?)", [nonce, run_id])
         rows = await self._db.read("SELECT run_id FROM tickets WHERE nonce = ?", [nonce])
-        return bytes(rows[0]["run_id"]) if rows else None
+        return bytes(rows[0]["run_id"]) == run_id
 
     async def run(self, run_id: bytes) -> Run | None:
         rows = await self._db.read("SELECT * FROM runs WHERE run_id = ?", [run_id])

@@ -10,6 +10,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 LIFETIME_SECONDS = 600.0
+LONGEST = 256
 _DOMAIN = b"pharoah/ticket/v1\n"
 
 
@@ -37,8 +38,10 @@ class Ticket:
         try:
             data = json.loads(body)
             ticket = cls(str(data["node"]), str(data["boot_id"]), str(data["nonce"]), float(data["expires_at"]))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             raise TicketError("ticket: malformed") from None
+        if not all(text.isprintable() and len(text) <= LONGEST for text in (ticket.node, ticket.boot_id, ticket.nonce)):
+            raise TicketError("ticket: malformed")
         return ticket
 
     @classmethod
