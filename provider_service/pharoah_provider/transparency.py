@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -42,6 +44,8 @@ class Witness:
     ask: Ask
     seen: int = 0
     """Size of the tree it cosigned last."""
+    asking: threading.Thread | None = None
+    """Ours, while it is being asked: one that does not end is left to itself, and asked no more until it has."""
 
 
 class TransparencyLog:
@@ -105,11 +109,27 @@ class TransparencyLog:
 
     async def _in_time(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
         """A witness may be slow, down or mad; nothing waits for it for long, and nothing fails with it."""
+        if witness.asking is not None and witness.asking.is_alive():
+            log.warning("witness %s: still busy with the last question", witness.verifier.name)
+            return None
+        answer: Future[tuple[str, bytes] | None] = Future()
+        witness.asking = threading.Thread(target=self._into, args=(answer, witness, note), daemon=True)
+        witness.asking.start()
         try:
-            return await asyncio.wait_for(asyncio.to_thread(self._ask, witness, note), PATIENCE_SECONDS)
+            return await asyncio.wait_for(asyncio.wrap_future(answer), PATIENCE_SECONDS)
         except Exception as error:  # noqa: BLE001 - somebody else's server
             log.warning("witness %s: %s: %s", witness.verifier.name, type(error).__name__, error)
             return None
+
+    def _into(self, answer: Future[tuple[str, bytes] | None], witness: Witness, note: Note) -> None:
+        try:
+            line = self._ask(witness, note)
+        except Exception as error:  # noqa: BLE001 - told to whoever waits
+            if not answer.cancelled():
+                answer.set_exception(error)
+        else:
+            if not answer.cancelled():
+                answer.set_result(line)
 
     def _ask(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
         """A witness that knows another size than we thought is asked once more."""
@@ -118,8 +138,12 @@ class TransparencyLog:
                 proof = consistency_proof(self._hashes[: note.checkpoint.size], witness.seen)
                 line = witness.ask(witness.seen, proof, note)
             except WitnessError as error:
-                log.warning("witness %s: %s", witness.verifier.name, error)
-                if error.size is None or error.size > note.checkpoint.size:
+                if error.size is None:
+                    log.warning("witness %s: %s", witness.verifier.name, error)
+                    return None
+                if error.size > (size := note.checkpoint.size):
+                    said = "witness %s has seen %d entries of this log, and here are %d: an old copy of the database?"
+                    log.error(said, witness.verifier.name, error.size, size)
                     return None
                 witness.seen = error.size
                 continue

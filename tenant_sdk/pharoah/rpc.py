@@ -36,14 +36,15 @@ class Stub:
 
 
 def handlers(name: str, servicer: object) -> grpc.GenericRpcHandler[Any, Any]:
-    """Handlers for all methods of a service, which get their requests as bytes: whoever lets a call in parses it.
+    """Handlers for all methods of a service, which get their requests as a stream of bytes: whoever lets a call in also
+    reads and parses it. On the wire a call with one message is a stream of one.
 
     Raises AttributeError when the servicer lacks a method.
     """
     methods = {}
     for method in service(name).methods:
         _, response = _types(method)
-        make = getattr(grpc, f"{_side(method.client_streaming)}_{_side(method.server_streaming)}_rpc_method_handler")
+        make = getattr(grpc, f"stream_{_side(method.server_streaming)}_rpc_method_handler")
         methods[method.name] = make(
             getattr(servicer, method.name),
             response_serializer=response.SerializeToString,

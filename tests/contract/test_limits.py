@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pharoah.courier.exchange import Exchange
 from pharoah.courier.rpc import Provider
 from pharoah.proto.v1 import GetEpochRequest, GetOfferRequest
 from pharoah_provider import exchange as provider_side
+from pharoah_provider.audit import AuditLog
 from pharoah_provider.epochs import LIFETIME_SECONDS
 from pharoah_provider.pki import Authority
 from pharoah_provider.publication import Publisher
-from pharoah_provider.services import gate, listening, server
+from pharoah_provider.services import gate, health, listening, server
 from pharoah_provider.services.listening import Tls
 from pharoah_provider.store import Store
-from tests.contract.loopback import Loopback, loopback, ticket
+from tests.contract.loopback import Loopback, bearer, loopback, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, on_loopback, refused
 from tests.contract.test_publication import with_publisher
 
@@ -154,17 +157,73 @@ def test_the_schema_is_shown_on_loopback_alone(tmp_path: Path, listen: str, show
 
 def test_a_provider_whose_epoch_is_over_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(publisher: Publisher, _: Store) -> None:
-        status = health.aio.HealthServicer()
+        status = health.Health(["pharoah.v1.Exchange"])
 
-        async def told() -> int:
-            await server._tell_health(publisher, status)
-            answer = await status.Check(health_pb2.HealthCheckRequest(service="pharoah.v1.Exchange"), None)
-            return int(answer.status)
+        def told() -> set[int]:
+            server._tell_health(publisher, status)
+            return set(status._said.values())
 
         await publisher.open(time.time())
-        assert await told() == health_pb2.HealthCheckResponse.SERVING
+        assert told() == {health_pb2.HealthCheckResponse.SERVING}
         later = time.time() + LIFETIME_SECONDS + 60
         monkeypatch.setattr(server.time, "time", lambda: later)
-        assert await told() == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert told() == {health_pb2.HealthCheckResponse.NOT_SERVING}
 
     with_publisher(tmp_path, work)
+
+
+def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tenant opens calls and is silent: it keeps nobody else out, and not for long itself."""
+    monkeypatch.setattr(gate, "FIRST_SECONDS", 0.3)
+    monkeypatch.setattr(gate, "MOST_WAITING", 40)
+
+    async def silence() -> Any:
+        await asyncio.Event().wait()
+        yield b""
+
+    async def work(site: Loopback) -> None:
+        opened = site.channel.stream_unary("/pharoah.v1.Exchange/GetEpoch")
+        calls = [opened(silence(), timeout=20, metadata=bearer("acme")) for _ in range(80)]
+        assert (await site.call("Exchange", "GetEpoch", GetEpochRequest(), "rival")).head.body
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        codes = Counter(error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError))
+        assert codes == {grpc.StatusCode.DEADLINE_EXCEEDED: 40, grpc.StatusCode.RESOURCE_EXHAUSTED: 40}
+        assert (await site.call("Exchange", "GetEpoch", GetEpochRequest())).head.body
+
+    on_loopback(tmp_path, work)
+
+
+def test_health_is_told_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "QUESTION_SECONDS", 0.2)
+    monkeypatch.setattr(health, "MOST_AT_ONCE", 5)
+
+    async def silence() -> Any:
+        await asyncio.Event().wait()
+        yield b""
+
+    async def work(site: Loopback) -> None:
+        opened = site.channel.stream_unary("/grpc.health.v1.Health/Check")
+        ended = await asyncio.gather(*(opened(silence(), timeout=20) for _ in range(9)), return_exceptions=True)
+        codes = Counter(error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError))
+        assert codes == {grpc.StatusCode.INVALID_ARGUMENT: 5, grpc.StatusCode.RESOURCE_EXHAUSTED: 4}
+        watch = site.channel.unary_stream("/grpc.health.v1.Health/Watch")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await watch(b"", timeout=5).read()
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+    on_loopback(tmp_path, work)
+
+
+def test_what_cannot_be_recorded_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quotas are counted from the audit log: a disk that is full must not make them endless."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def work(site: Loopback) -> None:
+        monkeypatch.setattr(AuditLog, "_append", full)
+        code, message = await refused(site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket())))
+        assert code is grpc.StatusCode.UNAVAILABLE and "records" in message
+        assert (await site.call("Exchange", "GetEpoch", GetEpochRequest())).head.body, "what nobody counts goes on"
+
+    on_loopback(tmp_path, work)

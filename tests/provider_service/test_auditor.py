@@ -152,17 +152,19 @@ def test_a_witness_that_never_ends_its_answer_holds_nothing_up(
     tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pharoah_provider.transparency.PATIENCE_SECONDS", 0.2)
-    over = threading.Event()
+    over, asked = threading.Event(), list[int]()
 
     def drips(*_: Any) -> Any:
+        asked.append(1)
         over.wait(30)
         raise ValueError("mad besides")
 
     async def work() -> None:
         log = TransparencyLog(ENTRIES[:1], KEY, [Handle(witness.verifier, drips)])
-        await log.serve(log.append(ENTRIES[1]))
+        for entry in ENTRIES[1:4]:
+            await log.serve(log.append(entry))
+        assert log.view.frontier.size == 4 and asked == [1], "no second thread waits for it"
         over.set()
-        assert log.view.epoch == 2
 
     asyncio.run(work())
 

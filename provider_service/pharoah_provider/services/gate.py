@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +36,10 @@ RULES = {"Exchange": "tenant", "Runs": "tenant", "Names": "tenant", "Agent": "ag
 LASTING = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
 """Streams that live as long as what they are about; everything else must bring a deadline."""
 LONGEST_SECONDS = 30.0
+METERED = {"GetOffer", "Evaluate", "Lookup", "EvaluateName"}
+"""Quotas of these are counted from the audit log: without a line there is no answer."""
+FIRST_SECONDS, REFUSED_SECONDS = 10.0, 1.0
+"""How long a call that is let in, or refused, may take to say what it wants."""
 UNRECORDED = {("Report", "OK")}
 """One a second of every run: that they came stands in the database."""
 AT_ONCE = {"tenant": 16, "agent": 8, "operator": 32}
@@ -84,35 +88,40 @@ class Gate:
         guard = self._stream if inspect.isasyncgenfunction(method) else self._unary
         return functools.partial(guard, descriptor, method)
 
-    async def _unary(self, descriptor: MethodDescriptor, method: Any, request: Any, context: Context) -> Any:
+    async def _unary(
+        self, descriptor: MethodDescriptor, method: Any, requests: AsyncIterator[bytes], context: Context
+    ) -> Any:
         began, name = time.perf_counter(), descriptor.name
-        with self._recorded(name) as record:
-            try:
-                seconds = self._let_in(descriptor, context, record)
-                async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in LASTING):
-                    answer = await method(record.parsed(descriptor, request), context)
-                record.answered(answer)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
-                await self._abort(name, error, record, context)
+        try:
+            with self._recorded(name) as record:
+                try:
+                    seconds = self._let_in(descriptor, context, record)
+                    async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in LASTING):
+                        answer = await method(await record.parsed(descriptor, requests), context)
+                    record.answered(answer)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
+                    await self._abort(name, error, record, context, requests)
+        except StoreError:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the provider cannot keep its records now")
         self.metrics.rpc_seconds.labels(name).observe(time.perf_counter() - began)
         return answer
 
     async def _stream(
-        self, descriptor: MethodDescriptor, method: Any, request: Any, context: Context
+        self, descriptor: MethodDescriptor, method: Any, requests: AsyncIterator[bytes], context: Context
     ) -> AsyncIterator[Any]:
         with self._recorded(descriptor.name) as record:
             try:
                 seconds = self._let_in(descriptor, context, record)
                 async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in LASTING):
-                    async for answer in method(record.parsed(descriptor, request), context):
+                    async for answer in method(await record.parsed(descriptor, requests), context):
                         record.answered(answer)
                         yield answer
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
-                await self._abort(descriptor.name, error, record, context)
+                await self._abort(descriptor.name, error, record, context, requests)
 
     @contextmanager
     def _recorded(self, name: str) -> Iterator[_Record]:
-        """A line in the audit log and in the metrics, however the call ends."""
+        """A line in the audit log and in the metrics, however it ends. Raises StoreError where there must be one."""
         record = _Record(name)
         try:
             yield record
@@ -129,6 +138,8 @@ class Gate:
             self.audit.record(self.clock(), **record.fields())
         except StoreError:
             log.exception("a call is not in the audit log")
+            if record.method in METERED and record.status == "OK":
+                raise
 
     def _let_in(self, descriptor: MethodDescriptor, context: Context, record: _Record) -> float | None:
         """How long a caller may stay; None for as long as it likes. Raises Denied."""
@@ -172,9 +183,14 @@ class Gate:
             except ValueError:
                 pass  # a stream that was given up is closed from another context
 
-    async def _abort(self, name: str, error: Exception, record: _Record, context: Context) -> None:
+    async def _abort(
+        self, name: str, error: Exception, record: _Record, context: Context, requests: AsyncIterator[bytes]
+    ) -> None:
         if isinstance(error, Denied):
             code, message = error.code, str(error)
+            # A refusal that crosses the client's first message reaches it as INTERNAL now and then.
+            with suppress(Exception):
+                await asyncio.wait_for(anext(aiter(requests), b""), REFUSED_SECONDS)
         elif isinstance(error, TimeoutError):
             code, message = grpc.StatusCode.DEADLINE_EXCEEDED, "out of time"
         elif isinstance(error, StoreError):
@@ -204,12 +220,13 @@ class _Record:
         assert self.who is not None
         return self.who
 
-    def parsed(self, descriptor: MethodDescriptor, request: Any) -> Any:
-        """The request as a message, or as messages when they come as a stream. Raises Invalid."""
+    async def parsed(self, descriptor: MethodDescriptor, requests: AsyncIterator[bytes]) -> Any:
+        """The request as a message, or as messages when they come as a stream. Raises Invalid, TimeoutError."""
         kind = request_type(descriptor)
         if descriptor.client_streaming:
-            return self._each(kind, request)
-        message = self._one(kind, request)
+            return self._each(kind, requests)
+        async with asyncio.timeout(FIRST_SECONDS):
+            message = self._one(kind, await anext(aiter(requests), b""))
         self.offer = getattr(message, "offer_id", b"")
         return message
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ OPTIONS = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 60_000),
     ("grpc.http2.max_ping_strikes", 2),
     ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.so_reuseport", 0),
 ]
 CALLS_AT_ONCE = 16_384
@@ -59,6 +61,12 @@ class Tls:
 
     def _stamps(self) -> tuple[int, ...]:
         return tuple(path.stat().st_mtime_ns for path in (self.key, self.certificate, self.clients) if path.exists())
+
+
+def take_descriptors() -> None:
+    """As many connections as the system lets us have: the usual soft limit is for people, not for servers."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def listen(servicers: dict[str, Any], gate: Gate, address: str, tls: Tls | None) -> tuple[grpc.aio.Server, int]:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from pharoah.exchange import sodium
@@ -34,8 +32,10 @@ from pharoah_provider.quotas import Limits, Quotas
 from pharoah_provider.services.agent import AgentServicer
 from pharoah_provider.services.exchange import ExchangeServicer
 from pharoah_provider.services.gate import RULES, Gate
+from pharoah_provider.services.health import SERVICE as HEALTH
+from pharoah_provider.services.health import Health
 from pharoah_provider.services.identity import Certificates, Tokens
-from pharoah_provider.services.listening import LOOPBACK, Tls, listen
+from pharoah_provider.services.listening import LOOPBACK, Tls, listen, take_descriptors
 from pharoah_provider.services.names import NamesServicer
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
@@ -101,17 +101,21 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         }
         assert servicers.keys() == RULES.keys()
         server, bound = listen(servicers, Gate(identities, audit, metrics), settings.listen, settings.tls)
-        status = _add_health(server, list(servicers), reflect=host in LOOPBACK)
+        status = Health(service(name).full_name for name in servicers)
+        server.add_generic_rpc_handlers((status.handler(),))
+        if host in LOOPBACK:
+            names_served = [service(name).full_name for name in servicers]
+            reflection.enable_server_reflection([*names_served, HEALTH, reflection.SERVICE_NAME], server)
         http = _serve_metrics(metrics, settings.http)
         await server.start()
         ticking = asyncio.create_task(_tick(publisher, audit, names, status))
         await _log_name_key(publisher, names)
-        await _tell_health(publisher, status)
+        _tell_health(publisher, status)
         try:
             yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
             ticking.cancel()
-            await status.enter_graceful_shutdown()
+            status.tell(serving=False)
             monitor.drain()
             await server.stop(DRAIN_SECONDS)
             http.shutdown()
@@ -124,6 +128,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
 async def serve(settings: ServerSettings, ready: Any) -> None:
     """Run a provider until SIGTERM or SIGINT; `ready(address)` is called once it listens."""
     stop = asyncio.Event()
+    take_descriptors()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -133,7 +138,7 @@ async def serve(settings: ServerSettings, ready: Any) -> None:
         log.info("draining")
 
 
-async def _tick(publisher: Publisher, audit: AuditLog, names: NameKeys, status: Any) -> None:
+async def _tick(publisher: Publisher, audit: AuditLog, names: NameKeys, status: Health) -> None:
     """What a minute brings: a new epoch if one is due, the hash of yesterday's audit log, how ready we are."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
@@ -142,7 +147,7 @@ async def _tick(publisher: Publisher, audit: AuditLog, names: NameKeys, status: 
                 await work
             except Exception:  # one that fails must not end the others
                 log.exception("trying again in a minute")
-        await _tell_health(publisher, status)
+        _tell_health(publisher, status)
 
 
 async def _log_days(publisher: Publisher, audit: AuditLog) -> None:
@@ -178,21 +183,9 @@ def _names_so_far(names: NameKeys, audit: AuditLog) -> NameKeys:
     return names
 
 
-def _add_health(server: grpc.aio.Server, services: list[str], *, reflect: bool) -> Any:
-    status = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(status, server)
-    if reflect:
-        names = [service(name).full_name for name in services]
-        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
-    return status
-
-
-async def _tell_health(publisher: Publisher, status: Any) -> None:
+def _tell_health(publisher: Publisher, status: Health) -> None:
     """Ready, unless the epoch that is served is over."""
-    serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-    fresh = publisher.log.view.epoch == 0 or publisher.epoch().head.not_after > time.time()
-    for name in ("", *(service(name).full_name for name in RULES)):
-        await status.set(name, serving if fresh else not_serving)
+    status.tell(publisher.log.view.epoch == 0 or publisher.epoch().head.not_after > time.time())
 
 
 def _serve_metrics(metrics: Metrics, http: str) -> Any:

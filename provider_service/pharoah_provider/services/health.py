@@ -1,0 +1,54 @@
+"""`grpc.health.v1.Health`, for orchestrators and load balancers: `Check` alone, without a certificate of ours, bounded.
+
+Nobody is let through the gate here, so nothing here may last: there is no `Watch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+
+from pharoah_provider.services import Context
+
+SERVICE = "grpc.health.v1.Health"
+MOST_AT_ONCE = 256
+QUESTION_SECONDS = 2.0
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Health:
+    """What each service is said to be; unknown services are NOT_FOUND."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        self._said = dict.fromkeys(("", *services), NOT_SERVING)
+        self._asking = 0
+
+    def tell(self, serving: bool) -> None:
+        """Of all services."""
+        self._said = dict.fromkeys(self._said, SERVING if serving else NOT_SERVING)
+
+    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
+        encode = health_pb2.HealthCheckResponse.SerializeToString
+        check = grpc.stream_unary_rpc_method_handler(self._check, response_serializer=encode)
+        return grpc.method_handlers_generic_handler(SERVICE, {"Check": check})
+
+    async def _check(self, requests: AsyncIterator[bytes], context: Context) -> Any:
+        if self._asking >= MOST_AT_ONCE:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MOST_AT_ONCE} calls at once")
+        self._asking += 1
+        try:
+            async with asyncio.timeout(QUESTION_SECONDS):
+                question = health_pb2.HealthCheckRequest.FromString(await anext(aiter(requests), b""))
+        except (TimeoutError, DecodeError):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "request: no question of health")
+        finally:
+            self._asking -= 1
+        if question.service not in self._said:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        return health_pb2.HealthCheckResponse(status=self._said[question.service])
