@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import secrets
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from pharoah.exchange import voprf
 from pharoah.exchange.checkpoint import CheckpointError, Note, log_verifier
 from pharoah.exchange.inputs import BATCH
 from pharoah.exchange.log import HEAD, Entry
-from pharoah.exchange.outcomes import SUSPICIOUS_RATIO, USUAL_RATIO, tally
+from pharoah.exchange.outcomes import SUSPICIOUS_RATIO, USUAL_RATIO, Tally
 from pharoah.exchange.rows import open_row, split
 from pharoah_archetypes import canonical_input, rung_tokens
 from pharoah_auditor.witness import Refusal, Witness
@@ -161,8 +162,8 @@ def omission(figures: Figures, chance: random.Random, most: int = 1000) -> None:
         found = []
         for _ in range(200):
             failed = [chance.random() < share + (1 - share) * USUAL_RATIO / 2 for _ in range(most)]
-            total = next((n for n in range(1, most + 1) if tally(failed[:n]).decided), most)
-            found.append(total if tally(failed[:total]).decided == "not kept" else most + 1)
+            totals = itertools.accumulate(failed, Tally.add, initial=Tally())
+            found.append(next((total.runs for total in totals if total.alarmed), most + 1))
         noticed = [runs for runs in found if runs <= most]
         interval = f"{len(noticed)} of {len(found)} tenants; H1 {SUSPICIOUS_RATIO:g}"
         figures.add(name, float(np.median(noticed)) if noticed else float("inf"), interval=interval)

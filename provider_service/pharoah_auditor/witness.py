@@ -1,14 +1,14 @@
 """A witness of transparency logs, over HTTP as C2SP defines it (c2sp.org/tlog-witness).
 
 It cosigns a checkpoint only when the log goes on from the last one it cosigned. What it has cosigned is on disk before
-it is told, so that a crash never makes it forget; whoever shows two tenants two logs needs two witnesses that forget.
+it is told, so that a crash never makes it forget. Tenants want more than half of the witnesses they list: whoever shows
+two of them two logs needs one that lies, of an odd number, or two of an even one.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah.exchange.checkpoint import LONGEST, WITNESS, CheckpointError, Note, Verifier, cosign
 from pharoah.exchange.tree import TreeError, verify_consistency
+from pharoah_provider.durable import write_durably
 
 LONGEST_PROOF = 63
 TIMEOUT_SECONDS = 10.0
@@ -78,12 +79,7 @@ class Witness:
         if self._seen.get(origin) == seen:
             return
         content = {**self._seen, origin: dict(seen)}
-        scratch = self._state.with_suffix(".new")
-        with scratch.open("w") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.rename(self._state)
+        write_durably(self._state, json.dumps(content).encode())
         self._seen = content
 
 

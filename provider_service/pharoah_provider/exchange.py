@@ -129,18 +129,23 @@ class Exchange:
 
     async def lookup(
         self, tenant: Principal, offer_id: bytes, request_id: bytes, tokens: list[bytes]
-    ) -> tuple[list[bytes], bytes]:
-        """Hashed mode: rows by class and token, and the signature over them. Raises as `evaluate` does."""
+    ) -> tuple[list[bytes], bytes, bytes]:
+        """Hashed mode: rows by class and token, the digest of the list of revoked rows, and the signature over both.
+
+        Raises as `evaluate` does.
+        """
         offer = self.offer_of(tenant, offer_id)
         _check_sizes(request_id, "tokens", tokens)
         epoch = self.publisher.epoch(offer.epoch)
 
-        def answer() -> tuple[list[bytes], bytes]:
+        def answer() -> tuple[list[bytes], bytes, bytes]:
             revoked = self.publisher.revoked_rows(offer.epoch)
             tables = [self._by_token(tenant, epoch, class_id) for class_id in offer.class_ids]
             rows = [self._held(table, token, revoked) for table in tables for token in tokens]
-            said = statements.looked_up(offer_id, request_id, self.hashed_key(tenant, offer.epoch), tokens, rows)
-            return rows, sign(said, self.keys.signing_key)
+            digest = statements.digest(statements.revoked(offer.epoch, revoked) if revoked else b"")
+            key = self.hashed_key(tenant, offer.epoch)
+            said = statements.looked_up(offer_id, request_id, key, digest, tokens, rows)
+            return rows, digest, sign(said, self.keys.signing_key)
 
         return await self._once(offer, lp(b"lookup", request_id, *tokens), answer)
 

@@ -5,7 +5,6 @@ Names are `signing.key`, `hashed.key`, `names.key` and `epoch-N.seed`; each is 3
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 import subprocess
@@ -15,6 +14,7 @@ from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from pharoah_provider.durable import write_durably
 from pharoah_provider.errors import StoreError
 
 SECRET_BYTES = 32
@@ -84,15 +84,9 @@ class KeyFolder:
 
     def _write(self, name: str) -> bytes:
         """Whole or not at all: a crash leaves no secret that is half there."""
-        scratch = self._folder / f".{name}.{os.getpid()}"
+        content = secrets.token_bytes(SECRET_BYTES)
         try:
-            scratch.unlink(missing_ok=True)
-            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content := secrets.token_bytes(SECRET_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.rename(self._folder / name)
+            write_durably(self._folder / name, content)
         except OSError as error:
             raise StoreError(f"{self._folder / name}: {error.strerror}") from None
         return content

@@ -22,11 +22,13 @@ from pharoah.exchange import statements, voprf
 from pharoah.exchange.head import sign
 from pharoah.exchange.proofs import NotProven, prove
 from pharoah.exchange.rows import split
+from pharoah.proto.v1 import RevokeRequest
 from pharoah_auditor.witness import Witness
 from pharoah_provider import exchange as provider_side
 from pharoah_provider import publication
 from pharoah_provider.domain import Release
 from pharoah_provider.epochs import Epoch, seal
+from pharoah_provider.errors import Exhausted
 from pharoah_provider.keys import open_keys
 from pharoah_provider.publication import Publisher
 from pharoah_provider.store import Database, Store
@@ -157,6 +159,54 @@ def test_honest_answers_prove_nothing(tmp_path: Path) -> None:
         note = answer.served.checkpoint.decode()
         with pytest.raises(NotProven, match="the same"):
             prove({"kind": "two logs", "checkpoints": [note, note]}, open_keys(tmp_path / "keys").public)
+
+    on_loopback(tmp_path, work)
+
+
+def test_a_row_that_was_taken_back_convicts_nobody(tmp_path: Path) -> None:
+    """What a tenant could put together of an honest provider's answers, and a list it was never given."""
+
+    async def work(site: Loopback) -> None:
+        public = open_keys(tmp_path / "keys").public
+        await site.call("Operator", "Revoke", RevokeRequest(rows=[ROW.id]), "ops")
+        asking = [Exchange(Provider(s := site.settings(privacy=mode)), s) for mode in ("private", "hashed")]
+        private, hashed = [await exchange.ask(KNOWN, ticket()) for exchange in asking]
+        assert private.matches == hashed.matches == ()
+        tables = {
+            name: b"".join(rows).hex() for (_, id_), rows in asking[0]._tables._held.items() for name in [id_.hex()]
+        }
+        whole = {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables}
+        with pytest.raises(NotProven, match="is what the sealed table says"):
+            prove({**whole, "revoked": hashed.served.revoked_list.hex()}, public)
+        for other in (b"", statements.revoked(1, [b"r" * 32])):
+            with pytest.raises(NotProven, match="not the one that was in force"):
+                prove({**whole, "revoked": other.hex()}, public)
+
+    on_loopback(tmp_path, work)
+
+
+def test_a_hashed_answer_under_another_list_of_revoked_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = provider_side.Exchange.lookup
+
+    async def lying(self: Any, *arguments: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(provider_side.Publisher, "revoked_rows", lambda *_: {b"r" * 32})
+            return await honest(self, *arguments)
+
+    said = lied(tmp_path, monkeypatch, provider_side.Exchange, "lookup", lying, privacy="hashed")
+    assert "another list of revoked rows" in said
+
+
+def test_an_audit_that_is_refused_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refusing(*_: Any) -> Any:
+        raise Exhausted("no more questions today")
+
+    async def work(site: Loopback) -> None:
+        monkeypatch.setattr(tenant_side, "AUDITED", 1)
+        monkeypatch.setattr(provider_side.Exchange, "evaluate", refusing)
+        settings = site.settings(privacy="hashed")
+        answer = await Exchange(Provider(settings), settings).ask(KNOWN, ticket())
+        assert answer.matches and "no more questions" in answer.record["refused_audit"]
 
     on_loopback(tmp_path, work)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pharoah.exchange.checkpoint import LOG, WITNESS, Checkpoint, CheckpointError, Note, Verifier, cosign, sign
 from pharoah.exchange.log import AUDIT, HEAD, REVOKED, Entry, LogError, View
+from pharoah_archetypes.ladder import lp
 
 KEY, WITNESS_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in (1, 2))
 CHECKPOINT = Checkpoint("log.example", 7, bytes(range(32)))
@@ -110,6 +111,7 @@ def test_a_view_follows_epochs_and_revocations() -> None:
         [b""],
         [Entry(b"other", 1, hashlib.sha256(b"").digest()).encode()],
         [Entry(HEAD, 1, b"short").encode()],
+        [lp(b"pharoah/log/v1", HEAD, b"\xff" * 40, bytes(32))],
     ],
 )
 def test_what_no_honest_log_holds(entries: list[bytes]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,15 +14,14 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah.exchange.ticket import Ticket
+from pharoah_provider.durable import write_durably
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
     """The node's ticket key; made, owner-only, on first start."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+        write_durably(path, Ed25519PrivateKey.generate().private_bytes_raw())
     return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
 
 

@@ -65,10 +65,10 @@ class ExchangeServicer:
         return EvaluateResponse(classes=answers, signature=signature)
 
     async def Lookup(self, request: LookupRequest, _: Context) -> LookupResponse:
-        rows, signature = await self._exchange.lookup(
+        rows, revoked, signature = await self._exchange.lookup(
             caller(), request.offer_id, request.request_id, list(request.tokens)
         )
-        return LookupResponse(rows=rows, signature=signature)
+        return LookupResponse(rows=rows, revoked=revoked, signature=signature)
 
     async def Decide(self, request: DecideRequest, _: Context) -> DecideResponse:
         self._exchange.offer_of(caller(), request.offer_id)

@@ -13,7 +13,7 @@ import grpc.aio
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.comparison.history import History
-from pharoah.courier.evidence import exchange_folder
+from pharoah.courier.evidence import Evidence, exchange_folder
 from pharoah.courier.exchange import Exchange
 from pharoah.courier.rpc import Provider, reason
 from pharoah.courier.tables import Tables
@@ -24,8 +24,10 @@ from pharoah.exchange.group import GroupError
 from pharoah.exchange.head import HeadError
 from pharoah.exchange.outcomes import tally
 from pharoah.exchange.proofs import NotProven, opened, signed_answer
-from pharoah.exchange.rows import VerdictRow
+from pharoah_archetypes.ladder import parts
 
+ENOUGH = 20
+"""Outcomes from which on that there is no alarm says something."""
 JUDGED = ("ok", "failed")
 """End states that say something of the job and its node."""
 
@@ -65,10 +67,9 @@ async def _log(provider: Provider, settings: Settings) -> list[Line]:
         remembering = Exchange(provider, settings)
         await remembering.epoch()
     except (Distrust, HeadError) as error:
-        return [Line("FAIL", "log", str(error))]
-    told = (
-        f"{anew.log.frontier.size} entries, epoch {served.head.epoch} of release {served.head.release}; as remembered"
-    )
+        return [_caught("log", error, settings)]
+    told = f"{anew.log.frontier.size} entries, epoch {served.head.epoch} of release {served.head.release}; "
+    told += "as remembered" if remembering.remembers else "nothing is remembered on this machine"
     if not witnesses:
         return [Line("ok", "log", told), Line("-", "witnesses", "none are set (PHAROAH_WITNESSES_FILE)")]
     return [Line("ok", "log", told), Line("ok", "witnesses", f"more than half of {len(witnesses)} have cosigned it")]
@@ -76,13 +77,13 @@ async def _log(provider: Provider, settings: Settings) -> list[Line]:
 
 async def _tables(provider: Provider, settings: Settings, served: Served) -> list[Line]:
     """The tables of the classes we were offered, downloaded again by somebody who keeps nothing."""
-    mine = {bytes.fromhex(name) for record in _kept(settings) for name in record.get("classes", ())}
+    mine = {name for record in _kept(settings) for name in _classes(record)}
     classes = [table.class_id for table in served.head.tables if table.class_id in mine]
     try:
         for class_id in classes:
             await Tables(provider, None).rows(served, class_id)
     except (Distrust, HeadError) as error:
-        return [Line("FAIL", "tables", str(error))]
+        return [_caught("tables", error, settings)]
     if not classes:
         return [Line("-", "tables", f"nothing was asked in epoch {served.head.epoch} from this machine")]
     return [Line("ok", "tables", f"{len(classes)} of epoch {served.head.epoch} are the ones its head commits to")]
@@ -91,8 +92,10 @@ async def _tables(provider: Provider, settings: Settings, served: Served) -> lis
 def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
     """Kept answers: signatures and proofs, and where the table is still here, that the rows open as they did."""
     sound = reopened = 0
+    hashed: list[Mapping[str, Any]] = []
     for record in _kept(settings):
         if "evaluation" not in record:
+            hashed += [record] if "looked_up" in record else []
             continue
         try:
             answer = signed_answer(record, public)
@@ -100,26 +103,53 @@ def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
                 voprf.verify(answer.head.table(class_id).public_key, answer.blinded, evaluated, proof)
             tables = _cached(settings, public, answer.head.epoch, answer.class_ids)
             if tables:
-                held = [row for rows in opened(answer, record["private"], tables) for row in rows if row]
-                for row in held:
-                    VerdictRow.unpack(row)
+                held = {row.hex() for rows in opened(answer, record["private"], tables) for row in rows if row}
+                if missing := set(record["private"].get("rows", ())) - held:
+                    raise NotProven(f"{len(missing)} rows of its verdict do not open any more")
                 reopened += 1
             sound += 1
         except (NotProven, HeadError, GroupError, voprf.ProofError, KeyError, ValueError) as error:
             yield Line("FAIL", "answers", f"run {record['run_id'][:8]}: {error}")
     yield Line("ok", "answers", f"{sound} kept answers are signed and proven; {reopened} opened again")
+    if hashed:
+        again, refused = (sum(name in record for record in hashed) for name in ("audited", "refused_audit"))
+        told = f"{len(hashed)} answers to hashes: {again} asked for again privately and the same, {refused} refused"
+        yield Line("-" if refused or not again else "ok", "hashes", told)
 
 
 def _outcomes(settings: Settings) -> Line:
-    """Runs that were called compatible, and how they ended."""
-    said = {record["run_id"]: record.get("verdict") for record in _kept(settings)}
-    runs = [run for run in History(settings).runs()[::-1] if said.get(run.id) == "compatible"]
-    ended = [run.state == "failed" for run in runs if run.state in JUDGED]
+    """Jobs that were called compatible, and how they ended; one that is tried again and fails again counts once."""
+    said = {record["run_id"]: record for record in _kept(settings)}
+    ended: list[bool] = []
+    last: dict[str, bool] = {}
+    for run in History(settings).runs()[::-1]:
+        record, failed = said.get(run.id, {}), run.state == "failed"
+        if record.get("verdict") == "compatible" and run.state in JUDGED:
+            job = str(record.get("fingerprint", run.id))
+            if not (failed and last.get(job)):
+                ended.append(failed)
+            last[job] = failed
     total = tally(ended)
-    told = f"{total.failures} of {total.runs} runs called compatible failed"
-    if total.decided == "not kept":
+    told = f"{total.failures} of {total.runs} jobs called compatible failed"
+    if total.alarmed:
         return Line("FAIL", "outcomes", f"{told}: more than jobs do; its tables are rosier than its machines")
-    return Line("ok" if total.decided else "-", "outcomes", told + ("" if total.decided else "; too few to tell"))
+    few = total.runs < ENOUGH
+    return Line("-" if few else "ok", "outcomes", told + ("; too few to tell" if few else ""))
+
+
+def _caught(check: str, error: Distrust | HeadError, settings: Settings) -> Line:
+    """A lie, and where what was signed of it has been put."""
+    evidence = error.evidence if isinstance(error, Distrust) else None
+    path = Evidence(settings).lie(evidence) if evidence else None
+    return Line("FAIL", check, f"{error}" + (f"; evidence: {path}" if path else ""))
+
+
+def _classes(record: Mapping[str, Any]) -> list[bytes]:
+    """Of the offer that an answer belongs to."""
+    try:
+        return parts(bytes.fromhex(record["offer"]))[4:]
+    except (KeyError, ValueError, TypeError):
+        return []
 
 
 def _kept(settings: Settings) -> Iterator[Mapping[str, Any]]:

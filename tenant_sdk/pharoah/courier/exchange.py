@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc.aio
@@ -101,9 +101,13 @@ class Exchange:
             if not self._hashed:
                 return await self._privately(inputs, ticket)
             answer = await self._by_hashes(inputs, ticket)
-            if secrets.randbelow(AUDITED) == 0:
+            if secrets.randbelow(AUDITED):
+                return answer
+            try:
                 await self._audit(inputs, ticket, answer)
-            return answer
+            except grpc.aio.AioRpcError as error:  # it may be at a limit, or not want to be found out
+                return replace(answer, record={**answer.record, "refused_audit": reason(error)})
+            return replace(answer, record={**answer.record, "audited": True})
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(reason(error)) from None
         except Distrust:
@@ -118,6 +122,11 @@ class Exchange:
             if self._trust.follow(list(answer.entries), answer.checkpoint):
                 return self._trust.believe(answer.head.body, answer.head.signature, answer.revoked, time.time())
         raise Distrust(f"the provider's log does not end after {MOST_PAGES} pages")
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what is read of the log is remembered on this machine."""
+        return self._trust.remembers
 
     @property
     def log(self) -> View:
@@ -142,6 +151,7 @@ class Exchange:
         for scope, class_id, table, answer in zip(SCOPES, offer.class_ids, tables, response.classes, strict=True):
             outputs = question.outputs(answer.evaluated)
             matches += _opened(served, scope, class_id, table, inputs, outputs)
+        record["private"]["rows"] = [match.row.pack().hex() for match in matches]
         return Answer(served, tuple(matches), request.ByteSize(), record)
 
     async def _by_hashes(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
@@ -150,9 +160,12 @@ class Exchange:
         request = LookupRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), tokens=tokens)
         response = await self._call("Lookup", request)
         self.answered_at = time.monotonic()
-        said = statements.looked_up(offer.offer_id, request.request_id, offer.hashed_key, tokens, response.rows)
+        in_force, rows = response.revoked, list(response.rows)
+        said = statements.looked_up(offer.offer_id, request.request_id, offer.hashed_key, in_force, tokens, rows)
         if not is_signed(said, response.signature, self._provider.key) or len(response.rows) != len(SCOPES) * BATCH:
             raise Distrust("the provider's answer is not signed, or not one to this question")
+        if statements.digest(served.revoked_list) != in_force:
+            served = await self._again(served, in_force)
         try:
             matches = [
                 Match(asked.kind, asked.rung, scope, VerdictRow.unpack(response.rows[BATCH * at + number]))
@@ -165,6 +178,15 @@ class Exchange:
         record = {**_signed(served, offer), "looked_up": said.hex(), "signature": response.signature.hex()}
         record["hashed_key"] = offer.hashed_key.hex()
         return Answer(served, tuple(matches), request.ByteSize(), record)
+
+    async def _again(self, before: Served, in_force: bytes) -> Served:
+        """The epoch once more, when a row was taken back while we asked. Raises UnknownReason, Distrust."""
+        served = await self.epoch()
+        if served.head.epoch != before.head.epoch:
+            raise UnknownReason("the provider's epoch changed in between")
+        if statements.digest(served.revoked_list) != in_force:
+            raise Distrust("the provider's answer is of another list of revoked rows than the one in its log")
+        return served
 
     async def _offered(self, ticket: NodeTicket) -> tuple[Served, GetOfferResponse]:
         """An offer in the epoch in force; once more when the epoch has changed in between."""
@@ -216,7 +238,13 @@ class Exchange:
                 tables = {name.hex(): b"".join(await self._tables.rows(private.served, name)).hex() for name in classes}
                 raise Distrust(
                     "the provider's hashed answer is not what its sealed table says",
-                    {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables},
+                    {
+                        "kind": "hashed answer",
+                        "hashed": hashed.record,
+                        "evaluation": private.record,
+                        "tables": tables,
+                        "revoked": private.served.revoked_list.hex(),
+                    },
                 )
             hashed = await self._by_hashes(inputs, ticket)  # something was published in between
 

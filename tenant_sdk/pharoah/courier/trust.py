@@ -49,6 +49,8 @@ class Served:
     body: bytes
     signature: bytes
     checkpoint: bytes
+    revoked_list: bytes
+    """As it was signed for; empty while nothing is revoked."""
     revoked: frozenset[bytes]
     """Class handle and tag of rows that no longer hold."""
 
@@ -69,6 +71,10 @@ class Trust:
     @property
     def view(self) -> View:
         return self._view
+
+    @property
+    def remembers(self) -> bool:
+        return self._file is not None
 
     @property
     def size(self) -> int:
@@ -111,7 +117,7 @@ class Trust:
         self._check_witnesses(now)
         self._heads = {**{n: h for n, h in self._heads.items() if n >= head.epoch - 1}, head.epoch: shown}
         self._keep()
-        return Served(head, body, signature, self._note, rows)
+        return Served(head, body, signature, self._note, revoked, rows)
 
     def _check_witnesses(self, now: float) -> None:
         """More than half of the witnesses must have seen this very log, lately."""
@@ -211,7 +217,8 @@ def read_witnesses(file: str) -> list[Verifier]:
         return []
     try:
         lines = [line.strip() for line in Path(file).read_text().splitlines()]
-        found = [Verifier.parse(line.split()[0]) for line in lines if line and not line.startswith("#")]
+        keys = {line.split()[0] for line in lines if line and not line.startswith("#")}  # one witness, one voice
+        found = [Verifier.parse(key) for key in sorted(keys)]
     except (OSError, CheckpointError) as error:
         raise UnknownReason(f"witnesses file {file}: {error}") from None
     if not found or any(verifier.kind != WITNESS for verifier in found):

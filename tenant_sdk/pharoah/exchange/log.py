@@ -48,6 +48,8 @@ class Entry:
             magic, kind, number, digest = parts(data)
         except ValueError:
             raise LogError("log: an entry of another form") from None
+        if len(number) != 8:
+            raise LogError("log: an entry of another form")
         entry = cls(kind, int.from_bytes(number, "big"), digest)
         if magic != _MAGIC or kind not in KINDS or len(digest) != 32 or entry.encode() != data:
             raise LogError("log: an entry of another form")

@@ -1,8 +1,9 @@
 """Whether verdicts are kept: a tenant's own outcomes against what it was told, by a sequential test.
 
 Proofs show that everybody is told the same, not that it is true. A provider that leaves out rows, or seals rosier
-ones, is found by the jobs it said would work. Wald's sequential probability ratio test (Wald 1945) on runs that were
-called compatible: H0, they fail for reasons of their own, as jobs do (10 %); H1, three times as often.
+ones, is found by the jobs it said would work. Page's cumulative sum (Biometrika 41, 1954) over runs that were called
+compatible: they fail for reasons of their own, as jobs do (10 %), or from some run on three times as often. It never
+ends, so what a provider did well for long excuses nothing; and it may be looked at after every run.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from math import log
 
 USUAL_RATIO = 0.1
 SUSPICIOUS_RATIO = 0.3
-ERROR_RATIO = 0.01
-"""Of either kind."""
-_LIMIT = log((1 - ERROR_RATIO) / ERROR_RATIO)
+ALARM = 9.0
+"""Of the log likelihood ratio: reached within 1,000 runs under an honest provider by one tenant in a hundred."""
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,18 @@ class Tally:
     runs: int = 0
     failures: int = 0
     evidence: float = 0.0
-    """Log likelihood ratio of H1 over H0; above zero speaks against the provider."""
-    decided: str = ""
-    """`kept` or `not kept`, once the evidence has reached a limit; a test does not go on after its end."""
+    """Cumulative log likelihood ratio of the suspicious over the usual rate, never below 0."""
+    alarmed: bool = False
+    """Whether the evidence has ever reached the alarm."""
 
     def add(self, failed: bool) -> Tally:
-        if self.decided:
-            return Tally(self.runs + 1, self.failures + failed, self.evidence, self.decided)
         ratio = SUSPICIOUS_RATIO / USUAL_RATIO if failed else (1 - SUSPICIOUS_RATIO) / (1 - USUAL_RATIO)
-        evidence = self.evidence + log(ratio)
-        decided = "not kept" if evidence >= _LIMIT else "kept" if evidence <= -_LIMIT else ""
-        return Tally(self.runs + 1, self.failures + failed, evidence, decided)
+        evidence = max(0.0, self.evidence + log(ratio))
+        return Tally(self.runs + 1, self.failures + failed, evidence, self.alarmed or evidence >= ALARM)
 
 
 def tally(failed: Iterable[bool]) -> Tally:
-    """Over runs in the order in which they ended."""
+    """Over runs in the order in which they began."""
     total = Tally()
     for one in failed:
         total = total.add(one)

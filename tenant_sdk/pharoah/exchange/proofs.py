@@ -18,7 +18,7 @@ from pharoah.exchange import statements, voprf
 from pharoah.exchange.checkpoint import CheckpointError, Note, log_verifier
 from pharoah.exchange.group import GroupError
 from pharoah.exchange.head import EpochHead, HeadError, is_signed
-from pharoah.exchange.rows import open_row, split
+from pharoah.exchange.rows import open_row, row_tag, split
 from pharoah.exchange.tree import root
 from pharoah_archetypes.ladder import parts
 
@@ -80,8 +80,13 @@ def signed_head(record: Mapping[str, Any], public: bytes) -> EpochHead:
     return EpochHead.decode(body)
 
 
-def opened(answer: SignedAnswer, private: Mapping[str, Any], tables: Mapping[bytes, bytes]) -> list[list[bytes | None]]:
-    """Per class and input, the packed row it opens in these tables. Raises GroupError, NotProven."""
+def opened(
+    answer: SignedAnswer,
+    private: Mapping[str, Any],
+    tables: Mapping[bytes, bytes],
+    revoked: frozenset[bytes] = frozenset(),
+) -> list[list[bytes | None]]:
+    """Per class and input, the packed row it opens in these tables, unless revoked. Raises GroupError, NotProven."""
     inputs, blinds = ([bytes.fromhex(part) for part in private[name]] for name in ("inputs", "blinds"))
     for value, scalar, element in zip(inputs, blinds, answer.blinded, strict=False):
         if voprf.blind(value, scalar)[1] != element:
@@ -90,7 +95,11 @@ def opened(answer: SignedAnswer, private: Mapping[str, Any], tables: Mapping[byt
     for class_id, evaluated, _ in answer.answers:
         rows = _checked_table(answer.head, class_id, tables[class_id])
         outputs = [voprf.finalize(*item) for item in zip(inputs, blinds, evaluated, strict=False)]
-        held = [open_row(rows, output, answer.head.epoch, class_id) for output in outputs]
+        epoch = answer.head.epoch
+        held = [
+            None if class_id + row_tag(output, epoch, class_id) in revoked else open_row(rows, output, epoch, class_id)
+            for output in outputs
+        ]
         found.append([row.pack() if row else None for row in held])
     return found
 
@@ -145,22 +154,24 @@ def _hashed_lie(evidence: Mapping[str, Any], public: bytes) -> str:
     said, key = bytes.fromhex(hashed["looked_up"]), bytes.fromhex(hashed["hashed_key"])
     _require(said, hashed["signature"], public, "looked-up rows")
     offer_id, epoch, class_ids = _offer(hashed, public)
-    magic, asked_for, _, key_hash, asked, told = parts(said)
-    if magic != b"pharoah/looked-up/v1" or asked_for != offer_id:
+    magic, asked_for, _, key_hash, in_force, asked, told = parts(said)
+    if magic != b"pharoah/looked-up/v2" or asked_for != offer_id:
         raise NotProven("the looked-up rows are not those of this offer")
     if key_hash != hashlib.sha256(key).digest() or epoch != answer.head.epoch or class_ids != answer.class_ids:
         raise NotProven("the two answers are not about the same tables")
+    revoked = bytes.fromhex(evidence["revoked"])
+    if statements.digest(revoked) != in_force:
+        raise NotProven("the list of revoked rows is not the one that was in force")
+    gone = statements.read_revoked(revoked)[1] if revoked else frozenset()
     tokens, rows, size = parts(asked), parts(told), len(parts(asked))
     tables = {bytes.fromhex(name): bytes.fromhex(content) for name, content in evidence["tables"].items()}
-    held = opened(answer, record["private"], tables)
+    held = opened(answer, record["private"], tables, gone)
     inputs = [bytes.fromhex(value) for value in record["private"]["inputs"]]
     for at, found in enumerate(held):
         for number, (value, row) in enumerate(zip(inputs, found, strict=True)):
             same_question = hmac.compare_digest(tokens[number], hmac.digest(key, value, "sha256"))
             if same_question and rows[at * size + number] != (row or b""):
-                return (
-                    f"its hashed answer in epoch {epoch} is not what its sealed table says (if it had not revoked it)"
-                )
+                return f"its hashed answer in epoch {epoch} is not what its sealed table says"
     raise NotProven("the hashed answer is what the sealed table says")
 
 

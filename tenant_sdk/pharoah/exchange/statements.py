@@ -37,11 +37,17 @@ def evaluation(
 
 
 def looked_up(
-    offer_id: bytes, request_id: bytes, hashed_key: bytes, tokens: Sequence[bytes], rows: Sequence[bytes]
+    offer_id: bytes,
+    request_id: bytes,
+    hashed_key: bytes,
+    revoked: bytes,
+    tokens: Sequence[bytes],
+    rows: Sequence[bytes],
 ) -> bytes:
-    """Hashed mode: these tokens were asked under this key, and these are the rows by class; empty for none."""
+    """Hashed mode: these tokens were asked under this key, and these are the rows by class, empty for none, while the
+    list of revoked rows with this digest was in force."""
     key = hashlib.sha256(hashed_key).digest()
-    return lp(b"pharoah/looked-up/v1", offer_id, request_id, key, lp(*tokens), lp(*rows))
+    return lp(b"pharoah/looked-up/v2", offer_id, request_id, key, revoked, lp(*tokens), lp(*rows))
 
 
 def name_key(period: int, public: bytes) -> bytes:
@@ -52,6 +58,11 @@ def name_key(period: int, public: bytes) -> bytes:
 def revoked(epoch: int, rows: Iterable[bytes]) -> bytes:
     """These rows of the epoch no longer hold, each as class handle and tag."""
     return lp(b"pharoah/revoked/v1", _u64(epoch), *sorted(rows))
+
+
+def digest(revoked: bytes) -> bytes:
+    """Of a list of revoked rows; empty for none."""
+    return hashlib.sha256(revoked).digest() if revoked else b""
 
 
 def read_revoked(body: bytes) -> tuple[int, frozenset[bytes]]:

@@ -315,7 +315,10 @@ class LookupResponse(_message.Message):
 
     ROWS_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
     signature: _builtins.bytes
+    revoked: _builtins.bytes
+    """SHA-256 of the list of revoked rows in force; empty while there is none."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """One per class and token, class after class: 32 bytes of a row, or empty."""
@@ -325,10 +328,11 @@ class LookupResponse(_message.Message):
         *,
         rows: _abc.Iterable[_builtins.bytes] | None = ...,
         signature: _builtins.bytes = ...,
+        revoked: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revoked", b"revoked", "rows", b"rows", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
