@@ -1,6 +1,7 @@
 """Sealing an epoch again from what the provider has handed over: does its head commit to what was learned?
 
-This is what proofs cannot show: that rows were left out, invented, or made to find somebody out.
+This is what proofs cannot show: that rows were left out, invented, or made to find somebody out. Trials are the
+provider's own word: who invents rows must invent trials as well, and keep doing so.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from pharoah.exchange.checkpoint import Note, log_verifier
 from pharoah.exchange.head import is_signed
 from pharoah.exchange.log import HEAD, Entry, LogError, View
 from pharoah.plan import PLAIN
-from pharoah_provider.domain import LearnedRow, Recipe, Release, TrialRow
+from pharoah_provider.domain import Group, LearnedRow, Recipe, Release, TrialRow
 from pharoah_provider.epochs import seal
 from pharoah_provider.learning.bands import learn_bands
 from pharoah_provider.learning.plans import SHARED_BY, learn_plans
@@ -30,12 +32,16 @@ class HandOverError(ValueError):
 
 @dataclass(frozen=True)
 class Finding:
-    holds: bool
+    holds: bool | None
+    """None: there was nothing to check it by."""
     what: str
 
 
-def replay(file: Path, public: bytes) -> list[Finding]:
-    """Everything a hand-over shows about the provider with this key. Raises HandOverError."""
+def replay(file: Path, public: bytes, seen: Path | None = None) -> list[Finding]:
+    """Everything a hand-over shows about the provider with this key.
+
+    `seen` is a checkpoint that a tenant or a witness has seen, or a tenant's kept answer. Raises HandOverError.
+    """
     try:
         data = json.loads(file.read_text())
         release = Release.from_dict(data["release"])
@@ -52,7 +58,8 @@ def replay(file: Path, public: bytes) -> list[Finding]:
         Finding(True, "the head is signed by this key"),
         _sealed_again(recipe, seed, head),
         _logged(recipe.epoch, head, log),
-        *_learned_again(release, trials),
+        _as_seen(log, public, seen),
+        *_learned_again(release, groups, trials),
     ]
 
 
@@ -67,7 +74,6 @@ def _sealed_again(recipe: Recipe, seed: bytes, head: bytes) -> Finding:
 
 
 def _logged(epoch: int, head: bytes, log: list[bytes]) -> Finding:
-    """The log itself is compared with its checkpoint by every tenant and witness."""
     try:
         View().read(log)
     except LogError as error:
@@ -76,14 +82,39 @@ def _logged(epoch: int, head: bytes, log: list[bytes]) -> Finding:
     return Finding(found, f"the head stands {'' if found else 'NOT '}in the log of {len(log)} entries")
 
 
-def _learned_again(release: Release, trials: list[TrialRow]) -> Iterator[Finding]:
+def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> Finding:
+    """Whether this is the log that others were shown: a provider could hand over one that nobody has seen."""
+    if seen is None:
+        return Finding(None, "that this is the log others have seen was not checked (--seen FILE)")
+    try:
+        text = seen.read_text()
+        note = Note.decode((json.loads(text)["checkpoint"] if text.startswith("{") else text).encode())
+        note.verify(log_verifier(public))
+        root = View().read(log[: note.checkpoint.size]).frontier.root
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HandOverError(f"{seen}: no checkpoint of this provider ({error})") from None
+    same = note.checkpoint.size <= len(log) and root == note.checkpoint.root
+    return Finding(
+        same, f"the log is {'' if same else 'NOT '}the one of the checkpoint of {note.checkpoint.size} entries"
+    )
+
+
+def _learned_again(release: Release, groups: tuple[Group, ...], trials: list[TrialRow]) -> Iterator[Finding]:
     """Rows that no trial speaks for: guesses about what tenants run look like this. And rows that were left out."""
     rows = learn_plans(learn_table(trials), trials)
     expected = Counter(_said(row) for row in [*rows, *learn_bands(rows, trials)])
     sealed = Counter(_said(row) for row in release.rows if row.kind != "name")
+    names = [row for row in release.rows if row.kind == "name"]
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
     yield Finding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
     yield Finding(not missing, f"{missing} rows that follow from the trials were left out")
+    if names:
+        loud = sum(row.severity == "block" for row in names)
+        told = f"{len(names)} rows are about what tenants told, whose votes are not handed over"
+        yield Finding(False if loud else None, f"{told}; {loud} of them block" if loud else told)
+    known = {("server", trial.context_id) for trial in trials} | {("device", trial.device_id) for trial in trials}
+    strange = len(set(groups) - known)
+    yield Finding(None if strange else True, f"{strange} of {len(groups)} tables are of machines without a trial")
     rare = _rare_plans(release)
     yield Finding(not rare, f"{rare} monitoring plans are shared by fewer than {SHARED_BY} archetypes")
 

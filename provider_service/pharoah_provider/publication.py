@@ -102,6 +102,14 @@ class Publisher:
         """Take rows of the current epoch back, by id. Raises Invalid for one it does not have."""
         return await to_the_end(self._revoke(list(rows)))
 
+    async def give_back(self, rows: Iterable[str]) -> int:
+        """Let rows that were taken back hold again, from the next epoch on. Raises Invalid for one that was not."""
+        ids, taken = list(rows), set(await self._store.revoked_ids())
+        if missing := [i for i in ids if i not in taken]:
+            raise Invalid(f"rows: {missing[0]} was not taken back")
+        await self._store.give_back(ids)
+        return len(ids)
+
     async def append(self, *entries: Entry) -> None:
         """Other things the log carries."""
         await to_the_end(self._append(*entries))
@@ -118,9 +126,9 @@ class Publisher:
         recipe = Recipe(number, release, tuple(sorted(groups)), int(now))
         seed = await asyncio.to_thread(self._keys.new_epoch_seed, number)
         epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
-        taken = _rows_of(epoch, await self._store.revoked_ids(release.release))
+        taken = _rows_of(epoch, await self._store.revoked_ids())
         entries = [Entry.of(HEAD, number, epoch.body).encode()]
-        if taken:  # a row that was taken back stays so while its release is sealed again
+        if taken:  # a row that was taken back stays so, also when it is learned again
             entries.append(Entry.of(REVOKED, number, statements.revoked(number, taken.values())).encode())
         view = self.log.view.read(entries)  # raises before anything is committed
         sealed = (epoch.head, epoch.body, epoch.signature)
@@ -152,6 +160,7 @@ class Publisher:
                 raise Invalid(f"rows: {missing[0]} is not in epoch {self._current} (see `pharoah-provider table`)")
             taken = self.revoked_rows(self._current) | set(found.values())
             if taken == self.revoked_rows(self._current):
+                await self._store.keep_revoked(self._current, found)  # some may have been given back since
                 return len(found)
             entry = Entry.of(REVOKED, self._current, statements.revoked(self._current, taken)).encode()
             view = self.log.view.read([entry])

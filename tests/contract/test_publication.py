@@ -165,10 +165,18 @@ def test_rows_are_taken_back_inside_the_epoch_also_over_a_restart(tmp_path: Path
         publisher.log.view.check(publisher.epoch().body, publisher.revoked())
         await publisher.publish(RELEASE, time.time())
         (again,) = publisher.revoked_rows(2)
-        assert again != row and publisher.revoked_rows(1) == {row}, "what was taken back stays so in its release"
+        assert again != row and publisher.revoked_rows(1) == {row}, "what was taken back stays so"
         publisher.log.view.check(publisher.epoch().body, publisher.revoked())
         await publisher.publish(replace(RELEASE, release=2), time.time())
-        assert publisher.revoked() == b"", "another release is another matter"
+        (row,) = publisher.revoked_rows(3)
+        assert await publisher.give_back([ROW.id]) == 1 and publisher.revoked_rows(3) == {row}, "from the next epoch on"
+        assert await publisher.revoke([ROW.id]) == 1, "or not, after all"
+        await publisher.publish(replace(RELEASE, release=3), time.time())
+        assert len(publisher.revoked_rows(4)) == 1 and await publisher.give_back([ROW.id]) == 1
+        with pytest.raises(Invalid, match="was not taken back"):
+            await publisher.give_back([ROW.id])
+        await publisher.publish(replace(RELEASE, release=4), time.time())
+        assert publisher.revoked() == b""
 
     with_publisher(tmp_path, revoke)
     with_publisher(tmp_path, remembers)

@@ -23,7 +23,7 @@ from pharoah.exchange.log import HEAD, Entry
 from pharoah.exchange.tree import Frontier, consistency_proof, leaf_hash
 from pharoah.plan import NOISY
 from pharoah_auditor.cli import main
-from pharoah_auditor.replay import replay
+from pharoah_auditor.replay import HandOverError, replay
 from pharoah_auditor.witness import Refusal, Witness, serve
 from pharoah_provider.domain import LearnedRow, Recipe, Release
 from pharoah_provider.epochs import seal
@@ -198,12 +198,40 @@ def handed_over(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> P
     return file
 
 
-def failing(file: Path) -> str:
-    return "; ".join(finding.what for finding in replay(file, PUBLIC) if not finding.holds)
+def failing(file: Path, seen: Path | None = None) -> str:
+    return "; ".join(finding.what for finding in replay(file, PUBLIC, seen) if finding.holds is False)
 
 
 def test_an_honest_epoch_replays(tmp_path: Path) -> None:
     assert failing(handed_over(tmp_path, tuple(ROWS))) == ""
+
+
+def test_a_log_that_nobody_else_has_seen_is_found(tmp_path: Path) -> None:
+    """A provider that has served one epoch and hands over another."""
+    file, kept = handed_over(tmp_path, tuple(ROWS)), tmp_path / "kept"
+    entries = [bytes.fromhex(entry) for entry in json.loads(file.read_text())["log"]]
+    kept.write_bytes(TransparencyLog(entries, KEY).checkpoint)
+    assert failing(file, kept) == ""
+    kept.write_text(json.dumps({"checkpoint": kept.read_text()}))
+    assert failing(file, kept) == "", "a tenant's kept answer does as well"
+    for others in (ENTRIES[3:4], [*entries, ENTRIES[7]]):
+        kept.write_bytes(TransparencyLog(others, KEY).checkpoint)
+        assert "the log is NOT the one" in failing(file, kept)
+    for broken in ("", "{}", kept.read_text().replace("pharoah", "other")):
+        kept.write_text(broken)
+        with pytest.raises(HandOverError, match="no checkpoint"):
+            replay(file, PUBLIC, kept)
+    assert [finding.what for finding in replay(file, PUBLIC) if finding.holds is None] == [
+        "that this is the log others have seen was not checked (--seen FILE)"
+    ]
+
+
+def test_rows_about_names_never_block_and_tables_of_no_trial_are_told(tmp_path: Path) -> None:
+    name = replace(ROWS[0], kind="name", tokens=("period=1", "name=ab"), severity="block")
+    assert "1 of them block" in failing(handed_over(tmp_path, (*ROWS, name)))
+    extra = replace(ROWS[0], group_id="made for one tenant")
+    told = [finding.what for finding in replay(handed_over(tmp_path, (*ROWS, extra)), PUBLIC) if not finding.holds]
+    assert any(what.startswith("1 of") and what.endswith("tables are of machines without a trial") for what in told)
 
 
 def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     rollback.set_defaults(run=_rollback)
     revoke = commands.add_parser("revoke", help="take rows back now, inside the current epoch")
     revoke.add_argument("rows", nargs="+", metavar="ROW", help="their ids, as `table` and `near-duplicates` list them")
+    revoke.add_argument("--undo", action="store_true", help="let them hold again, from the next epoch on")
     revoke.set_defaults(run=_revoke)
     handing = commands.add_parser("hand-over", help="what an auditor needs to seal an epoch again; holds its seed")
     handing.add_argument("epoch", type=int)
@@ -215,8 +216,11 @@ def _rollback(arguments: argparse.Namespace) -> int:
 
 
 def _revoke(arguments: argparse.Namespace) -> int:
-    answer = _stub(arguments, "Revoke")(RevokeRequest(rows=arguments.rows))
-    print(f"{answer.revoked} rows taken back; tenants learn of it with their next question")
+    answer = _stub(arguments, "Revoke")(RevokeRequest(rows=arguments.rows, undo=arguments.undo))
+    if arguments.undo:
+        print(f"{answer.revoked} rows hold again from the next epoch on")
+    else:
+        print(f"{answer.revoked} rows are taken back; tenants learn of it with their next question")
     return 0
 
 

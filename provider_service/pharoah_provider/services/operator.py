@@ -82,7 +82,8 @@ class OperatorServicer:
     async def Revoke(self, request: RevokeRequest, _: Context) -> RevokeResponse:
         if not request.rows:
             raise Invalid("rows: none given")
-        return RevokeResponse(revoked=await self._publisher.revoke(request.rows))
+        change = self._publisher.give_back if request.undo else self._publisher.revoke
+        return RevokeResponse(revoked=await change(request.rows))
 
     async def HandOver(self, request: HandOverRequest, _: Context) -> HandOverResponse:
         return HandOverResponse(content=await hand_over(self._store, self._keys, request.epoch))
@@ -100,7 +101,7 @@ class OperatorServicer:
         release = await self._store.newest_release()
         if release is None:
             return []
-        revoked = set(await self._store.revoked_ids(release.release))
+        revoked = set(await self._store.revoked_ids())
         nodes = await self._store.nodes()
         names = {node.context_id: "+".join(n.node for n in nodes if n.context_id == node.context_id) for node in nodes}
         return [

@@ -102,10 +102,19 @@ class Published:
         ]
         await self._db.execute_all(*changes, *_log_rows(position, [entry]))
 
-    async def revoked_ids(self, release: int) -> list[str]:
-        """Rows of a release that were taken back, in whichever of its epochs."""
-        rows = await self._db.read("SELECT DISTINCT row_id FROM revoked WHERE release = ? AND row_id != ''", [release])
+    async def revoked_ids(self) -> list[str]:
+        """Rows that were taken back, in whichever epoch, and not given back since."""
+        rows = await self._db.read("SELECT DISTINCT row_id FROM revoked WHERE row_id != ''")
         return [str(row["row_id"]) for row in rows]
+
+    async def keep_revoked(self, epoch: int, rows: Mapping[str, bytes]) -> None:
+        """Rows of an epoch, by id, that no longer hold in epochs to come either."""
+        mark = "UPDATE revoked SET row_id = ? WHERE epoch = ? AND sealed_row = ?"
+        await self._db.execute_all(*((mark, [name, epoch, row]) for name, row in rows.items()))
+
+    async def give_back(self, ids: Sequence[str]) -> None:
+        """Rows that hold again in epochs to come."""
+        await self._db.execute_all(*(("UPDATE revoked SET row_id = '' WHERE row_id = ?", [name]) for name in ids))
 
     async def put_checkpoint(self, note: bytes) -> None:
         """The newest, with its cosignatures."""
