@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from pharoah import __version__
+from pharoah.plain import plain
 from pharoah.proto.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
 from pharoah.proto.v1 import Telemetry as TelemetryMessage
 from pharoah.rpc import Stub
@@ -58,7 +59,8 @@ class AgentStream:
                 except grpc.aio.AioRpcError as error:
                     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                         raise PermissionError(f"{endpoint}: {error.details()}") from None
-                    log.info("the provider is not there (%s); again in %.1f s", error.code().name, pause)
+                    why = plain(error.details() or error.code().name, 120)
+                    log.warning("no connection to %s: %s; again in %.1f s", endpoint, why, pause)
                 await asyncio.sleep(pause * random.uniform(0.7, 1.0))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import grpc
 
 from pharoah.exchange.sodium import SodiumMissing
+from pharoah.plain import plain
 from pharoah.proto.v1 import (
     HandOverRequest,
     LearnRequest,
@@ -30,8 +32,10 @@ from pharoah_provider import channel
 from pharoah_provider.cli import archetypes
 from pharoah_provider.errors import ProviderError
 
+WIDE = 160
+"""Columns of a listing that is no terminal's."""
 LISTINGS = {
-    "nodes": ("NODES", ["node", "context", "runs", "alerts", "seen_seconds_ago"]),
+    "nodes": ("NODES", ["node", "context", "connected", "seen_seconds_ago", "runs", "alerts"]),
     "alerts": ("ALERTS", ["alert_id", "state", "node", "run", "what", "evidence"]),
     "table": ("TABLE", ["id", "nodes", "scope", "rung", "title", "severity", "outcome", "failed", "base"]),
     "near-duplicates": ("NEAR_DUPLICATES", ["id", "nodes", "scope", "severity", "outcome", "failed", "base"]),
@@ -99,6 +103,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"pharoah-provider: {error.details()} ({error.code().name})", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read our output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return 1
 
 
@@ -124,16 +131,31 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument("--client-ca", type=Path, help="who signs the certificates of tenants, agents and operators")
     parser.add_argument("--domain", default=defaults.domain, help="SPIFFE trust domain (default: %(default)s)")
     parser.add_argument("--tokens", type=Path, default=defaults.tokens, help="without TLS (default: %(default)s)")
-    parser.add_argument("--settle-seconds", type=float, default=defaults.settle_seconds, metavar="S",
+    parser.add_argument("--settle-seconds", type=_amount, default=defaults.settle_seconds, metavar="S",
                         help="how long a run is left alone by benchmarks (default: %(default)g)")  # fmt: skip
     limits = defaults.limits
-    parser.add_argument("--tenant-questions", type=int, default=limits.tenant_questions, metavar="N",
+    parser.add_argument("--tenant-questions", type=_count, default=limits.tenant_questions, metavar="N",
                         help="verdicts a tenant may ask for in a day (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--organisation-questions", type=int, default=limits.organisation_questions, metavar="N",
+    parser.add_argument("--organisation-questions", type=_count, default=limits.organisation_questions, metavar="N",
                         help="and all its accounts together (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--tenant-offers", type=int, default=limits.tenant_offers, metavar="N",
+    parser.add_argument("--tenant-offers", type=_count, default=limits.tenant_offers, metavar="N",
                         help="offers a tenant may take in a day (default: %(default)s)")  # fmt: skip
     parser.set_defaults(run=_serve)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 0")
+    return int(text)
+
+
+def _amount(text: str) -> float:
+    try:
+        if 0 <= (value := float(text)) < float("inf"):
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number >= 0")
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -169,6 +191,8 @@ def _campaign(arguments: argparse.Namespace) -> int:
         text = arguments.file.read_text()
     except OSError as error:
         raise ProviderError(f"{arguments.file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ProviderError(f"{arguments.file}: not a text in UTF-8") from None
 
     try:
         _show_progress(_stub(arguments, "RunCampaign")(RunCampaignRequest(campaign=text)))
@@ -262,19 +286,24 @@ def _list(arguments: argparse.Namespace) -> int:
         print("[" + ",\n ".join(answer.rows) + "]")
         return 0
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column.upper().replace("_", " "), overflow="fold", no_wrap=column == "id")
     for row in map(json.loads, answer.rows):
-        table.add_row(*(_shown(row[column]) for column in columns))
-    Console().print(table)
+        table.add_row(*(escape(_shown(column, row[column])) for column in columns))
+    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
     return 0
 
 
-def _shown(value: Any) -> str:
-    return "-" if value is None or value == "" else f"{value:.4g}" if isinstance(value, float) else str(value)
+def _shown(column: str, value: Any) -> str:
+    if value is None or value == "" or value != value:
+        return "-"
+    if column.endswith("_at"):
+        return time.strftime("%m-%d %H:%M:%S", time.localtime(value))
+    return f"{value:.4g}" if isinstance(value, float) else plain(str(value))
 
 
 def _stub(arguments: argparse.Namespace, method: str) -> Callable[[Any], Any]:

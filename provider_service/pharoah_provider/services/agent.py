@@ -42,7 +42,9 @@ class AgentServicer:
         try:
             while (order := await acks.get()) is not None:
                 yield order
-            await reading  # raises what ended it
+            await asyncio.wait({reading})
+            if not reading.cancelled():  # as it is when the provider ends
+                reading.result()  # raises what ended it
         finally:
             sending.cancel()
             reading.cancel()

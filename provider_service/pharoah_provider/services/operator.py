@@ -94,7 +94,21 @@ class OperatorServicer:
         name = Listing.Name(request.listing).removeprefix("LISTING_").lower()
         kinds = ROWS_OF.get(name)
         rows = await self._rows(kinds) if kinds else await self._store.listing(name)
+        if name == "nodes":
+            rows = self._with_connections(rows)
         return ListResponse(rows=[json.dumps(row, default=str) for row in rows])
+
+    def _with_connections(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Nodes as the database knows them, with what their agents have said since."""
+        now, heard = time.time(), self._fleet.last_seen()
+        return [
+            {
+                **row,
+                "connected": "yes" if row["node"] in heard else "no",
+                "seen_seconds_ago": round(now - max(heard.get(row["node"], 0.0), row["last_seen"]), 1),
+            }
+            for row in rows
+        ]
 
     async def _rows(self, kinds: tuple[str, ...]) -> list[dict[str, Any]]:
         """The newest release's rows of some kinds, with their intervals."""

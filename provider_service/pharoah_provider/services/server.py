@@ -46,6 +46,7 @@ from pharoah_provider.witnesses import read_witnesses
 log = logging.getLogger("pharoah.provider")
 
 DRAIN_SECONDS = 2.0
+LARGEST_PORT = 65_535
 TICK_SECONDS = 60.0
 TAKEN = ("OK", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL")
 """How a call may have ended that used up its offer."""
@@ -73,6 +74,8 @@ class ServerSettings:
 async def provider(settings: ServerSettings) -> AsyncIterator[str]:
     """A running provider; the address it listens on. Raises ProviderError naming file, setting or port."""
     host, _, port = settings.listen.rpartition(":")
+    if not port.isdecimal() or int(port) > LARGEST_PORT:
+        raise ProviderError(f"--listen {settings.listen}: expected HOST:PORT, with a port up to {LARGEST_PORT}")
     if host not in LOOPBACK and settings.tls is None:
         raise ProviderError(f"--listen {settings.listen}: not loopback; give --tls-cert, --tls-key and --client-ca")
     sodium.library()  # raises with what to install, before anything is opened

@@ -13,7 +13,7 @@ LISTINGS = {
         FROM revealed v JOIN runs r USING (run_id) ORDER BY v.told_at""",
     "nodes": """
         SELECT n.node, n.context_id AS context, n.server_facts AS facts,
-               round(epoch(now()) - n.last_seen, 1) AS seen_seconds_ago,
+               n.last_seen,
                (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
                (SELECT count(*) FROM alerts a WHERE a.node = n.node AND a.state = 'confirmed') AS alerts
         FROM nodes n ORDER BY n.node""",
@@ -27,6 +27,8 @@ LISTINGS = {
         SELECT campaign, cell, node, context_id AS context, workload, settings, degradation, outcome, detail,
                list_median(step_seconds[2:]) AS step_seconds FROM cells ORDER BY ran_at""",
     "reports": """
-        SELECT lower(hex(run_id))[:8] AS run, ended_at, span_seconds, step_ratio, memory_ratio, masked, risk
-        FROM reports ORDER BY ended_at""",
+        SELECT * FROM (
+            SELECT lower(hex(run_id))[:8] AS run, ended_at, span_seconds, step_ratio, memory_ratio, masked, risk
+            FROM reports ORDER BY ended_at DESC LIMIT 100000)
+        ORDER BY ended_at""",
 }  # fmt: skip

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -138,3 +139,12 @@ def inside_pharoah(link: Link) -> dict[str, str]:
     inject = str(Path(pharoah.__file__).parent / "_inject")
     path = os.environ.get("PYTHONPATH", "")
     return {"PHAROAH_COURIER": link.path, "PYTHONPATH": f"{inject}{os.pathsep}{path}" if path else inject}
+
+
+def leave(verdict: Verdict, settings: Settings) -> None:
+    """The verdict for whoever schedules jobs, where it is wanted. That it cannot be written stops nobody's job."""
+    if settings.verdict_file:
+        try:
+            verdict.write(settings.verdict_file)
+        except OSError as error:
+            print(f"pharoah: verdict file {settings.verdict_file}: {error.strerror}; not written", file=sys.stderr)

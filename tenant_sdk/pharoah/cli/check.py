@@ -43,6 +43,5 @@ def run(arguments: argparse.Namespace) -> int:
     if verdict.status == "pending":
         verdict = unknown(verdict.reason, verdict.run_id)
     sys.stdout.write((verdict.to_json() if arguments.output == "json" else verdict.render()) + "\n")
-    if settings.verdict_file:
-        verdict.write(settings.verdict_file)
+    _common.leave(verdict, settings)
     return _common.exit_code(verdict, arguments, settings)

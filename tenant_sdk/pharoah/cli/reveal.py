@@ -9,7 +9,7 @@ from typing import Any
 
 from pharoah._errors import SettingsError, UnknownReason
 from pharoah._settings import Settings
-from pharoah.comparison.history import History
+from pharoah.comparison.history import NOT_ENDED, History
 from pharoah.comparison.record import RecordError
 from pharoah_archetypes import Fingerprint
 
@@ -52,15 +52,18 @@ def _kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
     from pharoah.courier.evidence import exchange_folder
 
     try:
-        run_id = History(settings).find(prefix).id
+        run = History(settings).find(prefix)
     except RecordError as error:
         raise UnknownReason(str(error)) from None
-    folder = exchange_folder(settings)
+    run_id, folder = run.id, exchange_folder(settings)
     try:
         kept = json.loads((folder / "answers" / f"{run_id}.json").read_text()) if folder else {}
         found = Fingerprint.from_json(kept["fingerprint"])
     except (OSError, ValueError, KeyError):
-        raise UnknownReason(f"run {run_id[:8]}: what it was asked about is not kept on this machine") from None
+        why = "what it was asked about is not kept on this machine"
+        if run.state == NOT_ENDED:
+            why = "it goes on; only what has ended can be revealed"
+        raise UnknownReason(f"run {run_id[:8]}: {why}") from None
     plain = {
         name: getattr(found, name) for name in ("archetype", "compute", "grammar", "features", "sizes", "versions")
     }

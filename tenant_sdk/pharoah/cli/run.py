@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from pharoah._errors import PharoahError, UnknownReason
+from pharoah._errors import UnknownReason
 from pharoah._launcher import shown
 from pharoah._listener import Listener
 from pharoah._settings import Settings
@@ -72,11 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _tell(verdict: Verdict, settings: Settings) -> None:
     if settings.gate != "off":
         print(f"pharoah  {verdict.render()}", file=sys.stderr, flush=True)
-    if settings.verdict_file:
-        try:
-            verdict.write(settings.verdict_file)
-        except OSError as error:
-            raise PharoahError(f"verdict file {settings.verdict_file}: {error.strerror}") from None
+    _common.leave(verdict, settings)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from pharoah.courier.names import Namer
 from pharoah.courier.node import NodeAnswer, ask_node
 from pharoah.courier.rpc import Provider
 from pharoah.courier.trust import Distrust
+from pharoah.exchange.proofs import NotProven, prove
 from pharoah.plan import PLAIN
 from pharoah_archetypes import Fingerprint, FingerprintError
 
@@ -154,4 +155,9 @@ class Asker:
         if path is None:
             return verdict
         what = "the provider has signed what it must not: others can check it"
+        if self.provider is not None:
+            try:
+                prove(error.evidence or {}, self.provider.key.public_bytes_raw())
+            except NotProven as unproven:
+                what = f"what the provider has signed is kept, but proves nothing to others: {unproven}"
         return verdict.with_findings(Finding("warn", what, f"pharoah audit {path}"))

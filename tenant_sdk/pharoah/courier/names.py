@@ -28,7 +28,8 @@ class Namer:
     def __init__(self, provider: Provider, settings: Settings) -> None:
         """Raises UnknownReason when the auditor is not set up."""
         if not settings.auditor_endpoint or not settings.auditor_key_file:
-            raise UnknownReason("outcomes are shared under a name, which takes an auditor (PHAROAH_AUDITOR_ENDPOINT)")
+            missing = "PHAROAH_AUDITOR_KEY_FILE" if settings.auditor_endpoint else "PHAROAH_AUDITOR_ENDPOINT"
+            raise UnknownReason(f"outcomes are shared under a name, which takes an auditor: set {missing}")
         away = replace(settings, endpoint=settings.auditor_endpoint, provider_key_file=settings.auditor_key_file)
         self._holders = (provider, Provider(away))
 
