@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     timed("a tenant who asks", lambda: opening.rows_opened(universe, epoch, figures))
     timed("rows and dummies", lambda: opening.dummies(universe, figures, 2 if quick else 5))
     timed("split views, omission", lambda: _lies(figures, chance, 20 if quick else 200))
-    timed("what tenants tell", lambda: _told(figures, chance, 100 if quick else 1_000, tables))
+    timed("what tenants tell", lambda: _told(figures, chance, 100 if quick else 1_000, 5 if quick else 25, tables))
     timed("what leaves", lambda: _allow_list(figures))
     timed(
         "questions",
@@ -130,14 +130,14 @@ def _lies(figures: Figures, chance: random.Random, trials: int) -> None:
     opening.omission(figures, chance)
 
 
-def _told(figures: Figures, chance: random.Random, trials: int, tables: dict[str, list[str]]) -> None:
+def _told(figures: Figures, chance: random.Random, trials: int, draws: int, tables: dict[str, list[str]]) -> None:
     telling.poisoning(figures, chance, trials)
     tables["names"] = [
         "| a name lives | failing jobs that get a row | runs of one organisation under one name |",
         "|---|---|---|",
         *(
             f"| {days} days | {found:.2f} | {linked:.1f} |"
-            for days, found, linked in telling.lifetimes(figures, chance)
+            for days, found, linked in telling.lifetimes(figures, chance, draws)
         ),
     ]
 

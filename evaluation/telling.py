@@ -34,34 +34,40 @@ def poisoning(figures: Figures, chance: random.Random, trials: int) -> None:
     figures.add("poisoning_rows_suppressed", suppressed, interval=f"of {broken_rows} failing jobs")
 
 
-def lifetimes(figures: Figures, chance: random.Random) -> list[tuple[int, float, float]]:
-    """(days, share of failing archetypes that get a row, runs of one organisation under one name).
+def lifetimes(figures: Figures, chance: random.Random, draws: int) -> list[tuple[int, float, float]]:
+    """(days, share of failing archetypes that get a row, runs of one organisation under one name), of so many draws.
 
     Linking enough runs and unlinkability pull apart: this is by how much.
     """
-    weights = [1 / (rank + 1) for rank in range(ARCHETYPES)]
-    failing = set(range(0, 40, 4))
     rows = []
     for days in PERIODS:
-        runs: dict[tuple[int, int], list[bool]] = defaultdict(list)
-        for organisation in range(ORGANISATIONS):
-            own = chance.choices(range(ARCHETYPES), weights, k=5)  # what this organisation works on
-            for archetype in chance.choices(own, k=RUNS_A_DAY * days):
-                rate = BROKEN_FAILURES if archetype in failing else USUAL_FAILURES
-                runs[archetype, organisation].append(chance.random() < rate)
-        votes = [
-            Vote(f"{a}/{o}/{n}".encode(), 1, f"{a:x}", f"o{o}", "ctx", failed)
-            for (a, o), ended in runs.items()
-            for n, failed in enumerate(ended)
-        ]
-        found = {int(row.tokens[0].removeprefix("name="), 16) for row in learn_names(votes)}
-        linked = sum(map(len, runs.values())) / len(runs)
-        rows.append((days, len(found & failing) / len(failing), linked))
+        drawn = [_lived(days, chance) for _ in range(draws)]
+        found, false, linked = (sum(values) / draws for values in zip(*drawn, strict=True))
+        rows.append((days, found, linked))
         if days == 7:
-            figures.add("names_failing_jobs_found", rows[-1][1], interval="names live 7 days")
+            figures.add("names_failing_jobs_found", found, interval=f"names live 7 days, n={draws}")
             figures.add("names_runs_linked", linked, interval="of one organisation, in 7 days")
-            figures.add("names_false_rows", len(found - failing), "0", not found - failing)
+            figures.add("names_false_rows", false, "0", not false)
     return rows
+
+
+def _lived(days: int, chance: random.Random) -> tuple[float, float, float]:
+    """Share of failing archetypes that get a row, rows about others, runs of one organisation under one name."""
+    weights = [1 / (rank + 1) for rank in range(ARCHETYPES)]
+    failing = set(range(0, 40, 4))
+    runs: dict[tuple[int, int], list[bool]] = defaultdict(list)
+    for organisation in range(ORGANISATIONS):
+        own = chance.choices(range(ARCHETYPES), weights, k=5)  # what this organisation works on
+        for archetype in chance.choices(own, k=RUNS_A_DAY * days):
+            rate = BROKEN_FAILURES if archetype in failing else USUAL_FAILURES
+            runs[archetype, organisation].append(chance.random() < rate)
+    votes = [
+        Vote(f"{a}/{o}/{n}".encode(), 1, f"{a:x}", f"o{o}", "ctx", failed)
+        for (a, o), ended in runs.items()
+        for n, failed in enumerate(ended)
+    ]
+    found = {int(row.tokens[0].removeprefix("name="), 16) for row in learn_names(votes)}
+    return len(found & failing) / len(failing), len(found - failing), sum(map(len, runs.values())) / len(runs)
 
 
 def _votes(failed: list[bool]) -> list[Vote]:

@@ -252,6 +252,9 @@ def test_a_machine_without_gpus_checks_for_others(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PHAROAH_GPUS", "8")
     with pytest.raises(UnknownReason, match="PHAROAH_GPUS=8: write"):
         dry(tmp_path, TRAIN)
+    monkeypatch.setenv("PHAROAH_GPUS", "2x foo bar")
+    with pytest.raises(UnknownReason, match="foo bar is no GPU whose data sheet is known; known are .*H100"):
+        dry(tmp_path, TRAIN)
 
 
 def test_several_optimizers_are_one_step(tmp_path: Path) -> None:

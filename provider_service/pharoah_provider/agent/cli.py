@@ -112,6 +112,8 @@ def _profile(text: str) -> dict[str, Any]:
     try:
         content = text if text.lstrip().startswith("{") else Path(text).read_text()
         return check_profile(json.loads(content))
+    except OSError as error:
+        raise ProfileError(f"--profile {text}: {error.strerror}") from None
     except ValueError as error:
         raise ProfileError(f"--profile {text}: {error}") from None
 

@@ -25,6 +25,7 @@ from pharoah.cost.step import StepCost
 from pharoah.dryrun.changes import CHANGE, Change
 from pharoah.dryrun.launch import Launch, launch_of
 from pharoah_archetypes import Fingerprint
+from pharoah_archetypes.devices import device_named, devices
 
 RECORD_CODE = "PHAROAH_DRY_RUN_CODE"
 WISHED_GPUS = "PHAROAH_GPUS"
@@ -142,7 +143,11 @@ def _wished_gpus(wish: str) -> list[str]:
         counted = re.fullmatch(r"(\d{1,3})\s?x\s+(\S.*)|(\D.*)", part)
         if not counted:
             raise UnknownReason(f"{WISHED_GPUS}={wish}: write `8x NVIDIA H100 80GB HBM3` or names with commas between")
-        names += [counted[2] or counted[3]] * int(counted[1] or 1)
+        name = counted[2] or counted[3]
+        if device_named(name) is None:
+            known = ", ".join(device.part for device in devices())
+            raise UnknownReason(f"{WISHED_GPUS}={wish}: {name} is no GPU whose data sheet is known; known are {known}")
+        names += [name] * int(counted[1] or 1)
     return names
 
 
