@@ -253,7 +253,7 @@ def test_a_machine_without_gpus_checks_for_others(tmp_path: Path, monkeypatch: p
     with pytest.raises(UnknownReason, match="PHAROAH_GPUS=8: write"):
         dry(tmp_path, TRAIN)
     monkeypatch.setenv("PHAROAH_GPUS", "2x foo bar")
-    with pytest.raises(UnknownReason, match="foo bar is no GPU whose data sheet is known; known are .*H100"):
+    with pytest.raises(UnknownReason, match=r"foo bar is no GPU whose data sheet is known; known are .*H100"):
         dry(tmp_path, TRAIN)
 
 
