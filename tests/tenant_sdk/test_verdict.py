@@ -13,7 +13,7 @@ from pharoah.courier.trust import Served
 from pharoah.exchange.head import EpochHead
 from pharoah.exchange.rows import VerdictRow
 
-SERVED = Served(EpochHead(3, 2, 0, 1, ()), b"", b"", b"", frozenset())
+SERVED = Served(EpochHead(3, 2, 0, 1, ()), b"", b"", b"", b"", frozenset())
 OK = VerdictRow("ok", "ok", "exact", 0, 9, 0, 40)
 MEMORY = VerdictRow("block", "memory", "exact", 5, 5, 0, 25, remedy=1)
 
