@@ -87,7 +87,6 @@ class RunsServicer:
         if request.attempt != run.attempt:
             raise Invalid(f"attempt: {request.attempt} is over; the run is at attempt {run.attempt}")
         reports = _decode(request, run.ranks)
-        self._allow(run.run_id, len(reports) / run.ranks)
         await to_the_end(self._take(run, reports))
         return ReportResponse(measuring=self._monitor.measures(run.node))
 
@@ -101,10 +100,11 @@ class RunsServicer:
         self._allowed[run_id] = left - seconds, now
 
     async def _take(self, run: Run, reports: Rows) -> None:
-        """Keep rows that are new, and let the monitor act on what is kept."""
+        """Keep rows that are new, and let the monitor act on what is kept. Raises Exhausted."""
         async with self._taking.setdefault(run.run_id, asyncio.Lock()):
             last = await self._store.last_row_number(run.run_id, run.attempt)
             fresh = [report for report in reports if report.row_number > last]
+            self._allow(run.run_id, len(fresh) / run.ranks)  # what is told again costs nothing
             for at in range(0, len(fresh), step := AT_ONCE // run.ranks * run.ranks or run.ranks):
                 part = fresh[at : at + step]
                 masked, risks = self._monitor.score(run, part)
