@@ -49,6 +49,13 @@ def bearer(who: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {TOKENS[who].split()[2]}"),)
 
 
+async def silence() -> AsyncIterator[bytes]:
+    """What a client says that says nothing: what it said could cross a refusal, and gRPC's client then reports INTERNAL
+    instead. Agents ask again."""
+    await asyncio.Event().wait()
+    yield b""
+
+
 @dataclass
 class Loopback:
     folder: Path

@@ -36,7 +36,7 @@ from pharoah_provider.pki import Authority
 from pharoah_provider.services import gate
 from pharoah_provider.services.gate import LASTING, RULES
 from pharoah_provider.services.listening import Tls
-from tests.contract.loopback import Loopback, bearer, loopback, ticket
+from tests.contract.loopback import Loopback, bearer, loopback, silence, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, on_loopback, refused
 from tests.contract.test_runs import join
 
@@ -178,7 +178,7 @@ def test_every_method_of_the_schema_has_a_rule_and_refuses_strangers(tmp_path: P
                 if method.server_streaming
                 else site.channel.unary_unary(path(method))
             )
-            request = _silence() if method.client_streaming else b""
+            request = silence() if method.client_streaming else b""
             answer = call(request, timeout=5, metadata=(("authorization", "Bearer nobody"),))
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 if method.server_streaming:
@@ -189,13 +189,6 @@ def test_every_method_of_the_schema_has_a_rule_and_refuses_strangers(tmp_path: P
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED, method.full_name
 
     on_loopback(tmp_path, work)
-
-
-async def _silence() -> Any:
-    """A client that says nothing: what it would say could cross the refusal, and gRPC's client then reports INTERNAL
-    ("Internal error from Core") instead. Agents ask again."""
-    await asyncio.Event().wait()
-    yield b""
 
 
 def test_a_call_without_a_deadline_is_refused(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from pharoah_provider.publication import Publisher
 from pharoah_provider.services import gate, health, listening, server
 from pharoah_provider.services.listening import Tls
 from pharoah_provider.store import Store
-from tests.contract.loopback import Loopback, bearer, loopback, ticket
+from tests.contract.loopback import Loopback, bearer, loopback, silence, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, on_loopback, refused
 from tests.contract.test_publication import with_publisher
 
@@ -177,10 +177,6 @@ def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypa
     monkeypatch.setattr(gate, "FIRST_SECONDS", 0.3)
     monkeypatch.setattr(gate, "MOST_WAITING", 40)
 
-    async def silence() -> Any:
-        await asyncio.Event().wait()
-        yield b""
-
     async def work(site: Loopback) -> None:
         opened = site.channel.stream_unary("/pharoah.v1.Exchange/GetEpoch")
         calls = [opened(silence(), timeout=20, metadata=bearer("acme")) for _ in range(80)]
@@ -196,10 +192,6 @@ def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypa
 def test_health_is_told_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "QUESTION_SECONDS", 0.2)
     monkeypatch.setattr(health, "MOST_AT_ONCE", 5)
-
-    async def silence() -> Any:
-        await asyncio.Event().wait()
-        yield b""
 
     async def work(site: Loopback) -> None:
         opened = site.channel.stream_unary("/grpc.health.v1.Health/Check")

@@ -15,7 +15,7 @@ from math import log
 USUAL_RATIO = 0.1
 SUSPICIOUS_RATIO = 0.3
 ALARM = 9.0
-"""Of the log likelihood ratio: reached within 1,000 runs under an honest provider by one tenant in a hundred."""
+"""Of the log likelihood ratio: under an honest provider at most two tenants in a hundred reach it within 1,000 runs."""
 
 
 @dataclass(frozen=True)
