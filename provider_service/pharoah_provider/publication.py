@@ -104,11 +104,7 @@ class Publisher:
 
     async def give_back(self, rows: Iterable[str]) -> int:
         """Let rows that were taken back hold again, from the next epoch on. Raises Invalid for one that was not."""
-        ids, taken = list(rows), set(await self._store.revoked_ids())
-        if missing := [i for i in ids if i not in taken]:
-            raise Invalid(f"rows: {missing[0]} was not taken back")
-        await self._store.give_back(ids)
-        return len(ids)
+        return await to_the_end(self._give_back(list(rows)))
 
     async def append(self, *entries: Entry) -> None:
         """Other things the log carries."""
@@ -168,6 +164,14 @@ class Publisher:
             self.log.append(entry)
             await self._serve(view, lambda: self._revoked.update({self._current: taken}))
             return len(found)
+
+    async def _give_back(self, ids: list[str]) -> int:
+        async with self._lock:
+            taken = set(await self._store.revoked_ids())
+            if missing := [i for i in ids if i not in taken]:
+                raise Invalid(f"rows: {missing[0]} was not taken back")
+            await self._store.give_back(ids)
+            return len(ids)
 
     async def _append(self, *entries: Entry) -> None:
         async with self._lock:

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from pharoah.exchange.statements import digest
 from pharoah.exchange.tree import Frontier, TreeError
 from pharoah_archetypes.ladder import lp, parts
 
@@ -100,7 +101,7 @@ class View:
         """Raises LogError unless these are the newest head and list of revoked rows."""
         if hashlib.sha256(head).digest() != self.head:
             raise LogError("log: this head is not the newest one in it")
-        if (hashlib.sha256(revoked).digest() if revoked else b"") != self.revoked:
+        if digest(revoked) != self.revoked:
             raise LogError("log: this is not the newest list of revoked rows in it")
 
     def to_json(self) -> dict[str, object]:
