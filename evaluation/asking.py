@@ -17,16 +17,16 @@ from evaluation.exchange_site import ExchangeSite, exchange_site, release_for_no
 from evaluation.figures import Figures
 from evaluation.opening import auc
 from evaluation.universe import Universe
-from pharoah.courier.exchange import Exchange
-from pharoah.courier.judge import judge
-from pharoah.courier.rpc import Provider
-from pharoah.exchange import group, ristretto, sodium, voprf
-from pharoah.exchange.inputs import blind, inputs_of
-from pharoah.exchange.rows import ROW_BYTES
-from pharoah.proto.v1 import RevokeRequest
-from pharoah.rpc import Stub
+from pharoah.sidecar.exchange_client import Exchange
+from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.verdict_rules import judge
 from pharoah_archetypes import rung_tokens
-from pharoah_provider.epochs import Epoch
+from pharoah_learning.sealing import Epoch
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.tables.query import blind, inputs_of
+from pharoah_protocol.tables.rows import ROW_BYTES
+from pharoah_protocol.v1 import RevokeRequest
+from pharoah_protocol.voprf import group, libsodium, protocol, pure_python
 
 
 def batches(universe: Universe, epoch: Epoch, figures: Figures, repeats: int) -> None:
@@ -38,13 +38,13 @@ def batches(universe: Universe, epoch: Epoch, figures: Figures, repeats: int) ->
         began = time.perf_counter()
         again = blind(inputs)
         spent = time.perf_counter() - began
-        evaluated, proof = voprf.evaluate(one.secret, one.public, again.blinded)
+        evaluated, proof = protocol.evaluate(one.secret, one.public, again.blinded)
         began = time.perf_counter()
-        voprf.verify(one.public, again.blinded, evaluated, proof)
+        protocol.verify(one.public, again.blinded, evaluated, proof)
         again.outputs(evaluated)
         times.append(spent + time.perf_counter() - began)
 
-    for backend, name, bound in ((sodium, "libsodium", 0.05), (ristretto, "python", 1.5)):
+    for backend, name, bound in ((libsodium, "libsodium", 0.05), (pure_python, "python", 1.5)):
         times: list[float] = []
         with group.using(backend):
             for _ in range(repeats):
@@ -55,7 +55,7 @@ def batches(universe: Universe, epoch: Epoch, figures: Figures, repeats: int) ->
     question, times = blind(inputs), []
     for _ in range(repeats):
         began = time.perf_counter()
-        voprf.evaluate(one.secret, one.public, question.blinded)
+        protocol.evaluate(one.secret, one.public, question.blinded)
         times.append(time.perf_counter() - began)
     figures.add("batch_server_seconds", median(times), "<= 0.01", median(times) <= 0.01, _span(times))
     rows = len(one.content) // ROW_BYTES

@@ -51,8 +51,8 @@ def fake(family: Family, variations: str = "") -> dict[str, Any]:
 
 
 def _fake_step(family: Family, variation: Variation) -> Any:
-    from pharoah.dryrun.fake import fake_step
-    from pharoah.dryrun.window import Finished
+    from pharoah.dryrun.fake_tensors import fake_step
+    from pharoah.dryrun.step_boundary import Finished
 
     try:
         with fake_step(lambda *_: None, lambda *_: None):

@@ -23,7 +23,7 @@ from evaluation.strategies import STRATEGIES
 from pharoah import PharoahError
 from pharoah.dryrun import dry_run
 from pharoah_archetypes import Fingerprint, parse, sent
-from pharoah_archetypes.traces import Trace, TraceError, read_traces
+from pharoah_provider.traces import Trace, TraceError, read_traces
 
 NODES, PROCESSES = 128, 8
 RANKS = {"hsdp": 4, "tp_fsdp2": 4}

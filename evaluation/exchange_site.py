@@ -20,11 +20,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from evaluation.site import free_port
 from evaluation.universe import GROUPS, Universe
 from pharoah._settings import Settings
-from pharoah.exchange.ticket import Ticket
-from pharoah.proto.v1 import NodeTicket
+from pharoah_learning.release import Release
+from pharoah_protocol.node_ticket import Ticket
+from pharoah_protocol.v1 import NodeTicket
+from pharoah_provider.certificates import Authority
 from pharoah_provider.channel import Access
-from pharoah_provider.domain import Node, Release
-from pharoah_provider.pki import Authority
+from pharoah_provider.domain import Node
 from pharoah_provider.store import Database, Store
 
 NODE_KEY = Ed25519PrivateKey.from_private_bytes(b"n" * 32)

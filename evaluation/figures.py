@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from scipy import stats
 
-from pharoah_provider.models.proportions import wilson
+from pharoah_learning.models.proportions import wilson
 
 
 @dataclass

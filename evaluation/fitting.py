@@ -18,11 +18,11 @@ from evaluation.figures import Figures
 from evaluation.worker import Worker
 from pharoah.cost.advice import advise
 from pharoah.cost.memory import peak
-from pharoah.cost.room import Room
+from pharoah.cost.memory_fit import Room
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
-from pharoah.dryrun.changes import Change
-from pharoah.profile import environment
+from pharoah.dryrun.mitigations import Change
+from pharoah_protocol.node_profile import environment
 
 CASES = {
     "gpt2": "--batch-size 16 --width 256 --length 128 --depth 4",

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from evaluation.figures import Figures
 from evaluation.universe import Universe
-from pharoah.exchange import group, sodium, voprf
-from pharoah.exchange.inputs import blind, inputs_of
 from pharoah_archetypes import canonical_input, rung_tokens
-from pharoah_provider.epochs import Epoch
+from pharoah_learning.sealing import Epoch
+from pharoah_protocol.tables.query import blind, inputs_of
+from pharoah_protocol.voprf import group, libsodium, protocol
 
 Floats = NDArray[np.float64]
 GUESSED = 200
@@ -117,10 +117,10 @@ def _dictionary(universe: Universe, secret: bytes | None) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
     for rank, job in enumerate(universe.jobs[:GUESSED]):
         for asked in inputs_of(job):
-            element = voprf._hash_to_group(asked.value)
+            element = protocol._hash_to_group(asked.value)
             found[element] = rank
             found[group.from_hash(hashlib.sha512(asked.value).digest())] = rank
-            if secret is not None and (product := sodium.multiply(secret, element)):
+            if secret is not None and (product := libsodium.multiply(secret, element)):
                 found[product] = rank
     return found
 

@@ -65,8 +65,8 @@ def start_hog(
     """A copy loop pinned to these cores that takes `strength` (0-1) of their time."""
     profile = json.dumps({"cpus": list(cpus)})
     numbers = [str(delay_seconds), str(ramp_seconds), str(strength), str(seconds)]
-    command = [sys.executable, "-m", "pharoah.profile", profile, sys.executable]
-    command += ["-m", "pharoah_benchmarks.campaign.degrade", *numbers]
+    command = [sys.executable, "-m", "pharoah_protocol.node_profile", profile, sys.executable]
+    command += ["-m", "pharoah_benchmarks.campaign.faults", *numbers]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=dict(os.environ))
 
 

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from evaluation.figures import Figures
 from evaluation.forks import address_space, in_fork
 from pharoah.dryrun.kernels import Kernels
-from pharoah.profile import environment
+from pharoah_protocol.node_profile import environment
 
 BFLOAT16 = torch.bfloat16
 

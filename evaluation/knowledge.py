@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from evaluation.site import Site
-from pharoah.plan import PLAIN
-from pharoah.windows import BASELINE_WINDOWS, SKIPPED_STEPS, WINDOW_SECONDS
+from pharoah_protocol.monitoring_plan import PLAIN
+from pharoah_protocol.reports import BASELINE_WINDOWS, SKIPPED_STEPS, WINDOW_SECONDS
 
 SUSPICIOUS_RATIO = 1.15
 """Two of three windows in a row at this much of the baseline."""

@@ -17,21 +17,21 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from evaluation.figures import Figures
 from evaluation.universe import Universe
-from pharoah.courier.trust import Distrust, Trust
-from pharoah.exchange import voprf
-from pharoah.exchange.checkpoint import CheckpointError, Note, log_verifier
-from pharoah.exchange.inputs import BATCH
-from pharoah.exchange.log import HEAD, Entry
-from pharoah.exchange.outcomes import SUSPICIOUS_RATIO, USUAL_RATIO, Tally
-from pharoah.exchange.rows import open_row, split
+from pharoah.sidecar.log_client import Distrust, Trust
 from pharoah_archetypes import canonical_input, rung_tokens
 from pharoah_auditor.witness import Refusal, Witness
-from pharoah_provider.epochs import Epoch
-from pharoah_provider.errors import Exhausted
-from pharoah_provider.principals import Principal
-from pharoah_provider.quotas import Limits, Quotas
-from pharoah_provider.transparency import TransparencyLog, WitnessError
-from pharoah_provider.transparency import Witness as WitnessHandle
+from pharoah_learning.sealing import Epoch
+from pharoah_protocol.log.checkpoint import CheckpointError, Note, log_verifier
+from pharoah_protocol.log.view import HEAD, Entry
+from pharoah_protocol.tables.outcome_test import SUSPICIOUS_RATIO, USUAL_RATIO, Tally
+from pharoah_protocol.tables.query import BATCH
+from pharoah_protocol.tables.rows import open_row, split
+from pharoah_protocol.voprf import protocol
+from pharoah_provider.transparency_log import TransparencyLog, WitnessError
+from pharoah_provider.transparency_log import Witness as WitnessHandle
+from pharoah_serving.errors import Exhausted
+from pharoah_serving.principals import Principal
+from pharoah_serving.quotas import Limits, Quotas
 
 
 def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
@@ -171,4 +171,4 @@ def omission(figures: Figures, chance: random.Random, most: int = 1000) -> None:
 
 def _outputs(epoch: Epoch, class_id: bytes, inputs: list[bytes]) -> list[bytes]:
     """What an account gets for its inputs; blinding changes nothing of it, so it is left out here."""
-    return [voprf.full_evaluate(epoch.classes[class_id].secret, value) for value in inputs]
+    return [protocol.full_evaluate(epoch.classes[class_id].secret, value) for value in inputs]

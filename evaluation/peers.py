@@ -18,11 +18,11 @@ from typing import Any
 import grpc.aio
 
 from evaluation.universe import Universe
-from pharoah.exchange import voprf
-from pharoah.exchange.inputs import BATCH, blind, inputs_of
-from pharoah.exchange.rows import open_row, split
-from pharoah.proto.v1 import EvaluateRequest, EvaluateResponse
-from pharoah_provider.epochs import Epoch
+from pharoah_learning.sealing import Epoch
+from pharoah_protocol.tables.query import BATCH, blind, inputs_of
+from pharoah_protocol.tables.rows import open_row, split
+from pharoah_protocol.v1 import EvaluateRequest, EvaluateResponse
+from pharoah_protocol.voprf import protocol
 
 REPEATS = 20
 
@@ -53,9 +53,9 @@ def _ours(universe: Universe, epoch: Epoch) -> Cost:
         began = time.perf_counter()
         question = blind(inputs)
         blinded = time.perf_counter()
-        evaluated, proof = voprf.evaluate(one.secret, one.public, question.blinded)
+        evaluated, proof = protocol.evaluate(one.secret, one.public, question.blinded)
         answered = time.perf_counter()
-        voprf.verify(one.public, question.blinded, evaluated, proof)
+        protocol.verify(one.public, question.blinded, evaluated, proof)
         for output in question.outputs(evaluated):
             open_row(rows, output, epoch.head.epoch, one.class_id)
         client.append(time.perf_counter() - answered + blinded - began)

@@ -21,8 +21,8 @@ from pathlib import Path
 from evaluation import asking, guessing, opening, peers, telling, watching
 from evaluation.figures import Figures, timed
 from evaluation.universe import Universe
-from pharoah.exchange import group, ristretto, sodium, voprf
-from pharoah_provider.epochs import Epoch
+from pharoah_learning.sealing import Epoch
+from pharoah_protocol.voprf import group, libsodium, protocol, pure_python
 
 FOLDER = Path("evaluation-out/privacy")
 VECTORS = Path("tests/data/voprf_rfc9497.json")
@@ -68,7 +68,7 @@ def _cryptography(figures: Figures, chance: random.Random, mutations: int) -> No
     vectors = json.loads(VECTORS.read_text())
     secret, public = bytes.fromhex(vectors["skSm"]), bytes.fromhex(vectors["pkSm"])
     held = total = 0
-    for backend in (sodium, ristretto):
+    for backend in (libsodium, pure_python):
         with group.using(backend):
             for vector in vectors["vectors"]:
                 held += _vector_holds(vector, secret, public)
@@ -76,7 +76,7 @@ def _cryptography(figures: Figures, chance: random.Random, mutations: int) -> No
     figures.ratio("rfc9497_vectors_ratio", held, total, 1.0)
     refused = 0
     for number in range(mutations):
-        with group.using(ristretto if number % 8 == 0 else sodium):
+        with group.using(pure_python if number % 8 == 0 else libsodium):
             refused += _mutation_is_refused(secret, public, chance)
     figures.ratio("mutations_rejected_ratio", refused, mutations, 1.0)
 
@@ -88,17 +88,17 @@ def _vector_holds(vector: dict[str, object], secret: bytes, public: bytes) -> bo
     proof = vector["Proof"]
     assert isinstance(proof, dict)
     inputs, blinds = column("Input"), column("Blind")
-    blinded = [voprf.blind(*item)[1] for item in zip(inputs, blinds, strict=True)]
-    evaluated, made = voprf.evaluate(secret, public, blinded, bytes.fromhex(proof["r"]))
-    outputs = [voprf.finalize(*item) for item in zip(inputs, blinds, evaluated, strict=True)]
+    blinded = [protocol.blind(*item)[1] for item in zip(inputs, blinds, strict=True)]
+    evaluated, made = protocol.evaluate(secret, public, blinded, bytes.fromhex(proof["r"]))
+    outputs = [protocol.finalize(*item) for item in zip(inputs, blinds, evaluated, strict=True)]
     right = (column("BlindedElement"), column("EvaluationElement"), column("Output"), bytes.fromhex(proof["proof"]))
     return (blinded, evaluated, outputs, made) == right
 
 
 def _mutation_is_refused(secret: bytes, public: bytes, chance: random.Random) -> bool:
     count = chance.randrange(2, 5)
-    blinded = [voprf.filler() for _ in range(count)]
-    evaluated, proof = voprf.evaluate(secret, public, blinded)
+    blinded = [protocol.filler() for _ in range(count)]
+    evaluated, proof = protocol.evaluate(secret, public, blinded)
     parts = {"evaluated": list(evaluated), "blinded": list(blinded)}
     match chance.randrange(8):
         case 0 | 1 | 2:
@@ -110,12 +110,12 @@ def _mutation_is_refused(secret: bytes, public: bytes, chance: random.Random) ->
         case 5:
             parts["evaluated"] = parts["evaluated"][1:] + parts["evaluated"][:1]
         case 6:
-            public = voprf.derive_key(chance.randbytes(32), b"")[1]
+            public = protocol.derive_key(chance.randbytes(32), b"")[1]
         case 7:
             parts["evaluated"][chance.randrange(count)] = bytes(32)
     try:
-        voprf.verify(public, parts["blinded"], parts["evaluated"], proof)
-    except voprf.ProofError:
+        protocol.verify(public, parts["blinded"], parts["evaluated"], proof)
+    except protocol.ProofError:
         return True
     return False
 

@@ -22,13 +22,13 @@ from typing import Any
 
 import grpc
 
-from pharoah.proto.v1 import Listing, ListRequest
-from pharoah.rpc import Stub
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.v1 import Listing, ListRequest
 from pharoah_provider.campaigns import BENCHMARKS
+from pharoah_provider.certificates import Authority
 from pharoah_provider.channel import Access
-from pharoah_provider.keys import open_keys
 from pharoah_provider.monitoring.validation import ROUNDS
-from pharoah_provider.pki import Authority
+from pharoah_serving.keys import open_keys
 
 SETTLE_SECONDS = 20
 SMALL_MEMORY_BYTES = 440_000_000
@@ -124,7 +124,7 @@ class Site:
 
     def bare(self, node: str, command: Sequence[str]) -> list[str]:
         """The same command under the node's profile, without Pharoah around it."""
-        return [sys.executable, "-m", "pharoah.profile", json.dumps(self.profiles[node]), *command]
+        return [sys.executable, "-m", "pharoah_protocol.node_profile", json.dumps(self.profiles[node]), *command]
 
     def operator(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "pharoah_provider.cli", *arguments, "--endpoint", self.endpoint]
@@ -152,7 +152,7 @@ class Site:
 
     def on_cores(self, node: str, command: list[str]) -> list[str]:
         cores = json.dumps({"cpus": self.profiles[node]["cpus"]})
-        return [sys.executable, "-m", "pharoah.profile", cores, *command]
+        return [sys.executable, "-m", "pharoah_protocol.node_profile", cores, *command]
 
     def _start_witness(self) -> None:
         """Somebody else's process, which sees every epoch before a tenant believes in it."""

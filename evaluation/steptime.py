@@ -95,7 +95,7 @@ def _job(worker: Worker, arguments: Sequence[str]) -> Job:
 
 
 def _ceilings() -> Ceilings:
-    command = [sys.executable, "-m", "pharoah.profile", '{"threads": 1}']
+    command = [sys.executable, "-m", "pharoah_protocol.node_profile", '{"threads": 1}']
     answer = subprocess.run(
         [*command, sys.executable, "-m", "pharoah_benchmarks.ceilings"], check=True, capture_output=True
     )

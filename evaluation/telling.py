@@ -6,8 +6,8 @@ import random
 from collections import defaultdict
 
 from evaluation.figures import Figures
-from pharoah_provider.domain import Vote
-from pharoah_provider.learning.names import holds, learn_names
+from pharoah_learning.evidence import Vote
+from pharoah_learning.shared_outcomes import holds, learn_names
 
 ORGANISATIONS, ARCHETYPES = 60, 400
 RUNS_A_DAY = 6

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from evaluation.zoo import BASE, FAMILIES, Family, Variation, training_step
-from pharoah.dryrun.changes import checkpoint_layers, fuse
+from pharoah.dryrun.mitigations import checkpoint_layers, fuse
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_archetypes.catalogue import catalogue
-from pharoah_provider.domain import LearnedRow, Recipe, Release
-from pharoah_provider.epochs import Epoch, seal
+from pharoah_learning.release import LearnedRow, Recipe, Release
+from pharoah_learning.sealing import Epoch, seal
 
 ARCHETYPES = 10_000
 ZIPF = 1.0

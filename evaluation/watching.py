@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.figures import Figures
-from pharoah.plan import PLAIN, Plan
-from pharoah.windows import RankWindows
-from pharoah_provider.learning.plans import plan_for
+from pharoah_learning.monitoring_plans import plan_for
+from pharoah_protocol.monitoring_plan import PLAIN, Plan
+from pharoah_protocol.reports import RankWindows
 
 ARCHETYPES = 25
 WEIGHTS = [1 / (rank + 1) for rank in range(ARCHETYPES)]

@@ -21,7 +21,7 @@ import torch
 from evaluation.forks import address_space, in_fork
 from evaluation.train_zoo import add_options, family_named, prepared, train
 from evaluation.zoo import BASE
-from pharoah.profile import data_segment
+from pharoah_protocol.node_profile import data_segment
 
 STEPS_AT_LEAST = 6
 SECONDS_AT_LEAST = 3.0

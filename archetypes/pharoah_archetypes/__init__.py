@@ -9,8 +9,8 @@ from pharoah_archetypes.catalogue import Archetype, catalogue
 from pharoah_archetypes.fingerprint import Fingerprint, FingerprintError
 from pharoah_archetypes.inventory import RUNGS
 from pharoah_archetypes.ladder import HARDWARE_RUNGS, canonical_input, hardware_tokens, rung_tokens, size_class
-from pharoah_archetypes.likeness import differences, nearest, sent, similarity
 from pharoah_archetypes.operators import Operator
+from pharoah_archetypes.similarity import differences, nearest, sent, similarity
 from pharoah_archetypes.sketch import band_tokens
 
 __all__ = [

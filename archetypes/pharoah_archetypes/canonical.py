@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pharoah_archetypes.flow import follow
+from pharoah_archetypes.dataflow import follow
 from pharoah_archetypes.operators import BACKWARD, FORWARD, OPTIMIZER, Operator
+from pharoah_archetypes.sequences import fold, render, spell, word_name
 from pharoah_archetypes.vocabulary import vocabulary
-from pharoah_archetypes.words import fold, render, spell, word_name
 
 PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 

@@ -14,7 +14,7 @@ from functools import cache
 from pharoah_archetypes.canonical import Skeleton, parse
 from pharoah_archetypes.fingerprint import Fingerprint
 from pharoah_archetypes.ladder import rung_tokens
-from pharoah_archetypes.likeness import grams
+from pharoah_archetypes.similarity import grams
 
 BANDS = 16
 _ROWS = 8

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
 from pharoah_benchmarks.campaign.plan import Plan
 from pharoah_provider.domain import Node
-from pharoah_provider.errors import NotReady
 from pharoah_provider.fleet import Fleet, shares_cores
 from pharoah_provider.store import Store
+from pharoah_serving.errors import NotReady
 
 BENCHMARKS = ["gemm", "memory"]
 IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2

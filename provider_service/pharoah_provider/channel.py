@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from pharoah_provider.errors import ProviderError
+from pharoah_serving.errors import ProviderError
 
 Metadata = tuple[tuple[str, str], ...]
 OPTIONS = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20)]

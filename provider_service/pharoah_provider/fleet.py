@@ -11,8 +11,9 @@ from math import inf
 from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
-from pharoah_provider.domain import Node, Probe
-from pharoah_provider.errors import NotReady
+from pharoah_learning.evidence import Probe
+from pharoah_provider.domain import Node
+from pharoah_serving.errors import NotReady
 
 T = TypeVar("T")
 

@@ -11,15 +11,15 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pharoah.exchange import statements
-from pharoah.exchange.log import HEAD, REVOKED, Entry, View
-from pharoah_provider.domain import Group, Recipe, Release
-from pharoah_provider.epochs import Epoch, groups_of, seal
-from pharoah_provider.errors import Invalid, NotReady, StoreError, Unknown
-from pharoah_provider.finishing import to_the_end
-from pharoah_provider.keys import Keys
+from pharoah_learning.release import Group, Recipe, Release
+from pharoah_learning.sealing import Epoch, groups_of, seal
+from pharoah_protocol.log.view import HEAD, REVOKED, Entry, View
+from pharoah_protocol.tables import signed_messages
+from pharoah_provider.shielding import to_the_end
 from pharoah_provider.store import Store
-from pharoah_provider.transparency import TransparencyLog
+from pharoah_provider.transparency_log import TransparencyLog
+from pharoah_serving.errors import Invalid, NotReady, StoreError, Unknown
+from pharoah_serving.keys import Keys
 
 log = logging.getLogger("pharoah.provider.epochs")
 
@@ -66,7 +66,7 @@ class Publisher:
     def revoked(self) -> bytes:
         """The signed-for list of rows that no longer hold; empty when there are none."""
         rows = self.revoked_rows(self._current)
-        return statements.revoked(self._current, rows) if rows else b""
+        return signed_messages.revoked(self._current, rows) if rows else b""
 
     def revoked_rows(self, epoch: int) -> set[bytes]:
         """Class handle and tag of each, in an epoch that is served."""
@@ -125,7 +125,7 @@ class Publisher:
         taken = _rows_of(epoch, await self._store.revoked_ids())
         entries = [Entry.of(HEAD, number, epoch.body).encode()]
         if taken:  # a row that was taken back stays so, also when it is learned again
-            entries.append(Entry.of(REVOKED, number, statements.revoked(number, taken.values())).encode())
+            entries.append(Entry.of(REVOKED, number, signed_messages.revoked(number, taken.values())).encode())
         view = self.log.view.read(entries)  # raises before anything is committed
         sealed = (epoch.head, epoch.body, epoch.signature)
         await self._store.put_epoch(recipe, sealed, list(taken.values()), self._position, entries)
@@ -158,7 +158,7 @@ class Publisher:
             if taken == self.revoked_rows(self._current):
                 await self._store.keep_revoked(self._current, found)  # some may have been given back since
                 return len(found)
-            entry = Entry.of(REVOKED, self._current, statements.revoked(self._current, taken)).encode()
+            entry = Entry.of(REVOKED, self._current, signed_messages.revoked(self._current, taken)).encode()
             view = self.log.view.read([entry])
             await self._store.put_revoked(self._current, current.head.release, found, self._position, entry)
             self.log.append(entry)

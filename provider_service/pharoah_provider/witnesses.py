@@ -9,9 +9,9 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from pharoah.exchange.checkpoint import WITNESS, CheckpointError, Note, Verifier
-from pharoah_provider.errors import ProviderError
-from pharoah_provider.transparency import Witness, WitnessError
+from pharoah_protocol.log.checkpoint import WITNESS, CheckpointError, Note, Verifier
+from pharoah_provider.transparency_log import Witness, WitnessError
+from pharoah_serving.errors import ProviderError
 
 TIMEOUT_SECONDS = 5.0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pharoah._alert import Alert
-from pharoah._link import Link
+from pharoah._sidecar_link import Link
 from pharoah._verdict import Verdict
 
 log = logging.getLogger("pharoah")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pharoah._alert import Alert
 from pharoah._errors import IncompatibleError, UnknownReason
+from pharoah._flight_responder import stand_by
 from pharoah._guard import Guard
-from pharoah._launcher import command, may_speak, rank, ranks_here, shown
-from pharoah._link import COURIER, DRY_RUN, Link
 from pharoah._listener import AlertCallback, Listener
+from pharoah._rank_identity import command, may_speak, rank, ranks_here, shown
 from pharoah._settings import Settings
-from pharoah._standby import stand_by
+from pharoah._sidecar_link import COURIER, DRY_RUN, Link
 from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
@@ -170,7 +170,7 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
         return Session(unknown(f"mode={settings.mode}: nobody is asked"))
     if not settings.endpoint:
         return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)"))
-    from pharoah._spawn import courier_of_this_node
+    from pharoah._sidecar_start import courier_of_this_node
 
     return _join(courier_of_this_node(settings), settings, lambda: _dry_run(job, settings))
 

@@ -8,7 +8,7 @@ from statistics import mean
 
 from pharoah_archetypes import Fingerprint, Skeleton, band_tokens, parse
 from pharoah_archetypes.catalogue import catalogue
-from pharoah_archetypes.likeness import grams
+from pharoah_archetypes.similarity import grams
 from pharoah_archetypes.sketch import BANDS, bands
 
 LETTERS = ["gemm", "attn", "act", "conv", "emb", "idx", "nll", "rnn", "pool"]

@@ -18,8 +18,8 @@ from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, re
 
 from pharoah.capture import recorder as capture
 from pharoah_archetypes import Skeleton
-from pharoah_archetypes.traces import TraceError, read_traces
-from pharoah_archetypes.traces.calls import composites
+from pharoah_provider.traces import TraceError, read_traces
+from pharoah_provider.traces.calls import composites
 
 Step = Callable[[], object]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_archetypes.words import Element, flatten, fold, render, spell, word_name
+from pharoah_archetypes.sequences import Element, flatten, fold, render, spell, word_name
 
 words = st.lists(st.sampled_from("abcd"), max_size=9)
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
+from pharoah_benchmarks.campaign.cell_runner import run_trial
 from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
-from pharoah_benchmarks.campaign.trial import run_trial
 from pharoah_benchmarks.settings import WORKLOADS, SettingError, check
 from pharoah_benchmarks.workloads import build
 
@@ -127,7 +127,7 @@ def test_a_zygote_survives_what_its_cells_do() -> None:
         Cell("again", "gpt", {**small}, steps=2),
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "pharoah_benchmarks.campaign.zygote", "500000000"],
+        [sys.executable, "-m", "pharoah_benchmarks.campaign.fork_server", "500000000"],
         input="".join(cell.to_json() + "\n" for cell in cells).encode(),
         capture_output=True,
         check=True,

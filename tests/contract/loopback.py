@@ -14,13 +14,14 @@ import grpc.aio
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._settings import Settings
-from pharoah.exchange.ticket import Ticket
-from pharoah.proto.v1 import AgentMessage, Hello, NodeTicket, ProbeResult
-from pharoah.rpc import Stub
-from pharoah_provider.domain import Node, Release
-from pharoah_provider.keys import open_keys
+from pharoah_learning.release import Release
+from pharoah_protocol.node_ticket import Ticket
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.v1 import AgentMessage, Hello, NodeTicket, ProbeResult
+from pharoah_provider.domain import Node
 from pharoah_provider.services.server import ServerSettings, provider
 from pharoah_provider.store import Database, Store
+from pharoah_serving.keys import open_keys
 
 TOKENS = {
     "acme": "tenant acme tttttttttttttttttttt",

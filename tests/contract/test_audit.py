@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pharoah._settings import Settings
 from pharoah.comparison.history import History, Run
-from pharoah.courier.audit import Line, audit
-from pharoah.courier.evidence import Evidence, exchange_folder
-from pharoah.courier.exchange import Exchange
-from pharoah.courier.judge import judge
-from pharoah.courier.rpc import Provider
-from pharoah.exchange.outcomes import SUSPICIOUS_RATIO, USUAL_RATIO, tally
+from pharoah.sidecar.evidence import Evidence, exchange_folder
+from pharoah.sidecar.exchange_client import Exchange
+from pharoah.sidecar.provider_audit import Line, audit
+from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.verdict_rules import judge
+from pharoah_protocol.tables.outcome_test import SUSPICIOUS_RATIO, USUAL_RATIO, tally
 from tests.contract.loopback import Loopback, ticket
 from tests.contract.test_exchange import KNOWN, on_loopback
 

@@ -16,16 +16,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah.courier.exchange import Answer, Exchange
-from pharoah.courier.judge import judge
-from pharoah.courier.rpc import Provider
-from pharoah.courier.trust import Distrust
-from pharoah.exchange import voprf
-from pharoah.proto.v1 import EvaluateRequest, GetOfferRequest, GetTableRequest, LearnRequest, NodeTicket
-from pharoah.rpc import Stub
+from pharoah.sidecar.exchange_client import Answer, Exchange
+from pharoah.sidecar.log_client import Distrust
+from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.verdict_rules import judge
 from pharoah_archetypes import Fingerprint, rung_tokens
-from pharoah_provider.domain import LearnedRow, Release
-from pharoah_provider.quotas import Limits
+from pharoah_learning.release import LearnedRow, Release
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.v1 import EvaluateRequest, GetOfferRequest, GetTableRequest, LearnRequest, NodeTicket
+from pharoah_protocol.voprf import protocol
+from pharoah_serving.quotas import Limits
 from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
 
 KNOWN = Fingerprint(
@@ -161,7 +161,7 @@ async def refused(awaitable: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
 def test_an_offer_is_good_for_one_question_of_its_tenant(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         offer = await site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket()))
-        elements = [voprf.blind(secrets.token_bytes(8))[1] for _ in range(64)]
+        elements = [protocol.blind(secrets.token_bytes(8))[1] for _ in range(64)]
 
         def request(**changes: object) -> EvaluateRequest:
             good = {"offer_id": offer.offer_id, "request_id": b"r" * 16, "blinded": elements}
@@ -193,7 +193,7 @@ def test_questions_of_a_day_are_counted_by_tenant_and_organisation_also_over_a_r
 
     async def question(site: Loopback, who: str) -> grpc.StatusCode:
         offer = await site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket()), who)
-        elements = [voprf.filler() for _ in range(64)]
+        elements = [protocol.filler() for _ in range(64)]
         request = EvaluateRequest(offer_id=offer.offer_id, request_id=bytes(16), blinded=elements)
         try:
             await site.call("Exchange", "Evaluate", request, who)

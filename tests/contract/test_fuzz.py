@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pharoah.courier.trust import Distrust, Trust
-from pharoah.exchange.head import HeadError
-from pharoah.exchange.proofs import NotProven, prove
-from pharoah.proto.v1 import services
-from pharoah.rpc import path
+from pharoah.sidecar.log_client import Distrust, Trust
+from pharoah_protocol.rpc import path
+from pharoah_protocol.tables.epoch_head import HeadError
+from pharoah_protocol.tables.misbehaviour import NotProven, prove
+from pharoah_protocol.v1 import services
 from tests.contract.loopback import Loopback, bearer
 from tests.contract.test_exchange import RELEASE, on_loopback
 

@@ -16,10 +16,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from pharoah.courier.exchange import Exchange
-from pharoah.courier.rpc import Provider
-from pharoah.exchange import voprf
-from pharoah.proto.v1 import (
+from pharoah.sidecar.exchange_client import Exchange
+from pharoah.sidecar.provider_connection import Provider
+from pharoah_protocol.rpc import Stub, path
+from pharoah_protocol.v1 import (
     DecideRequest,
     EvaluateRequest,
     GetEpochRequest,
@@ -29,13 +29,13 @@ from pharoah.proto.v1 import (
     WatchAlertsRequest,
     services,
 )
-from pharoah.rpc import Stub, path
-from pharoah_provider.audit import AuditLog, verify
-from pharoah_provider.errors import StoreError
-from pharoah_provider.pki import Authority
-from pharoah_provider.services import gate
-from pharoah_provider.services.gate import LASTING, RULES
-from pharoah_provider.services.listening import Tls
+from pharoah_protocol.voprf import protocol
+from pharoah_provider.certificates import Authority
+from pharoah_serving import call_guard
+from pharoah_serving.audit_log import AuditLog, verify
+from pharoah_serving.call_guard import LASTING, RULES
+from pharoah_serving.errors import StoreError
+from pharoah_serving.listener import Tls
 from tests.contract.loopback import Loopback, bearer, loopback, silence, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, on_loopback, refused
 from tests.contract.test_runs import join
@@ -205,7 +205,7 @@ def test_a_call_without_a_deadline_is_refused(tmp_path: Path) -> None:
 def test_streams_are_counted_by_tenant_and_one_does_not_take_anothers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(gate.LASTING_AT_ONCE, "tenant", 2)
+    monkeypatch.setitem(call_guard.LASTING_AT_ONCE, "tenant", 2)
 
     async def work(site: Loopback) -> None:
         mine, theirs = await join(site), await join(site, "n2", "rival")
@@ -238,8 +238,8 @@ def test_many_short_calls_wait_for_their_turn_within_their_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job of many nodes asks from all of them at once."""
-    monkeypatch.setitem(gate.AT_ONCE, "tenant", 1)
-    monkeypatch.setattr(gate, "MOST_WAITING", 40)
+    monkeypatch.setitem(call_guard.AT_ONCE, "tenant", 1)
+    monkeypatch.setattr(call_guard, "MOST_WAITING", 40)
 
     async def work(site: Loopback) -> None:
         calls = [site.call("Exchange", "GetEpoch", GetEpochRequest()) for _ in range(40)]
@@ -293,7 +293,7 @@ def _varint(number: int) -> bytes:
 
 
 def test_the_audit_log_has_every_call_and_nothing_of_what_was_asked(tmp_path: Path) -> None:
-    blinded = [voprf.filler() for _ in range(64)]
+    blinded = [protocol.filler() for _ in range(64)]
 
     async def work(site: Loopback) -> None:
         offer = await site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket()))

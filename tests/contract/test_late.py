@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pharoah.courier import asking, exchange
-from pharoah.courier.exchange import Exchange
-from pharoah.courier.node import NodeAnswer
-from pharoah.courier.server import Courier
+from pharoah.sidecar import exchange_client, verdict_client
+from pharoah.sidecar.agent_client import NodeAnswer
+from pharoah.sidecar.exchange_client import Exchange
+from pharoah.sidecar.server import Courier
 from pharoah_archetypes import Fingerprint
 from tests.contract.loopback import Loopback, ticket
 from tests.contract.test_exchange import KNOWN, on_loopback
@@ -42,7 +42,7 @@ def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work, **change
         await work(courier, seen)
         await courier._end_run("ok")
 
-    monkeypatch.setattr(asking, "ask_node", answers)
+    monkeypatch.setattr(verdict_client, "ask_node", answers)
     on_loopback(folder, inside)
 
 
@@ -103,7 +103,7 @@ def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
     lie: Callable[[pytest.MonkeyPatch], None],
     changes: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(exchange, "AUDITED", 1)
+    monkeypatch.setattr(exchange_client, "AUDITED", 1)
     lie(monkeypatch)
     calls: list[list[str]] = []
     for name, fingerprint in (("visible", KNOWN), ("compiled", COMPILED)):

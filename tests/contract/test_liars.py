@@ -13,26 +13,27 @@ from typing import Any
 import pytest
 
 from pharoah.cli import main
-from pharoah.courier import exchange as tenant_side
-from pharoah.courier.evidence import Evidence
-from pharoah.courier.exchange import Exchange
-from pharoah.courier.rpc import Provider
-from pharoah.courier.trust import FRESH_SECONDS, Distrust
-from pharoah.exchange import statements, voprf
-from pharoah.exchange.head import sign
-from pharoah.exchange.proofs import NotProven, prove
-from pharoah.exchange.rows import split
-from pharoah.proto.v1 import RevokeRequest
+from pharoah.sidecar import exchange_client as tenant_side
+from pharoah.sidecar.evidence import Evidence
+from pharoah.sidecar.exchange_client import Exchange
+from pharoah.sidecar.log_client import FRESH_SECONDS, Distrust
+from pharoah.sidecar.provider_connection import Provider
 from pharoah_auditor.witness import Witness
-from pharoah_provider import exchange as provider_side
+from pharoah_learning.release import Release
+from pharoah_learning.sealing import Epoch, seal
+from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.tables.epoch_head import sign
+from pharoah_protocol.tables.misbehaviour import NotProven, prove
+from pharoah_protocol.tables.rows import split
+from pharoah_protocol.v1 import RevokeRequest
+from pharoah_protocol.voprf import protocol
+from pharoah_provider import exchange_server as provider_side
 from pharoah_provider import publication
-from pharoah_provider.domain import Release
-from pharoah_provider.epochs import Epoch, seal
-from pharoah_provider.errors import Exhausted
-from pharoah_provider.keys import open_keys
 from pharoah_provider.publication import Publisher
 from pharoah_provider.store import Database, Store
-from pharoah_provider.transparency import TransparencyLog
+from pharoah_provider.transparency_log import TransparencyLog
+from pharoah_serving.errors import Exhausted
+from pharoah_serving.keys import open_keys
 from tests.contract.loopback import Loopback, loopback, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, ROW, on_loopback
 
@@ -63,8 +64,8 @@ def proven(folder: Path, error: Distrust) -> str:
 
 
 def another_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = voprf.evaluate
-    secret, public = voprf.derive_key(b"k" * 32, b"")
+    honest = protocol.evaluate
+    secret, public = protocol.derive_key(b"k" * 32, b"")
     monkeypatch.setattr(provider_side.voprf, "evaluate", lambda _, __, blinded: honest(secret, public, blinded))
 
 
@@ -75,7 +76,7 @@ def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
         sealed = self.publisher.epoch(epoch).classes[class_id]
         rows = split(sealed.content)
         content = b"".join([rows[0][::-1], *rows[1:]])
-        signature = sign(statements.table(epoch, class_id, content), self.keys.signing_key)
+        signature = sign(signed_messages.table(epoch, class_id, content), self.keys.signing_key)
         lying = replace(sealed, content=content, signature=signature)
         self.publisher.epoch(epoch).classes[class_id] = lying
         return honest(self, epoch, class_id, first_row)
@@ -110,7 +111,7 @@ def test_a_checkpoint_that_always_differs_does_not_switch_audits_off(
     honest = TransparencyLog.checkpoint.fget  # type: ignore[attr-defined]
 
     def noisy(self: TransparencyLog) -> bytes:
-        from pharoah.exchange.checkpoint import Note
+        from pharoah_protocol.log.checkpoint import Note
 
         return Note.decode(honest(self)).with_signature("noise", os.urandom(68)).encode()
 
@@ -178,7 +179,7 @@ def test_a_row_that_was_taken_back_convicts_nobody(tmp_path: Path) -> None:
         whole = {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables}
         with pytest.raises(NotProven, match="is what the sealed table says"):
             prove({**whole, "revoked": hashed.served.revoked_list.hex()}, public)
-        for other in (b"", statements.revoked(1, [b"r" * 32])):
+        for other in (b"", signed_messages.revoked(1, [b"r" * 32])):
             with pytest.raises(NotProven, match="not the one that was in force"):
                 prove({**whole, "revoked": other.hex()}, public)
 
@@ -217,7 +218,7 @@ def lied(folder: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, w
 
 def test_revocations_that_are_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows taken back for one tenant alone."""
-    said = lied(tmp_path, monkeypatch, Publisher, "revoked", lambda _: statements.revoked(1, [b"r" * 32]))
+    said = lied(tmp_path, monkeypatch, Publisher, "revoked", lambda _: signed_messages.revoked(1, [b"r" * 32]))
     assert "not the newest list" in said
 
 
@@ -238,7 +239,7 @@ def test_offers_of_other_classes_than_two(tmp_path: Path, monkeypatch: pytest.Mo
     async def other(self: Any, *arguments: Any) -> Any:
         offer_id, offer = await honest(self, *arguments)
         offer.class_ids = (offer.class_ids * 2)[:count]
-        said = statements.offer(offer_id, offer.epoch, offer.expires_at, offer.class_ids)
+        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, offer.class_ids)
         offer.signature = sign(said, self.keys.signing_key)
         return offer_id, offer
 
@@ -292,7 +293,7 @@ def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
 def test_without_fresh_cosignatures_nothing_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from pharoah.exchange.checkpoint import Note, cosign, log_verifier
+    from pharoah_protocol.log.checkpoint import Note, cosign, log_verifier
 
     keys = [Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in range(3)]
     public = open_keys(tmp_path / "keys").public

@@ -17,17 +17,18 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from pharoah.courier.exchange import Exchange
-from pharoah.courier.rpc import Provider
-from pharoah.proto.v1 import GetEpochRequest, GetOfferRequest
-from pharoah_provider import exchange as provider_side
-from pharoah_provider.audit import AuditLog
-from pharoah_provider.epochs import LIFETIME_SECONDS
-from pharoah_provider.pki import Authority
+from pharoah.sidecar.exchange_client import Exchange
+from pharoah.sidecar.provider_connection import Provider
+from pharoah_learning.sealing import LIFETIME_SECONDS
+from pharoah_protocol.v1 import GetEpochRequest, GetOfferRequest
+from pharoah_provider import exchange_server as provider_side
+from pharoah_provider.certificates import Authority
 from pharoah_provider.publication import Publisher
-from pharoah_provider.services import gate, health, listening, server
-from pharoah_provider.services.listening import Tls
+from pharoah_provider.services import health, server
 from pharoah_provider.store import Store
+from pharoah_serving import call_guard, listener
+from pharoah_serving.audit_log import AuditLog
+from pharoah_serving.listener import Tls
 from tests.contract.loopback import Loopback, bearer, loopback, silence, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, on_loopback, refused
 from tests.contract.test_publication import with_publisher
@@ -44,7 +45,7 @@ def slow_offers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 def test_no_call_stays_longer_than_the_provider_lets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(call_guard, "LONGEST_SECONDS", 0.2)
     slow_offers(monkeypatch, 60.0)
 
     async def work(site: Loopback) -> None:
@@ -68,7 +69,7 @@ def test_what_goes_wrong_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_all_callers_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "CALLS_AT_ONCE", 2)
+    monkeypatch.setattr(listener, "CALLS_AT_ONCE", 2)
     slow_offers(monkeypatch, 0.5)
 
     async def work(site: Loopback) -> None:
@@ -174,8 +175,8 @@ def test_a_provider_whose_epoch_is_over_is_not_ready(tmp_path: Path, monkeypatch
 
 def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One tenant opens calls and is silent: it keeps nobody else out, and not for long itself."""
-    monkeypatch.setattr(gate, "FIRST_SECONDS", 0.3)
-    monkeypatch.setattr(gate, "MOST_WAITING", 40)
+    monkeypatch.setattr(call_guard, "FIRST_SECONDS", 0.3)
+    monkeypatch.setattr(call_guard, "MOST_WAITING", 40)
 
     async def work(site: Loopback) -> None:
         opened = site.channel.stream_unary("/pharoah.v1.Exchange/GetEpoch")

@@ -16,14 +16,18 @@ import pytest
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah.courier.exchange import Exchange
-from pharoah.courier.judge import judge
-from pharoah.courier.names import Namer
-from pharoah.courier.rpc import Provider
-from pharoah.courier.runs import reveal
-from pharoah.exchange import names, voprf
-from pharoah.exchange.names import PERIOD_SECONDS, period_at
-from pharoah.proto.v1 import (
+from pharoah.sidecar.exchange_client import Exchange
+from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.pseudonym_client import Namer
+from pharoah.sidecar.run_reporter import reveal
+from pharoah.sidecar.verdict_rules import judge
+from pharoah_auditor.pseudonym_service import NamesSettings, name_service
+from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_learning.release import Release
+from pharoah_protocol import pseudonyms
+from pharoah_protocol.pseudonyms import PERIOD_SECONDS, period_at
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.v1 import (
     EndRunRequest,
     EndState,
     EvaluateNameRequest,
@@ -32,13 +36,10 @@ from pharoah.proto.v1 import (
     Listing,
     ListRequest,
 )
-from pharoah.rpc import Stub
-from pharoah_auditor.names import NamesSettings, name_service
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
-from pharoah_provider import names as holder_side
-from pharoah_provider.domain import Release
-from pharoah_provider.keys import open_keys
+from pharoah_protocol.voprf import protocol
 from pharoah_provider.store import Database, Store
+from pharoah_serving import pseudonym_keys as holder_side
+from pharoah_serving.keys import open_keys
 from tests.contract.loopback import TOKENS, Loopback, bearer, loopback, node, ticket
 from tests.contract.test_exchange import KNOWN, OTHER, RELEASE, refused
 from tests.contract.test_runs import join
@@ -81,11 +82,13 @@ def test_a_name_is_the_same_for_everybody_and_takes_both_keys(tmp_path: Path) ->
         assert (period, name) == await name_of(settings) and period == period_at(time.time())
         assert name != (await name_of(settings, OTHER))[1]
         secrets_ = [open_keys(tmp_path / "keys").names_key, open_keys(tmp_path / "auditor" / "keys").names_key]
-        halves = [voprf.derive_key(s, names_info(period))[0] for s in secrets_]
-        both = (sum(int.from_bytes(half, "little") for half in halves) % voprf.group.ORDER).to_bytes(32, "little")
-        value = names.named_input(KNOWN)
-        assert name == voprf.full_evaluate(both, value)[:32]
-        assert all(name != voprf.full_evaluate(half, value)[:32] for half in halves), "one key alone does not make it"
+        halves = [protocol.derive_key(s, names_info(period))[0] for s in secrets_]
+        both = (sum(int.from_bytes(half, "little") for half in halves) % protocol.group.ORDER).to_bytes(32, "little")
+        value = pseudonyms.named_input(KNOWN)
+        assert name == protocol.full_evaluate(both, value)[:32]
+        assert all(name != protocol.full_evaluate(half, value)[:32] for half in halves), (
+            "one key alone does not make it"
+        )
 
     among_three(tmp_path, work)
 
@@ -108,7 +111,7 @@ def test_names_of_two_periods_have_nothing_in_common(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     async def work(site: Loopback, _: Settings) -> None:
         period = (await site.call("Names", "GetNameKey", GetNameKeyRequest())).period
-        good = voprf.blind(b"x")[1]
+        good = protocol.blind(b"x")[1]
         for request, code, field in (
             (EvaluateNameRequest(period=period + 1, blinded=good), grpc.StatusCode.NOT_FOUND, "period"),
             (EvaluateNameRequest(period=period, blinded=bytes(32)), grpc.StatusCode.INVALID_ARGUMENT, "blinded"),
@@ -125,7 +128,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 def test_an_organisation_gets_so_many_names_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(site: Loopback, _: Settings) -> None:
         period = (await site.call("Names", "GetNameKey", GetNameKeyRequest())).period
-        request = EvaluateNameRequest(period=period, blinded=voprf.blind(b"x")[1])
+        request = EvaluateNameRequest(period=period, blinded=protocol.blind(b"x")[1])
         codes = []
         for who in ("one", "two", "one"):
             call = Stub(site.channel, "Names").EvaluateName(request, timeout=5, metadata=bearer(who))
@@ -140,7 +143,7 @@ def test_another_key_for_one_tenant_is_not_used(tmp_path: Path, monkeypatch: pyt
     """Names made with a key of its own would tell the provider whose they are."""
 
     async def work(_: Loopback, settings: Settings) -> None:
-        monkeypatch.setattr(holder_side.NameKeys, "_key", lambda *_: voprf.derive_key(b"z" * 32, b""))
+        monkeypatch.setattr(holder_side.NameKeys, "_key", lambda *_: protocol.derive_key(b"z" * 32, b""))
         with pytest.raises(UnknownReason, match="not the one in its log"):
             await name_of(settings)
 

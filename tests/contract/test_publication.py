@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 from pharoah._errors import UnknownReason
-from pharoah.courier.exchange import Answer, Exchange
-from pharoah.courier.judge import judge
-from pharoah.courier.rpc import Provider
-from pharoah.courier.trust import Distrust
-from pharoah.exchange.log import AUDIT, HEAD, Entry, LogError, View
-from pharoah.proto.v1 import GetEpochRequest, Listing, ListRequest, RevokeRequest, RollbackRequest
-from pharoah.rpc import Stub
-from pharoah_provider.domain import Release
-from pharoah_provider.errors import Invalid, NotReady, Unknown
-from pharoah_provider.keys import open_keys
+from pharoah.sidecar.exchange_client import Answer, Exchange
+from pharoah.sidecar.log_client import Distrust
+from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.verdict_rules import judge
+from pharoah_learning.release import Release
+from pharoah_protocol.log.view import AUDIT, HEAD, Entry, LogError, View
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.v1 import GetEpochRequest, Listing, ListRequest, RevokeRequest, RollbackRequest
 from pharoah_provider.publication import DISPUTE_SECONDS, Publisher
 from pharoah_provider.store import Database, Store
-from pharoah_provider.transparency import TransparencyLog
+from pharoah_provider.transparency_log import TransparencyLog
+from pharoah_serving.errors import Invalid, NotReady, Unknown
+from pharoah_serving.keys import open_keys
 from tests.contract.loopback import Loopback, loopback, node, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, ROW, ask, on_loopback
 

@@ -14,13 +14,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pharoah._alert import Alert
-from pharoah.courier.rpc import Provider
-from pharoah.courier.runs import KEPT_ALERTS, KEPT_SECONDS, RunReporter
-from pharoah.proto.v1 import Alert as AlertMessage
-from pharoah.proto.v1 import Consent, EndRunRequest, JoinRunRequest, Listing, ListRequest, ReportRequest
-from pharoah.rpc import Stub
-from pharoah.windows import Levels, level
-from pharoah_provider.domain import Baseline, Release, SurvivalModel
+from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.run_reporter import KEPT_ALERTS, KEPT_SECONDS, RunReporter
+from pharoah_learning.release import Baseline, Release, SurvivalModel
+from pharoah_protocol.reports import Levels, level
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.v1 import Alert as AlertMessage
+from pharoah_protocol.v1 import Consent, EndRunRequest, JoinRunRequest, Listing, ListRequest, ReportRequest
 from pharoah_provider.services.runs import CAUGHT_UP_SECONDS
 from pharoah_provider.store import Store
 from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
@@ -353,7 +353,7 @@ def test_health_and_metrics_are_served(tmp_path: Path) -> None:
 
 
 def test_metric_names_carry_no_tenant_or_run() -> None:
-    from pharoah_provider.metrics import Metrics
+    from pharoah_serving.metrics import Metrics
 
     metrics = Metrics()
     metrics.watch_agents(lambda: {"n1": time.time()})

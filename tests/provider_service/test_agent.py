@@ -9,13 +9,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
-from pharoah.courier.node import ask_node
-from pharoah.exchange.ticket import Ticket
-from pharoah.profile import ProfileError, check_profile, command_under, environment
+from pharoah.sidecar.agent_client import ask_node
+from pharoah_protocol.node_profile import ProfileError, check_profile, command_under, environment
+from pharoah_protocol.node_ticket import Ticket
 from pharoah_provider.agent import cli
-from pharoah_provider.agent.children import Child, ChildDied, read_json
+from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
+from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.telemetry import Telemetry
-from pharoah_provider.agent.tickets import load_key, ticket_socket
 
 
 def test_telemetry_tells_trouble_never_use_nor_amounts() -> None:

@@ -18,20 +18,20 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah.exchange.checkpoint import Checkpoint, Note, log_verifier, sign
-from pharoah.exchange.log import HEAD, Entry
-from pharoah.exchange.tree import Frontier, consistency_proof, leaf_hash
-from pharoah.plan import NOISY
 from pharoah_auditor.cli import main
 from pharoah_auditor.replay import HandOverError, replay
 from pharoah_auditor.witness import Refusal, Witness, serve
-from pharoah_provider.domain import LearnedRow, Recipe, Release
-from pharoah_provider.epochs import seal
-from pharoah_provider.learning.bands import learn_bands
-from pharoah_provider.learning.plans import learn_plans
-from pharoah_provider.learning.table import learn_table
-from pharoah_provider.transparency import TransparencyLog
-from pharoah_provider.transparency import Witness as Handle
+from pharoah_learning.incompatibility import learn_table
+from pharoah_learning.monitoring_plans import learn_plans
+from pharoah_learning.near_duplicates import learn_bands
+from pharoah_learning.release import LearnedRow, Recipe, Release
+from pharoah_learning.sealing import seal
+from pharoah_protocol.log.checkpoint import Checkpoint, Note, log_verifier, sign
+from pharoah_protocol.log.merkle import Frontier, consistency_proof, leaf_hash
+from pharoah_protocol.log.view import HEAD, Entry
+from pharoah_protocol.monitoring_plan import NOISY
+from pharoah_provider.transparency_log import TransparencyLog
+from pharoah_provider.transparency_log import Witness as Handle
 from pharoah_provider.witnesses import read_witnesses
 from tests.provider_service.test_learning import memory_incompatibility
 
@@ -151,7 +151,7 @@ def test_a_witness_that_is_away_holds_nothing_up(tmp_path: Path, witness: Witnes
 def test_a_witness_that_never_ends_its_answer_holds_nothing_up(
     tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pharoah_provider.transparency.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("pharoah_provider.transparency_log.PATIENCE_SECONDS", 0.2)
     over, asked = threading.Event(), list[int]()
 
     def drips(*_: Any) -> Any:

@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pharoah_provider.errors import StoreError
 from pharoah_provider.store import Database
 from pharoah_provider.store.database import migrate
+from pharoah_serving.errors import StoreError
 
 
 def telemetry(value: float) -> dict[str, list[object]]:
@@ -99,7 +99,7 @@ def test_a_full_disk_is_an_error_and_what_was_acknowledged_stays(tmp_path: Path)
     script = """
 import asyncio, resource, signal, sys
 from pathlib import Path
-from pharoah_provider.errors import StoreError
+from pharoah_serving.errors import StoreError
 from pharoah_provider.store import Database
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writes past the limit then fail as on a full disk
 database = Database(Path(sys.argv[1]))

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah.exchange import voprf
-from pharoah.exchange.head import verify_head
-from pharoah.exchange.rows import open_row, split
-from pharoah.exchange.tree import root
 from pharoah_archetypes import canonical_input
-from pharoah_provider.domain import LearnedRow, Recipe, Release
-from pharoah_provider.epochs import Epoch, seal
-from pharoah_provider.errors import StoreError
-from pharoah_provider.keys import KeyFolder, open_keys
+from pharoah_learning.release import LearnedRow, Recipe, Release
+from pharoah_learning.sealing import Epoch, seal
+from pharoah_protocol.log.merkle import root
+from pharoah_protocol.tables.epoch_head import verify_head
+from pharoah_protocol.tables.rows import open_row, split
+from pharoah_protocol.voprf import protocol
+from pharoah_serving.errors import StoreError
+from pharoah_serving.keys import KeyFolder, open_keys
 
 ROW = LearnedRow("server", "ctx", "exact", ("a=1", "b=2"), "block", "memory", 5, 5, 0, 25, 1, 1)
 RECIPE = Recipe(9, Release(3, (ROW,)), (("device", "cpu"), ("server", "ctx")), 1000)
@@ -36,10 +36,10 @@ def test_an_epoch_opens_with_the_right_input_and_its_own_key() -> None:
     one = epoch.classes[epoch.ids["server", "ctx"]]
     rows = split(one.content)
     assert root(rows) == head.table(one.class_id).root
-    scalar, blinded = voprf.blind(value := canonical_input("arch", "exact", ROW.tokens))
-    (evaluated,), proof = voprf.evaluate(one.secret, one.public, [blinded])
-    voprf.verify(head.table(one.class_id).public_key, [blinded], [evaluated], proof)
-    opened = open_row(rows, voprf.finalize(value, scalar, evaluated), 9, one.class_id)
+    scalar, blinded = protocol.blind(value := canonical_input("arch", "exact", ROW.tokens))
+    (evaluated,), proof = protocol.evaluate(one.secret, one.public, [blinded])
+    protocol.verify(head.table(one.class_id).public_key, [blinded], [evaluated], proof)
+    opened = open_row(rows, protocol.finalize(value, scalar, evaluated), 9, one.class_id)
     assert opened is not None and (opened.severity, opened.failures, opened.base_runs) == ("block", 5, 25)
 
 

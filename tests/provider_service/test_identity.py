@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pharoah_provider.principals import Principal
-from pharoah_provider.services.gate import RULES
-from pharoah_provider.services.identity import Certificates, TokenFileError, Tokens
+from pharoah_serving.call_guard import RULES
+from pharoah_serving.identity import Certificates, TokenFileError, Tokens
+from pharoah_serving.principals import Principal
 
 
 def test_tokens_are_read_again_when_the_file_changes(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_broken_token_file_names_the_line(tmp_path: Path, line: str) -> None:
 
 
 def test_every_service_has_a_rule() -> None:
-    from pharoah.proto.v1 import services
+    from pharoah_protocol.v1 import services
 
     assert {service.name for service in services()} == RULES.keys()
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_provider.models.compare import Comparison
+from pharoah_learning.models.cross_validation import Comparison
 from pharoah_provider.monitoring.incidents import CLEAN_WINDOWS, FIRST_PAUSE_SECONDS, UNDECIDED_PAUSE_SECONDS, Incident
 
 CLEAR, FAINT, HEALTHY = ([Comparison("memory", ratio, 1.0, 0.03)] for ratio in (1.4, 1.22, 1.0))

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_archetypes import Fingerprint
-from pharoah_provider.domain import DegradedRun, LearnedRow, TrialRow
-from pharoah_provider.learning.survival import event_index, fit_survival
-from pharoah_provider.learning.table import learn_table, mark_slow
-from pharoah_provider.models.compare import ALARM, NOISE, Level, compare, evidence, spread, typical_seconds
-from pharoah_provider.models.hazard import features, probability, risk
-from pharoah_provider.models.proportions import confidence, wilson
+from pharoah_learning.evidence import DegradedRun, TrialRow
+from pharoah_learning.incompatibility import learn_table, mark_slow
+from pharoah_learning.models.cross_validation import ALARM, NOISE, Level, compare, evidence, spread, typical_seconds
+from pharoah_learning.models.hazard import features, probability, risk
+from pharoah_learning.models.proportions import confidence, wilson
+from pharoah_learning.release import LearnedRow
+from pharoah_learning.survival import event_index, fit_survival
 
 
 def trials(

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from pharoah_provider.domain import Baseline, Probe, Release, Run
+from pharoah_learning.evidence import Probe
+from pharoah_learning.release import Baseline, Release
+from pharoah_provider.domain import Run
 from pharoah_provider.monitoring.validation import LEAST_ERROR, MOST_ROUNDS, OTHER_JOB_ERROR, ROUNDS, Levels
 
 RUN = Run(b"r" * 16, "acme", 1, "n1", 1, True, 5.0)

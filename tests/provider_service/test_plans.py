@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from pharoah.plan import NOISY, PLAIN, STEADY, Plan
 from pharoah_archetypes import Fingerprint, band_tokens
 from pharoah_archetypes.catalogue import catalogue
-from pharoah_provider.domain import TrialRow
-from pharoah_provider.learning.bands import learn_bands
-from pharoah_provider.learning.plans import SHARED_BY, learn_plans
-from pharoah_provider.learning.table import learn_table
+from pharoah_learning.evidence import TrialRow
+from pharoah_learning.incompatibility import learn_table
+from pharoah_learning.monitoring_plans import SHARED_BY, learn_plans
+from pharoah_learning.near_duplicates import learn_bands
+from pharoah_protocol.monitoring_plan import NOISY, PLAIN, STEADY, Plan
 
 
 def trial(archetype: int, noise: float, outcome: str = "ok", grammar: str = "fwd: gemm") -> TrialRow:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_provider.domain import Vote
-from pharoah_provider.learning.names import learn_names
+from pharoah_learning.evidence import Vote
+from pharoah_learning.shared_outcomes import learn_names
 
 
 def votes(*organisations: tuple[int, bool], name: str = "ab", start: int = 0, runs: int = 1) -> list[Vote]:

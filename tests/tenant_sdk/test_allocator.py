@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah.cost import cuda
+from pharoah.cost import cuda_allocator
 
 MIB = 1 << 20
 
@@ -24,18 +24,18 @@ MIB = 1 << 20
     ],
 )
 def test_segments_have_the_sizes_torch_documents(sizes: list[int], reserved: int) -> None:
-    assert cuda.most_reserved(sizes) == reserved
+    assert cuda_allocator.most_reserved(sizes) == reserved
 
 
 def test_what_is_free_is_joined_and_used_again() -> None:
-    assert cuda.most_reserved([8 * MIB, 8 * MIB, -1, -2, 16 * MIB]) == 20 * MIB
-    assert cuda.most_reserved([8 * MIB, 8 * MIB, -1, 16 * MIB]) == 36 * MIB
+    assert cuda_allocator.most_reserved([8 * MIB, 8 * MIB, -1, -2, 16 * MIB]) == 20 * MIB
+    assert cuda_allocator.most_reserved([8 * MIB, 8 * MIB, -1, 16 * MIB]) == 36 * MIB
 
 
 def test_a_full_device_takes_back_what_is_free_before_it_gives_up() -> None:
-    assert cuda.most_reserved([30 * MIB, -1, 40 * MIB], capacity=40 * MIB) == 40 * MIB
-    with pytest.raises(cuda.OutOfMemory, match="no room for 41,943,040 bytes beside 31,457,280"):
-        cuda.most_reserved([30 * MIB, 40 * MIB], capacity=40 * MIB)
+    assert cuda_allocator.most_reserved([30 * MIB, -1, 40 * MIB], capacity=40 * MIB) == 40 * MIB
+    with pytest.raises(cuda_allocator.OutOfMemory, match="no room for 41,943,040 bytes beside 31,457,280"):
+        cuda_allocator.most_reserved([30 * MIB, 40 * MIB], capacity=40 * MIB)
 
 
 @st.composite
@@ -60,5 +60,5 @@ def test_no_more_is_allocated_than_reserved_and_exactly_that_capacity_does(event
         sizes += [event] if event > 0 else []
         now += event if event > 0 else -sizes[-event]
         most = max(most, now)
-    reserved = cuda.most_reserved(events)
-    assert most <= reserved <= cuda.most_reserved(events, capacity=reserved)
+    reserved = cuda_allocator.most_reserved(events)
+    assert most <= reserved <= cuda_allocator.most_reserved(events, capacity=reserved)

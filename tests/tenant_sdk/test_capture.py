@@ -12,7 +12,7 @@ import pytest
 
 from pharoah._errors import UnknownReason
 from pharoah.dryrun import dry_run, dry_run_step
-from pharoah.dryrun.fence import FenceError
+from pharoah.dryrun.isolation import FenceError
 from pharoah_archetypes import Fingerprint
 
 REAL = """
@@ -32,8 +32,8 @@ for _ in range(CAPTURE_AFTER_STEP + 2):
 """
 FAKE = """
 import json, os, sys
-from pharoah.dryrun.fake import fake_step
-from pharoah.dryrun.window import Finished
+from pharoah.dryrun.fake_tensors import fake_step
+from pharoah.dryrun.step_boundary import Finished
 from pharoah_benchmarks.workloads import build
 for arguments in map(json.loads, sys.argv[1:]):
     if os.fork() == 0:
@@ -158,7 +158,7 @@ def test_without_a_fence_side_effects_are_refused_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, line: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pharoah.dryrun.fence.enter", no_fence)
+    monkeypatch.setattr("pharoah.dryrun.isolation.enter", no_fence)
     swallowing = f"try:\n    {line}\nexcept BaseException:\n    pass"
     for source in (line, swallowing):
         with pytest.raises(UnknownReason, match=f"{named}.*not today"):

@@ -9,10 +9,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pharoah.exchange import statements
-from pharoah.exchange.head import MOST_ROWS, ClassTable, EpochHead, HeadError, sign, verify_head
-from pharoah.exchange.rows import OUTCOMES, RUNG_CODES, SEVERITIES, VerdictRow, open_row, seal_table
-from pharoah.exchange.ticket import Ticket, TicketError
+from pharoah_protocol.node_ticket import Ticket, TicketError
+from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.tables.epoch_head import MOST_ROWS, ClassTable, EpochHead, HeadError, sign, verify_head
+from pharoah_protocol.tables.rows import OUTCOMES, RUNG_CODES, SEVERITIES, VerdictRow, open_row, seal_table
 
 CLASS = bytes(range(16))
 rows = st.builds(
@@ -125,15 +125,15 @@ def test_padding_follows_from_its_key_and_shares_nothing_between_epochs() -> Non
 
 @given(st.sets(st.binary(min_size=32, max_size=32), max_size=5))
 def test_a_list_of_revoked_rows_survives(rows: set[bytes]) -> None:
-    assert statements.read_revoked(statements.revoked(7, rows)) == (7, rows)
+    assert signed_messages.read_revoked(signed_messages.revoked(7, rows)) == (7, rows)
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_list_of_revoked_rows_or_an_error(data: bytes) -> None:
     try:
-        epoch, rows = statements.read_revoked(data)
-        assert statements.revoked(epoch, rows) == data
-    except statements.StatementError:
+        epoch, rows = signed_messages.read_revoked(data)
+        assert signed_messages.revoked(epoch, rows) == data
+    except signed_messages.StatementError:
         pass
 
 

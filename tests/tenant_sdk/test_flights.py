@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pharoah.courier.flights import Flights
+from pharoah.sidecar.hang_detector import Flights
 
 ASK = """
 import json, sys, torch, torch.distributed as dist
-from pharoah.capture.flight import last_calls
+from pharoah.capture.flight_recorder import last_calls
 before = last_calls()
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=0, world_size=1)
 for _ in range(3):

@@ -18,7 +18,7 @@ from pharoah._settings import Settings
 from pharoah.cli import main
 from pharoah.comparison.history import History, Run, read
 from pharoah.comparison.record import Record, RecordError
-from pharoah.courier.journal import Journal
+from pharoah.sidecar.run_recorder import Journal
 from pharoah_archetypes import Fingerprint, parse
 
 RECORD = Record({"choices": {"dtype": "float32"}, "settings": {"sgd lr": "0.1"}})

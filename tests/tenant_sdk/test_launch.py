@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pharoah._errors import UnknownReason
-from pharoah.dryrun.launch import launch_of
+from pharoah.dryrun.command_line import launch_of
 
 
 @pytest.mark.parametrize(

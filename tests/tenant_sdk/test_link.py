@@ -5,7 +5,7 @@ import socket
 import threading
 from pathlib import Path
 
-from pharoah._link import Link
+from pharoah._sidecar_link import Link
 
 
 def server(path: Path) -> socket.socket:

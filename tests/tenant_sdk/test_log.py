@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah.exchange.checkpoint import LOG, WITNESS, Checkpoint, CheckpointError, Note, Verifier, cosign, sign
-from pharoah.exchange.log import AUDIT, HEAD, REVOKED, Entry, LogError, View
 from pharoah_archetypes.ladder import lp
+from pharoah_protocol.log.checkpoint import LOG, WITNESS, Checkpoint, CheckpointError, Note, Verifier, cosign, sign
+from pharoah_protocol.log.view import AUDIT, HEAD, REVOKED, Entry, LogError, View
 
 KEY, WITNESS_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in (1, 2))
 CHECKPOINT = Checkpoint("log.example", 7, bytes(range(32)))
@@ -30,7 +30,7 @@ def test_the_key_of_the_go_implementation() -> None:
 
 def test_a_note_of_the_go_implementation() -> None:
     # The signed note of the same documentation; its text is no checkpoint, so only the signature is looked at.
-    from pharoah.exchange.checkpoint import _holds, _unb64
+    from pharoah_protocol.log.checkpoint import _holds, _unb64
 
     verifier = Verifier.parse("PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW")
     text = b"If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n"

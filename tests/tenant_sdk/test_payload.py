@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pharoah._settings import Settings
-from pharoah.courier.payload import ORIGINS, payload
-from pharoah.proto.v1 import services
+from pharoah.sidecar.payload import ORIGINS, payload
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.catalogue import catalogue
 from pharoah_archetypes.inventory import inventory
-from pharoah_provider.services.gate import RULES
+from pharoah_protocol.v1 import services
+from pharoah_serving.call_guard import RULES
 
 GRAMMARS = [entry.skeleton.text for entry in catalogue().values()]
 words = st.text("abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=5, max_size=30)

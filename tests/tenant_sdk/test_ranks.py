@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pharoah.courier.ranks import Ranks
+from pharoah.sidecar.rank_comparison import Ranks
 from pharoah_archetypes import Fingerprint, parse
 
 USUAL = "fwd: emb (gemm act)+ gemm nll\nbwd: grad AR"

@@ -14,10 +14,10 @@ from pharoah._verdict import unknown
 from pharoah.cost.advice import advise
 from pharoah.cost.findings import memory_finding
 from pharoah.cost.memory import peak
-from pharoah.cost.room import Room, fit
+from pharoah.cost.memory_fit import Room, fit
 from pharoah.cost.step import Memory, StepCost
 from pharoah.dryrun import dry_run
-from pharoah.dryrun.changes import Change
+from pharoah.dryrun.mitigations import Change
 from tests.tenant_sdk.test_cost import ADAM, LOOP, MODEL, SCRIPTS, cost_of
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah.exchange.tree import (
+from pharoah_protocol.log.merkle import (
     Frontier,
     TreeError,
     consistency_proof,

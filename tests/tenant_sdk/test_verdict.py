@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from pharoah import Finding, Verdict
-from pharoah.courier.exchange import Answer, Match
-from pharoah.courier.judge import judge
-from pharoah.courier.trust import Served
-from pharoah.exchange.head import EpochHead
-from pharoah.exchange.rows import VerdictRow
+from pharoah.sidecar.exchange_client import Answer, Match
+from pharoah.sidecar.log_client import Served
+from pharoah.sidecar.verdict_rules import judge
+from pharoah_protocol.tables.epoch_head import EpochHead
+from pharoah_protocol.tables.rows import VerdictRow
 
 SERVED = Served(EpochHead(3, 2, 0, 1, ()), b"", b"", b"", b"", frozenset())
 OK = VerdictRow("ok", "ok", "exact", 0, 9, 0, 40)

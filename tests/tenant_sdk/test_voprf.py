@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pharoah.exchange import group, ristretto, sodium, voprf
-from pharoah.exchange.group import GroupError
+from pharoah_protocol.voprf import group, libsodium, protocol, pure_python
+from pharoah_protocol.voprf.group import GroupError
 
 VECTORS = json.loads(Path(__file__).parents[1].joinpath("data/voprf_rfc9497.json").read_text())
 SECRET, PUBLIC = bytes.fromhex(VECTORS["skSm"]), bytes.fromhex(VECTORS["pkSm"])
-TOP_BIT = (lambda element: element[:31] + bytes([element[31] | 0x80]))(sodium.from_hash(b"x" * 64))
+TOP_BIT = (lambda element: element[:31] + bytes([element[31] | 0x80]))(libsodium.from_hash(b"x" * 64))
 scalars = st.integers(1, group.ORDER - 1).map(lambda n: n.to_bytes(32, "little"))
-elements = st.binary(min_size=64, max_size=64).filter(any).map(sodium.from_hash)
+elements = st.binary(min_size=64, max_size=64).filter(any).map(libsodium.from_hash)
 
 
-@pytest.fixture(params=[sodium, ristretto], ids=["libsodium", "python"])
+@pytest.fixture(params=[libsodium, pure_python], ids=["libsodium", "python"])
 def on_each_group(request: Any) -> Iterator[None]:
     with group.using(request.param):
         yield
@@ -34,7 +34,7 @@ def column(vector: dict[str, Any], name: str) -> list[bytes]:
 
 @pytest.mark.usefixtures("on_each_group")
 def test_rfc9497_key_derivation() -> None:
-    derived = voprf.derive_key(bytes.fromhex(VECTORS["seed"]), bytes.fromhex(VECTORS["keyInfo"]))
+    derived = protocol.derive_key(bytes.fromhex(VECTORS["seed"]), bytes.fromhex(VECTORS["keyInfo"]))
     assert derived == (SECRET, PUBLIC)
 
 
@@ -42,23 +42,23 @@ def test_rfc9497_key_derivation() -> None:
 @pytest.mark.parametrize("vector", VECTORS["vectors"])
 def test_rfc9497_vectors(vector: dict[str, Any]) -> None:
     inputs, blinds = column(vector, "Input"), column(vector, "Blind")
-    blinded = [voprf.blind(value, scalar)[1] for value, scalar in zip(inputs, blinds, strict=True)]
+    blinded = [protocol.blind(value, scalar)[1] for value, scalar in zip(inputs, blinds, strict=True)]
     assert blinded == column(vector, "BlindedElement")
-    evaluated, proof = voprf.evaluate(SECRET, PUBLIC, blinded, bytes.fromhex(vector["Proof"]["r"]))
+    evaluated, proof = protocol.evaluate(SECRET, PUBLIC, blinded, bytes.fromhex(vector["Proof"]["r"]))
     assert evaluated == column(vector, "EvaluationElement")
     assert proof.hex() == vector["Proof"]["proof"]
-    voprf.verify(PUBLIC, blinded, evaluated, proof)
-    outputs = [voprf.finalize(*item) for item in zip(inputs, blinds, evaluated, strict=True)]
-    assert outputs == column(vector, "Output") == [voprf.full_evaluate(SECRET, value) for value in inputs]
+    protocol.verify(PUBLIC, blinded, evaluated, proof)
+    outputs = [protocol.finalize(*item) for item in zip(inputs, blinds, evaluated, strict=True)]
+    assert outputs == column(vector, "Output") == [protocol.full_evaluate(SECRET, value) for value in inputs]
 
 
 @given(scalars, scalars, elements, elements, st.binary(min_size=64, max_size=64))
 @settings(max_examples=25)
 def test_the_two_groups_are_one(a: bytes, b: bytes, x: bytes, y: bytes, digest: bytes) -> None:
-    assert sodium.multiply(a, x) == ristretto.multiply(a, x)
-    assert sodium.multiply_base(a) == ristretto.multiply_base(a)
-    assert sodium.from_hash(digest) == ristretto.from_hash(digest)
-    assert sodium.weighted_sum([a, b], [x, y]) == ristretto.weighted_sum([a, b], [x, y])
+    assert libsodium.multiply(a, x) == pure_python.multiply(a, x)
+    assert libsodium.multiply_base(a) == pure_python.multiply_base(a)
+    assert libsodium.from_hash(digest) == pure_python.from_hash(digest)
+    assert libsodium.weighted_sum([a, b], [x, y]) == pure_python.weighted_sum([a, b], [x, y])
 
 
 @given(st.binary(min_size=32, max_size=32), elements, st.integers(0, 255))
@@ -67,7 +67,7 @@ def test_the_two_groups_refuse_the_same_bytes(noise: bytes, element: bytes, bit:
     flipped = bytearray(element)
     flipped[bit // 8] ^= 1 << bit % 8
     for data in (noise, element, bytes(flipped), bytes(32), group.ORDER.to_bytes(32, "little")):
-        assert sodium.is_element(data) == ristretto.is_element(data)
+        assert libsodium.is_element(data) == pure_python.is_element(data)
 
 
 def test_bad_encodings_of_rfc9496_are_refused() -> None:
@@ -83,26 +83,26 @@ def test_bad_encodings_of_rfc9496_are_refused() -> None:
         "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
     ]
     for encoding in map(bytes.fromhex, bad):
-        assert not sodium.is_element(encoding) and not ristretto.is_element(encoding)
+        assert not libsodium.is_element(encoding) and not pure_python.is_element(encoding)
 
 
 @given(st.binary(max_size=100), st.binary(min_size=32, max_size=32))
 @settings(max_examples=30)
 def test_blinding_does_not_change_the_output(value: bytes, seed: bytes) -> None:
-    secret, public = voprf.derive_key(seed, b"test")
-    first, second = voprf.blind(value), voprf.blind(value)
+    secret, public = protocol.derive_key(seed, b"test")
+    first, second = protocol.blind(value), protocol.blind(value)
     assert first[1] != second[1]
-    evaluated, _ = voprf.evaluate(secret, public, [first[1], second[1]])
-    outputs = {voprf.finalize(value, first[0], evaluated[0]), voprf.finalize(value, second[0], evaluated[1])}
-    assert outputs == {voprf.full_evaluate(secret, value)}
+    evaluated, _ = protocol.evaluate(secret, public, [first[1], second[1]])
+    outputs = {protocol.finalize(value, first[0], evaluated[0]), protocol.finalize(value, second[0], evaluated[1])}
+    assert outputs == {protocol.full_evaluate(secret, value)}
 
 
 @pytest.mark.usefixtures("on_each_group")
 @pytest.mark.parametrize("element", [b"", bytes(31), bytes(33), bytes(32), b"\xff" * 32, b"\x01" + bytes(31), TOP_BIT])
 def test_what_is_no_element_is_refused(element: bytes) -> None:
-    good = voprf.blind(b"x")[1]
+    good = protocol.blind(b"x")[1]
     with pytest.raises(GroupError):
-        voprf.evaluate(SECRET, PUBLIC, [good, element])
+        protocol.evaluate(SECRET, PUBLIC, [good, element])
     with pytest.raises(GroupError):
         group.multiply(SECRET, element)
     with pytest.raises(GroupError):
@@ -115,34 +115,34 @@ def test_scalars_outside_the_group_are_refused(scalar: bytes) -> None:
     with pytest.raises(GroupError):
         group.multiply_base(scalar)
     with pytest.raises(GroupError):
-        group.multiply(scalar, voprf.blind(b"x")[1])
+        group.multiply(scalar, protocol.blind(b"x")[1])
 
 
 class TestProofs:
     """A batch of four with its proof, and everything that must not pass for it."""
 
-    blinded: ClassVar = [voprf.blind(bytes([i]))[1] for i in range(4)]
-    evaluated, proof = voprf.evaluate(SECRET, PUBLIC, blinded)
+    blinded: ClassVar = [protocol.blind(bytes([i]))[1] for i in range(4)]
+    evaluated, proof = protocol.evaluate(SECRET, PUBLIC, blinded)
 
     def rejected(self, public: bytes, blinded: list[bytes], evaluated: list[bytes], proof: bytes) -> None:
-        for backend in (sodium, ristretto):
-            with group.using(backend), pytest.raises(voprf.ProofError):
-                voprf.verify(public, blinded, evaluated, proof)
+        for backend in (libsodium, pure_python):
+            with group.using(backend), pytest.raises(protocol.ProofError):
+                protocol.verify(public, blinded, evaluated, proof)
 
     def test_an_honest_one_passes_on_both_groups(self) -> None:
-        for backend in (sodium, ristretto):
+        for backend in (libsodium, pure_python):
             with group.using(backend):
-                voprf.verify(PUBLIC, self.blinded, self.evaluated, self.proof)
+                protocol.verify(PUBLIC, self.blinded, self.evaluated, self.proof)
 
     def test_another_key(self) -> None:
-        other = voprf.derive_key(secrets.token_bytes(32), b"")
-        self.rejected(PUBLIC, self.blinded, *voprf.evaluate(other[0], other[1], self.blinded))
-        self.rejected(PUBLIC, self.blinded, *voprf.evaluate(other[0], PUBLIC, self.blinded))
+        other = protocol.derive_key(secrets.token_bytes(32), b"")
+        self.rejected(PUBLIC, self.blinded, *protocol.evaluate(other[0], other[1], self.blinded))
+        self.rejected(PUBLIC, self.blinded, *protocol.evaluate(other[0], PUBLIC, self.blinded))
         self.rejected(other[1], self.blinded, self.evaluated, self.proof)
 
     def test_one_item_by_another_key(self) -> None:
-        other = voprf.derive_key(secrets.token_bytes(32), b"")
-        swapped = voprf.evaluate(*other, self.blinded)[0][:1] + self.evaluated[1:]
+        other = protocol.derive_key(secrets.token_bytes(32), b"")
+        swapped = protocol.evaluate(*other, self.blinded)[0][:1] + self.evaluated[1:]
         self.rejected(PUBLIC, self.blinded, swapped, self.proof)
 
     def test_items_swapped_added_or_left_out(self) -> None:
@@ -181,8 +181,8 @@ def test_proofs_are_made_by_libsodium_whatever_the_group() -> None:
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(f"{name} was asked of another group")
 
-    blinded = [voprf.blind(b"x")[1]]
+    blinded = [protocol.blind(b"x")[1]]
     with group.using(Forbidden()):
-        evaluated, proof = voprf.evaluate(SECRET, PUBLIC, blinded)
-    assert evaluated == [sodium.multiply(SECRET, blinded[0])]
-    voprf.verify(PUBLIC, blinded, evaluated, proof)
+        evaluated, proof = protocol.evaluate(SECRET, PUBLIC, blinded)
+    assert evaluated == [libsodium.multiply(SECRET, blinded[0])]
+    protocol.verify(PUBLIC, blinded, evaluated, proof)

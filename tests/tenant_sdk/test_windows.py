@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah.plan import NOISY, PLAIN, PLANS, STEADY, Plan
-from pharoah.windows import (
+from pharoah_protocol.monitoring_plan import NOISY, PLAIN, PLANS, STEADY, Plan
+from pharoah_protocol.reports import (
     BASELINE_WINDOWS,
     LARGEST_LEVEL,
     LAST_WINDOWS,

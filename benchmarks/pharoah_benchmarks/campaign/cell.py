@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any
 
-from pharoah.plain import plain
 from pharoah_archetypes import Fingerprint
+from pharoah_protocol.text import plain
 
 LONGEST_DETAIL = 1000
 OUTCOMES = ("ok", "memory", "error", "nan", "timeout", "crash")

@@ -15,16 +15,16 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah.profile import ProfileError, check_profile
 from pharoah_benchmarks.facts import device_facts, server_facts
+from pharoah_protocol.node_profile import ProfileError, check_profile
 from pharoah_provider import channel
-from pharoah_provider.agent.children import Child, ChildDied, read_json
+from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
+from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
-from pharoah_provider.agent.tickets import load_key, ticket_socket
 from pharoah_provider.channel import Access
 from pharoah_provider.domain import Node
-from pharoah_provider.errors import ProviderError
+from pharoah_serving.errors import ProviderError
 
 SOCKET = "/run/pharoah/agent.sock"
 CODES = {
@@ -92,7 +92,7 @@ async def _stand(
     node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus)
     probes = Child("pharoah_benchmarks.probe", profile)
     limit = str(profile.get("memory_limit_bytes", 0))
-    zygote = Child("pharoah_benchmarks.campaign.zygote", profile, limit, limit_memory=False)
+    zygote = Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False)
     stream = AgentStream(node, access, Telemetry(), probes, zygote)
     running = asyncio.create_task(stream.run())
     loop = asyncio.get_running_loop()
@@ -121,7 +121,7 @@ def _profile(text: str) -> dict[str, Any]:
 def _check(arguments: argparse.Namespace) -> int:
     """Whether the agent answers on its socket; node classes come from the provider and are cached there."""
     from pharoah._errors import UnknownReason
-    from pharoah.courier.node import ask_node
+    from pharoah.sidecar.agent_client import ask_node
 
     try:
         asyncio.run(ask_node(str(arguments.socket), 1.0))

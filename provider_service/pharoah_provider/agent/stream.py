@@ -15,12 +15,12 @@ import grpc
 import grpc.aio
 
 from pharoah import __version__
-from pharoah.plain import plain
-from pharoah.proto.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
-from pharoah.proto.v1 import Telemetry as TelemetryMessage
-from pharoah.rpc import Stub
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
-from pharoah_provider.agent.children import Child, ChildDied
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.text import plain
+from pharoah_protocol.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
+from pharoah_protocol.v1 import Telemetry as TelemetryMessage
+from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.telemetry import Sample, Telemetry
 from pharoah_provider.channel import Access
 from pharoah_provider.domain import Node

@@ -16,9 +16,9 @@ from typing import Any
 
 import grpc
 
-from pharoah.exchange.sodium import SodiumMissing
-from pharoah.plain import plain
-from pharoah.proto.v1 import (
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.text import plain
+from pharoah_protocol.v1 import (
     HandOverRequest,
     LearnRequest,
     Listing,
@@ -27,10 +27,10 @@ from pharoah.proto.v1 import (
     RollbackRequest,
     RunCampaignRequest,
 )
-from pharoah.rpc import Stub
+from pharoah_protocol.voprf.libsodium import SodiumMissing
 from pharoah_provider import channel
 from pharoah_provider.cli import archetypes
-from pharoah_provider.errors import ProviderError
+from pharoah_serving.errors import ProviderError
 
 WIDE = 160
 """Columns of a listing that is no terminal's."""
@@ -159,10 +159,10 @@ def _amount(text: str) -> float:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from pharoah_provider.keys import open_keys
-    from pharoah_provider.quotas import Limits
-    from pharoah_provider.services.listening import Tls
     from pharoah_provider.services.server import ServerSettings, serve
+    from pharoah_serving.keys import open_keys
+    from pharoah_serving.listener import Tls
+    from pharoah_serving.quotas import Limits
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     os.umask(0o077)  # database, keys and audit log are the provider's own
@@ -260,14 +260,14 @@ def _hand_over(arguments: argparse.Namespace) -> int:
 
 
 def _key(arguments: argparse.Namespace) -> int:
-    from pharoah_provider.keys import open_keys
+    from pharoah_serving.keys import open_keys
 
     print(open_keys(arguments.keys).public.hex())
     return 0
 
 
 def _certificate(arguments: argparse.Namespace) -> int:
-    from pharoah_provider.pki import Authority
+    from pharoah_provider.certificates import Authority
 
     if not CERTIFICATE_NAME.fullmatch(arguments.name):
         raise ProviderError(

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pharoah_archetypes import sent
-from pharoah_archetypes.traces import Trace, TraceError, read_traces
-from pharoah_archetypes.traces.mining import Candidate, mine
-from pharoah_provider.errors import ProviderError
+from pharoah_provider.traces import Trace, TraceError, read_traces
+from pharoah_provider.traces.mining import Candidate, mine
+from pharoah_serving.errors import ProviderError
 
 _ENDINGS = (".json", ".json.gz", ".et", ".et.gz", ".tar.gz", ".tgz", ".tar")
 _DRAWN = 12
@@ -88,7 +88,7 @@ def _counted(kinds: Counter[str]) -> str:
 def _write(folder: Path, candidates: list[Candidate]) -> None:
     """Raises ProviderError when the folder cannot be written, or matplotlib is missing."""
     from pharoah import PharoahError
-    from pharoah.picture import draw_all
+    from pharoah.skeleton_picture import draw_all
 
     drafts = [candidate for candidate in candidates if not candidate.is_known]
     try:

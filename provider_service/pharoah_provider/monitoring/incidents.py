@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pharoah_provider.models.compare import ALARM, Comparison, evidence, recovered
+from pharoah_learning.models.cross_validation import ALARM, Comparison, evidence, recovered
 
 RISKY_OF = (2, 3)
 CLEAN_WINDOWS = 5

@@ -10,16 +10,17 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pharoah_provider.domain import Release, Report, Run, SurvivalModel
-from pharoah_provider.errors import ProviderError
+from pharoah_learning.models.cross_validation import Comparison
+from pharoah_learning.models.hazard import features, risk
+from pharoah_learning.release import Release, SurvivalModel
+from pharoah_learning.survival import fit_survival
+from pharoah_provider.domain import Report, Run
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.learning.survival import fit_survival
-from pharoah_provider.metrics import Metrics
-from pharoah_provider.models.compare import Comparison
-from pharoah_provider.models.hazard import features, risk
 from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.validation import Validator
 from pharoah_provider.store import Store
+from pharoah_serving.errors import ProviderError
+from pharoah_serving.metrics import Metrics
 
 log = logging.getLogger("pharoah.provider.monitoring")
 

@@ -14,12 +14,22 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from pharoah_learning.evidence import Probe
+from pharoah_learning.models.cross_validation import (
+    NOISE,
+    UNKNOWN_NOISE,
+    Comparison,
+    Level,
+    compare,
+    spread,
+    typical_seconds,
+)
+from pharoah_learning.release import Release
 from pharoah_provider.campaigns import BENCHMARKS, PROBE_LIMIT_SECONDS, PROBE_REPEATS
-from pharoah_provider.domain import Node, Probe, Release, Run
-from pharoah_provider.errors import NotReady
+from pharoah_provider.domain import Node, Run
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.models.compare import NOISE, UNKNOWN_NOISE, Comparison, Level, compare, spread, typical_seconds
 from pharoah_provider.store import Store
+from pharoah_serving.errors import NotReady
 
 log = logging.getLogger("pharoah.provider.monitoring")
 

@@ -1,10 +1,1 @@
-"""gRPC servicers: decode, call, encode. Protobuf stops here."""
-
-from __future__ import annotations
-
-from typing import Any
-
-import grpc.aio
-
-Context = grpc.aio.ServicerContext[Any, Any]
-"""The context of a call, whatever its messages."""
+"""gRPC servicers: decode, call, encode. Protobuf messages stop here."""

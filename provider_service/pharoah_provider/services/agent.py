@@ -8,14 +8,15 @@ from collections.abc import AsyncIterator
 from math import isfinite
 from typing import Any
 
-from pharoah.proto.v1 import Ack, AgentMessage, AgentOrder, CellOrder, Hello, ProbeOrder, Telemetry, Welcome
 from pharoah_benchmarks.campaign.cell import Outcome
-from pharoah_provider.domain import Node, Probe
-from pharoah_provider.errors import Invalid, Refused
+from pharoah_learning.evidence import Probe
+from pharoah_protocol.v1 import Ack, AgentMessage, AgentOrder, CellOrder, Hello, ProbeOrder, Telemetry, Welcome
+from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet, Order
-from pharoah_provider.services import Context
-from pharoah_provider.services.gate import caller
 from pharoah_provider.store import Store
+from pharoah_serving import Context
+from pharoah_serving.call_guard import caller
+from pharoah_serving.errors import Invalid, Refused
 
 TELEMETRY_PERIOD_SECONDS = 2.0
 LARGEST_BATCH = 10_000

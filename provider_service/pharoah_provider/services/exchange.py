@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from pharoah.proto.v1 import (
+from pharoah_protocol.v1 import (
     ClassEvaluation,
     DecideRequest,
     DecideResponse,
@@ -20,9 +20,9 @@ from pharoah.proto.v1 import (
     LookupResponse,
     SignedHead,
 )
-from pharoah_provider.exchange import Exchange
-from pharoah_provider.services import Context
-from pharoah_provider.services.gate import caller
+from pharoah_provider.exchange_server import Exchange
+from pharoah_serving import Context
+from pharoah_serving.call_guard import caller
 
 
 class ExchangeServicer:

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from pharoah_provider.services import Context
+from pharoah_serving import Context
 
 SERVICE = "grpc.health.v1.Health"
 MOST_AT_ONCE = 256

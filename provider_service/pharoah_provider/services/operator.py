@@ -7,7 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from pharoah.proto.v1 import (
+from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
+from pharoah_learning.models.proportions import wilson
+from pharoah_learning.release import Release
+from pharoah_protocol.v1 import (
     HandOverRequest,
     HandOverResponse,
     LearnRequest,
@@ -22,19 +25,16 @@ from pharoah.proto.v1 import (
     RunCampaignRequest,
     RunCampaignResponse,
 )
-from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
+from pharoah_provider.audit_bundle import hand_over
 from pharoah_provider.campaigns import Campaign
-from pharoah_provider.domain import Release
-from pharoah_provider.errors import Invalid, NotReady
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.hand_over import hand_over
-from pharoah_provider.keys import Keys
-from pharoah_provider.learning.release import learn
-from pharoah_provider.models.proportions import wilson
+from pharoah_provider.learning import learn
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.publication import Publisher
-from pharoah_provider.services import Context
 from pharoah_provider.store import Store
+from pharoah_serving import Context
+from pharoah_serving.errors import Invalid, NotReady
+from pharoah_serving.keys import Keys
 
 ROWS_OF = {"table": ("arch", "name"), "near_duplicates": ("band",)}
 """Kinds of rows in each listing of the newest release."""

@@ -7,8 +7,12 @@ import time
 from collections.abc import AsyncIterator
 from math import isfinite
 
-from pharoah.exchange.names import NAME_BYTES, period_at
-from pharoah.proto.v1 import (
+from pharoah_archetypes import Fingerprint, FingerprintError
+from pharoah_learning.evidence import Vote
+from pharoah_learning.release import identity
+from pharoah_protocol.pseudonyms import NAME_BYTES, period_at
+from pharoah_protocol.reports import LARGEST_LEVEL, ratio
+from pharoah_protocol.v1 import (
     Alert,
     AlertState,
     EndRunRequest,
@@ -22,16 +26,14 @@ from pharoah.proto.v1 import (
     RevealResponse,
     WatchAlertsRequest,
 )
-from pharoah.windows import LARGEST_LEVEL, ratio
-from pharoah_archetypes import Fingerprint, FingerprintError
-from pharoah_provider.domain import Report, Run, Vote, identity
-from pharoah_provider.errors import Exhausted, Invalid, Refused, Unknown
-from pharoah_provider.finishing import to_the_end
+from pharoah_provider.domain import Report, Run
 from pharoah_provider.monitoring.monitor import Monitor
-from pharoah_provider.services import Context
-from pharoah_provider.services.gate import caller
+from pharoah_provider.shielding import to_the_end
 from pharoah_provider.store import Store
-from pharoah_provider.tickets import verified
+from pharoah_provider.ticket_check import verified
+from pharoah_serving import Context
+from pharoah_serving.call_guard import caller
+from pharoah_serving.errors import Exhausted, Invalid, Refused, Unknown
 
 LARGEST_BATCH = 4096
 MOST_RANKS = 1024

@@ -15,33 +15,33 @@ from typing import Any
 
 from grpc_reflection.v1alpha import reflection
 
-from pharoah.exchange import sodium
-from pharoah.exchange.log import AUDIT, NAMES, Entry
-from pharoah.proto.v1 import service
-from pharoah_provider.audit import AuditLog
-from pharoah_provider.errors import ProviderError
-from pharoah_provider.exchange import Exchange
+from pharoah_protocol.log.view import AUDIT, NAMES, Entry
+from pharoah_protocol.v1 import service
+from pharoah_protocol.voprf import libsodium
+from pharoah_provider.exchange_server import Exchange
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.keys import open_keys
-from pharoah_provider.metrics import Metrics
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
-from pharoah_provider.names import NameKeys
-from pharoah_provider.principals import Principal
 from pharoah_provider.publication import Publisher
-from pharoah_provider.quotas import Limits, Quotas
 from pharoah_provider.services.agent import AgentServicer
 from pharoah_provider.services.exchange import ExchangeServicer
-from pharoah_provider.services.gate import RULES, Gate
 from pharoah_provider.services.health import SERVICE as HEALTH
 from pharoah_provider.services.health import Health
-from pharoah_provider.services.identity import Certificates, Tokens
-from pharoah_provider.services.listening import LOOPBACK, Tls, listen, take_descriptors
-from pharoah_provider.services.names import NamesServicer
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
 from pharoah_provider.store import Database, Store
-from pharoah_provider.transparency import TransparencyLog
+from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.witnesses import read_witnesses
+from pharoah_serving.audit_log import AuditLog
+from pharoah_serving.call_guard import RULES, Gate
+from pharoah_serving.errors import ProviderError
+from pharoah_serving.identity import Certificates, Tokens
+from pharoah_serving.keys import open_keys
+from pharoah_serving.listener import LOOPBACK, Tls, listen, take_descriptors
+from pharoah_serving.metrics import Metrics
+from pharoah_serving.principals import Principal
+from pharoah_serving.pseudonym_keys import NameKeys
+from pharoah_serving.pseudonym_service import NamesServicer
+from pharoah_serving.quotas import Limits, Quotas
 
 log = logging.getLogger("pharoah.provider")
 
@@ -78,7 +78,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         raise ProviderError(f"--listen {settings.listen}: expected HOST:PORT, with a port up to {LARGEST_PORT}")
     if host not in LOOPBACK and settings.tls is None:
         raise ProviderError(f"--listen {settings.listen}: not loopback; give --tls-cert, --tls-key and --client-ca")
-    sodium.library()  # raises with what to install, before anything is opened
+    libsodium.library()  # raises with what to install, before anything is opened
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens)
     keys, witnesses, audit = open_keys(settings.keys), read_witnesses(settings.witnesses), AuditLog(settings.audit)
     store = Store(Database(settings.db))

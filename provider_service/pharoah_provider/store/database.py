@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pharoah_provider.errors import StoreError
+from pharoah_serving.errors import StoreError
 
 Change = Callable[[duckdb.DuckDBPyConnection], object]
 GROUPED = 512

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pharoah.exchange.head import EpochHead
-from pharoah_provider.domain import Recipe, Release
+from pharoah_learning.release import Recipe, Release
+from pharoah_protocol.tables.epoch_head import EpochHead
 from pharoah_provider.store.database import Database
 
 

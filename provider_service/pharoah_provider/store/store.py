@@ -8,15 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
-from pharoah_provider.domain import (
-    DegradedRun,
-    Node,
-    Probe,
-    Report,
-    Run,
-    TrialRow,
-    Vote,
-)
+from pharoah_learning.evidence import DegradedRun, Probe, TrialRow, Vote
+from pharoah_provider.domain import Node, Report, Run
 from pharoah_provider.store.listings import LISTINGS
 from pharoah_provider.store.published import Published
 

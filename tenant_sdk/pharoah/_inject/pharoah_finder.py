@@ -24,11 +24,11 @@ class Finder:
         def exec_module(module):
             execute(module)
             try:
-                from pharoah import _session, _standby
+                from pharoah import _flight_responder, _session
                 from pharoah.capture import hooks
 
                 hooks.watch_optimizers(_session.join_from_hook)
-                _standby.stand_by_from_hook()
+                _flight_responder.stand_by_from_hook()
             except Exception:
                 pass  # the job matters more than being watched
 

@@ -11,10 +11,10 @@ import time
 import weakref
 from typing import Any
 
-from pharoah._launcher import rank
-from pharoah._link import Link
-from pharoah.capture.onestep import OneStep
-from pharoah.memory import resident_bytes
+from pharoah._rank_identity import rank
+from pharoah._sidecar_link import Link
+from pharoah.capture.single_step import OneStep
+from pharoah_protocol.process_memory import resident_bytes
 
 log = logging.getLogger("pharoah")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pharoah._guard import Guard
 from pharoah.capture.clock import StepClock
-from pharoah.capture.onestep import computes_inside
+from pharoah.capture.single_step import computes_inside
 
 _clock: StepClock | None = None
 _handles: list[Any] = []

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.capture import hardware
 from pharoah.capture.inventory import versions
-from pharoah.capture.notes import Reader, reader
+from pharoah.capture.operator_notes import Reader, reader
 from pharoah_archetypes import Fingerprint, Operator, Skeleton, canonicalize
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pharoah._errors import UnknownReason
-from pharoah._link import Link
 from pharoah._settings import Settings
+from pharoah._sidecar_link import Link
 from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _common
 from pharoah.cost.advice import Advice, Trial, advise
 from pharoah.cost.findings import cost_findings
-from pharoah.cost.room import Fit
+from pharoah.cost.memory_fit import Fit
 from pharoah.dryrun import DryRun
 
 CHECK_SECONDS = 15.0

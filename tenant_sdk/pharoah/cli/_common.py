@@ -11,12 +11,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from pharoah._errors import SettingsError
-from pharoah._link import Link
 from pharoah._settings import GATES, Settings
-from pharoah._spawn import private_folder, start_courier, wait_for
+from pharoah._sidecar_link import Link
+from pharoah._sidecar_start import private_folder, start_courier, wait_for
 from pharoah._verdict import Verdict
 from pharoah.dryrun import DryRun, dry_run
-from pharoah.dryrun.changes import Change
+from pharoah.dryrun.mitigations import Change
 
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
 

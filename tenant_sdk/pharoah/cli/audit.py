@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings.load(endpoint=arguments.endpoint)
     if arguments.file:
         return _prove(arguments.file, settings)
-    from pharoah.courier.audit import audit
+    from pharoah.sidecar.provider_audit import audit
 
     if not settings.endpoint:
         raise SettingsError("no provider is configured: set PHAROAH_ENDPOINT")
@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _prove(file: Path, settings: Settings) -> int:
-    from pharoah.exchange.head import HeadError, read_public_key
-    from pharoah.exchange.proofs import NotProven, prove
+    from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
+    from pharoah_protocol.tables.misbehaviour import NotProven, prove
 
     try:
         public = read_public_key(Path(settings.provider_key_file))

@@ -10,7 +10,7 @@ from typing import Any
 from pharoah._verdict import unknown
 from pharoah.cli import _check, _common, explain
 from pharoah.cost.step import StepCost
-from pharoah.dryrun.changes import Change
+from pharoah.dryrun.mitigations import Change
 
 
 def add_parser(commands: Any) -> None:

@@ -52,14 +52,14 @@ def _torch(_: Settings) -> str:
 
 
 def _sodium(_: Settings) -> str:
-    from pharoah.exchange import sodium
+    from pharoah_protocol.voprf import libsodium
 
-    library = sodium.library()
+    library = libsodium.library()
     return f"libsodium with ristretto255 ({library._name})"
 
 
 def _agent(settings: Settings) -> str:
-    from pharoah.courier.node import ask_node
+    from pharoah.sidecar.agent_client import ask_node
 
     answer = asyncio.run(ask_node(settings.node_socket, settings.timeout_seconds))
     return f"a ticket was issued; profile {answer.profile or 'none'}"
@@ -69,9 +69,9 @@ def _provider(settings: Settings) -> str:
     import time
 
     from pharoah._errors import UnknownReason
-    from pharoah.courier.exchange import Exchange
-    from pharoah.courier.rpc import Provider, reason
-    from pharoah.courier.trust import Distrust
+    from pharoah.sidecar.exchange_client import Exchange
+    from pharoah.sidecar.log_client import Distrust
+    from pharoah.sidecar.provider_connection import Provider, reason
 
     async def ask() -> str:
         import grpc.aio
@@ -90,8 +90,8 @@ def _provider(settings: Settings) -> str:
 
 
 def _names(settings: Settings) -> str:
-    from pharoah.courier.names import Namer
-    from pharoah.courier.rpc import Provider
+    from pharoah.sidecar.provider_connection import Provider
+    from pharoah.sidecar.pseudonym_client import Namer
 
     async def keys() -> int:
         namer = Namer(Provider(settings), settings)

@@ -15,8 +15,7 @@ from pharoah.cost.findings import operations, size
 from pharoah.cost.memory import peak
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import DryRun
-from pharoah.exchange.inputs import inputs_of
-from pharoah.picture import draw
+from pharoah.skeleton_picture import draw
 from pharoah_archetypes import (
     HARDWARE_RUNGS,
     RUNGS,
@@ -28,6 +27,7 @@ from pharoah_archetypes import (
     rung_tokens,
     sent,
 )
+from pharoah_protocol.tables.query import inputs_of
 
 
 def add_parser(commands: Any) -> None:
@@ -119,8 +119,8 @@ def _show_payload(fingerprint: Fingerprint, settings: Settings) -> None:
     import asyncio
 
     from pharoah._errors import UnknownReason
-    from pharoah.courier.node import ask_node
-    from pharoah.courier.payload import payload
+    from pharoah.sidecar.agent_client import ask_node
+    from pharoah.sidecar.payload import payload
 
     try:
         ticket = asyncio.run(ask_node(settings.node_socket, settings.timeout_seconds)).ticket

@@ -49,7 +49,7 @@ def _agreed(question: str) -> bool:
 
 def _kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
     """The run's id, and what it was asked about, without what names this machine."""
-    from pharoah.courier.evidence import exchange_folder
+    from pharoah.sidecar.evidence import exchange_folder
 
     try:
         run = History(settings).find(prefix)
@@ -71,6 +71,6 @@ def _kept(prefix: str, settings: Settings) -> tuple[str, Fingerprint]:
 
 
 async def _send(settings: Settings, run_id: bytes, fingerprint: Fingerprint) -> None:
-    from pharoah.courier.runs import reveal
+    from pharoah.sidecar.run_reporter import reveal
 
     await reveal(settings, run_id, fingerprint.to_json())

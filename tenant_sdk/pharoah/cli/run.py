@@ -13,14 +13,14 @@ from dataclasses import asdict
 from typing import Any
 
 from pharoah._errors import UnknownReason
-from pharoah._launcher import shown
 from pharoah._listener import Listener
+from pharoah._rank_identity import shown
 from pharoah._settings import Settings
 from pharoah._verdict import Verdict
 from pharoah.cli import _check, _common
 from pharoah.comparison.record import record_of
-from pharoah.dryrun.launch import launch_of
-from pharoah.profile import command_under
+from pharoah.dryrun.command_line import launch_of
+from pharoah_protocol.node_profile import command_under
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pharoah._link import Link
 from pharoah._settings import Settings
+from pharoah._sidecar_link import Link
 from pharoah.cli._common import cut
 from pharoah.comparison.history import History
 

@@ -9,7 +9,7 @@ from pharoah.comparison.record import GROUPS, Record, RecordError
 from pharoah_archetypes.canonical import parse
 from pharoah_archetypes.effects import effect_of
 from pharoah_archetypes.inventory import inventory
-from pharoah_archetypes.likeness import differences
+from pharoah_archetypes.similarity import differences
 
 _RUNG_WEIGHTS = {"major": 0.75, "minor": 0.55, "exact": 0.4}
 _UNKNOWN_SOFTWARE = 0.2

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pharoah._errors import UnknownReason
-from pharoah.cost.room import Fit, Room, fit
+from pharoah.cost.memory_fit import Fit, Room, fit
 from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, StepCost
-from pharoah.dryrun.changes import Change
+from pharoah.dryrun.mitigations import Change
 from pharoah_archetypes.devices import devices
 
 _BATCH = re.compile(r"--?(per[-_]device[-_])?(train[-_])?(micro[-_]?)?(batch[-_]?size|batch|bs|mbs)")

@@ -10,7 +10,7 @@ from pharoah._verdict import Finding, Verdict
 from pharoah.cost.advice import Advice
 from pharoah.cost.ceilings import CeilingsError
 from pharoah.cost.duration import Duration, ceilings_of, duration
-from pharoah.cost.room import Fit, fit, room_of
+from pharoah.cost.memory_fit import Fit, fit, room_of
 from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, OTHER, PARAMETER, STATE, StepCost
 from pharoah_archetypes import Fingerprint
 

@@ -24,7 +24,7 @@ def peak(memory: Memory, *, tensors_only: bool = False) -> Peak:
     """The most that is allocated at one time, from the script's start to the end of its third step.
 
     With `tensors_only` without what kernels take for themselves. What allocators add for alignment and fragmentation is
-    not in it: see `pharoah.cost.cuda`.
+    not in it: see `pharoah.cost.cuda_allocator`.
     """
     if tensors_only:
         memory = _tensors(memory)

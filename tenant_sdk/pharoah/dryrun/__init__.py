@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO, NamedTuple
 
 from pharoah._errors import UnknownReason
-from pharoah._link import DRY_RUN
+from pharoah._sidecar_link import DRY_RUN
 from pharoah.capture.hardware import GPUS, gpu_names
 from pharoah.cost.step import StepCost
-from pharoah.dryrun.changes import CHANGE, Change
-from pharoah.dryrun.launch import Launch, launch_of
+from pharoah.dryrun.command_line import Launch, launch_of
+from pharoah.dryrun.mitigations import CHANGE, Change
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named, devices
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pharoah.dryrun import RECORD_CODE, DryRun
-from pharoah.dryrun.changes import CHANGE, Change, change_script
-from pharoah.dryrun.sandbox import SideEffect, die_with_parent, fence, seal
+from pharoah.dryrun.audit_hook import SideEffect, die_with_parent, fence, seal
+from pharoah.dryrun.mitigations import CHANGE, Change, change_script
 
 
 def run(results: int, program: Callable[[], object]) -> None:
@@ -53,10 +53,10 @@ def _say(results: int, message: dict[str, str]) -> None:
 
 
 def _step(program: Callable[[], object], say: Callable[..., None], no_fence: str) -> None:
-    from pharoah.dryrun.code import ExecutedCode
-    from pharoah.dryrun.fake import fake_step
-    from pharoah.dryrun.values import Undecided
-    from pharoah.dryrun.window import Finished
+    from pharoah.dryrun.executed_code import ExecutedCode
+    from pharoah.dryrun.fake_tensors import fake_step
+    from pharoah.dryrun.placeholder_values import Undecided
+    from pharoah.dryrun.step_boundary import Finished
 
     code = ExecutedCode() if os.environ.get(RECORD_CODE) else None
 
@@ -85,7 +85,7 @@ def _step(program: Callable[[], object], say: Callable[..., None], no_fence: str
 
 def _reason(fault: BaseException) -> str:
     """One line: what was raised, and where in the user's own files."""
-    from pharoah.dryrun.values import place
+    from pharoah.dryrun.placeholder_values import place
 
     first_line = str(fault).strip().partition("\n")[0][:300]
     return f"{type(fault).__name__}: {first_line} ({place(fault.__traceback__)})"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pharoah.capture.notes import Reader, storage_of
+from pharoah.capture.operator_notes import Reader, storage_of
 from pharoah.dryrun.flops import formula_of
 from pharoah.dryrun.kernels import Kernels, Taken, are_known
 from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD

@@ -19,7 +19,7 @@ from pharoah.dryrun.redirect import here
 from pharoah.dryrun.settings import LOADER_SETTINGS, loader_settings
 
 if TYPE_CHECKING:
-    from pharoah.dryrun.fake import DryRecorder
+    from pharoah.dryrun.fake_tensors import DryRecorder
 
 _WORKERS = "_pharoah_workers"
 """Attribute of loaders and their iterators: how many workers the script asked for."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pharoah.dryrun.reducer import Reducer
+from pharoah.dryrun.ddp_reducer import Reducer
 
 
 def patch_strategies() -> None:

@@ -1,0 +1,147 @@
+"""`pharoah-auditor`: witness a provider's log, seal its epochs again, say what evidence proves."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah_auditor.pseudonym_service import NamesSettings, serve_names
+from pharoah_auditor.replay import HandOverError, replay
+from pharoah_auditor.witness import Witness, serve
+from pharoah_protocol.log.checkpoint import CheckpointError, Verifier, log_verifier
+from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
+from pharoah_protocol.tables.misbehaviour import NotProven, prove
+from pharoah_protocol.voprf.libsodium import SodiumMissing
+from pharoah_serving.errors import ProviderError
+from pharoah_serving.listener import Tls
+from pharoah_serving.pseudonym_keys import NAMES_A_DAY
+
+
+class UsageError(Exception):
+    """A file or key that cannot be used; the message names it."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point; the exit code: 0, 1 when something does not hold or went wrong, 2 for usage."""
+    parser = argparse.ArgumentParser(prog="pharoah-auditor", description="Pharoah for who is neither side.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    again = commands.add_parser("replay", help="seal a handed-over epoch again, and learn it again")
+    again.add_argument("file", type=Path, help="from `pharoah-provider hand-over`")
+    again.add_argument("--seen", type=Path, metavar="FILE",
+                       help="a checkpoint that others were shown, or a tenant's kept answer")  # fmt: skip
+    again.set_defaults(run=_replay)
+    verify = commands.add_parser("verify", help="what a tenant's evidence proves")
+    verify.add_argument("file", type=Path)
+    verify.set_defaults(run=_verify)
+    for command in (again, verify):
+        command.add_argument("--provider-key", type=Path, required=True, metavar="FILE", help="its public key, hex")
+    witness = commands.add_parser("witness", help="cosign a provider's log as long as it only grows")
+    witness.add_argument("--name", required=True, help="e.g. witness.example.org/pharoah")
+    witness.add_argument("--listen", default="127.0.0.1:7490", metavar="HOST:PORT", help="default: %(default)s")
+    witness.add_argument("--folder", type=Path, default=Path("pharoah-witness"), help="key and memory; %(default)s")
+    witness.add_argument("--provider-key", type=Path, action="append", required=True, metavar="FILE",
+                         help="a provider's public key, hex; may be repeated")  # fmt: skip
+    witness.set_defaults(run=_witness)
+    names = commands.add_parser("names", help="hold one of the two keys of names")
+    names.add_argument("--listen", default="127.0.0.1:7491", metavar="HOST:PORT", help="default: %(default)s")
+    names.add_argument("--folder", type=Path, default=Path("pharoah-names"), help="keys and audit log; %(default)s")
+    names.add_argument("--tls-cert", type=Path, help="our certificate (PEM); with --tls-key and --client-ca")
+    names.add_argument("--tls-key", type=Path)
+    names.add_argument("--client-ca", type=Path, help="who signs the certificates of tenants")
+    names.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
+    names.add_argument("--tokens", type=Path, help="a token file instead, on loopback")
+    names.add_argument("--names-a-day", type=int, default=NAMES_A_DAY, metavar="N",
+                       help="of one organisation (default: %(default)s)")  # fmt: skip
+    names.set_defaults(run=_names)
+    arguments = parser.parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except (UsageError, HandOverError, ProviderError, SodiumMissing, OSError) as error:
+        print(f"pharoah-auditor: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+def entry() -> None:
+    sys.exit(main())
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    findings = replay(arguments.file, _public(arguments.provider_key), arguments.seen)
+    for finding in findings:
+        print(f"{'-' if finding.holds is None else 'ok' if finding.holds else 'FAIL':4}  {finding.what}")
+    return int(any(finding.holds is False for finding in findings))
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    try:
+        evidence = json.loads(arguments.file.read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{arguments.file}: {error}") from None
+    try:
+        print(f"proven: the provider {prove(evidence, _public(arguments.provider_key)).removeprefix('it ')}")
+    except NotProven as error:
+        print(f"not proven: {error}")
+        return 1
+    return 0
+
+
+def _witness(arguments: argparse.Namespace) -> int:
+    arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    host, _, port = arguments.listen.rpartition(":")
+    logs: list[Verifier] = [log_verifier(_public(file)) for file in arguments.provider_key]
+    try:
+        key = _key(arguments.folder / "witness.key")
+        witness = Witness(arguments.name, key, logs, arguments.folder / "seen.json")
+        server = serve(witness, host, int(port))
+    except (CheckpointError, ValueError, OverflowError) as error:
+        raise UsageError(str(error)) from None
+
+    def stop(*_: Any) -> None:
+        threading.Thread(target=server.shutdown).start()  # it waits for the loop this handler runs in
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    print(f"pharoah-auditor witnesses {len(logs)} logs on http://{host}:{server.server_port}")
+    print(f"witness key for providers and tenants: {witness.verifier}", flush=True)
+    with server:
+        server.serve_forever()
+    return 0
+
+
+def _names(arguments: argparse.Namespace) -> int:
+    files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
+    if any(files) and not all(files):
+        raise UsageError("--tls-cert, --tls-key and --client-ca belong together")
+    arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    chosen = {name: getattr(arguments, name) for name in ("listen", "folder", "domain", "tokens", "names_a_day")}
+    asyncio.run(serve_names(NamesSettings(**chosen, tls=Tls(*files) if all(files) else None)))
+    return 0
+
+
+def _key(path: Path) -> Ed25519PrivateKey:
+    if not path.exists():
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+    return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+
+
+def _public(path: Path) -> bytes:
+    try:
+        return read_public_key(path).public_bytes_raw()
+    except HeadError as error:
+        raise UsageError(str(error)) from None
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,137 @@
+"""A witness of transparency logs, over HTTP as C2SP defines it (c2sp.org/tlog-witness).
+
+It cosigns a checkpoint only when the log goes on from the last one it cosigned. What it has cosigned is on disk before
+it is told, so that a crash never makes it forget. Tenants want more than half of the witnesses they list: whoever shows
+two of them two logs needs one that lies, of an odd number, or two of an even one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah_protocol.log.checkpoint import LONGEST, WITNESS, CheckpointError, Note, Verifier, cosign
+from pharoah_protocol.log.merkle import TreeError, verify_consistency
+from pharoah_provider.durable import write_durably
+
+LONGEST_PROOF = 63
+TIMEOUT_SECONDS = 10.0
+
+
+@dataclass
+class Refusal(Exception):
+    """Why a checkpoint is not cosigned: an HTTP status and a text."""
+
+    status: HTTPStatus
+    text: str
+    content_type: str = "text/plain"
+
+
+class Witness:
+    """Cosigns for some logs. Thread-safe."""
+
+    def __init__(self, name: str, key: Ed25519PrivateKey, logs: Sequence[Verifier], state: Path) -> None:
+        """`state` is a file. Raises OSError, ValueError when it cannot be read."""
+        self.verifier = Verifier(name, WITNESS, key.public_key().public_bytes_raw())
+        self._key, self._state = key, state
+        self._logs = {log.name: log for log in logs}
+        self._lock = threading.Lock()
+        self._seen: dict[str, dict[str, Any]] = json.loads(state.read_text()) if state.exists() else {}
+
+    def add_checkpoint(self, body: bytes, now: int) -> bytes:
+        """The answer to a request: cosignature lines. Raises Refusal."""
+        old_size, proof, note = _parse(body)
+        checkpoint = note.checkpoint
+        if (log := self._logs.get(checkpoint.origin)) is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, "this log is not known here")
+        try:
+            note.verify(log)
+        except CheckpointError as error:
+            raise Refusal(HTTPStatus.FORBIDDEN, str(error)) from None
+        if old_size > checkpoint.size:
+            raise Refusal(HTTPStatus.BAD_REQUEST, "the old size is larger than the checkpoint's")
+        with self._lock:
+            seen = self._seen.get(checkpoint.origin, {"size": 0, "root": ""})
+            if old_size != seen["size"]:
+                raise Refusal(HTTPStatus.CONFLICT, str(seen["size"]), "text/x.tlog.size")
+            try:
+                known = bytes.fromhex(seen["root"])
+                verify_consistency(old_size, known, checkpoint.size, checkpoint.root, proof)
+            except TreeError as error:
+                same = old_size == checkpoint.size
+                status = HTTPStatus.CONFLICT if same else HTTPStatus.UNPROCESSABLE_ENTITY
+                raise Refusal(status, str(seen["size"]) if same else str(error), "text/x.tlog.size") from None
+            self._remember(checkpoint.origin, {"size": checkpoint.size, "root": checkpoint.root.hex()})
+        line = cosign(checkpoint, self.verifier.name, self._key, now)
+        return Note(checkpoint, (line,)).encode().partition(b"\n\n")[2]
+
+    def _remember(self, origin: str, seen: Mapping[str, Any]) -> None:
+        if self._seen.get(origin) == seen:
+            return
+        content = {**self._seen, origin: dict(seen)}
+        write_durably(self._state, json.dumps(content).encode())
+        self._seen = content
+
+
+def serve(witness: Witness, host: str, port: int) -> ThreadingHTTPServer:
+    """A server that is bound, and answers once `serve_forever` runs. Raises OSError."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = TIMEOUT_SECONDS
+        server_version, sys_version = "pharoah-witness", ""
+
+        def do_POST(self) -> None:
+            try:
+                if self.path != "/add-checkpoint":
+                    raise Refusal(HTTPStatus.NOT_FOUND, "POST /add-checkpoint")
+                answer = witness.add_checkpoint(self._body(), int(time.time()))
+            except Refusal as refusal:
+                self._answer(refusal.status, refusal.text.encode() + b"\n", refusal.content_type)
+            except OSError as error:
+                self.log_error("%s", error)
+                self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the witness cannot remember\n", "text/plain")
+            else:
+                self._answer(HTTPStatus.OK, answer, "text/plain")
+
+        def _body(self) -> bytes:
+            length = self.headers.get("Content-Length", "")
+            if not length.isdecimal() or int(length) > LONGEST:
+                raise Refusal(HTTPStatus.BAD_REQUEST, f"a body of at most {LONGEST} bytes is expected")
+            return self.rfile.read(int(length))
+
+        def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return ThreadingHTTPServer((host, port), Handler)
+
+
+def _parse(body: bytes) -> tuple[int, list[bytes], Note]:
+    try:
+        head, _, note = body.partition(b"\n\n")
+        first, *lines = head.decode().split("\n")
+        word, size = first.split(" ")
+        if word != "old" or not size.isdecimal() or len(lines) > LONGEST_PROOF:
+            raise ValueError("expected `old SIZE` and at most 63 hashes")
+        proof = [base64.b64decode(line, validate=True) for line in lines]
+        if any(len(part) != 32 for part in proof):
+            raise ValueError("a hash is not of 32 bytes")
+        return int(size), proof, Note.decode(note)
+    except ValueError as error:
+        raise Refusal(HTTPStatus.BAD_REQUEST, str(error)) from None

@@ -1,0 +1,128 @@
+"""What the provider's log may hold, and what a reader of it concludes. Pure: bytes in, facts out.
+
+The log is append-only and everybody reads all of it: its entries are a hash a day and a few more. Because epochs may
+only grow from entry to entry, there is one head per epoch, and whoever is shown another one sees a log without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from pharoah_archetypes.ladder import lp, parts
+from pharoah_protocol.log.merkle import Frontier, TreeError
+from pharoah_protocol.tables.signed_messages import digest
+
+_MAGIC = b"pharoah/log/v1"
+HEAD, REVOKED, AUDIT, NAMES = b"head", b"revoked", b"audit", b"names"
+KINDS = (HEAD, REVOKED, AUDIT, NAMES)
+
+
+class LogError(ValueError):
+    """An entry no honest log holds, or an answer that its log does not carry."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: what it is about and the hash of it.
+
+    `number` is the epoch of a head or of a list of revoked rows, the day (since 1970) of an audit log, the period of a
+    key of names.
+    """
+
+    kind: bytes
+    number: int
+    digest: bytes
+
+    def encode(self) -> bytes:
+        return lp(_MAGIC, self.kind, self.number.to_bytes(8, "big"), self.digest)
+
+    @classmethod
+    def of(cls, kind: bytes, number: int, body: bytes) -> Entry:
+        return cls(kind, number, hashlib.sha256(body).digest())
+
+    @classmethod
+    def decode(cls, data: bytes) -> Entry:
+        """Raises LogError unless `data` is exactly what `encode` gives."""
+        try:
+            magic, kind, number, digest = parts(data)
+        except ValueError:
+            raise LogError("log: an entry of another form") from None
+        if len(number) != 8:
+            raise LogError("log: an entry of another form")
+        entry = cls(kind, int.from_bytes(number, "big"), digest)
+        if magic != _MAGIC or kind not in KINDS or len(digest) != 32 or entry.encode() != data:
+            raise LogError("log: an entry of another form")
+        return entry
+
+
+@dataclass(frozen=True)
+class View:
+    """A log as somebody has read it so far: the tree, and what its entries add up to."""
+
+    frontier: Frontier = field(default_factory=Frontier)
+    epoch: int = 0
+    """The newest epoch; 0 before the first."""
+    head: bytes = b""
+    """Hash of its head."""
+    revoked: bytes = b""
+    """Hash of its newest list of revoked rows; empty while nothing was revoked."""
+    day: int = 0
+    period: int = 0
+    names: bytes = b""
+    """Hash of the key of names of that period."""
+
+    def read(self, entries: Iterable[bytes]) -> View:
+        """The view after more entries. Raises LogError for what no honest log holds."""
+        view = self
+        for data in entries:
+            view = replace(view._follow(Entry.decode(data)), frontier=view.frontier.add(data))
+        return view
+
+    def _follow(self, entry: Entry) -> View:
+        if entry.kind == HEAD:
+            if entry.number <= self.epoch:
+                raise LogError(f"log: a second head for epoch {entry.number}, or one of the past")
+            return replace(self, epoch=entry.number, head=entry.digest, revoked=b"")
+        if entry.kind == REVOKED:
+            if entry.number != self.epoch:
+                raise LogError(f"log: rows revoked in epoch {entry.number}, which is not the newest")
+            return replace(self, revoked=entry.digest)
+        if entry.kind == NAMES:
+            if entry.number <= self.period:
+                raise LogError(f"log: a second key of names for period {entry.number}, or one of the past")
+            return replace(self, period=entry.number, names=entry.digest)
+        if entry.number <= self.day:
+            raise LogError(f"log: a second audit log for day {entry.number}, or one of the past")
+        return replace(self, day=entry.number)
+
+    def check(self, head: bytes, revoked: bytes) -> None:
+        """Raises LogError unless these are the newest head and list of revoked rows."""
+        if hashlib.sha256(head).digest() != self.head:
+            raise LogError("log: this head is not the newest one in it")
+        if digest(revoked) != self.revoked:
+            raise LogError("log: this is not the newest list of revoked rows in it")
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "size": self.frontier.size,
+            "subtrees": [part.hex() for part in self.frontier.subtrees],
+            "epoch": self.epoch,
+            "head": self.head.hex(),
+            "revoked": self.revoked.hex(),
+            "day": self.day,
+            "period": self.period,
+            "names": self.names.hex(),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, object]) -> View:
+        """Raises LogError."""
+        try:
+            subtrees = tuple(bytes.fromhex(part) for part in data["subtrees"])  # type: ignore[attr-defined]
+            size, epoch, day, period = (int(data[name]) for name in ("size", "epoch", "day", "period"))  # type: ignore[call-overload]
+            head, revoked, names = (bytes.fromhex(str(data[name])) for name in ("head", "revoked", "names"))
+            return cls(Frontier(size, subtrees), epoch, head, revoked, day, period, names)
+        except (KeyError, TypeError, ValueError, TreeError):
+            raise LogError("log: what was remembered of it cannot be read") from None

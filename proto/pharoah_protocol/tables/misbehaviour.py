@@ -1,0 +1,198 @@
+"""Transferable proofs: from what a provider has signed, anybody who knows its public key can see that it lied.
+
+Each proof is a file that the tenant's side wrote when it stopped believing (`pharoah audit FILE` and
+`pharoah-auditor verify FILE` read it). None of them needs the word of whoever brings it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from pharoah_archetypes.ladder import parts
+from pharoah_protocol.log.checkpoint import CheckpointError, Note, log_verifier
+from pharoah_protocol.log.merkle import root
+from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.tables.epoch_head import EpochHead, HeadError, is_signed
+from pharoah_protocol.tables.rows import open_row, row_tag, split
+from pharoah_protocol.voprf import protocol
+from pharoah_protocol.voprf.group import GroupError
+
+
+class NotProven(ValueError):
+    """A file that shows no lie of this provider; the message says why."""
+
+
+@dataclass(frozen=True)
+class SignedAnswer:
+    """An evaluation that the provider has signed, with the head and the offer it belongs to."""
+
+    head: EpochHead
+    offer_id: bytes
+    class_ids: tuple[bytes, ...]
+    blinded: list[bytes]
+    answers: list[tuple[bytes, list[bytes], bytes]]
+    """Class, evaluated elements, proof."""
+
+
+def prove(evidence: Mapping[str, Any], public: bytes) -> str:
+    """What a file proves against the provider with this key, in a sentence. Raises NotProven."""
+    checks: dict[str, Callable[[Mapping[str, Any], bytes], str]] = {
+        "two heads": _two_heads,
+        "two logs": _two_logs,
+        "evaluation": _wrong_key,
+        "table": _swapped_table,
+        "hashed answer": _hashed_lie,
+    }
+    try:
+        check = checks[str(evidence["kind"])]
+        return check(evidence, public)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise NotProven(f"the file is no evidence of a known kind ({error!r})") from None
+    except (HeadError, CheckpointError, GroupError, signed_messages.StatementError) as error:
+        raise NotProven(str(error)) from None
+    except ValueError as error:
+        raise error if isinstance(error, NotProven) else NotProven(str(error)) from None
+
+
+def signed_answer(record: Mapping[str, Any], public: bytes) -> SignedAnswer:
+    """The signed part of a kept answer, every signature checked. Raises NotProven."""
+    head, said = signed_head(record, public), bytes.fromhex(record["evaluation"])
+    _require(said, record["signature"], public, "evaluation")
+    offer_id, epoch, class_ids = _offer(record, public)
+    magic, asked_for, _, blinded, *told = parts(said)
+    if magic != b"pharoah/evaluated/v1" or asked_for != offer_id or epoch != head.epoch or len(told) % 3:
+        raise NotProven("the evaluation is not one for this offer and epoch")
+    answers = [(told[i], parts(told[i + 1]), told[i + 2]) for i in range(0, len(told), 3)]
+    if [class_id for class_id, _, _ in answers] != list(class_ids):
+        raise NotProven("the evaluation is not one for the offered classes")
+    return SignedAnswer(head, offer_id, class_ids, parts(blinded), answers)
+
+
+def signed_head(record: Mapping[str, Any], public: bytes) -> EpochHead:
+    """Raises NotProven, HeadError."""
+    body = bytes.fromhex(record["head"])
+    _require(body, record["head_signature"], public, "head")
+    return EpochHead.decode(body)
+
+
+def opened(
+    answer: SignedAnswer,
+    private: Mapping[str, Any],
+    tables: Mapping[bytes, bytes],
+    revoked: frozenset[bytes] = frozenset(),
+) -> list[list[bytes | None]]:
+    """Per class and input, the packed row it opens in these tables, unless revoked. Raises GroupError, NotProven."""
+    inputs, blinds = ([bytes.fromhex(part) for part in private[name]] for name in ("inputs", "blinds"))
+    for value, scalar, element in zip(inputs, blinds, answer.blinded, strict=False):
+        if protocol.blind(value, scalar)[1] != element:
+            raise NotProven("the blinds do not belong to what was asked")
+    found = []
+    for class_id, evaluated, _ in answer.answers:
+        rows = _checked_table(answer.head, class_id, tables[class_id])
+        outputs = [protocol.finalize(*item) for item in zip(inputs, blinds, evaluated, strict=False)]
+        epoch = answer.head.epoch
+        held = [
+            None if class_id + row_tag(output, epoch, class_id) in revoked else open_row(rows, output, epoch, class_id)
+            for output in outputs
+        ]
+        found.append([row.pack() if row else None for row in held])
+    return found
+
+
+def _two_heads(evidence: Mapping[str, Any], public: bytes) -> str:
+    bodies = [bytes.fromhex(shown["body"]) for shown in evidence["heads"]]
+    for body, shown in zip(bodies, evidence["heads"], strict=True):
+        _require(body, shown["signature"], public, "head")
+    first, second = (EpochHead.decode(body) for body in bodies)
+    if first.epoch != second.epoch or bodies[0] == bodies[1]:
+        raise NotProven("the two heads are of two epochs, or the same")
+    return f"it has signed two different heads for epoch {first.epoch}: tenants were shown different tables"
+
+
+def _two_logs(evidence: Mapping[str, Any], public: bytes) -> str:
+    notes = [Note.decode(text.encode()) for text in evidence["checkpoints"]]
+    for note in notes:
+        note.verify(log_verifier(public))
+    first, second = (note.checkpoint for note in notes)
+    if first.size != second.size:
+        raise NotProven(
+            f"the two checkpoints are of {first.size} and {second.size} entries: only the log itself can show whether "
+            "one goes on where the other ends; ask the provider for a consistency proof"
+        )
+    if first.root == second.root:
+        raise NotProven("the two checkpoints are the same")
+    return f"it has signed two different logs of {first.size} entries: tenants were shown different ones"
+
+
+def _wrong_key(evidence: Mapping[str, Any], public: bytes) -> str:
+    answer = signed_answer(evidence, public)
+    for class_id, evaluated, proof in answer.answers:
+        try:
+            protocol.verify(answer.head.table(class_id).public_key, answer.blinded, evaluated, proof)
+        except protocol.ProofError:
+            return f"it has answered with another key than the one in its signed head of epoch {answer.head.epoch}"
+    raise NotProven("all its proofs hold")
+
+
+def _swapped_table(evidence: Mapping[str, Any], public: bytes) -> str:
+    head, content = signed_head(evidence, public), bytes.fromhex(evidence["content"])
+    class_id = bytes.fromhex(evidence["class"])
+    _require(signed_messages.table(head.epoch, class_id, content), evidence["signature"], public, "table")
+    if root(split(content)) == head.table(class_id).root:
+        raise NotProven("the table is the one the head commits to")
+    return f"it has signed and served a table that is not the one in its signed head of epoch {head.epoch}"
+
+
+def _hashed_lie(evidence: Mapping[str, Any], public: bytes) -> str:
+    hashed, record = evidence["hashed"], evidence["evaluation"]
+    answer = signed_answer(record, public)
+    said, key = bytes.fromhex(hashed["looked_up"]), bytes.fromhex(hashed["hashed_key"])
+    _require(said, hashed["signature"], public, "looked-up rows")
+    offer_id, epoch, class_ids = _offer(hashed, public)
+    magic, asked_for, _, key_hash, in_force, asked, told = parts(said)
+    if magic != b"pharoah/looked-up/v2" or asked_for != offer_id:
+        raise NotProven("the looked-up rows are not those of this offer")
+    if key_hash != hashlib.sha256(key).digest() or epoch != answer.head.epoch or class_ids != answer.class_ids:
+        raise NotProven("the two answers are not about the same tables")
+    revoked = bytes.fromhex(evidence["revoked"])
+    if signed_messages.digest(revoked) != in_force:
+        raise NotProven("the list of revoked rows is not the one that was in force")
+    gone = signed_messages.read_revoked(revoked)[1] if revoked else frozenset()
+    tokens, rows, size = parts(asked), parts(told), len(parts(asked))
+    tables = {bytes.fromhex(name): bytes.fromhex(content) for name, content in evidence["tables"].items()}
+    held = opened(answer, record["private"], tables, gone)
+    inputs = [bytes.fromhex(value) for value in record["private"]["inputs"]]
+    for at, found in enumerate(held):
+        for number, (value, row) in enumerate(zip(inputs, found, strict=True)):
+            same_question = hmac.compare_digest(tokens[number], hmac.digest(key, value, "sha256"))
+            if same_question and rows[at * size + number] != (row or b""):
+                return f"its hashed answer in epoch {epoch} is not what its sealed table says"
+    raise NotProven("the hashed answer is what the sealed table says")
+
+
+def _offer(record: Mapping[str, Any], public: bytes) -> tuple[bytes, int, tuple[bytes, ...]]:
+    """Id, epoch, classes."""
+    said = bytes.fromhex(record["offer"])
+    _require(said, record["offer_signature"], public, "offer")
+    magic, offer_id, epoch, _, *class_ids = parts(said)
+    if magic != b"pharoah/offer/v1":
+        raise NotProven("the offer is no offer")
+    return offer_id, int.from_bytes(epoch, "big"), tuple(class_ids)
+
+
+def _checked_table(head: EpochHead, class_id: bytes, content: bytes) -> Sequence[bytes]:
+    rows = split(content)
+    if root(rows) != head.table(class_id).root:
+        raise NotProven("a table is not the one the head commits to")
+    return rows
+
+
+def _require(body: bytes, signature: str, public: bytes, what: str) -> None:
+    if not is_signed(body, bytes.fromhex(signature), Ed25519PublicKey.from_public_bytes(public)):
+        raise NotProven(f"the {what} is not signed by this provider")

@@ -1,0 +1,144 @@
+"""Verdict rows: 32 plain bytes, sealed into 64 under a key that only the right input gives.
+
+A row key seals exactly one row, which is what makes the fixed nonce safe: `seal_table` refuses a repeated tag.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from pharoah_archetypes.ladder import lp
+
+ROW_BYTES = 64
+LEAST_ROWS = 64
+TAG_BYTES = 16
+_NONCE = bytes(12)
+_FORMAT = struct.Struct(">BBBHB16sHHHHBx")
+assert _FORMAT.size == 32
+
+SEVERITIES = ("ok", "warn", "avoid", "block")
+OUTCOMES = ("ok", "memory", "error", "nan", "slow", "timeout", "crash")
+RUNG_CODES = ("exact", "minor", "major")
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """One learned fact, as it is sealed. Counts saturate at 65,535; `confidence` has four buckets, 0-3."""
+
+    severity: str
+    outcome: str
+    rung: str
+    failures: int
+    runs: int
+    base_failures: int
+    base_runs: int
+    remedy: int = 0
+    confidence: int = 0
+    plan: bytes = bytes(16)
+    """How to watch jobs like this (see pharoah_protocol.monitoring_plan)."""
+
+    def pack(self) -> bytes:
+        counts = (min(c, 0xFFFF) for c in (self.failures, self.runs, self.base_failures, self.base_runs))
+        return _FORMAT.pack(
+            1,
+            SEVERITIES.index(self.severity),
+            self.confidence,
+            self.remedy,
+            RUNG_CODES.index(self.rung),
+            self.plan,
+            *counts,
+            OUTCOMES.index(self.outcome),
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes) -> VerdictRow:
+        """Raises ValueError for another version or codes this release does not know."""
+        try:
+            version, severity, confidence, remedy, rung, plan, failures, runs, base_failures, base_runs, outcome = (
+                _FORMAT.unpack(data)
+            )
+            if version != 1:
+                raise ValueError(f"row version {version}; this release reads 1")
+            return cls(
+                SEVERITIES[severity],
+                OUTCOMES[outcome],
+                RUNG_CODES[rung],
+                failures,
+                runs,
+                base_failures,
+                base_runs,
+                remedy,
+                confidence,
+                plan,
+            )
+        except (struct.error, IndexError):
+            raise ValueError("row: codes or length this release does not know") from None
+
+
+def seal_table(
+    entries: Iterable[tuple[bytes, VerdictRow]], epoch: int, class_id: bytes, padding_key: bytes
+) -> list[bytes]:
+    """Sealed rows, sorted and padded with dummies to a power of two (at least 64).
+
+    `entries` are (VOPRF output, row). Dummies follow from `padding_key` (32 secret bytes), so that who has it can make
+    the same table again; to everybody else they look like rows. Raises ValueError when two outputs give the same tag.
+    """
+    rows: dict[bytes, bytes] = {}
+    for output, row in entries:
+        tag, key = _row_key(output, epoch, class_id)
+        if tag in rows:
+            raise ValueError("two rows for one input: a key would seal twice")
+        sealed = ChaCha20Poly1305(key).encrypt(_NONCE, row.pack(), lp(tag, _number(epoch), class_id))
+        rows[tag] = tag + sealed
+    dummies = max(LEAST_ROWS, 1 << (len(rows) - 1).bit_length() if rows else 0) - len(rows)
+    padding = _stream(padding_key, lp(b"pharoah/dummies/v1", _number(epoch), class_id), ROW_BYTES * dummies)
+    return sorted([*rows.values(), *split(padding)])
+
+
+def split(content: bytes) -> list[bytes]:
+    """Rows of a table that comes in one piece."""
+    return [content[at : at + ROW_BYTES] for at in range(0, len(content), ROW_BYTES)]
+
+
+def row_tag(output: bytes, epoch: int, class_id: bytes) -> bytes:
+    """What the row of a VOPRF output begins with: how a row is named when it is revoked."""
+    return _row_key(output, epoch, class_id)[0]
+
+
+def open_row(table: Sequence[bytes], output: bytes, epoch: int, class_id: bytes) -> VerdictRow | None:
+    """The row this VOPRF output opens, or None. A row that does not authenticate counts as absent."""
+    tag, key = _row_key(output, epoch, class_id)
+    at = bisect_left(table, tag)
+    if at == len(table) or table[at][:TAG_BYTES] != tag:
+        return None
+    try:
+        plain = ChaCha20Poly1305(key).decrypt(_NONCE, table[at][TAG_BYTES:], lp(tag, _number(epoch), class_id))
+        return VerdictRow.unpack(plain)
+    except (InvalidTag, ValueError):
+        return None
+
+
+def _row_key(output: bytes, epoch: int, class_id: bytes) -> tuple[bytes, bytes]:
+    info = lp(b"pharoah/entry/v1", _number(epoch), class_id)
+    material = HKDFExpand(SHA256(), 48, info).derive(output)
+    return material[:TAG_BYTES], material[TAG_BYTES:]
+
+
+def _stream(key: bytes, purpose: bytes, size: int) -> bytes:
+    """As many pseudorandom bytes as wanted (ChaCha20 under a key for this purpose alone)."""
+    cipher = Cipher(ChaCha20(HKDFExpand(SHA256(), 32, purpose).derive(key), bytes(16)), mode=None)
+    return cipher.encryptor().update(bytes(size))
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(8, "big")

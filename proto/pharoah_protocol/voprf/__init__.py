@@ -1,0 +1,1 @@
+"""Verifiable oblivious pseudorandom function (RFC 9497) on ristretto255 (RFC 9496)."""

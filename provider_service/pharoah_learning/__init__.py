@@ -1,0 +1,1 @@
+"""Learners and the sealing of what was learned. Pure and seeded: an auditor runs them again on the same evidence."""

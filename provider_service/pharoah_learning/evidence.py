@@ -1,0 +1,54 @@
+"""What learners learn from: trials, degraded runs, benchmark results and outcomes that tenants share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One cell as learning sees it."""
+
+    workload: str
+    settings: dict[str, object]
+    context_id: str
+    device_id: str
+    outcome: str
+    step_seconds: tuple[float, ...]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class DegradedRun:
+    """One degraded (or healthy twin) run as windows: time, step ratio, memory ratio; and whether the process died."""
+
+    kind: str
+    windows: tuple[tuple[float, float, float], ...]
+    died: bool
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Result of one micro-benchmark on one node."""
+
+    order_id: str
+    node: str
+    benchmark: str
+    beside_job: bool
+    started_at: float
+    ended_at: float
+    seconds: tuple[float, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Vote:
+    """How a run ended, told by its tenant under the job's name."""
+
+    run_id: bytes
+    period: int
+    name: str
+    """Hexadecimal."""
+    organisation: str
+    context_id: str
+    failed: bool

@@ -1,0 +1,55 @@
+"""Monitoring plans: how archetypes are best watched, learned from how steady their steps were in campaigns.
+
+Reports that follow a rare plan would tell which archetype runs. So a plan is given only where at least five archetypes
+share it; everything else is watched by the plain one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import median
+
+from pharoah_archetypes import Fingerprint
+from pharoah_learning.evidence import TrialRow
+from pharoah_learning.release import LearnedRow
+from pharoah_protocol.monitoring_plan import NOISY, PLAIN, STEADY, Plan
+from pharoah_protocol.reports import RESTLESS_RATIO, deviation
+
+SHARED_BY = 5
+STEADY_RATIO = 0.0125
+"""Typical deviation of a step from the median step: below, a slowdown counts double; above `RESTLESS_RATIO`, half, over
+more steps."""
+LEAST_STEPS = 3
+
+
+def learn_plans(rows: Sequence[LearnedRow], trials: Iterable[TrialRow]) -> list[LearnedRow]:
+    """The rows, each with the plan of its archetype."""
+    wanted = {name: plan_for(median(deviations)) for name, deviations in _deviations(trials).items()}
+    sharing: dict[Plan, set[str]] = defaultdict(set)
+    for name, plan in wanted.items():
+        sharing[plan].add(name)
+    given = {name: plan for name, plan in wanted.items() if len(sharing[plan]) >= SHARED_BY}
+    return [replace(row, plan=given.get(_archetype(row), PLAIN).pack().hex()) for row in rows]
+
+
+def _deviations(trials: Iterable[TrialRow]) -> dict[str, list[float]]:
+    """Per archetype, how far a typical step of each trial is from its median, relative to it."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for trial in trials:
+        steps = trial.step_seconds[1:]
+        if trial.outcome == "ok" and len(steps) >= LEAST_STEPS:
+            found[Fingerprint.from_json(trial.fingerprint).archetype].append(deviation(steps))
+    return found
+
+
+def plan_for(deviation_ratio: float) -> Plan:
+    """How to watch a job whose typical step is this far from its median step, relative to it."""
+    if deviation_ratio < STEADY_RATIO:
+        return STEADY
+    return NOISY if deviation_ratio > RESTLESS_RATIO else PLAIN
+
+
+def _archetype(row: LearnedRow) -> str:
+    return next((token.removeprefix("archetype=") for token in row.tokens if token.startswith("archetype=")), "")

@@ -1,0 +1,113 @@
+"""Epochs: a release sealed under a fresh seed. Deterministic: whoever has release, seed and the rest makes the same."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah_archetypes import canonical_input
+from pharoah_archetypes.ladder import lp
+from pharoah_learning.release import Group, LearnedRow, Recipe
+from pharoah_protocol.log.merkle import root
+from pharoah_protocol.monitoring_plan import PLAIN
+from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.tables.epoch_head import ClassTable, EpochHead, sign
+from pharoah_protocol.tables.rows import VerdictRow, row_tag, seal_table, split
+from pharoah_protocol.voprf import protocol
+
+LIFETIME_SECONDS = 25 * 3600
+"""24 hours and one of grace."""
+CLOCK_SKEW_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class SealedClass:
+    class_id: bytes
+    secret: bytes
+    public: bytes
+    content: bytes
+    """All rows in one piece."""
+    rows: tuple[LearnedRow, ...]
+    signature: bytes
+    """The provider's, over all rows."""
+    tags: dict[str, bytes]
+    """Id of a learned row to the tag it is sealed under."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What the exchange serves: the signed head and, per class, key and rows."""
+
+    head: EpochHead
+    body: bytes
+    signature: bytes
+    classes: dict[bytes, SealedClass]
+    ids: dict[Group, bytes]
+
+
+def seal(recipe: Recipe, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
+    """Seal a release. Raises ValueError when two of its rows have one input."""
+    classes = {group: _class(recipe, seed, key, group) for group in recipe.groups}
+    # Ordered by handle, which is random: the order of contexts tells nothing.
+    sealed = sorted(classes.values(), key=lambda one: one.class_id)
+    head = EpochHead(
+        recipe.epoch,
+        recipe.release.release,
+        recipe.began - CLOCK_SKEW_SECONDS,
+        recipe.began + LIFETIME_SECONDS,
+        tuple(_committed(one) for one in sealed),
+    )
+    body = head.encode()
+    ids = {group: one.class_id for group, one in classes.items()}
+    return Epoch(head, body, sign(body, key), {one.class_id: one for one in sealed}, ids)
+
+
+def groups_of(rows: Iterable[LearnedRow]) -> set[Group]:
+    return {(row.scope, row.group_id) for row in rows}
+
+
+def verdict_row(row: LearnedRow) -> VerdictRow:
+    """What is sealed of a learned row."""
+    return VerdictRow(
+        row.severity,
+        row.outcome,
+        row.rung,
+        row.failures,
+        row.runs,
+        row.base_failures,
+        row.base_runs,
+        row.remedy,
+        row.confidence,
+        bytes.fromhex(row.plan) or PLAIN.pack(),
+    )
+
+
+def learned_input(row: LearnedRow) -> bytes:
+    """The canonical input that opens a row."""
+    return canonical_input(row.kind, row.rung, row.tokens)
+
+
+def _class(recipe: Recipe, seed: bytes, key: Ed25519PrivateKey, group: Group) -> SealedClass:
+    class_id = hmac.digest(seed, lp(b"pharoah/class/v1", *(part.encode() for part in group)), "sha256")[:16]
+    number = recipe.epoch.to_bytes(8, "big")
+    secret, public = protocol.derive_key(seed, lp(b"pharoah/voprf/v1", number, class_id))
+    rows = tuple(row for row in recipe.release.rows if (row.scope, row.group_id) == group)
+    outputs = [protocol.full_evaluate(secret, learned_input(row)) for row in rows]
+    sealed = seal_table(
+        [(output, verdict_row(row)) for output, row in zip(outputs, rows, strict=True)],
+        recipe.epoch,
+        class_id,
+        hmac.digest(seed, b"pharoah/dummy/v1", "sha256"),
+    )
+    tags = {row.id: row_tag(output, recipe.epoch, class_id) for output, row in zip(outputs, rows, strict=True)}
+    content = b"".join(sealed)
+    signature = sign(signed_messages.table(recipe.epoch, class_id, content), key)
+    return SealedClass(class_id, secret, public, content, rows, signature, tags)
+
+
+def _committed(one: SealedClass) -> ClassTable:
+    rows = split(one.content)
+    return ClassTable(one.class_id, one.public, len(rows), root(rows))

@@ -1,0 +1,55 @@
+"""The node's local socket: who may open it gets a ticket for a run, and the profile to start under."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pharoah_protocol.node_ticket import Ticket
+from pharoah_provider.durable import write_durably
+
+
+def load_key(path: Path) -> Ed25519PrivateKey:
+    """The node's ticket key; made, owner-only, on first start."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, Ed25519PrivateKey.generate().private_bytes_raw())
+    return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+
+
+@asynccontextmanager
+async def ticket_socket(
+    path: Path, node: str, boot_id: str, key: Ed25519PrivateKey, profile: Mapping[str, Any]
+) -> AsyncIterator[None]:
+    """Serve tickets while inside. The socket is open to every local user: jobs are theirs."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            async with asyncio.timeout(5):
+                request = json.loads(await reader.readline())
+                if request.get("op") == "ticket":
+                    body, signature = Ticket.issue(node, boot_id, key, time.time())
+                    reply = {"body": body.decode(), "signature": signature.hex(), "profile": dict(profile)}
+                else:
+                    reply = {"error": f"unknown op {request.get('op')!r}"}
+                writer.write(json.dumps(reply).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    server = await asyncio.start_unix_server(answer, str(path), limit=4096)
+    path.chmod(0o666)
+    try:
+        yield
+    finally:
+        server.close()
+        path.unlink(missing_ok=True)

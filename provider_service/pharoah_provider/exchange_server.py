@@ -1,0 +1,201 @@
+"""The private exchange, server side: offers, evaluations, lookups. Of what is asked privately it learns nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from pharoah_archetypes.ladder import lp
+from pharoah_learning.sealing import Epoch, SealedClass, learned_input, verdict_row
+from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.tables.epoch_head import sign
+from pharoah_protocol.tables.query import BATCH
+from pharoah_protocol.tables.rows import ROW_BYTES
+from pharoah_protocol.voprf import protocol
+from pharoah_protocol.voprf.group import GroupError
+from pharoah_provider.domain import Node
+from pharoah_provider.publication import Publisher
+from pharoah_provider.store import Store
+from pharoah_provider.ticket_check import verified
+from pharoah_serving.errors import Exhausted, Invalid, NotReady, Refused, Unknown
+from pharoah_serving.keys import Keys
+from pharoah_serving.principals import Principal
+from pharoah_serving.quotas import Quotas
+
+OFFER_SECONDS = 600
+CHUNK_BYTES = (1 << 20) // ROW_BYTES * ROW_BYTES
+FORGET_SECONDS = 60
+KEPT_LOOKUPS = 32
+
+T = TypeVar("T")
+Evaluated = tuple[list[bytes], bytes]
+"""Elements and proof of one class."""
+
+
+@dataclass
+class Offer:
+    tenant: Principal
+    node: Node
+    epoch: int
+    class_ids: tuple[bytes, ...]
+    expires_at: int
+    signature: bytes = b""
+    answer: asyncio.Future[Any] | None = None
+    """What its one question was answered, or will be."""
+    request: bytes = b""
+    """Hash of that question: the same one again costs nothing, another one is refused."""
+
+
+@dataclass
+class Exchange:
+    """Serves what the publisher has published."""
+
+    store: Store
+    keys: Keys
+    publisher: Publisher
+    quotas: Quotas
+    _offers: dict[bytes, Offer] = field(default_factory=dict)
+    _forgotten_at: float = 0.0
+    _lookups: dict[tuple[str, int, bytes], dict[bytes, tuple[bytes, bytes]]] = field(default_factory=dict)
+
+    async def offer(self, tenant: Principal, body: bytes, signature: bytes) -> tuple[bytes, Offer]:
+        """An offer for the node a ticket names. Raises Refused, NotReady, Exhausted."""
+        epoch, now = self.publisher.epoch(), time.time()
+        _, node = await verified(self.store, body, signature)
+        try:
+            ids = (epoch.ids["server", node.context_id], epoch.ids["device", node.device_id])
+        except KeyError:
+            raise NotReady("this node has just joined; the next epoch, within a minute, will know it") from None
+        self.quotas.take_offer(tenant, now)
+        self._forget_offers(now)
+        offer = Offer(tenant, node, epoch.head.epoch, ids, int(now) + OFFER_SECONDS)
+        offer_id = secrets.token_bytes(16)
+        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, ids)
+        offer.signature = sign(said, self.keys.signing_key)
+        self._offers[offer_id] = offer
+        return offer_id, offer
+
+    def _forget_offers(self, now: float) -> None:
+        """Those that are over, once a minute."""
+        if now - self._forgotten_at > FORGET_SECONDS:
+            self._forgotten_at = now
+            self._offers = {key: offer for key, offer in self._offers.items() if offer.expires_at > now}
+
+    def offer_of(self, tenant: Principal, offer_id: bytes) -> Offer:
+        """Raises Refused for an offer that is over or somebody else's."""
+        offer = self._offers.get(offer_id)
+        if offer is None or offer.tenant != tenant or offer.expires_at < time.time():
+            raise Refused("no such offer")
+        return offer
+
+    def table(self, epoch: int, class_id: bytes, first_row: int) -> tuple[list[bytes], bytes]:
+        """Rows of a class in chunks, and the signature over all of it. Raises Unknown, Invalid."""
+        current = self.publisher.epoch(epoch)
+        if class_id not in current.classes:
+            raise Unknown("no such table in this epoch")
+        sealed = current.classes[class_id]
+        content = sealed.content
+        if first_row * ROW_BYTES > len(content):
+            raise Invalid(f"first_row: {first_row}, the table has {len(content) // ROW_BYTES} rows")
+        chunks = [content[at : at + CHUNK_BYTES] for at in range(first_row * ROW_BYTES, len(content), CHUNK_BYTES)]
+        return chunks, sealed.signature
+
+    async def evaluate(
+        self, tenant: Principal, offer_id: bytes, request_id: bytes, blinded: list[bytes]
+    ) -> tuple[list[Evaluated], bytes]:
+        """Elements and proof per class, and the signature over them. Raises Invalid, Refused, Unknown, Exhausted."""
+        offer = self.offer_of(tenant, offer_id)
+        _check_sizes(request_id, "blinded", blinded)
+        epoch = self.publisher.epoch(offer.epoch)
+
+        def answer() -> tuple[list[Evaluated], bytes]:
+            sealed = [epoch.classes[class_id] for class_id in offer.class_ids]
+            try:
+                done = [protocol.evaluate(one.secret, one.public, blinded) for one in sealed]
+            except GroupError:
+                raise Invalid("blinded: not all are canonical group elements") from None
+            told = [(one.class_id, *answered) for one, answered in zip(sealed, done, strict=True)]
+            said = signed_messages.evaluation(offer_id, request_id, blinded, told)
+            return done, sign(said, self.keys.signing_key)
+
+        return await self._once(offer, lp(b"evaluate", request_id, *blinded), answer)
+
+    async def lookup(
+        self, tenant: Principal, offer_id: bytes, request_id: bytes, tokens: list[bytes]
+    ) -> tuple[list[bytes], bytes, bytes]:
+        """Hashed mode: rows by class and token, the digest of the list of revoked rows, and the signature over both.
+
+        Raises as `evaluate` does.
+        """
+        offer = self.offer_of(tenant, offer_id)
+        _check_sizes(request_id, "tokens", tokens)
+        epoch = self.publisher.epoch(offer.epoch)
+
+        def answer() -> tuple[list[bytes], bytes, bytes]:
+            revoked = self.publisher.revoked_rows(offer.epoch)
+            tables = [self._by_token(tenant, epoch, class_id) for class_id in offer.class_ids]
+            rows = [self._held(table, token, revoked) for table in tables for token in tokens]
+            digest = signed_messages.digest(signed_messages.revoked(offer.epoch, revoked) if revoked else b"")
+            key = self.hashed_key(tenant, offer.epoch)
+            said = signed_messages.looked_up(offer_id, request_id, key, digest, tokens, rows)
+            return rows, digest, sign(said, self.keys.signing_key)
+
+        return await self._once(offer, lp(b"lookup", request_id, *tokens), answer)
+
+    def hashed_key(self, tenant: Principal, epoch: int) -> bytes:
+        """What a tenant keys its hashes with, in one epoch."""
+        info = lp(b"pharoah/hashed/v1", epoch.to_bytes(8, "big"), tenant.name.encode())
+        return HKDF(SHA256(), 32, None, info).derive(self.keys.hashed_key)
+
+    async def _once(self, offer: Offer, request: bytes, work: Callable[[], T]) -> T:
+        """The answer to an offer's one question. Asked again, also while it is being worked on, it is the same."""
+        digest = hmac.digest(b"request", request, "sha256")
+        if offer.answer is None:
+            self.quotas.take_question(offer.tenant, time.time())
+            offer.request = digest
+            offer.answer = asyncio.ensure_future(asyncio.to_thread(work))
+            # Somebody has looked at what went wrong, even if nobody waits for it any more.
+            offer.answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        elif not hmac.compare_digest(offer.request, digest):
+            raise Exhausted("this offer's question was asked; ask for another offer")
+        answer: T = await asyncio.shield(offer.answer)
+        return answer
+
+    def _held(self, table: dict[bytes, tuple[bytes, bytes]], token: bytes, revoked: set[bytes]) -> bytes:
+        name, row = table.get(token, (b"", b""))
+        return b"" if name in revoked else row
+
+    def _by_token(self, tenant: Principal, epoch: Epoch, class_id: bytes) -> dict[bytes, tuple[bytes, bytes]]:
+        """A class's rows, each with its name, by the tokens this tenant has for them in this epoch."""
+        key = (tenant.name, epoch.head.epoch, class_id)
+        if (known := self._lookups.get(key)) is None:
+            if len(self._lookups) >= KEPT_LOOKUPS:
+                self._lookups.pop(next(iter(self._lookups)))
+            hashed_key = self.hashed_key(tenant, epoch.head.epoch)
+            sealed: SealedClass = epoch.classes[class_id]
+            known = {
+                hmac.digest(hashed_key, learned_input(row), "sha256"): (
+                    class_id + sealed.tags[row.id],
+                    verdict_row(row).pack(),
+                )
+                for row in sealed.rows
+            }
+            self._lookups[key] = known
+        return known
+
+
+def _check_sizes(request_id: bytes, name: str, items: list[bytes]) -> None:
+    if len(request_id) != 16:
+        raise Invalid(f"request_id: {len(request_id)} bytes, expected 16")
+    if len(items) != BATCH:
+        raise Invalid(f"{name}: {len(items)} elements, expected {BATCH}")
+    if any(len(item) != 32 for item in items):
+        raise Invalid(f"{name}: not all are of 32 bytes")

@@ -1,1 +1,0 @@
-"""Learning: from stored trials, degraded runs and benchmarks to a release."""

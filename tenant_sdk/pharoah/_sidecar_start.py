@@ -1,0 +1,68 @@
+"""Starting a courier: always by exec, never by fork, one per node and job."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from pharoah._rank_identity import job_key
+from pharoah._settings import Settings
+
+
+def start_courier(path: Path, settings: Settings, run_id: str = "") -> subprocess.Popen[bytes]:
+    """Start a courier that will listen on `path`. It ends by itself when its last rank has gone."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pharoah.courier", str(path), json.dumps(asdict(settings)), run_id],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=None if os.environ.get("PHAROAH_DEBUG") else subprocess.DEVNULL,
+        start_new_session=True,  # a Ctrl-C for the job must not cut its last report
+    )
+
+
+def wait_for(path: Path, timeout_seconds: float) -> None:
+    """Raises TimeoutError when nobody listens in time."""
+    deadline = time.monotonic() + timeout_seconds
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no courier within {timeout_seconds:g} s")
+        time.sleep(0.01)
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trial:
+        try:
+            trial.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
+
+
+def private_folder() -> Path:
+    """A folder for sockets that only this user may enter."""
+    return Path(tempfile.mkdtemp(prefix="pharoah-"))
+
+
+def courier_of_this_node(settings: Settings) -> str:
+    """Path of the courier that serves this job here; started by whichever local rank comes first."""
+    folder = Path(tempfile.gettempdir(), f"pharoah-{hashlib.sha256(job_key().encode()).hexdigest()[:16]}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to somebody else")
+    path = folder / "courier.sock"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _listens(path):
+            path.unlink(missing_ok=True)  # of a courier that was killed
+            start_courier(path, settings)
+            wait_for(path, 10.0)
+    return str(path)

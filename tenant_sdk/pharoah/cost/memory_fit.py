@@ -1,0 +1,73 @@
+"""Does a job fit into the memory that is offered to it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pharoah.cost import cuda_allocator
+from pharoah.cost.memory import Peak, peak
+from pharoah.cost.step import StepCost
+from pharoah_archetypes import Fingerprint
+from pharoah_archetypes.devices import device_named
+
+_TIGHT = 0.05
+"""Of what is offered: what kernels take for a moment and nobody can predict."""
+_HEAP = 4 << 20
+"""Bytes that the heap of a training loop grows by besides tensors and kernels: `python -m evaluation distributed`."""
+_CONTEXT = 640 << 20
+"""Bytes a CUDA process takes before its first tensor, with the workspaces of cuBLAS."""
+_COMMUNICATOR = 256 << 20
+"""Bytes NCCL takes for the groups of a distributed job."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory that is offered to one process."""
+
+    name: str
+    bytes: int
+    on_gpu: bool = False
+    inside: bool = False
+    """Whether the interpreter and its libraries were there before the limit, and do not count."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    room: Room
+    needed: int
+    """Bytes."""
+    peak: Peak
+    """What of it is tensors and kernels."""
+
+    @property
+    def status(self) -> str:
+        """`fits`, `tight` or `does not fit`."""
+        if self.needed > self.room.bytes:
+            return "does not fit"
+        return "tight" if self.needed > self.room.bytes * (1 - _TIGHT) else "fits"
+
+
+def room_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> Room | None:
+    """What a node offers, from the job's own view of it and the node's profile; None when nobody knows."""
+    if name := fingerprint.hardware.get("gpu"):
+        device = device_named(name)
+        return Room(name, device.memory_bytes, on_gpu=True) if device else None
+    if limit := profile.get("memory_limit_bytes"):
+        return Room("the node's memory limit", limit)
+    return None
+
+
+def fit(cost: StepCost, room: Room) -> Fit:
+    """Compare what a step needs with what is offered."""
+    most = peak(cost.memory)
+    if not room.on_gpu:
+        outside = 0 if room.inside else cost.process_bytes
+        return Fit(room, most.bytes + _HEAP + outside, most)
+    outside = _CONTEXT + (_COMMUNICATOR if cost.transfers else 0)
+    try:
+        reserved = cuda_allocator.most_reserved(cost.memory.events, room.bytes - outside)
+    except cuda_allocator.OutOfMemory:
+        reserved = max(cuda_allocator.most_reserved(cost.memory.events), room.bytes + 1 - outside)
+    return Fit(room, reserved + outside, most)

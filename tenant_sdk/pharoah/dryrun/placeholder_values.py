@@ -1,0 +1,139 @@
+"""Values that fake tensors do not have: numbers a script may print and average, but not decide on.
+
+A loss that is logged must not stop a dry run, a branch on a loss must: the step after it could be another one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Container
+from types import TracebackType
+from typing import Any, NoReturn
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.overrides import TorchFunctionMode
+
+from pharoah.capture.operator_notes import storage_of
+
+_READS = {torch.Tensor.item, torch.Tensor.__float__}
+_FINITE = {
+    torch.isfinite: True, torch.Tensor.isfinite: True, torch.isnan: False, torch.Tensor.isnan: False,
+    torch.isinf: False, torch.Tensor.isinf: False,
+}  # fmt: skip
+"""A guard against broken numbers is not a branch: a step worth checking passes it."""
+_LOOKS = {
+    torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__bool__, torch.Tensor.__int__,
+    torch.Tensor.__float__, torch.Tensor.__index__,
+}  # fmt: skip
+_COPIES: Any = torch.Tensor.__deepcopy__
+_DECIDES = {torch.Tensor.__int__, torch.Tensor.__index__}
+
+
+class Undecided(BaseException):
+    """The script branches on a value that a dry run does not have; a BaseException so that it is not swallowed."""
+
+
+class Guess(float):
+    """A number that stands for an unknown one: sums and prints like any, refuses to be compared."""
+
+    __slots__ = ("_report",)
+    _report: Callable[[str], None]
+
+    def __new__(cls, report: Callable[[str], None]) -> Guess:
+        guess = super().__new__(cls, 1.0)
+        guess._report = report
+        return guess
+
+    def _combined(self, _: object = None) -> Guess:
+        return self
+
+    def _decided(self, _: object = None) -> NoReturn:
+        undecided(self._report, "branches on a computed value")
+
+    def __round__(self, _: int | None = None) -> Guess:  # type: ignore[override]
+        return self
+
+    __neg__ = __pos__ = __abs__ = _combined
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _combined
+    __int__ = __trunc__ = __floor__ = __ceil__ = _decided
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _combined
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _combined  # type: ignore[assignment]
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = _decided
+    __hash__ = float.__hash__
+
+
+class Readable(TorchFunctionMode):
+    """Reads of fake tensors give a Guess; decisions on them end the dry run with a reason."""
+
+    def __init__(self, report: Callable[[str], None], written: Container[int]) -> None:
+        """`written` is memory of real tensors whose values are no longer known."""
+        super().__init__()
+        self._report = report
+        self._written = written
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.__bool__ and isinstance(args[0], FakeTensor):
+            undecided(self._report, "branches on a tensor's value")
+        if args and isinstance(args[0], FakeTensor) and args[0].is_floating_point():
+            if func in _READS:
+                return Guess(self._report)
+            if func in _DECIDES:
+                undecided(self._report, "branches on a tensor's value")
+            if func in _FINITE:
+                with unset_fake_temporarily():
+                    return torch.full(tuple(args[0].shape), _FINITE[func], dtype=torch.bool)
+            if func is torch.Tensor.__format__ and args[0].dim() == 0:
+                return format(Guess(self._report), *args[1:])
+            if func is torch.Tensor.tolist and args[0].dim() <= 1:
+                values = [Guess(self._report) for _ in range(args[0].numel())]
+                return values if args[0].dim() else values[0]
+        if func is _COPIES and not isinstance(args[0], FakeTensor):
+            with unset_fake_temporarily():
+                return func(*args, **(kwargs or {}))
+        if func in _LOOKS and type(args[0]) is torch.Tensor and storage_of(args[0]) in self._written:
+            undecided(self._report, "reads a tensor that holds computed values")
+        return func(*args, **(kwargs or {}))
+
+
+def print_unknown_sizes() -> None:
+    """Counts that depend on values may be logged: as text, as a ratio."""
+    numbers: list[tuple[Any, Any]] = [(torch.SymInt, 1), (torch.SymFloat, 1.0), (torch.SymBool, True)]
+    for number, stand_in in numbers:
+        number.__format__ = lambda _, spec, value=stand_in: format(value, spec)
+        number.__str__ = lambda _, value=stand_in: str(value)
+        number.__round__ = lambda self, *_: self
+    numbers[1][0].__float__ = lambda _: 1.0
+
+
+def undecided(report: Callable[[str], None], what: str) -> NoReturn:
+    reason = f"the script {what} before its first optimizer step ({caller()})"
+    report(reason)
+    raise Undecided(reason)
+
+
+def caller() -> str:
+    """`train.py:42`: the innermost frame that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return _named(frame.f_code.co_filename, frame.f_lineno)
+
+
+def place(trace: TracebackType | None) -> str:
+    """The same for a traceback."""
+    found = "<string>", 0
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if not _is_library(path):
+            found = path, trace.tb_lineno
+        trace = trace.tb_next
+    return _named(*found)
+
+
+def _named(path: str, line: int) -> str:
+    return f"{path.rpartition('/')[2]}:{line}"
+
+
+def _is_library(path: str) -> bool:
+    return "/torch/" in path or "/pharoah/" in path or path.startswith("<") or path.endswith("/runpy.py")

@@ -1,0 +1,112 @@
+"""The cost of a step, put together from what the ledger saw of the first two.
+
+A dry run ends as soon as the second forward pass has turned out to be the first one again, and torch's own updates are
+not computed at all: what is missing is repeated from what was seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
+from pharoah.dryrun.ledger import Work, local
+from pharoah.dryrun.lifetimes import HOST, Life, allocations
+from pharoah.dryrun.optimizer_cost import Updates
+from pharoah_protocol.node_profile import data_segment
+
+if TYPE_CHECKING:
+    from pharoah.dryrun.fake_tensors import DryRecorder
+
+
+class Account:
+    """Told where passes and updates begin and end.
+
+    The first window reaches from the script's start to the end of the first update, the second one from there to the
+    beginning of that optimizer's next.
+    """
+
+    def __init__(self, recorder: DryRecorder) -> None:
+        self._ledger = recorder.ledger
+        self._updates = Updates(recorder)
+        self._forward: list[Work] = []
+        """Of each window, up to its first backward pass."""
+        self._backward: list[Work] = []
+        """Of each window, from there on; without the update that ends the first."""
+        self._update = Work()
+        self._differentiated = self._update_began = 0
+        """Positions in the events of the first window."""
+        self._ends: list[int] = []
+        """Positions where windows end."""
+        self._steps_began = 0
+        self._roles: dict[int, str] = {}
+
+    def differentiate(self) -> None:
+        """The first backward pass of a window begins."""
+        self._forward.append(self._ledger.cut())
+        self._differentiated = self._differentiated or len(self._ledger.events)
+
+    def update(self, optimizer: torch.optim.Optimizer, pretended: bool) -> None:
+        """An optimizer begins to step; a pretended one does nothing by itself."""
+        self._steps_began = len(self._ledger.events)
+        if not self._update_began:
+            self._update_began = self._steps_began
+            self._backward.append(self._ledger.cut())
+        for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
+            self._roles[self._ledger.number_of(local(parameter))] = PARAMETER
+            self._roles[self._ledger.number_of(local(parameter.grad))] = GRADIENT
+            for value in optimizer.state.get(parameter, {}).values():
+                if isinstance(value, torch.Tensor):
+                    self._roles[self._ledger.number_of(local(value))] = STATE
+        if pretended:
+            self._updates.enter(optimizer)
+
+    def updated(self) -> None:
+        """It has stepped: what it made and keeps is its state."""
+        if not self._update_began:
+            return  # the step was computed inside, by a closure
+        events = self._ledger.events
+        made = range(allocations(events[: self._steps_began]) + 1, self._ledger.allocations + 1)
+        freed = {-event for event in events[self._steps_began :] if event < 0}
+        self._roles |= {number: STATE for number in made if number not in freed}
+
+    def end(self) -> None:
+        """A window ends."""
+        self._ends.append(len(self._ledger.events))
+        windows = len(self._ends)
+        self._forward += [Work()] * (windows - len(self._forward))
+        if len(self._backward) < windows:
+            self._backward.append(self._ledger.cut())
+            self._update_began = self._update_began or self._ends[0]
+        else:
+            self._update = self._ledger.cut()
+
+    def cost(self) -> StepCost:
+        """Of the last step seen; called at the end of a window, or at the first backward pass of the second."""
+        work = self._forward[-1] + self._backward[-1] + self._update
+        return StepCost(
+            operations=tuple(Operation(*row, times) for row, times in work.operations.items()),
+            transfers=tuple(Transfer(*row, times) for row, times in work.transfers.items()),
+            memory=self._memory(),
+            process_bytes=data_segment(),
+            uncounted=tuple(sorted(self._ledger.uncounted)),
+        )
+
+    def _memory(self) -> Memory:
+        roles = dict.fromkeys(self._ledger.activations, ACTIVATION) | self._roles
+        roles |= dict.fromkeys(self._ledger.of_kernels, KERNEL)
+        if (on_gpu := self._ledger.on_gpu) is not None:
+            roles |= {number: HOST for number in range(1, self._ledger.allocations + 1) if number not in on_gpu}
+        life = Life(self._ledger.events, roles)
+        first, now = self._ends[0], len(self._ledger.events)
+        forward, backward = (first, now), (self._differentiated, self._update_began)
+        update = (self._update_began, first)
+        missing = [backward, update, forward, backward, update]
+        if len(self._ends) == 2:
+            missing = [update, forward, update]
+        elif len(self._forward) == 1:
+            missing = []
+        for part in missing:
+            life.repeat(*part)
+        return life.memory()

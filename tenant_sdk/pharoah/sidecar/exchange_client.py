@@ -1,0 +1,283 @@
+"""The exchange, client side: which verdict rows does this job open on the offered node?
+
+In private mode what the provider sees is the same for every job: one offer, 64 blinded elements, and half a second
+after its answer one bit. Everything an answer holds is checked, and all of it opened, before any of it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import grpc.aio
+
+from pharoah._errors import UnknownReason
+from pharoah._settings import Settings
+from pharoah.sidecar.evidence import exchange_folder
+from pharoah.sidecar.log_client import Distrust, Served, Trust, read_witnesses
+from pharoah.sidecar.provider_connection import Provider, reason
+from pharoah.sidecar.table_cache import Tables
+from pharoah_archetypes import Fingerprint, GrammarError
+from pharoah_protocol.log.view import View
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.tables.epoch_head import is_signed
+from pharoah_protocol.tables.query import BATCH, Input, Question, blind, inputs_of, keyed_hashes
+from pharoah_protocol.tables.rows import VerdictRow, open_row, row_tag
+from pharoah_protocol.v1 import (
+    DecideRequest,
+    EvaluateRequest,
+    GetEpochRequest,
+    GetOfferRequest,
+    GetOfferResponse,
+    LookupRequest,
+    NodeTicket,
+)
+from pharoah_protocol.voprf import protocol
+
+SCOPES = ("server", "device")
+"""What the two classes of an offer describe: this server configuration, this device model."""
+DECIDE_AFTER_SECONDS = 0.5
+"""From the answer to the decision, whatever the answer was: the time in between must not tell."""
+MOST_PAGES = 64
+AUDITED = 8
+"""One of so many answers of the hashed mode is asked for again privately."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A row that was opened, and how specific it is."""
+
+    kind: str
+    rung: str
+    scope: str
+    row: VerdictRow
+
+
+@dataclass(frozen=True)
+class Answer:
+    served: Served
+    matches: tuple[Match, ...]
+    bytes_sent: int
+    record: dict[str, Any] = field(default_factory=dict)
+    """What the provider has signed of it, and what opens it: kept on this machine (see `pharoah audit`)."""
+
+
+class Exchange:
+    """Asks one provider. Keeps what it has read of the log, and tables of the current epoch."""
+
+    def __init__(self, provider: Provider, settings: Settings) -> None:
+        """Raises UnknownReason when what this machine remembers of the provider cannot be read."""
+        self._provider, self._hashed = provider, settings.privacy == "hashed"
+        folder = exchange_folder(settings)
+        self._stub = Stub(provider.channel, "Exchange")
+        self._trust = Trust(provider.key, read_witnesses(settings.witnesses_file), folder)
+        self._tables = Tables(provider, folder)
+        self._offer_id, self.answered_at = b"", 0.0
+
+    async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket, name: tuple[int, bytes] | None = None) -> Answer:
+        """All rows this fingerprint, and its name of a period, open for the ticket's node.
+
+        Raises UnknownReason, Distrust.
+        """
+        try:
+            inputs = inputs_of(fingerprint, name)
+        except GrammarError as error:
+            raise UnknownReason(f"the fingerprint has no skeleton: {error}") from None
+        return await self._answered(inputs, ticket)
+
+    async def cover(self, ticket: NodeTicket) -> None:
+        """Ask about nothing, for a job that has nothing to ask: that it has not must not show.
+
+        Raises UnknownReason, Distrust.
+        """
+        await self._answered((), ticket)
+
+    async def _answered(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
+        try:
+            if not self._hashed:
+                return await self._privately(inputs, ticket)
+            answer = await self._by_hashes(inputs, ticket)
+            if secrets.randbelow(AUDITED):
+                return answer
+            try:
+                await self._audit(inputs, ticket, answer)
+            except grpc.aio.AioRpcError as error:  # it may be at a limit, or not want to be found out
+                return replace(answer, record={**answer.record, "refused_audit": reason(error)})
+            return replace(answer, record={**answer.record, "audited": True})
+        except grpc.aio.AioRpcError as error:
+            raise UnknownReason(reason(error)) from None
+        except Distrust:
+            raise
+        except ValueError as error:  # a head, a group element, a proof, a part of any length
+            raise Distrust(f"the provider's answer is not a sound one: {error}") from None
+
+    async def epoch(self) -> Served:
+        """The epoch in force, from a log that goes on where it was last read. Raises Distrust, AioRpcError."""
+        for _ in range(MOST_PAGES):
+            answer = await self._call("GetEpoch", GetEpochRequest(log_size=self._trust.size))
+            if self._trust.follow(list(answer.entries), answer.checkpoint):
+                return self._trust.believe(answer.head.body, answer.head.signature, answer.revoked, time.time())
+        raise Distrust(f"the provider's log does not end after {MOST_PAGES} pages")
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what is read of the log is remembered on this machine."""
+        return self._trust.remembers
+
+    @property
+    def log(self) -> View:
+        """The provider's log as far as it was read."""
+        return self._trust.view
+
+    async def decide(self, accept: bool) -> None:
+        """Whether the offered node is taken: one bit, no reason. A provider that cannot be told does not matter."""
+        if self._offer_id:
+            await asyncio.sleep(max(0.0, self.answered_at + DECIDE_AFTER_SECONDS - time.monotonic()))
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await self._call("Decide", DecideRequest(offer_id=self._offer_id, accept=accept))
+
+    async def _privately(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
+        (served, offer), question = await self._offered(ticket), blind(inputs)
+        tables = [await self._tables.rows(served, class_id) for class_id in offer.class_ids]
+        request = EvaluateRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), blinded=question.blinded)
+        response = await self._call("Evaluate", request)
+        self.answered_at = time.monotonic()
+        record = self._checked(served, offer, request, response, question)
+        matches: list[Match] = []
+        for scope, class_id, table, answer in zip(SCOPES, offer.class_ids, tables, response.classes, strict=True):
+            outputs = question.outputs(answer.evaluated)
+            matches += _opened(served, scope, class_id, table, inputs, outputs)
+        record["private"]["rows"] = [match.row.pack().hex() for match in matches]
+        return Answer(served, tuple(matches), request.ByteSize(), record)
+
+    async def _by_hashes(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
+        served, offer = await self._offered(ticket)
+        tokens = keyed_hashes(inputs, offer.hashed_key)
+        request = LookupRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), tokens=tokens)
+        response = await self._call("Lookup", request)
+        self.answered_at = time.monotonic()
+        in_force, rows = response.revoked, list(response.rows)
+        said = signed_messages.looked_up(offer.offer_id, request.request_id, offer.hashed_key, in_force, tokens, rows)
+        if not is_signed(said, response.signature, self._provider.key) or len(response.rows) != len(SCOPES) * BATCH:
+            raise Distrust("the provider's answer is not signed, or not one to this question")
+        if signed_messages.digest(served.revoked_list) != in_force:
+            served = await self._again(served, in_force)
+        try:
+            matches = [
+                Match(asked.kind, asked.rung, scope, VerdictRow.unpack(response.rows[BATCH * at + number]))
+                for at, scope in enumerate(SCOPES)
+                for number, asked in enumerate(inputs)
+                if response.rows[BATCH * at + number]
+            ]
+        except ValueError as error:
+            raise Distrust(str(error)) from None
+        record = {**_signed(served, offer), "looked_up": said.hex(), "signature": response.signature.hex()}
+        record["hashed_key"] = offer.hashed_key.hex()
+        return Answer(served, tuple(matches), request.ByteSize(), record)
+
+    async def _again(self, before: Served, in_force: bytes) -> Served:
+        """The epoch once more, when a row was taken back while we asked. Raises UnknownReason, Distrust."""
+        served = await self.epoch()
+        if served.head.epoch != before.head.epoch:
+            raise UnknownReason("the provider's epoch changed in between")
+        if signed_messages.digest(served.revoked_list) != in_force:
+            raise Distrust("the provider's answer is of another list of revoked rows than the one in its log")
+        return served
+
+    async def _offered(self, ticket: NodeTicket) -> tuple[Served, GetOfferResponse]:
+        """An offer in the epoch in force; once more when the epoch has changed in between."""
+        for _ in range(2):
+            served, offer = await asyncio.gather(self.epoch(), self._call("GetOffer", GetOfferRequest(ticket=ticket)))
+            if offer.epoch == served.head.epoch:
+                break
+        said = signed_messages.offer(offer.offer_id, offer.epoch, offer.expires_at, list(offer.class_ids))
+        if not is_signed(said, offer.signature, self._provider.key) or len(offer.class_ids) != len(SCOPES):
+            raise Distrust("the offer is not signed, or does not name the two classes it should")
+        if offer.epoch != served.head.epoch:
+            raise Distrust("the offer is of another epoch than the one in force")
+        self._offer_id = offer.offer_id
+        return served, offer
+
+    def _checked(
+        self, served: Served, offer: GetOfferResponse, request: Any, response: Any, question: Question
+    ) -> dict[str, Any]:
+        """The signed record of an evaluation whose proofs hold. Raises Distrust."""
+        blinded = list(question.blinded)
+        answers = [
+            (class_id, list(answer.evaluated), answer.proof)
+            for class_id, answer in zip(offer.class_ids, response.classes, strict=False)
+        ]
+        said = signed_messages.evaluation(offer.offer_id, request.request_id, blinded, answers)
+        if len(response.classes) != len(SCOPES) or not is_signed(said, response.signature, self._provider.key):
+            raise Distrust("the provider's answer is not signed, or not one to this question")
+        record = {**_signed(served, offer), "evaluation": said.hex(), "signature": response.signature.hex()}
+        for class_id, evaluated, proof in answers:
+            try:
+                protocol.verify(served.head.table(class_id).public_key, blinded, evaluated, proof)
+            except protocol.ProofError as error:
+                raise Distrust(str(error), {"kind": "evaluation", **record}) from None
+        private = {
+            "inputs": [asked.value.hex() for asked in question.inputs],
+            "blinds": [scalar.hex() for scalar in question.scalars],
+        }
+        return {**record, "classes": [class_id.hex() for class_id in offer.class_ids], "private": private}
+
+    async def _audit(self, inputs: tuple[Input, ...], ticket: NodeTicket, hashed: Answer) -> None:
+        """The same once more, privately. Raises Distrust when the hashed answer is not what the sealed table holds."""
+        for _ in range(2):
+            private = await self._privately(inputs, ticket)
+            same = (hashed.served.body, hashed.served.revoked) == (private.served.body, private.served.revoked)
+            if same and set(hashed.matches) == set(private.matches):
+                return
+            if same:
+                classes = [bytes.fromhex(part) for part in private.record["classes"]]
+                tables = {name.hex(): b"".join(await self._tables.rows(private.served, name)).hex() for name in classes}
+                raise Distrust(
+                    "the provider's hashed answer is not what its sealed table says",
+                    {
+                        "kind": "hashed answer",
+                        "hashed": hashed.record,
+                        "evaluation": private.record,
+                        "tables": tables,
+                        "revoked": private.served.revoked_list.hex(),
+                    },
+                )
+            hashed = await self._by_hashes(inputs, ticket)  # something was published in between
+
+    async def _call(self, method: str, request: Any) -> Any:
+        return await getattr(self._stub, method)(
+            request, timeout=self._provider.timeout, metadata=self._provider.metadata
+        )
+
+
+def _opened(
+    served: Served, scope: str, class_id: bytes, table: list[bytes], inputs: tuple[Input, ...], outputs: list[bytes]
+) -> list[Match]:
+    epoch = served.head.epoch
+    rows = [
+        open_row(table, output, epoch, class_id)
+        if class_id + row_tag(output, epoch, class_id) not in served.revoked
+        else None
+        for output in outputs
+    ]
+    return [
+        Match(asked.kind, asked.rung, scope, row)
+        for asked, row in zip(inputs, rows, strict=True)
+        if row is not None and (row.rung == asked.rung)
+    ]
+
+
+def _signed(served: Served, offer: GetOfferResponse) -> dict[str, Any]:
+    said = signed_messages.offer(offer.offer_id, offer.epoch, offer.expires_at, list(offer.class_ids))
+    return {
+        "head": served.body.hex(),
+        "head_signature": served.signature.hex(),
+        "checkpoint": served.checkpoint.decode(),
+        "offer": said.hex(),
+        "offer_signature": offer.signature.hex(),
+    }

@@ -1,0 +1,145 @@
+"""Everything that ever leaves for the provider or an auditor, and where each field comes from. The list is closed: a
+test compares it with the schema, so that no later field leaves unseen."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pharoah._settings import Settings
+from pharoah_archetypes import Fingerprint
+from pharoah_protocol import pseudonyms
+from pharoah_protocol.tables.query import blind, inputs_of, keyed_hashes
+from pharoah_protocol.v1 import (
+    Consent,
+    DecideRequest,
+    EndRunRequest,
+    EndState,
+    EvaluateNameRequest,
+    EvaluateRequest,
+    GetEpochRequest,
+    GetNameKeyRequest,
+    GetOfferRequest,
+    GetTableRequest,
+    JoinRunRequest,
+    LookupRequest,
+    NodeTicket,
+    ReportRequest,
+    WatchAlertsRequest,
+)
+
+_OFFER, _CLASS = "from the provider: its offer", "from the provider: its offer's classes"
+_RUN, _RANDOM = "random, made for this run", "random, made for this question"
+_TICKET = "from the node's agent: which node this is"
+ORIGINS = {
+    "GetEpochRequest.log_size": "how much of the provider's public log this machine has read",
+    "GetOfferRequest.ticket": _TICKET,
+    "NodeTicket.body": _TICKET,
+    "NodeTicket.signature": _TICKET,
+    "GetTableRequest.epoch": "from the provider: its signed head",
+    "GetTableRequest.class_id": _CLASS,
+    "GetTableRequest.first_row": "how much of this table this machine already has",
+    "EvaluateRequest.offer_id": _OFFER,
+    "EvaluateRequest.request_id": _RANDOM,
+    "EvaluateRequest.blinded": "the job's inputs and fillers, always 64, each times a random number: uniform elements",
+    "LookupRequest.offer_id": _OFFER,
+    "LookupRequest.request_id": _RANDOM,
+    "LookupRequest.tokens": "privacy=hashed only: keyed hashes of the job's inputs; the provider can test guesses",
+    "DecideRequest.offer_id": _OFFER,
+    "DecideRequest.accept": "one bit: whether the job was started",
+    "JoinRunRequest.run_id": _RUN,
+    "JoinRunRequest.ticket": _TICKET,
+    "JoinRunRequest.ranks": "number of processes on this node",
+    "JoinRunRequest.consent": "PHAROAH_ALLOW_BESIDE_JOB",
+    "Consent.beside_job": "PHAROAH_ALLOW_BESIDE_JOB",
+    "Consent.limit_seconds": "how long one micro-benchmark may take",
+    "ReportRequest.run_id": _RUN,
+    "ReportRequest.dropped": "seconds that could not be kept while the provider was away",
+    "ReportRequest.attempt": "from the provider: how often this run has joined",
+    "ReportRequest.first_second": "seconds since the launch",
+    "ReportRequest.first_ended_at": "this machine's clock",
+    "ReportRequest.step_levels": "step time against the run's own baseline, in eighths of an octave",
+    "ReportRequest.memory_levels": "resident memory against the run's own baseline, in eighths of an octave",
+    "EndRunRequest.run_id": _RUN,
+    "EndRunRequest.state": "how the run ended",
+    "EndRunRequest.name": "PHAROAH_SHARE_OUTCOMES=1 only: a name that takes two keys to make",
+    "EndRunRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week of that name",
+    "WatchAlertsRequest.run_id": _RUN,
+    "RevealRequest.run_id": "`pharoah reveal` only: the run that is told of",
+    "RevealRequest.fingerprint": "`pharoah reveal` only: what the run was, in plain words",
+    "EvaluateNameRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week",
+    "EvaluateNameRequest.blinded": "PHAROAH_SHARE_OUTCOMES=1 only: one input times a random number",
+}
+"""Message and field to where it comes from, for everything a tenant sends."""
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """One message as it would leave now."""
+
+    call: str
+    message: Any
+
+    @property
+    def content(self) -> bytes:
+        """The exact bytes."""
+        return bytes(self.message.SerializeToString())
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Every field that is in it, and where it comes from."""
+        return {name: ORIGINS[name] for name in _fields(self.message)}
+
+
+def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | None = None) -> list[Outgoing]:
+    """All messages of a run, in order; what the provider would answer is random here."""
+    ticket = ticket or NodeTicket(body=b"(no agent answers here)", signature=os.urandom(64))
+    offer_id, class_id, run_id, request_id = (os.urandom(16) for _ in range(4))
+    inputs = inputs_of(
+        fingerprint, (pseudonyms.period_at(time.time()), os.urandom(32)) if settings.share_outcomes else None
+    )
+    asked = (
+        Outgoing("Exchange/Lookup", LookupRequest(
+            offer_id=offer_id, request_id=request_id, tokens=keyed_hashes(inputs, os.urandom(32))
+        ))
+        if settings.privacy == "hashed"
+        else Outgoing("Exchange/Evaluate", EvaluateRequest(
+            offer_id=offer_id, request_id=request_id, blinded=blind(inputs).blinded
+        ))
+    )  # fmt: skip
+    consent = Consent(beside_job=settings.allow_beside_job, limit_seconds=settings.probe_limit_seconds)
+    report = ReportRequest(
+        run_id=run_id, attempt=1, first_ended_at=time.time(), step_levels=[0], memory_levels=[0], first_second=1
+    )
+    named = _names(fingerprint) if settings.share_outcomes else []
+    end = EndRunRequest(run_id=run_id, state=EndState.Value("END_STATE_OK"))
+    if settings.share_outcomes:
+        end.period, end.name = pseudonyms.period_at(time.time()), os.urandom(32)
+    return [
+        *named,
+        Outgoing("Exchange/GetEpoch", GetEpochRequest(log_size=1)),
+        Outgoing("Exchange/GetOffer", GetOfferRequest(ticket=ticket)),
+        Outgoing("Exchange/GetTable", GetTableRequest(epoch=1, class_id=class_id, first_row=0)),
+        asked,
+        Outgoing("Exchange/Decide", DecideRequest(offer_id=offer_id, accept=True)),
+        Outgoing("Runs/JoinRun", JoinRunRequest(run_id=run_id, ticket=ticket, ranks=1, consent=consent)),
+        Outgoing("Runs/WatchAlerts", WatchAlertsRequest(run_id=run_id)),
+        Outgoing("Runs/Report", report),
+        Outgoing("Runs/EndRun", end),
+    ]
+
+
+def _names(fingerprint: Fingerprint) -> list[Outgoing]:
+    """To provider and auditor alike."""
+    asked = EvaluateNameRequest(period=pseudonyms.period_at(time.time()), blinded=pseudonyms.ask(fingerprint).blinded)
+    return [Outgoing("Names/GetNameKey", GetNameKeyRequest()), Outgoing("Names/EvaluateName", asked)]
+
+
+def _fields(message: Any) -> Iterator[str]:
+    for field, value in message.ListFields():
+        yield f"{message.DESCRIPTOR.name}.{field.name}"
+        if field.message_type is not None:
+            yield from _fields(value)

@@ -1,0 +1,171 @@
+"""Holding the provider to what it has signed: its log read anew, its tables fetched anew, kept answers opened again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from pharoah._errors import UnknownReason
+from pharoah._settings import Settings
+from pharoah.comparison.history import History
+from pharoah.sidecar.evidence import Evidence, exchange_folder
+from pharoah.sidecar.exchange_client import Exchange
+from pharoah.sidecar.log_client import Distrust, Served, read_witnesses
+from pharoah.sidecar.provider_connection import Provider, reason
+from pharoah.sidecar.table_cache import Tables
+from pharoah_archetypes.ladder import parts
+from pharoah_protocol.log.checkpoint import log_origin
+from pharoah_protocol.tables.epoch_head import HeadError
+from pharoah_protocol.tables.misbehaviour import NotProven, opened, signed_answer
+from pharoah_protocol.tables.outcome_test import tally
+from pharoah_protocol.voprf import protocol
+from pharoah_protocol.voprf.group import GroupError
+
+ENOUGH = 20
+"""Outcomes from which on that there is no alarm says something."""
+JUDGED = ("ok", "failed")
+"""End states that say something of the job and its node."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was checked."""
+
+    result: str
+    """ok, FAIL, or - for what could not be checked or is not decided."""
+    check: str
+    detail: str
+
+
+async def audit(settings: Settings) -> list[Line]:
+    """Everything there is to check, in order. Raises UnknownReason when the provider cannot be asked."""
+    provider = Provider(settings)
+    try:
+        lines = [*await _log(provider, settings)]
+        if lines[-1].result == "FAIL":
+            return lines
+        served = await Exchange(provider, settings).epoch()
+        lines += await _tables(provider, settings, served)
+        return [*lines, *_answers(settings, provider.key.public_bytes_raw()), _outcomes(settings)]
+    except grpc.aio.AioRpcError as error:
+        raise UnknownReason(reason(error)) from None
+    finally:
+        await provider.channel.close(None)
+
+
+async def _log(provider: Provider, settings: Settings) -> list[Line]:
+    """The whole log, by somebody who remembers nothing, and then by this machine's memory."""
+    witnesses = read_witnesses(settings.witnesses_file)
+    try:
+        anew = Exchange(provider, replace(settings, keep_runs=0))
+        served = await anew.epoch()
+        remembering = Exchange(provider, settings)
+        await remembering.epoch()
+    except (Distrust, HeadError) as error:
+        return [_caught("log", error, settings)]
+    told = f"{anew.log.frontier.size} entries, epoch {served.head.epoch} of release {served.head.release}; "
+    told += "as remembered" if remembering.remembers else "nothing is remembered on this machine"
+    if not witnesses:
+        return [Line("ok", "log", told), Line("-", "witnesses", "none are set (PHAROAH_WITNESSES_FILE)")]
+    return [Line("ok", "log", told), Line("ok", "witnesses", f"more than half of {len(witnesses)} have cosigned it")]
+
+
+async def _tables(provider: Provider, settings: Settings, served: Served) -> list[Line]:
+    """The tables of the classes we were offered, downloaded again by somebody who keeps nothing."""
+    mine = {name for record in _kept(settings) for name in _classes(record)}
+    classes = [table.class_id for table in served.head.tables if table.class_id in mine]
+    try:
+        for class_id in classes:
+            await Tables(provider, None).rows(served, class_id)
+    except (Distrust, HeadError) as error:
+        return [_caught("tables", error, settings)]
+    if not classes:
+        return [Line("-", "tables", f"nothing was asked in epoch {served.head.epoch} from this machine")]
+    return [Line("ok", "tables", f"{len(classes)} of epoch {served.head.epoch} are the ones its head commits to")]
+
+
+def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
+    """Kept answers: signatures and proofs, and where the table is still here, that the rows open as they did."""
+    sound = reopened = 0
+    hashed: list[Mapping[str, Any]] = []
+    for record in _kept(settings):
+        if "evaluation" not in record:
+            hashed += [record] if "looked_up" in record else []
+            continue
+        try:
+            answer = signed_answer(record, public)
+            for class_id, evaluated, proof in answer.answers:
+                protocol.verify(answer.head.table(class_id).public_key, answer.blinded, evaluated, proof)
+            tables = _cached(settings, public, answer.head.epoch, answer.class_ids)
+            if tables:
+                held = {row.hex() for rows in opened(answer, record["private"], tables) for row in rows if row}
+                if missing := set(record["private"].get("rows", ())) - held:
+                    raise NotProven(f"{len(missing)} rows of its verdict do not open any more")
+                reopened += 1
+            sound += 1
+        except (NotProven, HeadError, GroupError, protocol.ProofError, KeyError, ValueError) as error:
+            yield Line("FAIL", "answers", f"run {record['run_id'][:8]}: {error}")
+    yield Line("ok", "answers", f"{sound} kept answers are signed and proven; {reopened} opened again")
+    if hashed:
+        again, refused = (sum(name in record for record in hashed) for name in ("audited", "refused_audit"))
+        told = f"{len(hashed)} answers to hashes: {again} asked for again privately and the same, {refused} refused"
+        yield Line("-" if refused or not again else "ok", "hashes", told)
+
+
+def _outcomes(settings: Settings) -> Line:
+    """Jobs that were called compatible, and how they ended; one that is tried again and fails again counts once."""
+    said = {record["run_id"]: record for record in _kept(settings)}
+    ended: list[bool] = []
+    last: dict[str, bool] = {}
+    for run in History(settings).runs()[::-1]:
+        record, failed = said.get(run.id, {}), run.state == "failed"
+        if record.get("verdict") == "compatible" and run.state in JUDGED:
+            job = str(record.get("fingerprint", run.id))
+            if not (failed and last.get(job)):
+                ended.append(failed)
+            last[job] = failed
+    total = tally(ended)
+    told = f"{total.failures} of {total.runs} jobs called compatible failed"
+    if total.alarmed:
+        return Line("FAIL", "outcomes", f"{told}: more than jobs do; its tables are rosier than its machines")
+    few = total.runs < ENOUGH
+    return Line("-" if few else "ok", "outcomes", told + ("; too few to tell" if few else ""))
+
+
+def _caught(check: str, error: Distrust | HeadError, settings: Settings) -> Line:
+    """A lie, and where what was signed of it has been put."""
+    evidence = error.evidence if isinstance(error, Distrust) else None
+    path = Evidence(settings).lie(evidence) if evidence else None
+    return Line("FAIL", check, f"{error}" + (f"; evidence: {path}" if path else ""))
+
+
+def _classes(record: Mapping[str, Any]) -> list[bytes]:
+    """Of the offer that an answer belongs to."""
+    try:
+        return parts(bytes.fromhex(record["offer"]))[4:]
+    except (KeyError, ValueError, TypeError):
+        return []
+
+
+def _kept(settings: Settings) -> Iterator[Mapping[str, Any]]:
+    folder = exchange_folder(settings)
+    for path in sorted((folder / "answers").glob("*.json")) if folder else ():
+        try:
+            yield {**json.loads(path.read_text()), "run_id": path.stem}
+        except (OSError, ValueError):
+            continue
+
+
+def _cached(settings: Settings, public: bytes, epoch: int, class_ids: tuple[bytes, ...]) -> dict[bytes, bytes]:
+    """Tables that are still on this machine; none unless all are."""
+    folder = exchange_folder(settings)
+    origin = log_origin(public)
+    paths = {name: Path(folder or ".", origin, f"{epoch}-{name.hex()}.rows") for name in class_ids}
+    if folder is None or not all(path.exists() for path in paths.values()):
+        return {}
+    return {name: path.read_bytes() for name, path in paths.items()}

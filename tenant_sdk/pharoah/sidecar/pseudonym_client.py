@@ -1,0 +1,78 @@
+"""Asking for a job's name: the provider and the auditor each evaluate one blinded element."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from dataclasses import replace
+from typing import Any
+
+import grpc.aio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from pharoah._errors import UnknownReason
+from pharoah._settings import Settings
+from pharoah.sidecar.provider_connection import Provider, reason
+from pharoah_archetypes import Fingerprint
+from pharoah_protocol import pseudonyms
+from pharoah_protocol.log.view import View
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.tables.epoch_head import is_signed
+from pharoah_protocol.v1 import EvaluateNameRequest, GetNameKeyRequest
+
+
+class Namer:
+    """Two key holders, one name. Both must be reached; neither learns what it is asked about."""
+
+    def __init__(self, provider: Provider, settings: Settings) -> None:
+        """Raises UnknownReason when the auditor is not set up."""
+        if not settings.auditor_endpoint or not settings.auditor_key_file:
+            missing = "PHAROAH_AUDITOR_KEY_FILE" if settings.auditor_endpoint else "PHAROAH_AUDITOR_ENDPOINT"
+            raise UnknownReason(f"outcomes are shared under a name, which takes an auditor: set {missing}")
+        away = replace(settings, endpoint=settings.auditor_endpoint, provider_key_file=settings.auditor_key_file)
+        self._holders = (provider, Provider(away))
+
+    async def name(self, fingerprint: Fingerprint | None, log: View) -> tuple[int, bytes]:
+        """(period, name); without a fingerprint one that nobody else has. Raises UnknownReason."""
+        question = pseudonyms.ask(fingerprint)
+        try:
+            keys = await asyncio.gather(*(self._key(holder) for holder in self._holders))
+            period, public = keys[0]
+            if len({period for period, _ in keys}) > 1 or abs(period - pseudonyms.period_at(time.time())) > 1:
+                raise UnknownReason("provider and auditor are not in the same period of names; are the clocks right?")
+            if log.period != period or log.names != hashlib.sha256(public).digest():
+                raise UnknownReason("the provider's key of names is not the one in its log")
+            answers = await asyncio.gather(*(self._evaluated(h, period, question.blinded) for h in self._holders))
+            return period, question.name([public for _, public in keys], answers)
+        except grpc.aio.AioRpcError as error:
+            raise UnknownReason(f"the job has no name: {reason(error)}") from None
+        except ValueError as error:  # a proof, a group element, a part of any length
+            raise UnknownReason(f"the job has no name: {error}") from None
+
+    async def period(self) -> int:
+        """Which period both holders are in. Raises UnknownReason."""
+        try:
+            keys = await asyncio.gather(*(self._key(holder) for holder in self._holders))
+        except grpc.aio.AioRpcError as error:
+            raise UnknownReason(reason(error)) from None
+        return keys[0][0]
+
+    async def close(self) -> None:
+        await self._holders[1].channel.close(None)
+
+    async def _key(self, holder: Provider) -> tuple[int, bytes]:
+        answer = await self._call(holder, "GetNameKey", GetNameKeyRequest())
+        said, key = signed_messages.name_key(answer.period, answer.public_key), holder.key
+        if not isinstance(key, Ed25519PublicKey) or not is_signed(said, answer.signature, key):
+            raise UnknownReason("a key of names is not signed by who should hold it")
+        return answer.period, answer.public_key
+
+    async def _evaluated(self, holder: Provider, period: int, blinded: bytes) -> tuple[bytes, bytes]:
+        answer = await self._call(holder, "EvaluateName", EvaluateNameRequest(period=period, blinded=blinded))
+        return answer.evaluated, answer.proof
+
+    async def _call(self, holder: Provider, method: str, request: Any) -> Any:
+        call = getattr(Stub(holder.channel, "Names"), method)
+        return await call(request, timeout=holder.timeout, metadata=holder.metadata)

@@ -1,0 +1,215 @@
+"""A run while it runs: join, report, listen, end. The provider may vanish and come back at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc.aio
+
+from pharoah._alert import Alert
+from pharoah._errors import UnknownReason
+from pharoah._settings import Settings
+from pharoah.sidecar.agent_client import ask_node
+from pharoah.sidecar.provider_connection import Provider, reason
+from pharoah_protocol.reports import Levels
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.text import plain
+from pharoah_protocol.v1 import (
+    AlertState,
+    Consent,
+    EndRunRequest,
+    EndState,
+    JoinRunRequest,
+    NodeTicket,
+    ReportRequest,
+    RevealRequest,
+    WatchAlertsRequest,
+)
+
+log = logging.getLogger("pharoah.courier")
+
+END_STATES = {name.removeprefix("END_STATE_").lower() for name, number in EndState.items() if number}
+ALERT_STATES = {number: name.removeprefix("ALERT_STATE_").lower() for name, number in AlertState.items() if number}
+KEPT_SECONDS = 3600
+LARGEST_BATCH = 1024
+"""Levels of one report."""
+REPORT_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 15.0
+KEPT_ALERTS = 1024
+"""Of which it is known that they were told."""
+ALERTS_AT_ONCE, ALERT_SECONDS = 64, 1.0
+"""So many alerts of a run are taken as they come, the others one by one: a provider must not fill this machine."""
+LATEST = 1 << 33
+"""Unix seconds beyond which a time is none."""
+
+
+class RunReporter:
+    """Tells the provider about one run and brings back its alerts. Owns two tasks between `start` and `end`."""
+
+    def __init__(self, provider: Provider, run_id: bytes, settings: Settings, deliver: Callable[[Alert], None]) -> None:
+        self._provider = provider
+        self._stub = Stub(provider.channel, "Runs")
+        self._run_id = run_id
+        self._settings = settings
+        self._deliver = deliver
+        self._ranks, self._after = 1, 0.0
+        self._levels: Callable[[], Sequence[Levels]] = tuple
+        self._seconds: deque[tuple[int, float, list[Levels]]] = deque()
+        """Number, end and levels of seconds that were not acknowledged yet."""
+        self._attempt, self._tried = 0, False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._seen: deque[tuple[str, str]] = deque(maxlen=KEPT_ALERTS)
+        self._heard = 0
+        self.dropped = 0
+        self.alias = ""
+        self.connected = False
+        self.measuring = False
+        """Whether the provider runs micro-benchmarks beside the job, so that its steps say nothing about the node."""
+
+    def start(
+        self,
+        ticket: NodeTicket,
+        ranks: int,
+        levels: Callable[[], Sequence[Levels]],
+        tick_seconds: float = 1.0,
+        after_seconds: float = 0.0,
+    ) -> None:
+        """`levels` tells how each rank does now; ranks that have not said anything yet may be missing.
+
+        Nothing is sent for `after_seconds`.
+        """
+        self._ranks, self._levels = max(1, ranks), levels
+        self._after = after_seconds
+        work = (self._tick(tick_seconds), self._report(ticket), self._listen())
+        self._tasks = [asyncio.create_task(part) for part in work]
+
+    def second(self, number: int, ended_at: float) -> None:
+        """Keep a second for the next report; the oldest go, counted, when the provider has been away for too long."""
+        levels = [*self._levels()][: self._ranks]
+        self._seconds.append((number, ended_at, levels + [Levels()] * (self._ranks - len(levels))))
+        while len(self._seconds) > KEPT_SECONDS:
+            self._seconds.popleft()
+            self.dropped += 1
+
+    async def _tick(self, seconds: float) -> None:
+        """Once a second from the launch on, whatever the job does: when it steps must not show."""
+        await asyncio.sleep(self._after)
+        began, number = asyncio.get_running_loop().time(), 0
+        while True:
+            await asyncio.sleep(max(0.0, began + (number + 1) * seconds - asyncio.get_running_loop().time()))
+            self.second(number, time.time())
+            number += 1
+
+    async def end(self, state: str, name: tuple[int, bytes] | None = None) -> None:
+        """Send what is left and the end state, within the shutdown time; with the job's (period, name), if shared."""
+        for task in self._tasks:
+            task.cancel()
+        try:
+            async with asyncio.timeout(0.9 * self._settings.shutdown_timeout_seconds):
+                if self._attempt:
+                    while self._seconds:
+                        await self._send()
+                    period, named = name or (0, b"")
+                    code = EndState.Value(f"END_STATE_{state.upper()}")
+                    await self._call(
+                        "EndRun", EndRunRequest(run_id=self._run_id, state=code, period=period, name=named)
+                    )
+        except (TimeoutError, grpc.aio.AioRpcError) as error:
+            log.info("the end of the run could not be told: %s", error)
+
+    async def _report(self, ticket: NodeTicket) -> None:
+        await asyncio.sleep(self._after)
+        pause = REPORT_SECONDS
+        while True:
+            try:
+                if not self._attempt:
+                    await self._join(ticket)
+                while self._seconds:
+                    await self._send()
+                self.connected, pause = True, REPORT_SECONDS
+            except grpc.aio.AioRpcError as error:
+                self.connected = self.measuring = False
+                if error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+                    log.warning("this run is not monitored: %s", error.details())
+                    return
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause if pause == REPORT_SECONDS else pause * random.uniform(0.8, 1.2))
+
+    async def _join(self, ticket: NodeTicket) -> None:
+        """With the ticket of the launch; later, when that is over, with a new one."""
+        if self._tried:
+            with contextlib.suppress(UnknownReason):
+                ticket = (await ask_node(self._settings.node_socket, self._settings.timeout_seconds)).ticket
+        self._tried = True
+        consent = Consent(beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds)
+        request = JoinRunRequest(run_id=self._run_id, ticket=ticket, ranks=self._ranks, consent=consent)
+        answer = await self._call("JoinRun", request)
+        self._attempt, self.alias = answer.attempt, plain(answer.node_alias, 64)
+
+    async def _send(self) -> None:
+        batch = list(self._seconds)[: max(1, LARGEST_BATCH // self._ranks)]
+        request = ReportRequest(
+            run_id=self._run_id,
+            attempt=self._attempt,
+            first_second=batch[0][0],
+            first_ended_at=batch[0][1],
+            step_levels=[level.step for _, _, levels in batch for level in levels],
+            memory_levels=[level.memory for _, _, levels in batch for level in levels],
+            dropped=self.dropped,
+        )
+        last = batch[-1][0]
+        self.measuring = (await self._call("Report", request)).measuring
+        while self._seconds and self._seconds[0][0] <= last:  # some may have been dropped meanwhile
+            self._seconds.popleft()
+
+    async def _listen(self) -> None:
+        pause = self._after + REPORT_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                call = self._stub.WatchAlerts(WatchAlertsRequest(run_id=self._run_id), metadata=self._provider.metadata)
+                async for message in call:
+                    self._received(message)
+                    self._heard += 1
+                    if self._heard > ALERTS_AT_ONCE:
+                        await asyncio.sleep(ALERT_SECONDS)
+                pause = 1.0
+            except grpc.aio.AioRpcError:
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _received(self, message: Any) -> None:
+        state = ALERT_STATES.get(message.state)
+        if state is None or not all(0 <= number < LATEST for number in (message.since, message.at, message.step_ratio)):
+            log.warning("an alert of no known state, or with numbers that are none, was left out")
+            return
+        names = ("alert_id", "node_alias", "fault_domain", "what", "evidence")
+        told = {name: plain(getattr(message, name)) for name in names}
+        if (told["alert_id"], state) in self._seen:
+            return  # told again after a reconnect
+        self._seen.append((told["alert_id"], state))
+        self._deliver(Alert(state=state, since=message.since, at=message.at, step_ratio=message.step_ratio, **told))
+
+    async def _call(self, method: str, request: Any) -> Any:
+        return await getattr(self._stub, method)(
+            request, timeout=self._provider.timeout, metadata=self._provider.metadata
+        )
+
+
+async def reveal(settings: Settings, run_id: bytes, fingerprint: str) -> None:
+    """Tell the provider what a run was. Raises UnknownReason."""
+    provider = Provider(settings)
+    try:
+        call = Stub(provider.channel, "Runs").Reveal
+        request = RevealRequest(run_id=run_id, fingerprint=fingerprint)
+        await call(request, timeout=provider.timeout, metadata=provider.metadata)
+    except grpc.aio.AioRpcError as error:
+        raise UnknownReason(reason(error)) from None
+    finally:
+        await provider.channel.close(None)
