@@ -17,9 +17,9 @@ from evaluation.exchange_site import ExchangeSite, exchange_site, release_for_no
 from evaluation.figures import Figures
 from evaluation.opening import auc
 from evaluation.universe import Universe
-from pharoah.sidecar.exchange_client import Exchange
-from pharoah.sidecar.provider_connection import Provider
-from pharoah.sidecar.verdict_rules import judge
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_archetypes import rung_tokens
 from pharoah_learning.sealing import Epoch
 from pharoah_protocol.rpc import Stub
@@ -76,14 +76,14 @@ def questions(universe: Universe, figures: Figures, folder: Path, asked: int, la
 
 async def _latencies(site: ExchangeSite, universe: Universe, asked: int) -> list[float]:
     settings = site.settings()
-    provider = Provider(settings)
-    exchange = Exchange(provider, settings)
+    provider = ProviderConnection(settings)
+    exchange = ExchangeClient(provider, settings)
     await exchange.ask(universe.jobs[0], ticket())  # the table is downloaded once an epoch
     times = []
     for number in range(asked):
         node_ticket = ticket()
         began = time.perf_counter()
-        judge(await exchange.ask(universe.jobs[number % len(universe.jobs)], node_ticket), "")
+        verdict_from_rows(await exchange.ask(universe.jobs[number % len(universe.jobs)], node_ticket), "")
         times.append(time.perf_counter() - began)
     await provider.channel.close(None)
     return times
@@ -92,15 +92,15 @@ async def _latencies(site: ExchangeSite, universe: Universe, asked: int) -> list
 async def _revocation(site: ExchangeSite, universe: Universe) -> float:
     """From the operator's call until a tenant is told otherwise."""
     settings = site.settings()
-    provider, rows = Provider(settings), release_for_node(universe).rows
-    exchange = Exchange(provider, settings)
+    provider, rows = ProviderConnection(settings), release_for_node(universe).rows
+    exchange = ExchangeClient(provider, settings)
     job, tokens = universe.jobs[3], rung_tokens(universe.jobs[3], "exact")
     ids = [row.id for row in rows if row.tokens == tokens]
-    before = judge(await exchange.ask(job, ticket()), "").status
+    before = verdict_from_rows(await exchange.ask(job, ticket()), "").status
     began = time.perf_counter()
     with site.operator() as channel:
         await asyncio.to_thread(Stub(channel, "Operator").Revoke, RevokeRequest(rows=ids), timeout=60)
-    while judge(await exchange.ask(job, ticket()), "").status == before:
+    while verdict_from_rows(await exchange.ask(job, ticket()), "").status == before:
         await asyncio.sleep(0.1)
     seconds = time.perf_counter() - began
     await provider.channel.close(None)
@@ -129,15 +129,15 @@ async def _launches(
 ) -> list[tuple[bool, list[float]]]:
     settings = site.settings()
     room, seen = asyncio.Semaphore(24), []
-    provider = Provider(settings)
-    warm = Exchange(provider, settings)
+    provider = ProviderConnection(settings)
+    warm = ExchangeClient(provider, settings)
     await warm.ask(universe.jobs[0], ticket())
 
     async def launch(number: int) -> None:
         async with room:
             hit = number % 2 == 0
             source = universe if hit else stranger
-            exchange = copy.copy(warm)  # one courier per job, all of one machine
+            exchange = copy.copy(warm)  # one sidecar per job, all of one machine
             watched = _Watched(exchange._call)
             exchange._call = watched.call  # type: ignore[method-assign]
             await exchange.ask(source.jobs[number % len(source.jobs)], ticket())

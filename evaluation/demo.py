@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation import pictures
-from evaluation.jobs import Job, start_hog
+from evaluation.jobs import Job, start_cpu_stressor
 from evaluation.site import Site, running_site
 
 FOLDER = Path("demo")
@@ -93,17 +93,17 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
         "n1 is degraded for real: a copy loop on its core",
         f"(step time so far {_ratio(site, main):.2f}x)",
     )
-    hog_began = time.time()
-    hog = start_hog(site.profiles["n1"]["cpus"], 1.0)
+    stressor_began = time.time()
+    stressor = start_cpu_stressor(site.profiles["n1"]["cpus"], 1.0)
     try:
         _wait(lambda: "CONFIRMED" in _text(alerts), 60, "the alert", main)
     finally:
-        hog.kill()
-        hog.wait()
-    hog_ended = time.time()
+        stressor.kill()
+        stressor.wait()
+    stressor_ended = time.time()
     _say(
         began,
-        f"the alert reached the training script after {hog_ended - hog_began:.1f} s; the copy loop stops",
+        f"the alert reached the training script after {stressor_ended - stressor_began:.1f} s; the copy loop stops",
     )
     print(_indented(_text(alerts).strip()), flush=True)
     _wait(lambda: "CLEARED" in _text(alerts) or main.process.poll() is not None, 60, "the alert to clear", main)
@@ -122,10 +122,10 @@ def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
         registered={"exit_code": peer.returncode, "verdict": peer.output().splitlines()[0]},
         blocked={"exit_code": blocked.returncode, "verdict": blocked.verdict()},
         unknown={"exit_code": unknown.returncode, "verdict": unknown.verdict()},
-        hog={
-            "began": hog_began,
-            "ended": hog_ended,
-            "detected_after_seconds": round(hog_ended - hog_began, 1),
+        stressor={
+            "began": stressor_began,
+            "ended": stressor_ended,
+            "detected_after_seconds": round(stressor_ended - stressor_began, 1),
         },
         alerts=site.listing("alerts"),
         alert_lines={state: _text(alerts).count(state) for state in ("CONFIRMED", "CLEARED")},

@@ -18,10 +18,10 @@ from evaluation.figures import Figures
 from evaluation.worker import Worker
 from pharoah.cost.advice import advise
 from pharoah.cost.memory import peak
-from pharoah.cost.memory_fit import Room
+from pharoah.cost.memory_fit import MemoryBudget
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
-from pharoah.dryrun.mitigations import Change
+from pharoah.dryrun.mitigations import Mitigation
 from pharoah_protocol.node_profile import environment
 
 CASES = {
@@ -99,7 +99,7 @@ def _jobs(family: str, count: int) -> list[Job]:
     jobs = []
     for size in sizes[:count]:
         arguments = [family, *size]
-        job = Job(family, arguments, trial(command_of(arguments), Change()), _local.worker.run("memory", arguments))
+        job = Job(family, arguments, trial(command_of(arguments), Mitigation()), _local.worker.run("memory", arguments))
         print(
             f"  {' '.join(arguments):75} {job.needed / 1e6:7.1f} MB,"
             f" tensors {peak(job.cost.memory, tensors_only=True).bytes / 1e6:7.1f},"
@@ -136,7 +136,7 @@ def advice(figures: Figures, pool: Executor, jobs: list[Job]) -> None:
 
 
 def _follow(job: Job) -> list[bool]:
-    room = Room("limit", int(job.needed / 1.4), inside=True)
+    room = MemoryBudget("limit", int(job.needed / 1.4), inside=True)
     worked = []
     for option in advise(command_of(job.arguments), job.cost, room, trial):
         arguments = [*option.command[3:]]
@@ -155,5 +155,5 @@ def command_of(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "evaluation.train_zoo", *arguments]
 
 
-def trial(command: Sequence[str], change: Change) -> StepCost:
+def trial(command: Sequence[str], change: Mitigation) -> StepCost:
     return dry_run(command, TIMEOUT_SECONDS, change=change).cost

@@ -55,7 +55,7 @@ class Job:
         return "\n".join(line.removeprefix("pharoah  ") for line in lines[start:] if not line.startswith("step"))
 
 
-def start_hog(
+def start_cpu_stressor(
     cpus: Sequence[int],
     strength: float,
     ramp_seconds: float = 0.0,

@@ -21,7 +21,7 @@ from typing import Any
 
 from evaluation import knowledge
 from evaluation.figures import Figures, timed
-from evaluation.jobs import Job, losses_identical, start_hog
+from evaluation.jobs import Job, losses_identical, start_cpu_stressor
 from evaluation.site import Site, running_site
 
 FOLDER = Path("evaluation-out/loop")
@@ -184,12 +184,12 @@ def _detection(site: Site, figures: Figures, chance: random.Random, injections: 
         _until(lambda started=started: site.levels_known(started, 2), 90)
         _until(lambda jobs=jobs: all(len(_reports(site, job)) >= 5 for job in jobs.values()), 60)
         began = time.time()
-        hog = start_hog(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
+        stressor = start_cpu_stressor(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
         try:
             found = _until(lambda jobs=jobs, node=node: _confirmed(site, jobs[node]), INJECTION_SECONDS)
         finally:
-            hog.kill()
-            hog.wait()
+            stressor.kill()
+            stressor.wait()
         delay = _confirmed(site, jobs[node]) - began if found else float("nan")
         if found:
             delays.append(delay)

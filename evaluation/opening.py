@@ -17,14 +17,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from evaluation.figures import Figures
 from evaluation.universe import Universe
-from pharoah.sidecar.log_client import Distrust, Trust
+from pharoah.sidecar.log_client import LogClient, VerificationError
 from pharoah_archetypes import canonical_input, rung_tokens
 from pharoah_auditor.witness import Refusal, Witness
 from pharoah_learning.sealing import Epoch
 from pharoah_protocol.log.checkpoint import CheckpointError, Note, log_verifier
 from pharoah_protocol.log.view import HEAD, Entry
 from pharoah_protocol.tables.outcome_test import SUSPICIOUS_RATIO, USUAL_RATIO, Tally
-from pharoah_protocol.tables.query import BATCH
+from pharoah_protocol.tables.query import BATCH_ITEMS
 from pharoah_protocol.tables.rows import open_row, split
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.transparency_log import TransparencyLog, WitnessError
@@ -46,7 +46,7 @@ def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
             quotas.take_question(who, 1e9)
         except Exhausted:
             break
-        ranks = range(asked * BATCH, min((asked + 1) * BATCH, len(universe.jobs)))
+        ranks = range(asked * BATCH_ITEMS, min((asked + 1) * BATCH_ITEMS, len(universe.jobs)))
         inputs = [canonical_input("arch", "exact", rung_tokens(universe.jobs[rank], "exact")) for rank in ranks]
         asked += 1
         for class_id in offered:
@@ -56,7 +56,7 @@ def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
                     opened[class_id].add(rank)
                 if open_row(tables[never], output, epoch.head.epoch, never):
                     opened[never].add(rank)
-    quota = len(offered) * BATCH * Limits().tenant_questions
+    quota = len(offered) * BATCH_ITEMS * Limits().tenant_questions
     total = sum(len(opened[class_id]) for class_id in offered)
     mass = sum(universe.prior[rank] for rank in opened[offered[0]])
     figures.add("rows_opened", total, f"<= quota of {quota}", total <= quota)
@@ -68,8 +68,8 @@ def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
             with contextlib.suppress(Exhausted):
                 coalition.take_question(Principal("tenant", f"mallory/{number}"), 1e9)
                 allowed += 1
-    most = len(offered) * BATCH * Limits().organisation_questions
-    opened_together = len(offered) * BATCH * allowed
+    most = len(offered) * BATCH_ITEMS * Limits().organisation_questions
+    opened_together = len(offered) * BATCH_ITEMS * allowed
     told = f"{accounts} accounts of one organisation"
     figures.add("rows_opened_coalition", opened_together, f"<= quota of {most}", opened_together <= most, told)
 
@@ -128,13 +128,13 @@ def _second_is_caught(first: list[bytes], second: list[bytes]) -> bool:
             log = TransparencyLog(entries, key, [WitnessHandle(witness.verifier, _asking(witness))])
             asyncio.run(log.serve(log.view))
             shown.append(log.checkpoint)
-        tenants = [Trust(public, [witness.verifier], None) for _ in range(2)]
+        tenants = [LogClient(public, [witness.verifier], None) for _ in range(2)]
         believed = []
         for tenant, entries, checkpoint in zip(tenants, (first, second), shown, strict=True):
             try:
                 believed.append(tenant.follow(entries, checkpoint))
                 tenant._check_witnesses(1e9)
-            except (Distrust, CheckpointError):
+            except (VerificationError, CheckpointError):
                 believed[-1:] = [False]
     return believed == [True, False]
 

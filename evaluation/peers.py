@@ -19,7 +19,7 @@ import grpc.aio
 
 from evaluation.universe import Universe
 from pharoah_learning.sealing import Epoch
-from pharoah_protocol.tables.query import BATCH, blind, inputs_of
+from pharoah_protocol.tables.query import BATCH_ITEMS, blind, inputs_of
 from pharoah_protocol.tables.rows import open_row, split
 from pharoah_protocol.v1 import EvaluateRequest, EvaluateResponse
 from pharoah_protocol.voprf import protocol
@@ -72,7 +72,9 @@ def _psi(folder: Path, rows: int) -> list[Cost]:
             venv.create(home, with_pip=True)
             subprocess.run([home / "bin" / "pip", "install", "-q", "openmined-psi"], check=True, capture_output=True)
         worker = Path(__file__).with_name("psi_worker.py")
-        done = subprocess.run([home / "bin" / "python", worker, str(rows), str(BATCH)], check=True, capture_output=True)
+        done = subprocess.run(
+            [home / "bin" / "python", worker, str(rows), str(BATCH_ITEMS)], check=True, capture_output=True
+        )
         result: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         print(f"  openmined-psi cannot be run here: {error}", file=sys.stderr)
@@ -128,7 +130,9 @@ async def _over_grpc() -> list[Cost]:
             times, size = [], 0
             spent.clear()
             for _ in range(10 * REPEATS):
-                request = EvaluateRequest(request_id=bytes(16), blinded=[secrets.token_bytes(32) for _ in range(BATCH)])
+                request = EvaluateRequest(
+                    request_id=bytes(16), blinded=[secrets.token_bytes(32) for _ in range(BATCH_ITEMS)]
+                )
                 began = time.perf_counter()
                 await call(request)
                 times.append(time.perf_counter() - began)

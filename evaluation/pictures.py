@@ -21,10 +21,10 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
         return
     start = rows[0]["ended_at"]
     figure, axis = plt.subplots(figsize=(9, 4.2), dpi=120)
-    hog = summary["hog"]
+    stressor = summary["stressor"]
     axis.axvspan(
-        hog["began"] - start,
-        hog["ended"] - start,
+        stressor["began"] - start,
+        stressor["ended"] - start,
         color=AMBER,
         alpha=0.18,
         label="copy loop on the job's core",
@@ -56,7 +56,7 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
             continue  # of what was dismissed nobody heard
         axis.axvline(alert["changed_at"] - start, color=GREEN, lw=1.2, ls="--")
         axis.text(alert["changed_at"] - start, top, " cleared", color=GREEN, va="top", fontsize=9)
-    confirmed = hog["ended"] - start
+    confirmed = stressor["ended"] - start
     axis.axvline(confirmed, color=RED, lw=1.2, ls="--")
     axis.text(confirmed, top, "confirmed alert \n reached the script ", color=RED, va="top", ha="right", fontsize=9)
     axis.set_ylim(0, top * 1.02)

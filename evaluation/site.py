@@ -119,7 +119,7 @@ class Site:
         }
 
     def under_pharoah(self, node: str, command: Sequence[str], *options: str) -> list[str]:
-        """`pharoah run` as a tenant types it on the node: check, dry run and courier use the node's cores too."""
+        """`pharoah run` as a tenant types it on the node: check, dry run and sidecar use the node's cores too."""
         return self.on_cores(node, [sys.executable, "-m", "pharoah", "run", *options, "--", *command])
 
     def bare(self, node: str, command: Sequence[str]) -> list[str]:

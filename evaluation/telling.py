@@ -6,8 +6,8 @@ import random
 from collections import defaultdict
 
 from evaluation.figures import Figures
-from pharoah_learning.evidence import Vote
-from pharoah_learning.shared_outcomes import holds, learn_names
+from pharoah_learning.evidence import OutcomeReport
+from pharoah_learning.shared_outcomes import holds, learn_shared_outcomes
 
 ORGANISATIONS, ARCHETYPES = 60, 400
 RUNS_A_DAY = 6
@@ -26,7 +26,7 @@ def poisoning(figures: Figures, chance: random.Random, trials: int) -> None:
             honest = [chance.random() < rate for _ in range(told - hostile)]
             without = holds(sum(honest), len(honest))
             votes = _votes([*honest, *[not broken] * hostile])
-            found = bool(learn_names(votes))
+            found = bool(learn_shared_outcomes(votes))
             flipped += found and not without
             broken_rows += without and broken
             suppressed += without and broken and not found
@@ -62,13 +62,13 @@ def _lived(days: int, chance: random.Random) -> tuple[float, float, float]:
             rate = BROKEN_FAILURES if archetype in failing else USUAL_FAILURES
             runs[archetype, organisation].append(chance.random() < rate)
     votes = [
-        Vote(f"{a}/{o}/{n}".encode(), 1, f"{a:x}", f"o{o}", "ctx", failed)
+        OutcomeReport(f"{a}/{o}/{n}".encode(), 1, f"{a:x}", f"o{o}", "ctx", failed)
         for (a, o), ended in runs.items()
         for n, failed in enumerate(ended)
     ]
-    found = {int(row.tokens[0].removeprefix("name="), 16) for row in learn_names(votes)}
+    found = {int(row.tokens[0].removeprefix("name="), 16) for row in learn_shared_outcomes(votes)}
     return len(found & failing) / len(failing), len(found - failing), sum(map(len, runs.values())) / len(runs)
 
 
-def _votes(failed: list[bool]) -> list[Vote]:
-    return [Vote(bytes([n % 256, n // 256]), 1, "ab", f"o{n}", "ctx", value) for n, value in enumerate(failed)]
+def _votes(failed: list[bool]) -> list[OutcomeReport]:
+    return [OutcomeReport(bytes([n % 256, n // 256]), 1, "ab", f"o{n}", "ctx", value) for n, value in enumerate(failed)]

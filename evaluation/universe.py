@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_archetypes.catalogue import catalogue
-from pharoah_learning.release import LearnedRow, Recipe, Release
+from pharoah_learning.release import LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import Epoch, seal
 
 ARCHETYPES = 10_000
@@ -52,7 +52,7 @@ class Universe:
 
     def epoch(self, number: int = 1) -> Epoch:
         """Sealed under a seed that follows from the number."""
-        return seal(Recipe(number, self.release, GROUPS, 1_000_000), number.to_bytes(32, "big"), KEY)
+        return seal(SealInputs(number, self.release, GROUPS, 1_000_000), number.to_bytes(32, "big"), KEY)
 
 
 def _job(chance: random.Random, grammars: list[str]) -> Fingerprint:

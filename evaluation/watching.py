@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from evaluation.figures import Figures
 from pharoah_learning.monitoring_plans import plan_for
-from pharoah_protocol.monitoring_plan import PLAIN, Plan
+from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
 from pharoah_protocol.reports import RankWindows
 
 ARCHETYPES = 25
@@ -56,7 +56,7 @@ class Behaviour:
     fails_ratio: float
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> MonitoringPlan:
         """What its row carries, if there is one."""
         return plan_for(TYPICAL_DEVIATION * self.noise_ratio) if self.known else PLAIN
 

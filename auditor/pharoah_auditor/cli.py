@@ -14,16 +14,16 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_auditor.pseudonym_service import NamesSettings, serve_names
-from pharoah_auditor.replay import HandOverError, replay
+from pharoah_auditor.pseudonym_service import PseudonymServiceSettings, serve_pseudonyms
+from pharoah_auditor.replay import AuditBundleError, replay
 from pharoah_auditor.witness import Witness, serve
 from pharoah_protocol.log.checkpoint import CheckpointError, Verifier, log_verifier
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
-from pharoah_protocol.tables.misbehaviour import NotProven, prove
+from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.voprf.libsodium import SodiumMissing
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.listener import Tls
-from pharoah_serving.pseudonym_keys import NAMES_A_DAY
+from pharoah_serving.pseudonym_keys import PSEUDONYMS_PER_DAY
 
 
 class UsageError(Exception):
@@ -59,13 +59,13 @@ def main(argv: list[str] | None = None) -> int:
     names.add_argument("--client-ca", type=Path, help="who signs the certificates of tenants")
     names.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
     names.add_argument("--tokens", type=Path, help="a token file instead, on loopback")
-    names.add_argument("--names-a-day", type=int, default=NAMES_A_DAY, metavar="N",
+    names.add_argument("--names-a-day", type=int, default=PSEUDONYMS_PER_DAY, metavar="N",
                        help="of one organisation (default: %(default)s)")  # fmt: skip
     names.set_defaults(run=_names)
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except (UsageError, HandOverError, ProviderError, SodiumMissing, OSError) as error:
+    except (UsageError, AuditBundleError, ProviderError, SodiumMissing, OSError) as error:
         print(f"pharoah-auditor: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
@@ -90,7 +90,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.file}: {error}") from None
     try:
         print(f"proven: the provider {prove(evidence, _public(arguments.provider_key)).removeprefix('it ')}")
-    except NotProven as error:
+    except InvalidEvidenceError as error:
         print(f"not proven: {error}")
         return 1
     return 0
@@ -125,7 +125,7 @@ def _names(arguments: argparse.Namespace) -> int:
         raise UsageError("--tls-cert, --tls-key and --client-ca belong together")
     arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     chosen = {name: getattr(arguments, name) for name in ("listen", "folder", "domain", "tokens", "names_a_day")}
-    asyncio.run(serve_names(NamesSettings(**chosen, tls=Tls(*files) if all(files) else None)))
+    asyncio.run(serve_pseudonyms(PseudonymServiceSettings(**chosen, tls=Tls(*files) if all(files) else None)))
     return 0
 
 

@@ -12,31 +12,31 @@ from pathlib import Path
 
 from pharoah_protocol.voprf import libsodium
 from pharoah_serving.audit_log import AuditLog
-from pharoah_serving.call_guard import Gate
+from pharoah_serving.call_guard import CallGuard
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.identity import Certificates, Tokens
 from pharoah_serving.keys import open_keys
 from pharoah_serving.listener import LOOPBACK, Tls, listen
 from pharoah_serving.metrics import Metrics
-from pharoah_serving.pseudonym_keys import NAMES_A_DAY, NameKeys
-from pharoah_serving.pseudonym_service import NamesServicer
+from pharoah_serving.pseudonym_keys import PSEUDONYMS_PER_DAY, PseudonymKeys
+from pharoah_serving.pseudonym_service import PseudonymServicer
 
 DRAIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class NamesSettings:
+class PseudonymServiceSettings:
     listen: str
     folder: Path
     """Of keys and audit log."""
     tls: Tls | None = None
     domain: str = "pharoah.local"
     tokens: Path | None = None
-    names_a_day: int = NAMES_A_DAY
+    names_a_day: int = PSEUDONYMS_PER_DAY
 
 
 @asynccontextmanager
-async def name_service(settings: NamesSettings) -> AsyncIterator[tuple[str, str]]:
+async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator[tuple[str, str]]:
     """A running service: its address, and the public key tenants pin. Raises ProviderError."""
     host, _, port = settings.listen.rpartition(":")
     if settings.tls is None and (host not in LOOPBACK or settings.tokens is None):
@@ -44,10 +44,10 @@ async def name_service(settings: NamesSettings) -> AsyncIterator[tuple[str, str]
     libsodium.library()
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens or Path())
     keys, audit = open_keys(settings.folder / "keys"), AuditLog(settings.folder / "audit")
-    names = NameKeys(keys, time.time, settings.names_a_day)
+    names = PseudonymKeys(keys, time.time, settings.names_a_day)
     names.recount(audit.today(time.time()))
-    servicer = NamesServicer(names)
-    server, bound = listen({"Names": servicer}, Gate(identities, audit, Metrics()), settings.listen, settings.tls)
+    servicer = PseudonymServicer(names)
+    server, bound = listen({"Names": servicer}, CallGuard(identities, audit, Metrics()), settings.listen, settings.tls)
     await server.start()
     try:
         yield (f"{host}:{bound}" if port == "0" else settings.listen), keys.public.hex()
@@ -56,12 +56,12 @@ async def name_service(settings: NamesSettings) -> AsyncIterator[tuple[str, str]
         audit.close()
 
 
-async def serve_names(settings: NamesSettings) -> None:
+async def serve_pseudonyms(settings: PseudonymServiceSettings) -> None:
     """Until SIGTERM or SIGINT."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with name_service(settings) as (address, public):
+    async with pseudonym_service(settings) as (address, public):
         print(f"pharoah-auditor holds a key of names on {address}")
         print(f"auditor key for tenants: {public}", flush=True)
         await stop.wait()

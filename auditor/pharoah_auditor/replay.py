@@ -15,11 +15,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pharoah_learning.evidence import TrialRow
-from pharoah_learning.incompatibility import learn_table
-from pharoah_learning.monitoring_plans import SHARED_BY, learn_plans
-from pharoah_learning.near_duplicates import learn_bands
-from pharoah_learning.release import Group, LearnedRow, Recipe, Release
+from pharoah_learning.evidence import Trial
+from pharoah_learning.incompatibility import learn_incompatibilities
+from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES, learn_plans
+from pharoah_learning.near_duplicates import learn_near_duplicates
+from pharoah_learning.release import ClassKey, LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import seal
 from pharoah_protocol.log.checkpoint import Note, log_verifier
 from pharoah_protocol.log.view import HEAD, Entry, LogError, View
@@ -27,18 +27,18 @@ from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
 
 
-class HandOverError(ValueError):
+class AuditBundleError(ValueError):
     """A file that is no hand-over; the message says why."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     holds: bool | None
     """None: there was nothing to check it by."""
     what: str
 
 
-def replay(file: Path, public: bytes, seen: Path | None = None) -> list[Finding]:
+def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFinding]:
     """Everything a hand-over shows about the provider with this key.
 
     `seen` is a checkpoint that a tenant or a witness has seen, or a tenant's kept answer. Raises HandOverError.
@@ -47,16 +47,16 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[Finding]
         data = json.loads(file.read_text())
         release = Release.from_dict(data["release"])
         groups = tuple((scope, group) for scope, group in data["groups"])
-        recipe = Recipe(int(data["epoch"]), release, groups, int(data["began"]))
+        recipe = SealInputs(int(data["epoch"]), release, groups, int(data["began"]))
         head, signature, seed = (bytes.fromhex(data[name]) for name in ("head", "signature", "seed"))
         trials = [_trial(row) for row in data["trials"]]
         log = [bytes.fromhex(entry) for entry in data["log"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HandOverError(f"{file}: no hand-over of a known format ({error})") from None
+        raise AuditBundleError(f"{file}: no hand-over of a known format ({error})") from None
     if not is_signed(head, signature, Ed25519PublicKey.from_public_bytes(public)):
-        return [Finding(False, "the head is not signed by this key; nothing else was looked at")]
+        return [AuditFinding(False, "the head is not signed by this key; nothing else was looked at")]
     return [
-        Finding(True, "the head is signed by this key"),
+        AuditFinding(True, "the head is signed by this key"),
         _sealed_again(recipe, seed, head),
         _logged(recipe.epoch, head, log),
         _as_seen(log, public, seen),
@@ -64,60 +64,60 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[Finding]
     ]
 
 
-def _sealed_again(recipe: Recipe, seed: bytes, head: bytes) -> Finding:
+def _sealed_again(recipe: SealInputs, seed: bytes, head: bytes) -> AuditFinding:
     try:
         again = seal(recipe, seed, Ed25519PrivateKey.generate())
     except ValueError as error:
-        return Finding(False, f"the epoch cannot be sealed again: {error}")
+        return AuditFinding(False, f"the epoch cannot be sealed again: {error}")
     rows = sum(len(one.rows) for one in again.classes.values())
     told = f"{rows} rows in {len(again.classes)} tables seal to the head's roots and keys"
-    return Finding(again.body == head, told if again.body == head else f"NOT: {told}")
+    return AuditFinding(again.body == head, told if again.body == head else f"NOT: {told}")
 
 
-def _logged(epoch: int, head: bytes, log: list[bytes]) -> Finding:
+def _logged(epoch: int, head: bytes, log: list[bytes]) -> AuditFinding:
     try:
         View().read(log)
     except LogError as error:
-        return Finding(False, f"the log is not an honest one: {error}")
+        return AuditFinding(False, f"the log is not an honest one: {error}")
     found = Entry.of(HEAD, epoch, head).encode() in log
-    return Finding(found, f"the head stands {'' if found else 'NOT '}in the log of {len(log)} entries")
+    return AuditFinding(found, f"the head stands {'' if found else 'NOT '}in the log of {len(log)} entries")
 
 
-def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> Finding:
+def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding:
     """Whether this is the log that others were shown: a provider could hand over one that nobody has seen."""
     if seen is None:
-        return Finding(None, "that this is the log others have seen was not checked (--seen FILE)")
+        return AuditFinding(None, "that this is the log others have seen was not checked (--seen FILE)")
     try:
         text = seen.read_text()
         note = Note.decode((json.loads(text)["checkpoint"] if text.startswith("{") else text).encode())
         note.verify(log_verifier(public))
         root = View().read(log[: note.checkpoint.size]).frontier.root
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HandOverError(f"{seen}: no checkpoint of this provider ({error})") from None
+        raise AuditBundleError(f"{seen}: no checkpoint of this provider ({error})") from None
     same = note.checkpoint.size <= len(log) and root == note.checkpoint.root
-    return Finding(
+    return AuditFinding(
         same, f"the log is {'' if same else 'NOT '}the one of the checkpoint of {note.checkpoint.size} entries"
     )
 
 
-def _learned_again(release: Release, groups: tuple[Group, ...], trials: list[TrialRow]) -> Iterator[Finding]:
+def _learned_again(release: Release, groups: tuple[ClassKey, ...], trials: list[Trial]) -> Iterator[AuditFinding]:
     """Rows that no trial speaks for: guesses about what tenants run look like this. And rows that were left out."""
-    rows = learn_plans(learn_table(trials), trials)
-    expected = Counter(_said(row) for row in [*rows, *learn_bands(rows, trials)])
+    rows = learn_plans(learn_incompatibilities(trials), trials)
+    expected = Counter(_said(row) for row in [*rows, *learn_near_duplicates(rows, trials)])
     sealed = Counter(_said(row) for row in release.rows if row.kind != "name")
     names = [row for row in release.rows if row.kind == "name"]
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
-    yield Finding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
-    yield Finding(not missing, f"{missing} rows that follow from the trials were left out")
+    yield AuditFinding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
+    yield AuditFinding(not missing, f"{missing} rows that follow from the trials were left out")
     if names:
         loud = sum(row.severity == "block" for row in names)
         told = f"{len(names)} rows are about what tenants told, whose votes are not handed over"
-        yield Finding(False if loud else None, f"{told}; {loud} of them block" if loud else told)
+        yield AuditFinding(False if loud else None, f"{told}; {loud} of them block" if loud else told)
     known = {("server", trial.context_id) for trial in trials} | {("device", trial.device_id) for trial in trials}
     strange = len(set(groups) - known)
-    yield Finding(None if strange else True, f"{strange} of {len(groups)} tables are of machines without a trial")
+    yield AuditFinding(None if strange else True, f"{strange} of {len(groups)} tables are of machines without a trial")
     rare = _rare_plans(release)
-    yield Finding(not rare, f"{rare} monitoring plans are shared by fewer than {SHARED_BY} archetypes")
+    yield AuditFinding(not rare, f"{rare} monitoring plans are shared by fewer than {LEAST_ARCHETYPES} archetypes")
 
 
 def _rare_plans(release: Release) -> int:
@@ -127,7 +127,7 @@ def _rare_plans(release: Release) -> int:
         archetype = next((token for token in row.tokens if token.startswith("archetype=")), "")
         if row.plan and row.plan != PLAIN.pack().hex() and archetype:
             sharing[row.plan].add(archetype)
-    return sum(len(archetypes) < SHARED_BY for archetypes in sharing.values())
+    return sum(len(archetypes) < LEAST_ARCHETYPES for archetypes in sharing.values())
 
 
 def _said(row: LearnedRow) -> tuple[Any, ...]:
@@ -144,5 +144,5 @@ def _said(row: LearnedRow) -> tuple[Any, ...]:
     )
 
 
-def _trial(data: dict[str, Any]) -> TrialRow:
-    return TrialRow(**{**data, "step_seconds": tuple(data["step_seconds"])})
+def _trial(data: dict[str, Any]) -> Trial:
+    return Trial(**{**data, "step_seconds": tuple(data["step_seconds"])})

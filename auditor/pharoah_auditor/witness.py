@@ -20,11 +20,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_protocol.log.checkpoint import LONGEST, WITNESS, CheckpointError, Note, Verifier, cosign
+from pharoah_protocol.log.checkpoint import NOTE_BYTES_LIMIT, WITNESS, CheckpointError, Note, Verifier, cosign
 from pharoah_protocol.log.merkle import TreeError, verify_consistency
 from pharoah_provider.durable import write_durably
 
-LONGEST_PROOF = 63
+NOTE_BYTES_LIMIT_PROOF = 63
 TIMEOUT_SECONDS = 10.0
 
 
@@ -105,8 +105,8 @@ def serve(witness: Witness, host: str, port: int) -> ThreadingHTTPServer:
 
         def _body(self) -> bytes:
             length = self.headers.get("Content-Length", "")
-            if not length.isdecimal() or int(length) > LONGEST:
-                raise Refusal(HTTPStatus.BAD_REQUEST, f"a body of at most {LONGEST} bytes is expected")
+            if not length.isdecimal() or int(length) > NOTE_BYTES_LIMIT:
+                raise Refusal(HTTPStatus.BAD_REQUEST, f"a body of at most {NOTE_BYTES_LIMIT} bytes is expected")
             return self.rfile.read(int(length))
 
         def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
@@ -127,7 +127,7 @@ def _parse(body: bytes) -> tuple[int, list[bytes], Note]:
         head, _, note = body.partition(b"\n\n")
         first, *lines = head.decode().split("\n")
         word, size = first.split(" ")
-        if word != "old" or not size.isdecimal() or len(lines) > LONGEST_PROOF:
+        if word != "old" or not size.isdecimal() or len(lines) > NOTE_BYTES_LIMIT_PROOF:
             raise ValueError("expected `old SIZE` and at most 63 hashes")
         proof = [base64.b64decode(line, validate=True) for line in lines]
         if any(len(part) != 32 for part in proof):

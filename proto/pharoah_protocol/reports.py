@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import log2
 from statistics import median, quantiles
 
-from pharoah_protocol.monitoring_plan import NOISY, PLAIN, Plan
+from pharoah_protocol.monitoring_plan import PLAIN, RESTLESS, MonitoringPlan
 
 SKIPPED_STEPS = 5
 """Warm-up: allocation, autotuning and our own capture happen in the first steps."""
@@ -31,12 +31,12 @@ WIDEST_QUIET_LEVEL = 6
 """However restless a run began: steps that take 1.76 times as long are always told."""
 LAST_WINDOWS = 5
 """Of which the median is told."""
-FENCE = 3.0
+OUTER_FENCE_RANGES = 3.0
 """Interquartile ranges from the quartiles to the outer fences."""
 
 
 @dataclass(frozen=True)
-class Levels:
+class ReportedLevels:
     """How a rank does, against its own baseline; 0 is as ever, 8 is twice."""
 
     step: int = 0
@@ -53,22 +53,22 @@ class RankWindows:
     checkpoint never moves a window's median. A job that turns out restless is watched as restless jobs are, also if
     nobody knows it."""
 
-    plan: Plan = PLAIN
+    plan: MonitoringPlan = PLAIN
     window_seconds: float = WINDOW_SECONDS
     baseline_windows: int = BASELINE_WINDOWS
-    now: Levels = Levels()
+    now: ReportedLevels = ReportedLevels()
     """Of the newest window; plain zero until the baseline is known."""
     _skip: int = SKIPPED_STEPS
     _open: list[float] = field(default_factory=list)
     _first: list[tuple[float, int]] = field(default_factory=list)
     _seen: list[float] = field(default_factory=list)
     """Steps of the first windows."""
-    _steps: Baseline | None = None
-    _memory: Baseline | None = None
+    _steps: RunBaseline | None = None
+    _memory: RunBaseline | None = None
 
-    def add(self, durations_ns: Sequence[int], resident: int) -> list[Levels]:
+    def add(self, durations_ns: Sequence[int], resident: int) -> list[ReportedLevels]:
         """Step durations in order, resident memory after the last. Gives the windows that became complete."""
-        closed: list[Levels] = []
+        closed: list[ReportedLevels] = []
         for duration in durations_ns:
             if self._skip:
                 self._skip -= 1
@@ -82,7 +82,7 @@ class RankWindows:
         """Steps that say nothing: the open window begins anew, and what was told stays."""
         self._open = []
 
-    def _close(self, resident: int) -> list[Levels]:
+    def _close(self, resident: int) -> list[ReportedLevels]:
         steps, typical, self._open = self._open, median(self._open), []
         if self._steps is None or self._memory is None:
             self._first.append((typical, resident))
@@ -90,21 +90,21 @@ class RankWindows:
             if len(self._first) == self.baseline_windows:
                 self._settle()
             return []
-        self.now = Levels(self._steps.told(typical), self._memory.told(resident))
+        self.now = ReportedLevels(self._steps.told(typical), self._memory.told(resident))
         return [self.now]
 
     def _settle(self) -> None:
         """The first windows are known: the baseline, or once more with windows for a restless job."""
-        if self.plan != NOISY and deviation(self._seen) > RESTLESS_RATIO:
-            self.plan, self._first = NOISY, []
+        if self.plan != RESTLESS and deviation(self._seen) > RESTLESS_RATIO:
+            self.plan, self._first = RESTLESS, []
         else:
-            self._steps = Baseline.of([step for step, _ in self._first], QUIET_LEVEL, self.plan.step_gain)
-            self._memory = Baseline.of([held for _, held in self._first], QUIET_MEMORY_LEVEL)
+            self._steps = RunBaseline.of([step for step, _ in self._first], QUIET_LEVEL, self.plan.step_gain)
+            self._memory = RunBaseline.of([held for _, held in self._first], QUIET_MEMORY_LEVEL)
         self._seen = []
 
 
 @dataclass
-class Baseline:
+class RunBaseline:
     """What a run was like in its first windows. The lower quartile counts as usual: a run may begin slowly, and does
     not begin too fast."""
 
@@ -115,10 +115,10 @@ class Baseline:
     _last: list[int] = field(default_factory=lambda: [0] * LAST_WINDOWS)
 
     @classmethod
-    def of(cls, first: Sequence[float], quiet_level: int, gain: float = 1.0) -> Baseline:
+    def of(cls, first: Sequence[float], quiet_level: int, gain: float = 1.0) -> RunBaseline:
         """From at least two values, none negative; the quiet zone is no narrower than this level."""
         lower, _, upper = quantiles([_octaves(value) for value in first], n=4, method="inclusive")
-        fence = upper + FENCE * (upper - lower)
+        fence = upper + OUTER_FENCE_RANGES * (upper - lower)
         narrowest, widest = (quiet_level + 0.5) / PER_OCTAVE / gain, (WIDEST_QUIET_LEVEL + 0.5) / PER_OCTAVE
         return cls(2**lower, max(narrowest, min(fence - lower, widest)), gain)
 

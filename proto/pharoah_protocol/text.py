@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def plain(text: str, longest: int = 300) -> str:
+def sanitize_text(text: str, longest: int = 300) -> str:
     """At most `longest` characters; terminal codes, line ends and halves of characters become `?`."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
     return "".join(letter if letter.isprintable() else "?" for letter in cut)

@@ -33,19 +33,19 @@ log = logging.getLogger("pharoah.provider.services")
 
 RULES = {"Exchange": "tenant", "Runs": "tenant", "Names": "tenant", "Agent": "agent", "Operator": "operator"}
 """Service to the role that may call it. A service without a rule is not served to anybody."""
-LASTING = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
+STREAMING_METHODS = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
 """Streams that live as long as what they are about; everything else must bring a deadline."""
 LONGEST_SECONDS = 30.0
-METERED = {"GetOffer", "Evaluate", "Lookup", "EvaluateName"}
+QUOTA_METHODS = {"GetOffer", "Evaluate", "Lookup", "EvaluateName"}
 """Quotas of these are counted from the audit log: without a line there is no answer."""
 FIRST_SECONDS, REFUSED_SECONDS = 10.0, 1.0
 """How long a call that is let in, or refused, may take to say what it wants."""
-UNRECORDED = {("Report", "OK")}
+NOT_LOGGED = {("Report", "OK")}
 """One a second of every run: that they came stands in the database."""
-AT_ONCE = {"tenant": 16, "agent": 8, "operator": 32}
+CONCURRENT_CALLS = {"tenant": 16, "agent": 8, "operator": 32}
 """Short calls of one caller that are worked on; others wait."""
 MOST_WAITING = 1024
-LASTING_AT_ONCE = {"tenant": 2048, "agent": 2, "operator": 8}
+CONCURRENT_STREAMS = {"tenant": 2048, "agent": 2, "operator": 8}
 """Of one organisation; so are short calls that wait."""
 
 STATUS: dict[type[ProviderError], grpc.StatusCode] = {
@@ -64,7 +64,7 @@ def caller() -> Principal:
     return _caller.get()
 
 
-class Denied(Exception):
+class RejectedCall(Exception):
     """A call that does not get in; carries what it is answered."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
@@ -73,7 +73,7 @@ class Denied(Exception):
 
 
 @dataclass
-class Gate:
+class CallGuard:
     """Wraps the methods of servicers. Single-threaded: belongs to the event loop."""
 
     identities: Identities
@@ -96,7 +96,10 @@ class Gate:
             with self._recorded(name) as record:
                 try:
                     seconds = self._let_in(descriptor, context, record)
-                    async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in LASTING):
+                    async with (
+                        asyncio.timeout(seconds),
+                        self._room(record.caller, descriptor.name in STREAMING_METHODS),
+                    ):
                         answer = await method(await record.parsed(descriptor, requests), context)
                     record.answered(answer)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
@@ -112,7 +115,7 @@ class Gate:
         with self._recorded(descriptor.name) as record:
             try:
                 seconds = self._let_in(descriptor, context, record)
-                async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in LASTING):
+                async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in STREAMING_METHODS):
                     async for answer in method(await record.parsed(descriptor, requests), context):
                         record.answered(answer)
                         yield answer
@@ -130,7 +133,7 @@ class Gate:
             raise
         finally:
             self.metrics.rpcs.labels(name, record.status).inc()
-            if (name, record.status) not in UNRECORDED:
+            if (name, record.status) not in NOT_LOGGED:
                 self._record(record)
 
     def _record(self, record: _Record) -> None:
@@ -138,22 +141,22 @@ class Gate:
             self.audit.record(self.clock(), **record.fields())
         except StoreError:
             log.exception("a call is not in the audit log")
-            if record.method in METERED and record.status == "OK":
+            if record.method in QUOTA_METHODS and record.status == "OK":
                 raise
 
     def _let_in(self, descriptor: MethodDescriptor, context: Context, record: _Record) -> float | None:
         """How long a caller may stay; None for as long as it likes. Raises Denied."""
         who = self.identities.of(context)
         if who is None:
-            raise Denied(grpc.StatusCode.UNAUTHENTICATED, "unknown caller")
+            raise RejectedCall(grpc.StatusCode.UNAUTHENTICATED, "unknown caller")
         record.who = who
         if (role := RULES.get(descriptor.containing_service.name)) != who.role:
             told = f"not allowed: this is for {role}s, and the certificate or token is of the {who.role} {who.name}"
-            raise Denied(grpc.StatusCode.PERMISSION_DENIED, told)
-        if descriptor.name in LASTING:
+            raise RejectedCall(grpc.StatusCode.PERMISSION_DENIED, told)
+        if descriptor.name in STREAMING_METHODS:
             return None
         if (remaining := context.time_remaining()) is None:
-            raise Denied(grpc.StatusCode.INVALID_ARGUMENT, "deadline: every call needs one")
+            raise RejectedCall(grpc.StatusCode.INVALID_ARGUMENT, "deadline: every call needs one")
         return min(remaining, LONGEST_SECONDS)
 
     @asynccontextmanager
@@ -161,11 +164,13 @@ class Gate:
         """While a caller is inside. A job of many nodes asks all at once: short calls wait for their turn, within their
         deadline and up to a number; streams do not. Raises Denied."""
         counted = Principal(who.role, who.organisation if who.role == "tenant" else who.name)
-        key, most = (counted, lasting), LASTING_AT_ONCE[who.role] if lasting else MOST_WAITING
+        key, most = (counted, lasting), CONCURRENT_STREAMS[who.role] if lasting else MOST_WAITING
         if self._inside[key] >= most:
-            raise Denied(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {most} calls at once")
+            raise RejectedCall(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {most} calls at once")
         self._inside[key] += 1
-        room = nullcontext() if lasting else self._rooms.setdefault(counted, asyncio.Semaphore(AT_ONCE[who.role]))
+        room = (
+            nullcontext() if lasting else self._rooms.setdefault(counted, asyncio.Semaphore(CONCURRENT_CALLS[who.role]))
+        )
         token = None
         try:
             async with room:
@@ -186,7 +191,7 @@ class Gate:
     async def _abort(
         self, name: str, error: Exception, record: _Record, context: Context, requests: AsyncIterator[bytes]
     ) -> None:
-        if isinstance(error, Denied):
+        if isinstance(error, RejectedCall):
             code, message = error.code, str(error)
             # A refusal that crosses the client's first message reaches it as INTERNAL now and then.
             with suppress(Exception):

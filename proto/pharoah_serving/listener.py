@@ -12,7 +12,7 @@ import grpc.aio
 
 from pharoah_protocol.rpc import handlers
 from pharoah_protocol.v1 import service
-from pharoah_serving.call_guard import Gate
+from pharoah_serving.call_guard import CallGuard
 from pharoah_serving.errors import ProviderError
 
 LARGEST_MESSAGE = 1 << 20
@@ -63,13 +63,13 @@ class Tls:
         return tuple(path.stat().st_mtime_ns for path in (self.key, self.certificate, self.clients) if path.exists())
 
 
-def take_descriptors() -> None:
+def raise_descriptor_limit() -> None:
     """As many connections as the system lets us have: the usual soft limit is for people, not for servers."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def listen(servicers: dict[str, Any], gate: Gate, address: str, tls: Tls | None) -> tuple[grpc.aio.Server, int]:
+def listen(servicers: dict[str, Any], gate: CallGuard, address: str, tls: Tls | None) -> tuple[grpc.aio.Server, int]:
     """A server that has not started yet, and its port. Raises ProviderError when the address cannot be bound."""
     server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_AT_ONCE)
     generic = []

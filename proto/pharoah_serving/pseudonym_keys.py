@@ -20,11 +20,11 @@ from pharoah_serving.errors import Exhausted, Invalid, Unknown
 from pharoah_serving.principals import Principal
 from pharoah_serving.quotas import DAY_SECONDS
 
-NAMES_A_DAY = 200
+PSEUDONYMS_PER_DAY = 200
 """Of one organisation. Who holds one key can test a guess with every evaluation by the other: so there are few."""
 
 
-class NameSecrets(Protocol):
+class PseudonymSecrets(Protocol):
     """What a holder of a key of names needs."""
 
     @property
@@ -34,12 +34,12 @@ class NameSecrets(Protocol):
 
 
 @dataclass
-class NameKeys:
+class PseudonymKeys:
     """Keys of the current period, from one secret. Single-threaded: belongs to the event loop."""
 
-    secrets: NameSecrets
+    secrets: PseudonymSecrets
     clock: Callable[[], float]
-    names_a_day: int = NAMES_A_DAY
+    names_a_day: int = PSEUDONYMS_PER_DAY
     _day: int = 0
     _used: Counter[str] = field(default_factory=Counter)
 

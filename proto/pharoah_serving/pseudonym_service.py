@@ -10,11 +10,11 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
-from pharoah_serving.pseudonym_keys import NameKeys
+from pharoah_serving.pseudonym_keys import PseudonymKeys
 
 
-class NamesServicer:
-    def __init__(self, keys: NameKeys) -> None:
+class PseudonymServicer:
+    def __init__(self, keys: PseudonymKeys) -> None:
         self._keys = keys
 
     async def GetNameKey(self, _: GetNameKeyRequest, __: Context) -> GetNameKeyResponse:

@@ -6,15 +6,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from pharoah_learning.evidence import Probe
+from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.models.cross_validation import spread, typical_seconds
-from pharoah_learning.release import Baseline
+from pharoah_learning.release import BenchmarkBaseline
 
 
-def learn_baselines(probes: Sequence[Probe]) -> list[Baseline]:
+def learn_baselines(probes: Sequence[BenchmarkResult]) -> list[BenchmarkBaseline]:
     """One baseline per node, benchmark and load, from all rounds that measured something."""
     rounds: dict[tuple[str, str, bool], list[float]] = defaultdict(list)
     for probe in probes:
         if probe.seconds:
             rounds[probe.node, probe.benchmark, probe.beside_job].append(typical_seconds(probe.seconds))
-    return [Baseline(*key, median(values), spread(values), len(values)) for key, values in sorted(rounds.items())]
+    return [
+        BenchmarkBaseline(*key, median(values), spread(values), len(values)) for key, values in sorted(rounds.items())
+    ]

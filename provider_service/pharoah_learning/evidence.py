@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class TrialRow:
+class Trial:
     """One cell as learning sees it."""
 
     workload: str
@@ -28,7 +28,7 @@ class DegradedRun:
 
 
 @dataclass(frozen=True)
-class Probe:
+class BenchmarkResult:
     """Result of one micro-benchmark on one node."""
 
     order_id: str
@@ -42,7 +42,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Vote:
+class OutcomeReport:
     """How a run ended, told by its tenant under the job's name."""
 
     run_id: bytes

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
-from pharoah_learning.evidence import TrialRow
+from pharoah_learning.evidence import Trial
 from pharoah_learning.models.proportions import confidence
 from pharoah_learning.release import LearnedRow
 
@@ -31,7 +31,7 @@ Tokens = tuple[str, ...]
 
 @dataclass(frozen=True)
 class _Trial:
-    row: TrialRow
+    row: Trial
     tokens: dict[str, Tokens]
 
     @property
@@ -39,7 +39,7 @@ class _Trial:
         return tuple(sorted(self.row.settings.items()))
 
 
-def learn_table(trials: Sequence[TrialRow]) -> list[LearnedRow]:
+def learn_incompatibilities(trials: Sequence[Trial]) -> list[LearnedRow]:
     """Rows for every rung, server configuration and device model that was tried."""
     known = [_with_tokens(trial) for trial in mark_slow(trials)]
     rows: list[LearnedRow] = []
@@ -55,7 +55,7 @@ def learn_table(trials: Sequence[TrialRow]) -> list[LearnedRow]:
     return rows
 
 
-def mark_slow(trials: Sequence[TrialRow]) -> list[TrialRow]:
+def mark_slow(trials: Sequence[Trial]) -> list[Trial]:
     """Trials that finished, but much slower here than elsewhere, get the outcome `slow`.
 
     A context that slows everything alike is not an incompatibility: each workload's ratio is taken relative to the
@@ -81,11 +81,11 @@ def mark_slow(trials: Sequence[TrialRow]) -> list[TrialRow]:
     ]
 
 
-def _key(trial: TrialRow) -> tuple[object, ...]:
+def _key(trial: Trial) -> tuple[object, ...]:
     return (trial.workload, *sorted(trial.settings.items(), key=str))
 
 
-def _with_tokens(trial: TrialRow) -> _Trial:
+def _with_tokens(trial: Trial) -> _Trial:
     fingerprint = Fingerprint.from_json(trial.fingerprint)
     return _Trial(trial, {rung: rung_tokens(fingerprint, rung) for rung in RUNGS})
 

@@ -12,29 +12,29 @@ from dataclasses import replace
 from statistics import median
 
 from pharoah_archetypes import Fingerprint
-from pharoah_learning.evidence import TrialRow
+from pharoah_learning.evidence import Trial
 from pharoah_learning.release import LearnedRow
-from pharoah_protocol.monitoring_plan import NOISY, PLAIN, STEADY, Plan
+from pharoah_protocol.monitoring_plan import PLAIN, RESTLESS, STEADY, MonitoringPlan
 from pharoah_protocol.reports import RESTLESS_RATIO, deviation
 
-SHARED_BY = 5
+LEAST_ARCHETYPES = 5
 STEADY_RATIO = 0.0125
 """Typical deviation of a step from the median step: below, a slowdown counts double; above `RESTLESS_RATIO`, half, over
 more steps."""
 LEAST_STEPS = 3
 
 
-def learn_plans(rows: Sequence[LearnedRow], trials: Iterable[TrialRow]) -> list[LearnedRow]:
+def learn_plans(rows: Sequence[LearnedRow], trials: Iterable[Trial]) -> list[LearnedRow]:
     """The rows, each with the plan of its archetype."""
     wanted = {name: plan_for(median(deviations)) for name, deviations in _deviations(trials).items()}
-    sharing: dict[Plan, set[str]] = defaultdict(set)
+    sharing: dict[MonitoringPlan, set[str]] = defaultdict(set)
     for name, plan in wanted.items():
         sharing[plan].add(name)
-    given = {name: plan for name, plan in wanted.items() if len(sharing[plan]) >= SHARED_BY}
+    given = {name: plan for name, plan in wanted.items() if len(sharing[plan]) >= LEAST_ARCHETYPES}
     return [replace(row, plan=given.get(_archetype(row), PLAIN).pack().hex()) for row in rows]
 
 
-def _deviations(trials: Iterable[TrialRow]) -> dict[str, list[float]]:
+def _deviations(trials: Iterable[Trial]) -> dict[str, list[float]]:
     """Per archetype, how far a typical step of each trial is from its median, relative to it."""
     found: dict[str, list[float]] = defaultdict(list)
     for trial in trials:
@@ -44,11 +44,11 @@ def _deviations(trials: Iterable[TrialRow]) -> dict[str, list[float]]:
     return found
 
 
-def plan_for(deviation_ratio: float) -> Plan:
+def plan_for(deviation_ratio: float) -> MonitoringPlan:
     """How to watch a job whose typical step is this far from its median step, relative to it."""
     if deviation_ratio < STEADY_RATIO:
         return STEADY
-    return NOISY if deviation_ratio > RESTLESS_RATIO else PLAIN
+    return RESTLESS if deviation_ratio > RESTLESS_RATIO else PLAIN
 
 
 def _archetype(row: LearnedRow) -> str:

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from pharoah_archetypes import Fingerprint, GrammarError, band_tokens, rung_tokens
 from pharoah_archetypes.sketch import RUNG
-from pharoah_learning.evidence import TrialRow
+from pharoah_learning.evidence import Trial
 from pharoah_learning.models.proportions import confidence
 from pharoah_learning.release import LearnedRow
 
 
-def learn_bands(rows: Iterable[LearnedRow], trials: Iterable[TrialRow]) -> list[LearnedRow]:
+def learn_near_duplicates(rows: Iterable[LearnedRow], trials: Iterable[Trial]) -> list[LearnedRow]:
     """Band rows for every group, from its rows of one rung."""
     known = _bands_by_tokens(trials)
     found: dict[tuple[str, str, tuple[str, ...]], list[LearnedRow]] = defaultdict(list)
@@ -31,7 +31,7 @@ def learn_bands(rows: Iterable[LearnedRow], trials: Iterable[TrialRow]) -> list[
     ]
 
 
-def _bands_by_tokens(trials: Iterable[TrialRow]) -> dict[tuple[str, ...], list[tuple[str, ...]]]:
+def _bands_by_tokens(trials: Iterable[Trial]) -> dict[tuple[str, ...], list[tuple[str, ...]]]:
     known: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for text in {trial.fingerprint for trial in trials}:
         fingerprint = Fingerprint.from_json(text)

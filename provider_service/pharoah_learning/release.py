@@ -59,7 +59,7 @@ class SurvivalModel:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class BenchmarkBaseline:
     """What a healthy node shows on one benchmark: typical seconds per repeat, and how much rounds differ (ratio)."""
 
     node: str
@@ -75,7 +75,7 @@ class Release:
     release: int
     rows: tuple[LearnedRow, ...] = ()
     survival: SurvivalModel | None = None
-    baselines: tuple[Baseline, ...] = ()
+    baselines: tuple[BenchmarkBaseline, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
     @classmethod
@@ -86,21 +86,21 @@ class Release:
         if survival is not None:
             lists = {name: tuple(survival[name]) for name in ("coefficients", "means")}
             survival = SurvivalModel(**{**survival, **lists})
-        baselines = tuple(Baseline(**baseline) for baseline in data["baselines"])
+        baselines = tuple(BenchmarkBaseline(**baseline) for baseline in data["baselines"])
         return cls(data["release"], rows, survival, baselines, tuple(data["notes"]))
 
 
-Group = tuple[str, str]
+ClassKey = tuple[str, str]
 """Scope (server, device) and which one."""
 
 
 @dataclass(frozen=True)
-class Recipe:
+class SealInputs:
     """All that an epoch is made from, besides the seed."""
 
     epoch: int
     release: Release
-    groups: tuple[Group, ...]
+    groups: tuple[ClassKey, ...]
     """Which classes there are; a class nothing is known of has a table like any other."""
     began: int
     """Unix seconds."""
@@ -109,5 +109,5 @@ class Recipe:
         return json.dumps(self.groups)
 
     @staticmethod
-    def groups_of(text: str) -> tuple[Group, ...]:
+    def groups_of(text: str) -> tuple[ClassKey, ...]:
         return tuple((str(scope), str(group)) for scope, group in json.loads(text))

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_archetypes import canonical_input
 from pharoah_archetypes.ladder import lp
-from pharoah_learning.release import Group, LearnedRow, Recipe
+from pharoah_learning.release import ClassKey, LearnedRow, SealInputs
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables import signed_messages
@@ -45,10 +45,10 @@ class Epoch:
     body: bytes
     signature: bytes
     classes: dict[bytes, SealedClass]
-    ids: dict[Group, bytes]
+    ids: dict[ClassKey, bytes]
 
 
-def seal(recipe: Recipe, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
+def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
     """Seal a release. Raises ValueError when two of its rows have one input."""
     classes = {group: _class(recipe, seed, key, group) for group in recipe.groups}
     # Ordered by handle, which is random: the order of contexts tells nothing.
@@ -65,7 +65,7 @@ def seal(recipe: Recipe, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
     return Epoch(head, body, sign(body, key), {one.class_id: one for one in sealed}, ids)
 
 
-def groups_of(rows: Iterable[LearnedRow]) -> set[Group]:
+def groups_of(rows: Iterable[LearnedRow]) -> set[ClassKey]:
     return {(row.scope, row.group_id) for row in rows}
 
 
@@ -90,7 +90,7 @@ def learned_input(row: LearnedRow) -> bytes:
     return canonical_input(row.kind, row.rung, row.tokens)
 
 
-def _class(recipe: Recipe, seed: bytes, key: Ed25519PrivateKey, group: Group) -> SealedClass:
+def _class(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey, group: ClassKey) -> SealedClass:
     class_id = hmac.digest(seed, lp(b"pharoah/class/v1", *(part.encode() for part in group)), "sha256")[:16]
     number = recipe.epoch.to_bytes(8, "big")
     secret, public = protocol.derive_key(seed, lp(b"pharoah/voprf/v1", number, class_id))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from pharoah_learning.evidence import Vote
+from pharoah_learning.evidence import OutcomeReport
 from pharoah_learning.models.proportions import confidence
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.pseudonyms import RUNG
@@ -20,7 +20,7 @@ LEAST_ORGANISATIONS = 5
 FAILING_RATIO = 0.6
 
 
-def learn_names(votes: Iterable[Vote]) -> list[LearnedRow]:
+def learn_shared_outcomes(votes: Iterable[OutcomeReport]) -> list[LearnedRow]:
     """One row per name and context that fails, of the votes of one period."""
     runs: dict[tuple[int, str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     for vote in votes:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
-from pharoah_benchmarks.campaign.plan import Plan
+from pharoah_benchmarks.campaign.plan import CampaignPlan
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet, shares_cores
 from pharoah_provider.store import Store
@@ -34,7 +34,7 @@ class Progress:
 class Campaign:
     """One campaign over the fleet. Nodes that share cores take turns; everything else runs in parallel."""
 
-    def __init__(self, plan: Plan, fleet: Fleet, store: Store) -> None:
+    def __init__(self, plan: CampaignPlan, fleet: Fleet, store: Store) -> None:
         """Raises NotReady without a connected node."""
         self._plan, self._fleet, self._store = plan, fleet, store
         self._nodes = fleet.connected()

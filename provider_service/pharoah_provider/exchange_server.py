@@ -17,7 +17,7 @@ from pharoah_archetypes.ladder import lp
 from pharoah_learning.sealing import Epoch, SealedClass, learned_input, verdict_row
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
-from pharoah_protocol.tables.query import BATCH
+from pharoah_protocol.tables.query import BATCH_ITEMS
 from pharoah_protocol.tables.rows import ROW_BYTES
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
@@ -55,7 +55,7 @@ class Offer:
 
 
 @dataclass
-class Exchange:
+class ExchangeServer:
     """Serves what the publisher has published."""
 
     store: Store
@@ -195,7 +195,7 @@ class Exchange:
 def _check_sizes(request_id: bytes, name: str, items: list[bytes]) -> None:
     if len(request_id) != 16:
         raise Invalid(f"request_id: {len(request_id)} bytes, expected 16")
-    if len(items) != BATCH:
-        raise Invalid(f"{name}: {len(items)} elements, expected {BATCH}")
+    if len(items) != BATCH_ITEMS:
+        raise Invalid(f"{name}: {len(items)} elements, expected {BATCH_ITEMS}")
     if any(len(item) != 32 for item in items):
         raise Invalid(f"{name}: not all are of 32 bytes")

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
-from pharoah_learning.evidence import Probe
+from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.domain import Node
 from pharoah_serving.errors import NotReady
 
@@ -91,7 +91,7 @@ class Fleet:
 
     async def probe(
         self, node: str, benchmarks: list[str], repeats: int, beside_job: bool, limit_seconds: float
-    ) -> list[Probe]:
+    ) -> list[BenchmarkResult]:
         """Run micro-benchmarks on a node. Raises NotReady when it is not connected or does not answer, ValueError for a
         limit that is no time."""
         if not 0 < limit_seconds < inf:
@@ -102,7 +102,7 @@ class Fleet:
             "beside_job": beside_job,
             "limit_seconds": limit_seconds,
         }
-        connection, probes = self._connection(node), list[Probe]()
+        connection, probes = self._connection(node), list[BenchmarkResult]()
         window = [time.time(), float("inf")]
         intervals = self.probing.setdefault(node, [])
         intervals.append((window[0], window[1]))
@@ -110,7 +110,7 @@ class Fleet:
             async with connection.order("probe", content) as results:
                 async with asyncio.timeout(limit_seconds * len(benchmarks) + 20):
                     for _ in benchmarks:
-                        probes.append(_expected(await results.get(), Probe, node))
+                        probes.append(_expected(await results.get(), BenchmarkResult, node))
         except TimeoutError:
             raise NotReady(f"node {node}: the micro-benchmarks did not come back in time") from None
         finally:

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
-from pharoah_learning.incompatibility import learn_table
+from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
-from pharoah_learning.near_duplicates import learn_bands
-from pharoah_learning.release import Recipe, Release
+from pharoah_learning.near_duplicates import learn_near_duplicates
+from pharoah_learning.release import Release, SealInputs
 from pharoah_learning.sealing import groups_of, seal
-from pharoah_learning.shared_outcomes import learn_names
+from pharoah_learning.shared_outcomes import learn_shared_outcomes
 from pharoah_learning.survival import fit_survival
 from pharoah_protocol.pseudonyms import period_at
 from pharoah_provider.store import Store
@@ -30,13 +30,13 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
     trials = await store.trials(before=read_at)
     if not trials:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign FILE)")
-    rows = await asyncio.to_thread(learn_table, trials)
+    rows = await asyncio.to_thread(learn_incompatibilities, trials)
     found = sum(row.severity == "block" and row.rung == "exact" and row.scope == "server" for row in rows)
     yield f"table: {len(rows)} rows from {len(trials)} trials; {found} exact incompatibilities"
     rows = await asyncio.to_thread(learn_plans, rows, trials)
-    bands = await asyncio.to_thread(learn_bands, rows, trials)
+    bands = await asyncio.to_thread(learn_near_duplicates, rows, trials)
     yield f"near duplicates: {len(bands)} rows"
-    names = learn_names(await store.votes(period_at(time.time())))
+    names = learn_shared_outcomes(await store.votes(period_at(time.time())))
     yield f"told by tenants: {len(names)} rows"
     survival, note = await asyncio.to_thread(fit_survival, await store.degraded_runs())
     yield note
@@ -47,7 +47,7 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
     try:
         await asyncio.to_thread(
             seal,
-            Recipe(0, release, tuple(groups_of(release.rows)), int(read_at)),
+            SealInputs(0, release, tuple(groups_of(release.rows)), int(read_at)),
             bytes(32),
             Ed25519PrivateKey.generate(),
         )

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pharoah_learning.release import Group, Recipe, Release
+from pharoah_learning.release import ClassKey, Release, SealInputs
 from pharoah_learning.sealing import Epoch, groups_of, seal
 from pharoah_protocol.log.view import HEAD, REVOKED, Entry, View
 from pharoah_protocol.tables import signed_messages
-from pharoah_provider.shielding import to_the_end
+from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.store import Store
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Invalid, NotReady, StoreError, Unknown
@@ -74,7 +74,7 @@ class Publisher:
 
     async def rotate(self, now: float) -> None:
         """Seal again if that is due: after a day, for a newer release, for a node of no sealed class."""
-        await to_the_end(self._rotate(now))
+        await complete_despite_cancellation(self._rotate(now))
 
     async def _rotate(self, now: float) -> None:
         async with self._lock:
@@ -92,23 +92,23 @@ class Publisher:
 
     async def publish(self, release: Release, now: float) -> int:
         """Seal a release as the next epoch and serve it; the epoch's number."""
-        return await to_the_end(self._publish(release, now))
+        return await complete_despite_cancellation(self._publish(release, now))
 
     async def rollback(self, now: float) -> tuple[int, int]:
         """Take the newest release back: (release, epoch) that are served instead. Raises NotReady."""
-        return await to_the_end(self._rollback(now))
+        return await complete_despite_cancellation(self._rollback(now))
 
     async def revoke(self, rows: Iterable[str]) -> int:
         """Take rows of the current epoch back, by id. Raises Invalid for one it does not have."""
-        return await to_the_end(self._revoke(list(rows)))
+        return await complete_despite_cancellation(self._revoke(list(rows)))
 
     async def give_back(self, rows: Iterable[str]) -> int:
         """Let rows that were taken back hold again, from the next epoch on. Raises Invalid for one that was not."""
-        return await to_the_end(self._give_back(list(rows)))
+        return await complete_despite_cancellation(self._give_back(list(rows)))
 
     async def append(self, *entries: Entry) -> None:
         """Other things the log carries."""
-        await to_the_end(self._append(*entries))
+        await complete_despite_cancellation(self._append(*entries))
 
     async def _publish(self, release: Release, now: float) -> int:
         async with self._lock:
@@ -119,7 +119,7 @@ class Publisher:
         newest = await self._store.newest_epochs(1)
         number = max(self.log.view.epoch, int(newest[0]["epoch"]) if newest else 0) + 1
         groups = groups_of(release.rows) | await self._groups()
-        recipe = Recipe(number, release, tuple(sorted(groups)), int(now))
+        recipe = SealInputs(number, release, tuple(sorted(groups)), int(now))
         seed = await asyncio.to_thread(self._keys.new_epoch_seed, number)
         epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
         taken = _rows_of(epoch, await self._store.revoked_ids())
@@ -200,7 +200,7 @@ class Publisher:
         if release is None or not record["groups"]:
             return None
         began = int(record["began"])
-        recipe = Recipe(int(record["epoch"]), release, Recipe.groups_of(record["groups"]), began)
+        recipe = SealInputs(int(record["epoch"]), release, SealInputs.groups_of(record["groups"]), began)
         try:
             seed = await asyncio.to_thread(self._keys.epoch_seed, recipe.epoch)
             epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
@@ -219,7 +219,7 @@ class Publisher:
         began_long_ago = now - current.head.not_before > ROTATE_SECONDS
         return began_long_ago or release.release != current.head.release or not await self._groups() <= set(current.ids)
 
-    async def _groups(self) -> set[Group]:
+    async def _groups(self) -> set[ClassKey]:
         nodes = await self._store.nodes()
         return {("server", node.context_id) for node in nodes} | {("device", node.device_id) for node in nodes}
 

@@ -9,6 +9,6 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+async def complete_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns or raises. When the caller is cancelled, the work goes on."""
     return await asyncio.shield(asyncio.ensure_future(work))

@@ -1,4 +1,4 @@
-"""Answers the courier when the job seems to hang: which collectives this process has called last.
+"""Answers the sidecar when the job seems to hang: which collectives this process has called last.
 
 A training process that waits in a collective can say nothing itself; this thread sleeps until it is asked.
 """
@@ -10,32 +10,32 @@ import threading
 
 from pharoah._guard import Guard
 from pharoah._rank_identity import is_one_of_several, rank
-from pharoah._sidecar_link import COURIER, DRY_RUN, Link
+from pharoah._sidecar_link import DRY_RUN, SIDECAR, SidecarLink
 from pharoah.capture import hooks
 
 _standing = False
 
 
-def stand_by(path: str) -> None:
+def start_responder(path: str) -> None:
     """Start, once, in the ranks of a distributed job."""
     global _standing
     with Guard("stand by"):
         if _standing or hooks.inert() or os.environ.get(DRY_RUN) or not is_one_of_several():
             return
         _standing = True
-        link = Link(path, 2.0)
+        link = SidecarLink(path, 2.0)
         link.tell("standby", rank=rank())
         hooks.on_fork(link.forget)
         threading.Thread(target=_answer, args=(link,), name="pharoah-standby", daemon=True).start()
 
 
-def stand_by_from_hook() -> None:
+def start_responder_from_hook() -> None:
     """For `pharoah run`: as soon as torch is there, since the first step may be the one that hangs."""
-    if path := os.environ.get(COURIER):
-        stand_by(path)
+    if path := os.environ.get(SIDECAR):
+        start_responder(path)
 
 
-def _answer(link: Link) -> None:
+def _answer(link: SidecarLink) -> None:
     with Guard("stand by"):
         while link.receive(None):
             from pharoah.capture import flight_recorder

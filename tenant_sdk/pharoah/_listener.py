@@ -1,4 +1,4 @@
-"""What the courier learns while a job runs, as it learns it: alerts, and findings about what really runs."""
+"""What the sidecar learns while a job runs, as it learns it: alerts, and findings about what really runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pharoah._alert import Alert
-from pharoah._sidecar_link import Link
+from pharoah._sidecar_link import SidecarLink
 from pharoah._verdict import Verdict
 
 log = logging.getLogger("pharoah")
@@ -22,12 +22,12 @@ class Listener:
     """Receives on a daemon thread; calls callbacks there, and keeps alerts for who asks."""
 
     def __init__(self, path: str, rank: int, on_verdict: Callable[[Verdict], Any] | None = None) -> None:
-        """Raises OSError when there is no courier at the path."""
+        """Raises OSError when there is no sidecar at the path."""
         self.callbacks: list[AlertCallback] = []
         self.pending: queue.Queue[Alert] = queue.Queue(maxsize=1000)
         self.verdict: Verdict | None = None
         self._on_verdict = on_verdict
-        self._link = Link(path, 2.0)
+        self._link = SidecarLink(path, 2.0)
         self._link.tell("listen", rank=rank)
         threading.Thread(target=self._run, name="pharoah-alerts", daemon=True).start()
 
@@ -47,7 +47,7 @@ class Listener:
                 elif "alert" in message:
                     self._deliver(Alert(**message["alert"]))
         except (OSError, ValueError):
-            log.debug("the courier is gone; no more alerts")
+            log.debug("the sidecar is gone; no more alerts")
 
     def _deliver(self, alert: Alert) -> None:
         with contextlib.suppress(queue.Full):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pharoah._alert import Alert
 from pharoah._errors import IncompatibleError, UnknownReason
-from pharoah._flight_responder import stand_by
+from pharoah._flight_responder import start_responder
 from pharoah._guard import Guard
 from pharoah._listener import AlertCallback, Listener
 from pharoah._rank_identity import command, may_speak, rank, ranks_here, shown
 from pharoah._settings import Settings
-from pharoah._sidecar_link import COURIER, DRY_RUN, Link
+from pharoah._sidecar_link import DRY_RUN, SIDECAR, SidecarLink
 from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
@@ -38,7 +38,7 @@ class Session:
     Thread-safe. In a forked child, and when nothing listens, the same methods do nothing.
     """
 
-    def __init__(self, verdict: Verdict, link: Link | None = None, settings: Settings | None = None) -> None:
+    def __init__(self, verdict: Verdict, link: SidecarLink | None = None, settings: Settings | None = None) -> None:
         self._verdict = verdict
         self._link = link
         self._settings = settings or Settings()
@@ -55,7 +55,7 @@ class Session:
 
     @property
     def run_id(self) -> str:
-        """The same on all ranks; empty when no courier is there."""
+        """The same on all ranks; empty when no sidecar is there."""
         return self._verdict.run_id
 
     def step(self) -> None:
@@ -84,7 +84,7 @@ class Session:
         known: dict[str, Any] = {"run_id": self.run_id, "verdict": self.verdict.status, "connected": False}
         if self._clock is not None and self._link is not None and not hooks.inert():
             known.update(steps=self._clock.steps, dropped=self._link.dropped)
-            with Guard("status"), contextlib.closing(Link(self._link.path, 0.5)) as link:
+            with Guard("status"), contextlib.closing(SidecarLink(self._link.path, 0.5)) as link:
                 known.update(link.ask("status", 0.5))
         return known
 
@@ -153,7 +153,7 @@ def register(
     _session = Session(unknown("pharoah failed to start"))
     with Guard("register"):
         _session = _begin(job, settings)
-    if settings.gate == "block" and _session.verdict.blocking and not os.environ.get(COURIER):
+    if settings.gate == "block" and _session.verdict.blocking and not os.environ.get(SIDECAR):
         verdict, failed = _session.verdict, _session
         _session = None
         failed.finish("cancelled")
@@ -164,21 +164,21 @@ def register(
 def _begin(job: StepFn | None, settings: Settings) -> Session:
     if settings.mode == "disabled":
         return Session(unknown("pharoah is disabled"))
-    if os.environ.get(COURIER):
-        return _join(os.environ[COURIER], settings)
+    if os.environ.get(SIDECAR):
+        return _join(os.environ[SIDECAR], settings)
     if settings.mode != "online":
         return Session(unknown(f"mode={settings.mode}: nobody is asked"))
     if not settings.endpoint:
         return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)"))
-    from pharoah._sidecar_start import courier_of_this_node
+    from pharoah._sidecar_start import sidecar_of_this_node
 
-    return _join(courier_of_this_node(settings), settings, lambda: _dry_run(job, settings))
+    return _join(sidecar_of_this_node(settings), settings, lambda: _dry_run(job, settings))
 
 
 def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = None) -> Session:
-    """Greet the courier; the first rank that may speak for a job nobody has checked yet has to `look` at it."""
+    """Greet the sidecar; the first rank that may speak for a job nobody has checked yet has to `look` at it."""
     try:
-        link = Link(path, settings.timeout_seconds)
+        link = SidecarLink(path, settings.timeout_seconds)
         may_look = look is not None and may_speak()
         answer = link.ask("hello", settings.timeout_seconds, rank=rank(), ranks=ranks_here(), may_look=may_look)
         verdict = Verdict.from_dict(answer["verdict"])
@@ -186,9 +186,9 @@ def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = Non
             verdict = _check(link, settings, look)
             link.tell("launch", ranks=ranks_here())
     except (OSError, ValueError, KeyError) as error:
-        return Session(unknown(f"the courier does not answer: {error}"))
+        return Session(unknown(f"the sidecar does not answer: {error}"))
     session = Session(verdict, link, settings)
-    stand_by(path)
+    start_responder(path)
     if session._clock is not None:
         _watch(session._clock)
     _finish_at_exit(session)
@@ -197,7 +197,7 @@ def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = Non
     return session
 
 
-def _check(link: Link, settings: Settings, look: Callable[[], DryRun]) -> Verdict:
+def _check(link: SidecarLink, settings: Settings, look: Callable[[], DryRun]) -> Verdict:
     """The verdict on a job nobody has checked yet, and what its cost says of it on this node."""
     patience = 4 * settings.timeout_seconds
     job = shown(command())
@@ -253,7 +253,7 @@ def join_from_hook() -> StepClock | None:
     """For `pharoah run`: the first optimizer step of a script that never heard of Pharoah."""
     global _session
     with Guard("join"):
-        if _session is None and os.environ.get(COURIER) and not os.environ.get(DRY_RUN):
-            _session = _join(os.environ[COURIER], Settings.load())
+        if _session is None and os.environ.get(SIDECAR) and not os.environ.get(DRY_RUN):
+            _session = _join(os.environ[SIDECAR], Settings.load())
         return _session._clock if _session else None
     return None

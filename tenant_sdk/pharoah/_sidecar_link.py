@@ -1,6 +1,6 @@
-"""The rank's side of the socket to the courier: one packet per message, never blocking after the greeting.
+"""The rank's side of the socket to the sidecar: one packet per message, never blocking after the greeting.
 
-A SEQPACKET socket keeps message borders and tells the courier by its end that the rank is gone. What does not fit the
+A SEQPACKET socket keeps message borders and tells the sidecar by its end that the rank is gone. What does not fit the
 socket's buffer is dropped and counted; the count travels with the next message that does.
 """
 
@@ -11,14 +11,14 @@ import os
 import socket
 from typing import Any
 
-COURIER = "PHAROAH_COURIER"
-"""Path of the courier's socket, set for ranks by whoever started the courier."""
+SIDECAR = "PHAROAH_SIDECAR"
+"""Path of the sidecar's socket, set for ranks by whoever started the sidecar."""
 DRY_RUN = "PHAROAH_DRY_RUN"
 """Set in the child of a dry run: `register` is inert there."""
 
 
-class Link:
-    """A connection to the courier."""
+class SidecarLink:
+    """A connection to the sidecar."""
 
     def __init__(self, path: str, timeout_seconds: float) -> None:
         """Raises OSError when nobody listens."""
@@ -44,7 +44,7 @@ class Link:
             # With a timeout left in place Python would wait for room before every send, whatever the flags say.
             self._socket.setblocking(False)
         if answer is None:
-            raise ConnectionResetError("the courier is gone")
+            raise ConnectionResetError("the sidecar is gone")
         return answer
 
     def tell(self, op: str, **content: Any) -> bool:
@@ -58,7 +58,7 @@ class Link:
             return False
 
     def receive(self, timeout_seconds: float | None = -1) -> dict[str, Any] | None:
-        """The next message; None when the courier is gone. -1 keeps the timeout that is set."""
+        """The next message; None when the sidecar is gone. -1 keeps the timeout that is set."""
         if timeout_seconds != -1:
             self._socket.settimeout(timeout_seconds)
         packet = self._socket.recv(1 << 20)

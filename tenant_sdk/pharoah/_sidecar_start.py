@@ -1,4 +1,4 @@
-"""Starting a courier: always by exec, never by fork, one per node and job."""
+"""Starting a sidecar: always by exec, never by fork, one per node and job."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pharoah._rank_identity import job_key
 from pharoah._settings import Settings
 
 
-def start_courier(path: Path, settings: Settings, run_id: str = "") -> subprocess.Popen[bytes]:
-    """Start a courier that will listen on `path`. It ends by itself when its last rank has gone."""
+def start_sidecar(path: Path, settings: Settings, run_id: str = "") -> subprocess.Popen[bytes]:
+    """Start a sidecar that will listen on `path`. It ends by itself when its last rank has gone."""
     return subprocess.Popen(
-        [sys.executable, "-m", "pharoah.courier", str(path), json.dumps(asdict(settings)), run_id],
+        [sys.executable, "-m", "pharoah.sidecar", str(path), json.dumps(asdict(settings)), run_id],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=None if os.environ.get("PHAROAH_DEBUG") else subprocess.DEVNULL,
@@ -34,7 +34,7 @@ def wait_for(path: Path, timeout_seconds: float) -> None:
     deadline = time.monotonic() + timeout_seconds
     while not path.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no courier within {timeout_seconds:g} s")
+            raise TimeoutError(f"no sidecar within {timeout_seconds:g} s")
         time.sleep(0.01)
 
 
@@ -52,17 +52,17 @@ def private_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="pharoah-"))
 
 
-def courier_of_this_node(settings: Settings) -> str:
-    """Path of the courier that serves this job here; started by whichever local rank comes first."""
+def sidecar_of_this_node(settings: Settings) -> str:
+    """Path of the sidecar that serves this job here; started by whichever local rank comes first."""
     folder = Path(tempfile.gettempdir(), f"pharoah-{hashlib.sha256(job_key().encode()).hexdigest()[:16]}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to somebody else")
-    path = folder / "courier.sock"
+    path = folder / "sidecar.sock"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _listens(path):
-            path.unlink(missing_ok=True)  # of a courier that was killed
-            start_courier(path, settings)
+            path.unlink(missing_ok=True)  # of a sidecar that was killed
+            start_sidecar(path, settings)
             wait_for(path, 10.0)
     return str(path)

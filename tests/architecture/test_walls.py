@@ -60,8 +60,8 @@ def test_archetypes_need_the_standard_library_only() -> None:
 @pytest.mark.parametrize(
     ("what", "package", "allowed"),
     [
-        ("grpc", "pharoah", ("courier", "rpc.py", "cli/doctor.py")),
-        ("pharoah.proto", "pharoah", ("courier", "rpc.py", "proto")),
+        ("grpc", "pharoah", ("sidecar", "rpc.py", "cli/doctor.py")),
+        ("pharoah.proto", "pharoah", ("sidecar", "rpc.py", "proto")),
         ("torch", "pharoah", ("capture", "dryrun")),
         ("grpc", "pharoah_provider", ("services", "cli/__init__.py", "agent/stream.py", "channel.py")),
         ("grpc", "pharoah_auditor", ()),

@@ -38,7 +38,7 @@ def test_the_shipped_campaign_is_a_plan() -> None:
     plan = parse_plan(text)
     assert {cell.workload for cell in plan.cells} == set(WORKLOADS)
     assert len({cell.id for cell in plan.cells}) == len(plan.cells)
-    assert {cell.degradation.kind for cell in plan.degraded if cell.degradation} == {"none", "hog", "leak"}
+    assert {cell.degradation.kind for cell in plan.degraded if cell.degradation} == {"none", "cpu_stressor", "leak"}
 
 
 def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
@@ -59,9 +59,9 @@ def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
         ('[[workload]]\nname = "gpt"\nstep = 3', "workload.step: unknown key"),
         ('[[workload]]\nname = "gpt"\nvary = { length = 3 }', "workload.vary.length"),
         ('repeats = -1\n[[workload]]\nname = "gpt"', "repeats"),
-        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhog = [1]', "degrade.hog: unknown key"),
+        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhog = [1]', "degrade.stressor: unknown key"),
         ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gtp"', "degrade: 'gtp' is no workload"),
-        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhogs = ["a"]', "hogs"),
+        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhogs = ["a"]', "cpu_stressors"),
         ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nramp_seconds = nan', "ramp_seconds"),
         ('[workload]\nname = "gpt"', "workload: expected a list"),
         ('degrade = 3\n[[workload]]\nname = "gpt"', "degrade: expected a table"),
@@ -108,7 +108,7 @@ def test_a_trial_of_what_the_device_cannot_do_is_an_error_with_its_first_line() 
 
 
 def test_cells_and_outcomes_survive_the_wire() -> None:
-    cell = Cell("c", "gpt", {"length": 8}, degradation=Degradation("hog", strength=0.5))
+    cell = Cell("c", "gpt", {"length": 8}, degradation=Degradation("cpu_stressor", strength=0.5))
     assert Cell.from_json(cell.to_json()) == cell
     outcome = Outcome("c", "ok", step_seconds=[0.1])
     assert Outcome.from_json(outcome.to_json()) == outcome
@@ -116,7 +116,7 @@ def test_cells_and_outcomes_survive_the_wire() -> None:
         Outcome.from_json(Outcome("c", "weird").to_json())
 
 
-def test_a_zygote_survives_what_its_cells_do() -> None:
+def test_a_fork_server_survives_what_its_cells_do() -> None:
     """Out of memory under a real limit, a timeout, an unknown setting; and the next cell is fine."""
     small = SMALL["gpt"]
     cells = [

@@ -10,19 +10,19 @@ from pathlib import Path
 from pharoah._settings import Settings
 from pharoah.comparison.history import History, Run
 from pharoah.sidecar.evidence import Evidence, exchange_folder
-from pharoah.sidecar.exchange_client import Exchange
+from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.provider_audit import Line, audit
-from pharoah.sidecar.provider_connection import Provider
-from pharoah.sidecar.verdict_rules import judge
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_protocol.tables.outcome_test import SUSPICIOUS_RATIO, USUAL_RATIO, tally
 from tests.contract.loopback import Loopback, ticket
 from tests.contract.test_exchange import KNOWN, on_loopback
 
 
 async def asked(settings: Settings, run_id: str) -> None:
-    provider = Provider(settings)
-    answer = await Exchange(provider, settings).ask(KNOWN, ticket())
-    Evidence(settings).answer(run_id, {**answer.record, "verdict": judge(answer, run_id).status})
+    provider = ProviderConnection(settings)
+    answer = await ExchangeClient(provider, settings).ask(KNOWN, ticket())
+    Evidence(settings).answer(run_id, {**answer.record, "verdict": verdict_from_rows(answer, run_id).status})
     await provider.channel.close(None)
 
 

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah.sidecar.exchange_client import Answer, Exchange
-from pharoah.sidecar.log_client import Distrust
-from pharoah.sidecar.provider_connection import Provider
-from pharoah.sidecar.verdict_rules import judge
+from pharoah.sidecar.exchange_client import Answer, ExchangeClient
+from pharoah.sidecar.log_client import VerificationError
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.release import LearnedRow, Release
 from pharoah_protocol.rpc import Stub
@@ -60,9 +60,9 @@ def on_loopback(folder: Path, work: Callable[[Loopback], Awaitable[None]], relea
 
 
 async def ask(settings: Settings, fingerprint: Fingerprint = KNOWN) -> Answer:
-    provider = Provider(settings)
+    provider = ProviderConnection(settings)
     try:
-        return await Exchange(provider, settings).ask(fingerprint, ticket())
+        return await ExchangeClient(provider, settings).ask(fingerprint, ticket())
     finally:
         await provider.channel.close()
 
@@ -70,8 +70,8 @@ async def ask(settings: Settings, fingerprint: Fingerprint = KNOWN) -> Answer:
 def test_a_planted_row_becomes_a_verdict_and_another_job_learns_nothing(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         known, other = await ask(site.settings()), await ask(site.settings(), OTHER)
-        assert judge(known, "").status == "incompatible"
-        assert judge(other, "").status == "unknown"
+        assert verdict_from_rows(known, "").status == "incompatible"
+        assert verdict_from_rows(other, "").status == "unknown"
         assert known.bytes_sent == other.bytes_sent, "the size of what is sent must not depend on the job"
 
     on_loopback(tmp_path, work)
@@ -81,7 +81,7 @@ def test_answers_signed_by_somebody_else_are_not_believed(tmp_path: Path) -> Non
     async def work(site: Loopback) -> None:
         forged = tmp_path / "forged.pub"
         forged.write_text(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex())
-        with pytest.raises(Distrust, match="not signed"):
+        with pytest.raises(VerificationError, match="not signed"):
             await ask(site.settings(provider_key_file=str(forged)))
 
     on_loopback(tmp_path, work)
@@ -149,7 +149,7 @@ def test_a_token_never_travels_in_plain_text_beyond_loopback(tmp_path: Path) -> 
     key = tmp_path / "key"
     key.write_text("00" * 32)
     with pytest.raises(UnknownReason, match="loopback"):
-        Provider(Settings(endpoint="provider.example:7443", provider_key_file=str(key)))
+        ProviderConnection(Settings(endpoint="provider.example:7443", provider_key_file=str(key)))
 
 
 async def refused(awaitable: Awaitable[object]) -> tuple[grpc.StatusCode, str]:

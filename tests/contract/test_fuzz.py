@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pharoah.sidecar.log_client import Distrust, Trust
+from pharoah.sidecar.log_client import LogClient, VerificationError
 from pharoah_protocol.rpc import path
 from pharoah_protocol.tables.epoch_head import HeadError
-from pharoah_protocol.tables.misbehaviour import NotProven, prove
+from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.v1 import services
 from tests.contract.loopback import Loopback, bearer
 from tests.contract.test_exchange import RELEASE, on_loopback
@@ -106,10 +106,10 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
 @given(st.lists(st.binary(max_size=80), max_size=3), st.binary(max_size=300), st.binary(max_size=200))
 @settings(max_examples=200)
 def test_no_answer_of_a_provider_makes_a_tenant_fail(entries: list[bytes], first: bytes, second: bytes) -> None:
-    trust = Trust(KEY, [], None)
-    with pytest.raises(Distrust):
+    trust = LogClient(KEY, [], None)
+    with pytest.raises(VerificationError):
         trust.follow(entries, first)
-    with pytest.raises((Distrust, HeadError)):
+    with pytest.raises((VerificationError, HeadError)):
         trust.believe(first, second, second, 0.0)
 
 
@@ -126,7 +126,7 @@ FIELDS = ("heads", "checkpoints", "head", "head_signature", "offer", "offer_sign
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), json_values))
 @settings(max_examples=300)
 def test_no_file_of_evidence_makes_an_auditor_fail(kind: str, fields: dict[str, Any]) -> None:
-    with pytest.raises(NotProven):
+    with pytest.raises(InvalidEvidenceError):
         prove({**fields, "kind": kind}, bytes(32))
 
 

@@ -16,8 +16,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from pharoah.sidecar.exchange_client import Exchange
-from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_protocol.rpc import Stub, path
 from pharoah_protocol.v1 import (
     DecideRequest,
@@ -33,7 +33,7 @@ from pharoah_protocol.voprf import protocol
 from pharoah_provider.certificates import Authority
 from pharoah_serving import call_guard
 from pharoah_serving.audit_log import AuditLog, verify
-from pharoah_serving.call_guard import LASTING, RULES
+from pharoah_serving.call_guard import RULES, STREAMING_METHODS
 from pharoah_serving.errors import StoreError
 from pharoah_serving.listener import Tls
 from tests.contract.loopback import Loopback, bearer, loopback, silence, ticket
@@ -133,8 +133,8 @@ def test_a_tenant_asks_under_mutual_tls(tmp_path: Path) -> None:
             "certificate_key_file": "tenant-lab-one.key",
         }
         settings = site.settings(token_file="", **{name: str(pki / file) for name, file in names.items()})
-        provider = Provider(settings)
-        assert (await Exchange(provider, settings).ask(KNOWN, ticket())).matches
+        provider = ProviderConnection(settings)
+        assert (await ExchangeClient(provider, settings).ask(KNOWN, ticket())).matches
         await provider.channel.close()
 
     under_tls(tmp_path, work)
@@ -193,7 +193,7 @@ def test_every_method_of_the_schema_has_a_rule_and_refuses_strangers(tmp_path: P
 
 def test_a_call_without_a_deadline_is_refused(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        assert {"GetEpoch", "Evaluate", "GetTable", "Report"}.isdisjoint(LASTING)
+        assert {"GetEpoch", "Evaluate", "GetTable", "Report"}.isdisjoint(STREAMING_METHODS)
         code, message = await refused(
             Stub(site.channel, "Exchange").GetEpoch(GetEpochRequest(), metadata=bearer("acme"))
         )
@@ -205,7 +205,7 @@ def test_a_call_without_a_deadline_is_refused(tmp_path: Path) -> None:
 def test_streams_are_counted_by_tenant_and_one_does_not_take_anothers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(call_guard.LASTING_AT_ONCE, "tenant", 2)
+    monkeypatch.setitem(call_guard.CONCURRENT_STREAMS, "tenant", 2)
 
     async def work(site: Loopback) -> None:
         mine, theirs = await join(site), await join(site, "n2", "rival")
@@ -238,7 +238,7 @@ def test_many_short_calls_wait_for_their_turn_within_their_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job of many nodes asks from all of them at once."""
-    monkeypatch.setitem(call_guard.AT_ONCE, "tenant", 1)
+    monkeypatch.setitem(call_guard.CONCURRENT_CALLS, "tenant", 1)
     monkeypatch.setattr(call_guard, "MOST_WAITING", 40)
 
     async def work(site: Loopback) -> None:

@@ -14,18 +14,18 @@ import pytest
 
 from pharoah.sidecar import exchange_client, verdict_client
 from pharoah.sidecar.agent_client import NodeAnswer
-from pharoah.sidecar.exchange_client import Exchange
-from pharoah.sidecar.server import Courier
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.server import Sidecar
 from pharoah_archetypes import Fingerprint
 from tests.contract.loopback import Loopback, ticket
 from tests.contract.test_exchange import KNOWN, on_loopback
 
 COMPILED: Fingerprint = replace(KNOWN, features={**KNOWN.features, "compiled": "inductor"})
-Work = Callable[[Courier, Callable[[], list[str]]], Awaitable[None]]
+Work = Callable[[Sidecar, Callable[[], list[str]]], Awaitable[None]]
 
 
 def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work, **changes: Any) -> None:
-    """A job whose dry run failed has been launched; `work` gets its courier and the calls the provider has seen."""
+    """A job whose dry run failed has been launched; `work` gets its sidecar and the calls the provider has seen."""
 
     async def answers(*_: Any) -> NodeAnswer:
         return NodeAnswer(ticket(), {})
@@ -35,12 +35,12 @@ def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work, **change
         return [json.loads(line)["method"] for line in lines]
 
     async def inside(site: Loopback) -> None:
-        courier = Courier(folder / "courier", site.settings(late_ask_seconds=0.3, **changes), bytes(16))
-        await courier._check({"pending": "no dry run"})
-        assert courier._verdict.status == "pending" and seen() == []
-        await courier._launch(1)
-        await work(courier, seen)
-        await courier._end_run("ok")
+        sidecar = Sidecar(folder / "sidecar", site.settings(late_ask_seconds=0.3, **changes), bytes(16))
+        await sidecar._check({"pending": "no dry run"})
+        assert sidecar._verdict.status == "pending" and seen() == []
+        await sidecar._launch(1)
+        await work(sidecar, seen)
+        await sidecar._end_run("ok")
 
     monkeypatch.setattr(verdict_client, "ask_node", answers)
     on_loopback(folder, inside)
@@ -53,10 +53,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_captured_step_is_asked_about_at_a_round_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(courier: Courier, seen: Callable[[], list[str]]) -> None:
-        await courier._captured(0, KNOWN, frozenset())
-        assert courier._verdict.status == "pending" and "Evaluate" not in seen(), "not at once"
-        await until(lambda: courier._verdict.status == "incompatible")
+    async def work(sidecar: Sidecar, seen: Callable[[], list[str]]) -> None:
+        await sidecar._captured(0, KNOWN, frozenset())
+        assert sidecar._verdict.status == "pending" and "Evaluate" not in seen(), "not at once"
+        await until(lambda: sidecar._verdict.status == "incompatible")
         await until(lambda: "Decide" in seen())
         assert seen().count("Evaluate") == 1
 
@@ -66,17 +66,17 @@ def test_a_captured_step_is_asked_about_at_a_round_time(tmp_path: Path, monkeypa
 def test_a_job_nobody_sees_into_asks_about_nothing_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(courier: Courier, seen: Callable[[], list[str]]) -> None:
-        await courier._captured(0, COMPILED, frozenset())
-        assert courier._verdict.status == "unknown"
+    async def work(sidecar: Sidecar, seen: Callable[[], list[str]]) -> None:
+        await sidecar._captured(0, COMPILED, frozenset())
+        assert sidecar._verdict.status == "unknown"
         await until(lambda: "Decide" in seen())
-        assert seen().count("Evaluate") == 1 and courier._verdict.status == "unknown"
+        assert seen().count("Evaluate") == 1 and sidecar._verdict.status == "unknown"
 
     launched(tmp_path, monkeypatch, work)
 
 
 def test_a_job_that_has_not_stepped_yet_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(courier: Courier, seen: Callable[[], list[str]]) -> None:
+    async def work(sidecar: Sidecar, seen: Callable[[], list[str]]) -> None:
         await until(lambda: "JoinRun" in seen())
         assert "Evaluate" not in seen()
 
@@ -84,15 +84,15 @@ def test_a_job_that_has_not_stepped_yet_is_waited_for(tmp_path: Path, monkeypatc
 
 
 def swollen(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Exchange._call
+    honest = ExchangeClient._call
 
-    async def lying(self: Exchange, method: str, request: Any) -> Any:
+    async def lying(self: ExchangeClient, method: str, request: Any) -> Any:
         answer = await honest(self, method, request)
         if method == "Evaluate":
             answer.classes[0].evaluated[0] = bytes(70_000)
         return answer
 
-    monkeypatch.setattr(Exchange, "_call", lying)
+    monkeypatch.setattr(ExchangeClient, "_call", lying)
 
 
 @pytest.mark.parametrize("lie", [lambda _: None, swollen], ids=["honest", "swollen"])
@@ -110,8 +110,8 @@ def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
         folder = tmp_path / name
         folder.mkdir()
 
-        async def work(courier: Courier, seen: Callable[[], list[str]], job: Fingerprint = fingerprint) -> None:
-            await courier._captured(0, job, frozenset())
+        async def work(sidecar: Sidecar, seen: Callable[[], list[str]], job: Fingerprint = fingerprint) -> None:
+            await sidecar._captured(0, job, frozenset())
             await until(lambda: "Decide" in seen())
             calls.append([call for call in seen() if call not in ("JoinRun", "Report", "WatchAlerts")])
 

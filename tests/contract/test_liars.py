@@ -15,15 +15,15 @@ import pytest
 from pharoah.cli import main
 from pharoah.sidecar import exchange_client as tenant_side
 from pharoah.sidecar.evidence import Evidence
-from pharoah.sidecar.exchange_client import Exchange
-from pharoah.sidecar.log_client import FRESH_SECONDS, Distrust
-from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.log_client import FRESH_SECONDS, VerificationError
+from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_auditor.witness import Witness
 from pharoah_learning.release import Release
 from pharoah_learning.sealing import Epoch, seal
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
-from pharoah_protocol.tables.misbehaviour import NotProven, prove
+from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.tables.rows import split
 from pharoah_protocol.v1 import RevokeRequest
 from pharoah_protocol.voprf import protocol
@@ -40,16 +40,16 @@ from tests.contract.test_exchange import KNOWN, RELEASE, ROW, on_loopback
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-def caught(folder: Path, patch: Patch, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Distrust:
+def caught(folder: Path, patch: Patch, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> VerificationError:
     """What the tenant says of a provider that was changed like this."""
-    found: list[Distrust] = []
+    found: list[VerificationError] = []
 
     async def work(site: Loopback) -> None:
         settings = site.settings(**changes)
         patch(monkeypatch)
-        provider = Provider(settings)
-        with pytest.raises(Distrust) as error:
-            await Exchange(provider, settings).ask(KNOWN, ticket())
+        provider = ProviderConnection(settings)
+        with pytest.raises(VerificationError) as error:
+            await ExchangeClient(provider, settings).ask(KNOWN, ticket())
         await provider.channel.close()
         found.append(error.value)
 
@@ -57,7 +57,7 @@ def caught(folder: Path, patch: Patch, monkeypatch: pytest.MonkeyPatch, **change
     return found[0]
 
 
-def proven(folder: Path, error: Distrust) -> str:
+def proven(folder: Path, error: VerificationError) -> str:
     """What an auditor, who has only the file and the provider's key, says of the evidence."""
     assert error.evidence is not None
     return prove(json.loads(json.dumps(error.evidence)), open_keys(folder / "keys").public)
@@ -70,7 +70,7 @@ def another_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = provider_side.Exchange.table
+    honest = provider_side.ExchangeServer.table
 
     def swapped(self: Any, epoch: int, class_id: bytes, first_row: int) -> Any:
         sealed = self.publisher.epoch(epoch).classes[class_id]
@@ -81,12 +81,12 @@ def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
         self.publisher.epoch(epoch).classes[class_id] = lying
         return honest(self, epoch, class_id, first_row)
 
-    monkeypatch.setattr(provider_side.Exchange, "table", swapped)
+    monkeypatch.setattr(provider_side.ExchangeServer, "table", swapped)
 
 
 def hashed_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenant_side, "AUDITED", 1)
-    monkeypatch.setattr(provider_side.Exchange, "_held", lambda *_: b"")
+    monkeypatch.setattr(provider_side.ExchangeServer, "_held", lambda *_: b"")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_honest_lookup_of_another_offer_proves_nothing(tmp_path: Path, monkey
     public = open_keys(tmp_path / "keys").public
     assert "not what its sealed table says" in prove(evidence, public)
     other = {name: evidence["evaluation"][name] for name in ("offer", "offer_signature")}
-    with pytest.raises(NotProven, match="not those of this offer"):
+    with pytest.raises(InvalidEvidenceError, match="not those of this offer"):
         prove({**evidence, "hashed": {**evidence["hashed"], **other}}, public)
 
 
@@ -139,26 +139,26 @@ def test_evidence_that_was_tampered_with_proves_nothing(tmp_path: Path, monkeypa
     for name, value in evidence.items():
         if name in ("head", "offer", "evaluation", "signature", "head_signature", "offer_signature"):
             flipped = ("0" if value[8] != "0" else "1").join((value[:8], value[9:]))
-            with pytest.raises(NotProven):
+            with pytest.raises(InvalidEvidenceError):
                 prove({**evidence, name: flipped}, public)
     for broken in ({}, {"kind": "unheard"}, {"kind": "two heads"}, {**evidence, "head": "no hex"}):
-        with pytest.raises(NotProven):
+        with pytest.raises(InvalidEvidenceError):
             prove(broken, public)
-    with pytest.raises(NotProven, match="not signed by this provider"):
+    with pytest.raises(InvalidEvidenceError, match="not signed by this provider"):
         prove(evidence, bytes(range(32)))
 
 
 def test_honest_answers_prove_nothing(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         settings = site.settings()
-        answer = await Exchange(Provider(settings), settings).ask(KNOWN, ticket())
-        with pytest.raises(NotProven, match="all its proofs hold"):
+        answer = await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
+        with pytest.raises(InvalidEvidenceError, match="all its proofs hold"):
             prove({"kind": "evaluation", **answer.record}, open_keys(tmp_path / "keys").public)
         head = {"body": answer.served.body.hex(), "signature": answer.served.signature.hex()}
-        with pytest.raises(NotProven, match="the same"):
+        with pytest.raises(InvalidEvidenceError, match="the same"):
             prove({"kind": "two heads", "heads": [head, head]}, open_keys(tmp_path / "keys").public)
         note = answer.served.checkpoint.decode()
-        with pytest.raises(NotProven, match="the same"):
+        with pytest.raises(InvalidEvidenceError, match="the same"):
             prove({"kind": "two logs", "checkpoints": [note, note]}, open_keys(tmp_path / "keys").public)
 
     on_loopback(tmp_path, work)
@@ -170,31 +170,33 @@ def test_a_row_that_was_taken_back_convicts_nobody(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         public = open_keys(tmp_path / "keys").public
         await site.call("Operator", "Revoke", RevokeRequest(rows=[ROW.id]), "ops")
-        asking = [Exchange(Provider(s := site.settings(privacy=mode)), s) for mode in ("private", "hashed")]
+        asking = [
+            ExchangeClient(ProviderConnection(s := site.settings(privacy=mode)), s) for mode in ("private", "hashed")
+        ]
         private, hashed = [await exchange.ask(KNOWN, ticket()) for exchange in asking]
         assert private.matches == hashed.matches == ()
         tables = {
             name: b"".join(rows).hex() for (_, id_), rows in asking[0]._tables._held.items() for name in [id_.hex()]
         }
         whole = {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables}
-        with pytest.raises(NotProven, match="is what the sealed table says"):
+        with pytest.raises(InvalidEvidenceError, match="is what the sealed table says"):
             prove({**whole, "revoked": hashed.served.revoked_list.hex()}, public)
         for other in (b"", signed_messages.revoked(1, [b"r" * 32])):
-            with pytest.raises(NotProven, match="not the one that was in force"):
+            with pytest.raises(InvalidEvidenceError, match="not the one that was in force"):
                 prove({**whole, "revoked": other.hex()}, public)
 
     on_loopback(tmp_path, work)
 
 
 def test_a_hashed_answer_under_another_list_of_revoked_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = provider_side.Exchange.lookup
+    honest = provider_side.ExchangeServer.lookup
 
     async def lying(self: Any, *arguments: Any) -> Any:
         with monkeypatch.context() as patched:
             patched.setattr(provider_side.Publisher, "revoked_rows", lambda *_: {b"r" * 32})
             return await honest(self, *arguments)
 
-    said = lied(tmp_path, monkeypatch, provider_side.Exchange, "lookup", lying, privacy="hashed")
+    said = lied(tmp_path, monkeypatch, provider_side.ExchangeServer, "lookup", lying, privacy="hashed")
     assert "another list of revoked rows" in said
 
 
@@ -204,9 +206,9 @@ def test_an_audit_that_is_refused_is_remembered(tmp_path: Path, monkeypatch: pyt
 
     async def work(site: Loopback) -> None:
         monkeypatch.setattr(tenant_side, "AUDITED", 1)
-        monkeypatch.setattr(provider_side.Exchange, "evaluate", refusing)
+        monkeypatch.setattr(provider_side.ExchangeServer, "evaluate", refusing)
         settings = site.settings(privacy="hashed")
-        answer = await Exchange(Provider(settings), settings).ask(KNOWN, ticket())
+        answer = await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
         assert answer.matches and "no more questions" in answer.record["refused_audit"]
 
     on_loopback(tmp_path, work)
@@ -234,7 +236,7 @@ def test_offers_and_answers_that_are_not_signed(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_offers_of_other_classes_than_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    honest = provider_side.Exchange.offer
+    honest = provider_side.ExchangeServer.offer
 
     async def other(self: Any, *arguments: Any) -> Any:
         offer_id, offer = await honest(self, *arguments)
@@ -243,36 +245,36 @@ def test_offers_of_other_classes_than_two(tmp_path: Path, monkeypatch: pytest.Mo
         offer.signature = sign(said, self.keys.signing_key)
         return offer_id, offer
 
-    assert "two classes" in lied(tmp_path, monkeypatch, provider_side.Exchange, "offer", other)
+    assert "two classes" in lied(tmp_path, monkeypatch, provider_side.ExchangeServer, "offer", other)
 
 
 def test_a_truncated_table_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = provider_side.Exchange.table
+    honest = provider_side.ExchangeServer.table
 
     def shorter(*arguments: Any) -> Any:
         chunks, signature = honest(*arguments)
         return [chunk[:-64] for chunk in chunks], signature
 
-    assert "table" in lied(tmp_path, monkeypatch, provider_side.Exchange, "table", shorter)
+    assert "table" in lied(tmp_path, monkeypatch, provider_side.ExchangeServer, "table", shorter)
 
 
 def test_a_table_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = provider_side.Exchange.table
+    honest = provider_side.ExchangeServer.table
 
     def endless(*arguments: Any) -> Any:
         chunks, signature = honest(*arguments)
         return chunks * 50, signature
 
-    assert "longer than" in lied(tmp_path, monkeypatch, provider_side.Exchange, "table", endless)
+    assert "longer than" in lied(tmp_path, monkeypatch, provider_side.ExchangeServer, "table", endless)
 
 
 def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
     """Another table for one tenant, under a head of its own: it stands in no log others have seen."""
 
-    async def inside() -> Distrust:
+    async def inside() -> VerificationError:
         async with loopback(tmp_path, RELEASE) as site:
             settings = site.settings()
-            await Exchange(Provider(settings), settings).ask(KNOWN, ticket())
+            await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
         (tmp_path / "p.duckdb").rename(tmp_path / "honest.duckdb")
         store = Store(Database(tmp_path / "p.duckdb"))
         from tests.contract.loopback import node
@@ -282,8 +284,8 @@ def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
         await store.put_release(Release(1, (replace(ROW, severity="ok"),)))
         store.close()
         async with loopback(tmp_path) as site:
-            with pytest.raises(Distrust) as caught:
-                await Exchange(Provider(settings := site.settings()), settings).ask(KNOWN, ticket())
+            with pytest.raises(VerificationError) as caught:
+                await ExchangeClient(ProviderConnection(settings := site.settings()), settings).ask(KNOWN, ticket())
             return caught.value
 
     error = asyncio.run(inside())
@@ -320,7 +322,7 @@ def test_without_fresh_cosignatures_nothing_is_believed(tmp_path: Path, monkeypa
     async def work(site: Loopback) -> None:
         monkeypatch.setattr(TransparencyLog, "checkpoint", cosigned(5.0, 60.0))
         settings = site.settings(**changes)
-        assert (await Exchange(Provider(settings), settings).ask(KNOWN, ticket())).matches
+        assert (await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())).matches
 
     on_loopback(tmp_path, work)
 
@@ -328,7 +330,7 @@ def test_without_fresh_cosignatures_nothing_is_believed(tmp_path: Path, monkeypa
 def test_an_epoch_that_changes_between_two_calls_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = provider_side.Exchange.offer
+    honest = provider_side.ExchangeServer.offer
     turned: list[int] = []
 
     async def turning(self: Any, *arguments: Any) -> Any:
@@ -337,10 +339,10 @@ def test_an_epoch_that_changes_between_two_calls_is_asked_for_again(
         return await honest(self, *arguments)
 
     async def work(site: Loopback) -> None:
-        monkeypatch.setattr(provider_side.Exchange, "offer", turning)
+        monkeypatch.setattr(provider_side.ExchangeServer, "offer", turning)
         monkeypatch.setattr(publication, "seal", _long_lived)
         settings = site.settings()
-        answer = await Exchange(Provider(settings), settings).ask(KNOWN, ticket())
+        answer = await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
         assert answer.served.head.epoch == 2 == turned[0] and answer.matches
 
     on_loopback(tmp_path, work)

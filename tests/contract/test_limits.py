@@ -17,8 +17,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from pharoah.sidecar.exchange_client import Exchange
-from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_learning.sealing import LIFETIME_SECONDS
 from pharoah_protocol.v1 import GetEpochRequest, GetOfferRequest
 from pharoah_provider import exchange_server as provider_side
@@ -35,13 +35,13 @@ from tests.contract.test_publication import with_publisher
 
 
 def slow_offers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    honest = provider_side.Exchange.offer
+    honest = provider_side.ExchangeServer.offer
 
     async def slow(self: Any, *arguments: Any) -> Any:
         await asyncio.sleep(seconds)
         return await honest(self, *arguments)
 
-    monkeypatch.setattr(provider_side.Exchange, "offer", slow)
+    monkeypatch.setattr(provider_side.ExchangeServer, "offer", slow)
 
 
 def test_no_call_stays_longer_than_the_provider_lets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_what_goes_wrong_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.
     async def fails(*_: Any) -> Any:
         raise KeyError("a secret")
 
-    monkeypatch.setattr(provider_side.Exchange, "offer", fails)
+    monkeypatch.setattr(provider_side.ExchangeServer, "offer", fails)
 
     async def work(site: Loopback) -> None:
         code, message = await refused(site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket())))
@@ -92,7 +92,7 @@ def test_multiplying_does_not_hold_up_the_event_loop(tmp_path: Path, monkeypatch
     async def work(site: Loopback) -> None:
         settings = site.settings()
         monkeypatch.setattr(provider_side.voprf, "evaluate", noted)
-        assert (await Exchange(Provider(settings), settings).ask(KNOWN, ticket())).matches
+        assert (await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())).matches
         assert threads == {False}
 
     on_loopback(tmp_path, work)

@@ -16,12 +16,12 @@ import pytest
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah.sidecar.exchange_client import Exchange
-from pharoah.sidecar.provider_connection import Provider
-from pharoah.sidecar.pseudonym_client import Namer
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.pseudonym_client import PseudonymClient
 from pharoah.sidecar.run_reporter import reveal
-from pharoah.sidecar.verdict_rules import judge
-from pharoah_auditor.pseudonym_service import NamesSettings, name_service
+from pharoah.sidecar.verdict_rules import verdict_from_rows
+from pharoah_auditor.pseudonym_service import PseudonymServiceSettings, pseudonym_service
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_learning.release import Release
 from pharoah_protocol import pseudonyms
@@ -50,8 +50,8 @@ Work = Callable[[Loopback, Settings], Awaitable[None]]
 @asynccontextmanager
 async def with_auditor(folder: Path, release: Release = RELEASE) -> AsyncIterator[tuple[Loopback, Settings]]:
     (folder / "auditor-tokens").write_text("\n".join(TOKENS.values()) + "\n")
-    settings = NamesSettings("127.0.0.1:0", folder / "auditor", tokens=folder / "auditor-tokens")
-    async with loopback(folder, release) as site, name_service(settings) as (address, public):
+    settings = PseudonymServiceSettings("127.0.0.1:0", folder / "auditor", tokens=folder / "auditor-tokens")
+    async with loopback(folder, release) as site, pseudonym_service(settings) as (address, public):
         (folder / "auditor.pub").write_text(public)
         yield site, site.settings(auditor_endpoint=address, auditor_key_file=str(folder / "auditor.pub"))
 
@@ -65,10 +65,10 @@ def among_three(folder: Path, work: Work) -> None:
 
 
 async def name_of(settings: Settings, fingerprint: Any = KNOWN) -> tuple[int, bytes]:
-    provider = Provider(settings)
-    namer = Namer(provider, settings)
+    provider = ProviderConnection(settings)
+    namer = PseudonymClient(provider, settings)
     try:
-        exchange = Exchange(provider, settings)
+        exchange = ExchangeClient(provider, settings)
         await exchange.epoch()
         return await namer.name(fingerprint, exchange.log)
     finally:
@@ -101,7 +101,7 @@ def names_info(period: int) -> bytes:
 
 def test_names_of_two_periods_have_nothing_in_common(tmp_path: Path) -> None:
     clock = [1e9]
-    keys = holder_side.NameKeys(open_keys(tmp_path / "keys"), lambda: clock[0])
+    keys = holder_side.PseudonymKeys(open_keys(tmp_path / "keys"), lambda: clock[0])
     first = keys.current()
     clock[0] += PERIOD_SECONDS
     second = keys.current()
@@ -135,7 +135,7 @@ def test_an_organisation_gets_so_many_names_a_day(tmp_path: Path, monkeypatch: p
             codes.append((await refused(call))[0] if len(codes) == 2 else (await call) and grpc.StatusCode.OK)
         assert codes == [grpc.StatusCode.OK, grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED]
 
-    monkeypatch.setattr("pharoah_provider.services.server.NameKeys", lambda k, c: holder_side.NameKeys(k, c, 2))
+    monkeypatch.setattr("pharoah_provider.services.server.NameKeys", lambda k, c: holder_side.PseudonymKeys(k, c, 2))
     among_three(tmp_path, work)
 
 
@@ -143,7 +143,7 @@ def test_another_key_for_one_tenant_is_not_used(tmp_path: Path, monkeypatch: pyt
     """Names made with a key of its own would tell the provider whose they are."""
 
     async def work(_: Loopback, settings: Settings) -> None:
-        monkeypatch.setattr(holder_side.NameKeys, "_key", lambda *_: protocol.derive_key(b"z" * 32, b""))
+        monkeypatch.setattr(holder_side.PseudonymKeys, "_key", lambda *_: protocol.derive_key(b"z" * 32, b""))
         with pytest.raises(UnknownReason, match="not the one in its log"):
             await name_of(settings)
 
@@ -193,12 +193,12 @@ def test_what_tenants_tell_becomes_a_warning_for_the_next_one(tmp_path: Path) ->
                 assert '"organisations": 8, "runs": 8, "failed": 8' in listed.rows[0]
                 async for _ in Stub(site.channel, "Operator").Learn(LearnRequest(), metadata=bearer("ops"), timeout=30):
                     pass
-                provider = Provider(settings)
-                exchange = Exchange(provider, settings)
-                told = judge(await exchange.ask(OTHER, ticket(), await name_of(settings, OTHER)), "")
+                provider = ProviderConnection(settings)
+                exchange = ExchangeClient(provider, settings)
+                told = verdict_from_rows(await exchange.ask(OTHER, ticket(), await name_of(settings, OTHER)), "")
                 assert [f.what for f in told.findings if f.rung == "told"] == ["this job fails here, others tell"]
                 assert not told.blocking
-                untold = judge(await exchange.ask(OTHER, ticket()), "")
+                untold = verdict_from_rows(await exchange.ask(OTHER, ticket()), "")
                 assert not [f for f in untold.findings if f.rung == "told"]
                 await provider.channel.close(None)
         finally:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from pharoah._errors import UnknownReason
-from pharoah.sidecar.exchange_client import Answer, Exchange
-from pharoah.sidecar.log_client import Distrust
-from pharoah.sidecar.provider_connection import Provider
-from pharoah.sidecar.verdict_rules import judge
+from pharoah.sidecar.exchange_client import Answer, ExchangeClient
+from pharoah.sidecar.log_client import VerificationError
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_learning.release import Release
 from pharoah_protocol.log.view import AUDIT, HEAD, Entry, LogError, View
 from pharoah_protocol.rpc import Stub
@@ -249,13 +249,15 @@ def test_days_of_the_audit_log_stand_in_the_log_once(tmp_path: Path) -> None:
     with_publisher(tmp_path, work)
 
 
-async def verdict(exchange: Exchange) -> str:
-    return judge(await exchange.ask(KNOWN, ticket()), "").status
+async def verdict(exchange: ExchangeClient) -> str:
+    return verdict_from_rows(await exchange.ask(KNOWN, ticket()), "").status
 
 
 def test_a_revoked_row_is_gone_with_the_next_question_in_both_modes(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        exchanges = [Exchange(Provider(s := site.settings(privacy=mode)), s) for mode in ("private", "hashed")]
+        exchanges = [
+            ExchangeClient(ProviderConnection(s := site.settings(privacy=mode)), s) for mode in ("private", "hashed")
+        ]
         assert [await verdict(exchange) for exchange in exchanges] == ["incompatible"] * 2
         await site.call("Operator", "Revoke", RevokeRequest(rows=[ROW.id]), "ops")
         assert [await verdict(exchange) for exchange in exchanges] == ["unknown"] * 2
@@ -276,7 +278,7 @@ def test_a_release_is_taken_back_and_stays_so_over_a_restart(tmp_path: Path) -> 
             assert (await ask(site.settings())).served.head.release == 2
             answer = await site.call("Operator", "Rollback", RollbackRequest(), "ops")
             assert (answer.release, answer.epoch) == (1, 3)
-            assert judge(await ask(site.settings()), "").status == "incompatible"
+            assert verdict_from_rows(await ask(site.settings()), "").status == "incompatible"
             with pytest.raises(Exception, match="only one"):
                 await site.call("Operator", "Rollback", RollbackRequest(), "ops")
         async with loopback(tmp_path) as site:
@@ -289,7 +291,7 @@ def test_a_machine_remembers_the_log_and_reads_only_what_is_new(tmp_path: Path) 
     async def work(site: Loopback) -> None:
         settings = site.settings()
         await ask(settings)
-        again = Exchange(Provider(settings), settings)
+        again = ExchangeClient(ProviderConnection(settings), settings)
         assert again._trust.size == 2, "a head and a key of names"
         served = await again.epoch()
         assert served.head.epoch == 1
@@ -311,7 +313,7 @@ def test_a_provider_that_starts_its_log_anew_is_not_believed(tmp_path: Path) -> 
         await store.put_release(Release(1, (replace(ROW, severity="ok"),)))
         store.close()
         async with loopback(tmp_path) as site:
-            with pytest.raises(Distrust, match="not the one this machine has seen") as caught:
+            with pytest.raises(VerificationError, match="not the one this machine has seen") as caught:
                 await ask(site.settings())
             assert caught.value.evidence and len(caught.value.evidence["checkpoints"]) == 2
 
@@ -324,7 +326,7 @@ def test_two_jobs_of_one_machine_are_not_shown_two_logs(tmp_path: Path) -> None:
     async def inside() -> None:
         async with loopback(tmp_path, RELEASE) as site:
             settings = site.settings()
-            late = Exchange(Provider(settings), settings)
+            late = ExchangeClient(ProviderConnection(settings), settings)
             await ask(settings)
         (tmp_path / "p.duckdb").rename(tmp_path / "first.duckdb")
         store = Store(Database(tmp_path / "p.duckdb"))
@@ -332,9 +334,9 @@ def test_two_jobs_of_one_machine_are_not_shown_two_logs(tmp_path: Path) -> None:
         await store.put_release(Release(1, ()))
         store.close()
         async with loopback(tmp_path) as site:
-            late._provider = Provider(site.settings())
+            late._provider = ProviderConnection(site.settings())
             late._stub = Stub(late._provider.channel, "Exchange")
-            with pytest.raises(Distrust, match="two logs"):
+            with pytest.raises(VerificationError, match="two logs"):
                 await late.epoch()
 
     asyncio.run(inside())

@@ -14,10 +14,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pharoah._alert import Alert
-from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import KEPT_ALERTS, KEPT_SECONDS, RunReporter
-from pharoah_learning.release import Baseline, Release, SurvivalModel
-from pharoah_protocol.reports import Levels, level
+from pharoah_learning.release import BenchmarkBaseline, Release, SurvivalModel
+from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import Alert as AlertMessage
 from pharoah_protocol.v1 import Consent, EndRunRequest, JoinRunRequest, Listing, ListRequest, ReportRequest
@@ -27,7 +27,7 @@ from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
 from tests.contract.test_exchange import on_loopback, refused
 
 MODEL = SurvivalModel((1.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.01, 0.15, 9, 9)
-BASELINES = tuple(Baseline(n, b, True, 0.01, 0.02, 3) for n in ("n1", "n2") for b in ("gemm", "memory"))
+BASELINES = tuple(BenchmarkBaseline(n, b, True, 0.01, 0.02, 3) for n in ("n1", "n2") for b in ("gemm", "memory"))
 RELEASE = Release(1, (), MODEL, BASELINES)
 LATER_SECONDS = 3600.0
 """Windows of these tests lie in the future: no probe masks them."""
@@ -143,16 +143,16 @@ def test_a_run_belongs_to_its_tenant_and_a_ticket_to_its_run(tmp_path: Path) -> 
 
 
 class Listener:
-    """A run as the courier keeps it, with the alerts it was told."""
+    """A run as the sidecar keeps it, with the alerts it was told."""
 
     def __init__(self, site: Loopback, run_id: bytes = b"") -> None:
         self._site = site
         self.alerts: list[Alert] = []
         self.run_id = run_id or secrets.token_bytes(16)
-        self._provider = Provider(site.settings())
+        self._provider = ProviderConnection(site.settings())
         settings = site.settings(allow_beside_job=True)
         self.reporter = RunReporter(self._provider, self.run_id, settings, self.alerts.append)
-        self.reporter.start(ticket("n1"), 1, lambda: [Levels(level(self._ratio))], tick_seconds=1e6)
+        self.reporter.start(ticket("n1"), 1, lambda: [ReportedLevels(level(self._ratio))], tick_seconds=1e6)
         self._ratio, self._sent = 1.0, 0
 
     async def feel(self, *ratios: float) -> None:
@@ -373,7 +373,7 @@ def test_two_nodes_of_one_configuration_share_a_context() -> None:
 
 def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        provider = Provider(site.settings())
+        provider = ProviderConnection(site.settings())
         reporter = RunReporter(provider, bytes(16), site.settings(), lambda _: None)
         for number in range(KEPT_SECONDS + 3):
             reporter.second(number, float(number))
@@ -386,7 +386,7 @@ def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_pat
 
 def test_alerts_of_a_mad_provider_are_bounded_and_can_be_printed(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        provider, told = Provider(site.settings()), list[Alert]()
+        provider, told = ProviderConnection(site.settings()), list[Alert]()
         reporter = RunReporter(provider, bytes(16), site.settings(), told.append)
         sound = {"alert_id": "al-1", "state": 1, "since": 1.0, "at": 2.0, "step_ratio": 3.0}
         for change in (

@@ -116,11 +116,11 @@ def test_leaving_takes_at_most_two_seconds_with_a_provider_that_is_gone(tmp_path
     assert "steps 30" in done.stdout
 
 
-def test_a_courier_that_dies_costs_the_job_nothing(tmp_path: Path) -> None:
+def test_a_sidecar_that_dies_costs_the_job_nothing(tmp_path: Path) -> None:
     body = """
 import signal, subprocess
-courier, = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split()[:1]
-os.kill(int(courier), signal.SIGKILL)
+sidecar, = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split()[:1]
+os.kill(int(sidecar), signal.SIGKILL)
 for _ in range(200):
     session.step()
 """
@@ -147,7 +147,7 @@ session.step()
     assert "steps 1" in done.stdout, "the parent goes on"
 
 
-def test_no_courier_is_left_behind(tmp_path: Path) -> None:
+def test_no_sidecar_is_left_behind(tmp_path: Path) -> None:
     path = script(tmp_path, REGISTERED.format(body="print('folder', session._link.path)"))
     done = run(sys.executable, path, PHAROAH_ENDPOINT=NOWHERE)
     folder = done.stdout.split()[1]
@@ -173,7 +173,7 @@ def test_without_a_provider_register_opens_nothing(tmp_path: Path) -> None:
 
 
 def test_disabled_means_disabled(tmp_path: Path) -> None:
-    path = script(tmp_path, "import os; print(os.environ.get('PHAROAH_COURIER'))")
+    path = script(tmp_path, "import os; print(os.environ.get('PHAROAH_SIDECAR'))")
     done = pharoah("run", "--", sys.executable, path, DO_NOT_TRACK="1", PHAROAH_ENDPOINT=NOWHERE)
     assert (done.stdout, done.stderr) == ("None\n", "")
 

@@ -1,4 +1,4 @@
-"""One courier per node and job, also after one was killed."""
+"""One sidecar per node and job, also after one was killed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pharoah import _sidecar_start
 from pharoah._settings import Settings
 
 
-def test_a_killed_courier_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started, start = [], _sidecar_start.start_courier
+def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, start = [], _sidecar_start.start_sidecar
 
     def remembered(path: Path, settings: Settings, run_id: str = "") -> object:
         started.append(start(path, settings, run_id))
         return started[-1]
 
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(_sidecar_start, "start_courier", remembered)
-    first = _sidecar_start.courier_of_this_node(Settings())
-    assert _sidecar_start.courier_of_this_node(Settings()) == first and len(started) == 1, "looking must not end it"
+    monkeypatch.setattr(_sidecar_start, "start_sidecar", remembered)
+    first = _sidecar_start.sidecar_of_this_node(Settings())
+    assert _sidecar_start.sidecar_of_this_node(Settings()) == first and len(started) == 1, "looking must not end it"
     os.kill(started[0].pid, signal.SIGKILL)
     started[0].wait()
-    second = _sidecar_start.courier_of_this_node(Settings())
+    second = _sidecar_start.sidecar_of_this_node(Settings())
     assert second == first and len(started) == 2
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rank:
         rank.connect(second)

@@ -19,17 +19,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_auditor.cli import main
-from pharoah_auditor.replay import HandOverError, replay
+from pharoah_auditor.replay import AuditBundleError, replay
 from pharoah_auditor.witness import Refusal, Witness, serve
-from pharoah_learning.incompatibility import learn_table
+from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
-from pharoah_learning.near_duplicates import learn_bands
-from pharoah_learning.release import LearnedRow, Recipe, Release
+from pharoah_learning.near_duplicates import learn_near_duplicates
+from pharoah_learning.release import LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import seal
 from pharoah_protocol.log.checkpoint import Checkpoint, Note, log_verifier, sign
 from pharoah_protocol.log.merkle import Frontier, consistency_proof, leaf_hash
 from pharoah_protocol.log.view import HEAD, Entry
-from pharoah_protocol.monitoring_plan import NOISY
+from pharoah_protocol.monitoring_plan import RESTLESS
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.transparency_log import Witness as Handle
 from pharoah_provider.witnesses import read_witnesses
@@ -172,13 +172,13 @@ def test_a_witness_that_never_ends_its_answer_holds_nothing_up(
 # replay
 
 TRIALS = memory_incompatibility(5, 25)
-ROWS = learn_plans(learn_table(TRIALS), TRIALS)
-ROWS += learn_bands(ROWS, TRIALS)
+ROWS = learn_plans(learn_incompatibilities(TRIALS), TRIALS)
+ROWS += learn_near_duplicates(ROWS, TRIALS)
 
 
 def handed_over(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> Path:
     groups = tuple(sorted({(row.scope, row.group_id) for row in rows}))
-    recipe = Recipe(4, Release(2, rows), groups, 1000)
+    recipe = SealInputs(4, Release(2, rows), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
     content = {
         "format": 1,
@@ -219,7 +219,7 @@ def test_a_log_that_nobody_else_has_seen_is_found(tmp_path: Path) -> None:
         assert "the log is NOT the one" in failing(file, kept)
     for broken in ("", "{}", kept.read_text().replace("pharoah", "other")):
         kept.write_text(broken)
-        with pytest.raises(HandOverError, match="no checkpoint"):
+        with pytest.raises(AuditBundleError, match="no checkpoint"):
             replay(file, PUBLIC, kept)
     assert [finding.what for finding in replay(file, PUBLIC) if finding.holds is None] == [
         "that this is the log others have seen was not checked (--seen FILE)"
@@ -241,7 +241,7 @@ def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
     bad = next(row for row in ROWS if row.severity != "ok")
     rosier = tuple(replace(row, failures=0, severity="ok") if row is bad else row for row in ROWS)
     assert "1 of" in failing(handed_over(tmp_path, rosier))
-    marked = tuple(replace(row, plan=NOISY.pack().hex()) if row is bad else row for row in ROWS)
+    marked = tuple(replace(row, plan=RESTLESS.pack().hex()) if row is bad else row for row in ROWS)
     assert "1 monitoring plans are shared by fewer than 5" in failing(handed_over(tmp_path, marked))
 
 

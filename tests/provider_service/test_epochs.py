@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_archetypes import canonical_input
-from pharoah_learning.release import LearnedRow, Recipe, Release
+from pharoah_learning.release import LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import Epoch, seal
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.tables.epoch_head import verify_head
@@ -21,7 +21,7 @@ from pharoah_serving.errors import StoreError
 from pharoah_serving.keys import KeyFolder, open_keys
 
 ROW = LearnedRow("server", "ctx", "exact", ("a=1", "b=2"), "block", "memory", 5, 5, 0, 25, 1, 1)
-RECIPE = Recipe(9, Release(3, (ROW,)), (("device", "cpu"), ("server", "ctx")), 1000)
+RECIPE = SealInputs(9, Release(3, (ROW,)), (("device", "cpu"), ("server", "ctx")), 1000)
 KEY, SEED = Ed25519PrivateKey.from_private_bytes(bytes(32)), b"s" * 32
 
 

@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_archetypes import Fingerprint
-from pharoah_learning.evidence import DegradedRun, TrialRow
-from pharoah_learning.incompatibility import learn_table, mark_slow
-from pharoah_learning.models.cross_validation import ALARM, NOISE, Level, compare, evidence, spread, typical_seconds
+from pharoah_learning.evidence import DegradedRun, Trial
+from pharoah_learning.incompatibility import learn_incompatibilities, mark_slow
+from pharoah_learning.models.cross_validation import (
+    ALARM_LOG_ODDS,
+    NOISE,
+    BenchmarkLevel,
+    compare,
+    evidence,
+    spread,
+    typical_seconds,
+)
 from pharoah_learning.models.hazard import features, probability, risk
 from pharoah_learning.models.proportions import confidence, wilson
 from pharoah_learning.release import LearnedRow
@@ -19,7 +27,7 @@ from pharoah_learning.survival import event_index, fit_survival
 
 def trials(
     count: int, context: str, outcome: str = "ok", seconds: float = 0.1, length: int = 128, **settings: object
-) -> list[TrialRow]:
+) -> list[Trial]:
     print_ = Fingerprint(
         "ab" * 16,
         "12" * 16,
@@ -29,7 +37,7 @@ def trials(
         {"torch": "2.13.0"},
     )
     steps = () if outcome in ("memory", "error") else (seconds, seconds, seconds)
-    row = TrialRow("gpt", {"length": length, **settings}, context, "cpu", outcome, steps, print_.to_json())
+    row = Trial("gpt", {"length": length, **settings}, context, "cpu", outcome, steps, print_.to_json())
     return [row] * count
 
 
@@ -44,7 +52,7 @@ def exact(rows: list[LearnedRow], context: str, **wanted: str) -> LearnedRow:
     return found[0]
 
 
-def memory_incompatibility(failures: int, controls: int) -> list[TrialRow]:
+def memory_incompatibility(failures: int, controls: int) -> list[Trial]:
     return [
         *trials(failures, "small", "memory", length=1024, attention="math"),
         *trials(controls, "large", length=1024, attention="math"),
@@ -53,18 +61,18 @@ def memory_incompatibility(failures: int, controls: int) -> list[TrialRow]:
 
 @pytest.mark.parametrize(("failures", "controls", "severity"), [(5, 20, "block"), (4, 20, "warn"), (5, 19, "warn")])
 def test_the_small_numbers_rule(failures: int, controls: int, severity: str) -> None:
-    row = exact(learn_table(memory_incompatibility(failures, controls)), "small", attention="math")
+    row = exact(learn_incompatibilities(memory_incompatibility(failures, controls)), "small", attention="math")
     assert (row.severity, row.outcome) == (severity, "memory")
     assert (row.failures, row.runs, row.base_failures, row.base_runs) == (failures, failures, 0, controls)
 
 
 def test_one_success_among_the_treated_forbids_blocking() -> None:
-    rows = learn_table([*memory_incompatibility(6, 30), *trials(1, "small", length=1024, attention="math")])
+    rows = learn_incompatibilities([*memory_incompatibility(6, 30), *trials(1, "small", length=1024, attention="math")])
     assert exact(rows, "small", attention="math").severity == "warn"
 
 
 def test_memory_never_blocks_beyond_the_exact_rung() -> None:
-    rows = learn_table(memory_incompatibility(9, 40))
+    rows = learn_incompatibilities(memory_incompatibility(9, 40))
     wider = [r for r in rows if r.rung != "exact" and r.outcome == "memory"]
     assert wider and all(r.severity == "warn" for r in wider)
 
@@ -72,19 +80,21 @@ def test_memory_never_blocks_beyond_the_exact_rung() -> None:
 def test_a_failure_in_every_context_is_blamed_on_the_setting() -> None:
     everywhere = [trial for c in ("a", "b") for trial in trials(5, c, "nan", dtype="float16")]
     controls = [trial for c in ("a", "b") for trial in trials(10, c, dtype="float32")]
-    row = exact(learn_table([*everywhere, *controls]), "a", dtype="float16")
+    row = exact(learn_incompatibilities([*everywhere, *controls]), "a", dtype="float16")
     assert (row.severity, row.base_failures, row.base_runs, row.remedy) == ("block", 0, 20, 3)
 
 
 def test_the_way_out_is_the_change_that_worked_here() -> None:
-    rows = learn_table([*memory_incompatibility(5, 20), *trials(5, "small", length=1024, attention="flash")])
+    rows = learn_incompatibilities(
+        [*memory_incompatibility(5, 20), *trials(5, "small", length=1024, attention="flash")]
+    )
     assert exact(rows, "small", attention="math").remedy == 1
-    assert exact(learn_table(memory_incompatibility(5, 20)), "small", attention="math").remedy == 5
+    assert exact(learn_incompatibilities(memory_incompatibility(5, 20)), "small", attention="math").remedy == 5
 
 
 def test_the_order_of_trials_is_irrelevant() -> None:
     data = [*memory_incompatibility(5, 20), *trials(3, "small", attention="flash")]
-    assert sorted(map(str, learn_table(data))) == sorted(map(str, learn_table(data[::-1])))
+    assert sorted(map(str, learn_incompatibilities(data))) == sorted(map(str, learn_incompatibilities(data[::-1])))
 
 
 def test_a_job_much_slower_here_than_elsewhere_is_slow() -> None:
@@ -132,8 +142,8 @@ def degraded(kind: str, ratios: list[float], died: bool = False) -> DegradedRun:
 
 
 def test_failure_is_a_slowdown_that_lasts_or_death() -> None:
-    assert event_index(degraded("hog", [1, 1, 2, 2, 2, 2, 2])) == 5
-    assert event_index(degraded("hog", [1, 2, 2, 1, 2, 2, 1])) is None
+    assert event_index(degraded("cpu_stressor", [1, 1, 2, 2, 2, 2, 2])) == 5
+    assert event_index(degraded("cpu_stressor", [1, 2, 2, 1, 2, 2, 1])) is None
     assert event_index(degraded("leak", [1, 1], died=True)) == 1
 
 
@@ -143,7 +153,7 @@ def test_the_survival_model_ranks_degrading_runs_above_healthy_ones() -> None:
     runs = [degraded("none", noise(14)) for _ in range(8)]
     for i in range(10):
         ramp = [1 + min(1.2, 0.12 * max(0, t - 2)) for t in range(14)]
-        runs.append(degraded("hog", [a * b for a, b in zip(ramp, noise(14), strict=True)]) if i < 8 else runs[0])
+        runs.append(degraded("cpu_stressor", [a * b for a, b in zip(ramp, noise(14), strict=True)]) if i < 8 else runs[0])
     model, note = fit_survival(runs)
     assert model.method == "cox", note
     assert model.coefficients[0] > 0
@@ -155,7 +165,7 @@ def test_the_survival_model_ranks_degrading_runs_above_healthy_ones() -> None:
 def test_no_feature_excuses_a_node_that_gets_worse() -> None:
     chance = np.random.default_rng(3)
     runs = [degraded("none", list(1 + 0.05 * chance.standard_normal(10))) for _ in range(4)]
-    runs += [degraded("hog", [1.0, 1.0, *(s + 0.3 * chance.random() for s in [1.7] * 8)]) for _ in range(6)]
+    runs += [degraded("cpu_stressor", [1.0, 1.0, *(s + 0.3 * chance.random() for s in [1.7] * 8)]) for _ in range(6)]
     model, _ = fit_survival(runs)
     assert model.coefficients[0] > 0
     assert min(model.coefficients) >= 0
@@ -175,12 +185,12 @@ def test_rescaling_time_rescales_the_typical_time(seconds: list[float], factor: 
 
 
 def seen(*ratios: float, peer: float = 1.0, error: float = 0.03, benchmark: str = "memory") -> float:
-    return evidence([compare(benchmark, ratio, Level(1.0, error), peer) for ratio in ratios])
+    return evidence([compare(benchmark, ratio, BenchmarkLevel(1.0, error), peer) for ratio in ratios])
 
 
 def test_evidence_speaks_against_a_node_that_is_slower_than_its_past_and_its_peer() -> None:
-    assert seen(2.0) > ALARM, "twice as slow is enough at once"
-    assert 0 < seen(1.2) < ALARM < seen(*[1.25] * 3), "1.25 x needs several validations"
+    assert seen(2.0) > ALARM_LOG_ODDS, "twice as slow is enough at once"
+    assert 0 < seen(1.2) < ALARM_LOG_ODDS < seen(*[1.25] * 3), "1.25 x needs several validations"
     assert seen(1.05) == 0
     assert seen(*[2.0] * 5, peer=1.9) == 0, "everybody is slow: it is not this node"
     assert seen(1.0, peer=0.5) == 0, "a fast peer incriminates nobody"
@@ -188,12 +198,12 @@ def test_evidence_speaks_against_a_node_that_is_slower_than_its_past_and_its_pee
 
 
 def test_an_error_of_the_level_does_not_average_out() -> None:
-    assert seen(*[1.13] * 200, error=0.1) < ALARM
-    assert seen(*[1.3] * 200, error=0.15) < ALARM
+    assert seen(*[1.13] * 200, error=0.1) < ALARM_LOG_ODDS
+    assert seen(*[1.3] * 200, error=0.15) < ALARM_LOG_ODDS
 
 
 def test_one_wild_value_of_a_noisy_benchmark_confirms_nothing() -> None:
-    assert seen(50.0, benchmark="gemm") < ALARM
+    assert seen(50.0, benchmark="gemm") < ALARM_LOG_ODDS
 
 
 def test_a_healthy_node_is_confirmed_in_at_most_one_of_a_hundred_suspicions() -> None:
@@ -202,7 +212,7 @@ def test_a_healthy_node_is_confirmed_in_at_most_one_of_a_hundred_suspicions() ->
     for _ in range(2000):
         level_error = chance.normal(0.0, 0.03)
         ratios = np.exp(chance.normal(level_error, NOISE["memory"], 8))
-        confirmed += any(seen(*ratios[:n]) > ALARM for n in range(1, 9))
+        confirmed += any(seen(*ratios[:n]) > ALARM_LOG_ODDS for n in range(1, 9))
     assert confirmed / 2000 <= 0.01
 
 
@@ -212,5 +222,5 @@ def test_spread_of_equal_rounds_is_nothing() -> None:
 
 
 def test_fingerprints_in_the_table_are_those_of_the_trials() -> None:
-    row = exact(learn_table(trials(1, "a", dtype="float32")), "a", dtype="float32")
+    row = exact(learn_incompatibilities(trials(1, "a", dtype="float32")), "a", dtype="float32")
     assert f"archetype={json.loads(trials(1, 'a')[0].fingerprint)['archetype']}" in row.tokens

@@ -2,23 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from pharoah_learning.evidence import Probe
-from pharoah_learning.release import Baseline, Release
+from pharoah_learning.evidence import BenchmarkResult
+from pharoah_learning.release import BenchmarkBaseline, Release
 from pharoah_provider.domain import Run
-from pharoah_provider.monitoring.validation import LEAST_ERROR, MOST_ROUNDS, OTHER_JOB_ERROR, ROUNDS, Levels
+from pharoah_provider.monitoring.validation import LEAST_ERROR, MOST_ROUNDS, OTHER_JOB_ERROR, ROUNDS, NodeLevels
 
 RUN = Run(b"r" * 16, "acme", 1, "n1", 1, True, 5.0)
 
 
-def learned(levels: Levels, *seconds: float) -> Levels:
+def learned(levels: NodeLevels, *seconds: float) -> NodeLevels:
     for value in seconds:
-        levels.learn(RUN, [Probe("o", "n1", b, True, 0.0, 1.0, (value,)) for b in ("gemm", "memory")])
+        levels.learn(RUN, [BenchmarkResult("o", "n1", b, True, 0.0, 1.0, (value,)) for b in ("gemm", "memory")])
     return levels
 
 
 def test_a_level_is_what_the_benchmark_showed_beside_this_job() -> None:
-    levels = Levels()
-    levels.use(Release(1, (), None, (Baseline("n1", "memory", True, 0.01, 0.5, 2),)))
+    levels = NodeLevels()
+    levels.use(Release(1, (), None, (BenchmarkBaseline("n1", "memory", True, 0.01, 0.5, 2),)))
     assert not levels.known(RUN)
     stand_in = levels.of("n1", RUN, "memory")
     assert stand_in is not None and (stand_in.seconds, stand_in.error_ratio) == (0.01, OTHER_JOB_ERROR)
@@ -28,7 +28,7 @@ def test_a_level_is_what_the_benchmark_showed_beside_this_job() -> None:
 
 
 def test_rounds_that_differ_ask_for_more_and_leave_doubt() -> None:
-    levels = learned(Levels(), 0.03, 0.03, 0.05)
+    levels = learned(NodeLevels(), 0.03, 0.03, 0.05)
     assert not levels.known(RUN)
     level = levels.of("n1", RUN, "memory")
     assert level is not None and level.error_ratio > 0.1
@@ -36,11 +36,11 @@ def test_rounds_that_differ_ask_for_more_and_leave_doubt() -> None:
 
 
 def test_a_run_that_is_over_leaves_no_level() -> None:
-    levels = learned(Levels(), *[0.03] * ROUNDS)
+    levels = learned(NodeLevels(), *[0.03] * ROUNDS)
     levels.forget(RUN.run_id)
     assert levels.of("n1", RUN, "memory") is None
 
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_nothing_is_known_of_a_node_nobody_measured(beside: bool) -> None:
-    assert Levels().of("n1", RUN if beside else None, "gemm") is None
+    assert NodeLevels().of("n1", RUN if beside else None, "gemm") is None

@@ -8,33 +8,33 @@ import pytest
 
 from pharoah_archetypes import Fingerprint, band_tokens
 from pharoah_archetypes.catalogue import catalogue
-from pharoah_learning.evidence import TrialRow
-from pharoah_learning.incompatibility import learn_table
-from pharoah_learning.monitoring_plans import SHARED_BY, learn_plans
-from pharoah_learning.near_duplicates import learn_bands
-from pharoah_protocol.monitoring_plan import NOISY, PLAIN, STEADY, Plan
+from pharoah_learning.evidence import Trial
+from pharoah_learning.incompatibility import learn_incompatibilities
+from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES, learn_plans
+from pharoah_learning.near_duplicates import learn_near_duplicates
+from pharoah_protocol.monitoring_plan import PLAIN, RESTLESS, STEADY, MonitoringPlan
 
 
-def trial(archetype: int, noise: float, outcome: str = "ok", grammar: str = "fwd: gemm") -> TrialRow:
+def trial(archetype: int, noise: float, outcome: str = "ok", grammar: str = "fwd: gemm") -> Trial:
     fingerprint = Fingerprint(
         f"{archetype:032x}", "0" * 32, grammar, {}, {"parameters": 1, "activations": 1}, {"torch": "2.13.0"}
     )
     steps = tuple(0.1 * (1 + noise * sign) for sign in (0, 1, -1, 1, -1, 1, -1))
-    return TrialRow(f"w{archetype}", {}, "ctx", "cpu", outcome, steps, fingerprint.to_json())
+    return Trial(f"w{archetype}", {}, "ctx", "cpu", outcome, steps, fingerprint.to_json())
 
 
-@pytest.mark.parametrize(("noise", "plan"), [(0.001, STEADY), (0.03, PLAIN), (0.2, NOISY)])
-@pytest.mark.parametrize("sharing", [SHARED_BY - 1, SHARED_BY])
-def test_a_plan_is_given_where_five_archetypes_share_it(noise: float, plan: Plan, sharing: int) -> None:
+@pytest.mark.parametrize(("noise", "plan"), [(0.001, STEADY), (0.03, PLAIN), (0.2, RESTLESS)])
+@pytest.mark.parametrize("sharing", [LEAST_ARCHETYPES - 1, LEAST_ARCHETYPES])
+def test_a_plan_is_given_where_five_archetypes_share_it(noise: float, plan: MonitoringPlan, sharing: int) -> None:
     trials = [trial(number, noise) for number in range(sharing)] + [trial(99, 0.03)]
-    rows = learn_plans(learn_table(trials), trials)
+    rows = learn_plans(learn_incompatibilities(trials), trials)
     plans = {row.plan for row in rows if f"archetype={99:032x}" not in row.tokens}
-    assert plans == {(plan if sharing >= SHARED_BY else PLAIN).pack().hex()}
+    assert plans == {(plan if sharing >= LEAST_ARCHETYPES else PLAIN).pack().hex()}
 
 
 def test_rows_without_steps_get_the_plain_plan() -> None:
     trials = [replace(trial(1, 0.1, "error"), step_seconds=())]
-    assert {row.plan for row in learn_plans(learn_table(trials), trials)} == {PLAIN.pack().hex()}
+    assert {row.plan for row in learn_plans(learn_incompatibilities(trials), trials)} == {PLAIN.pack().hex()}
 
 
 GRAMMAR = next(iter(catalogue().values())).skeleton.text
@@ -42,15 +42,15 @@ GRAMMAR = next(iter(catalogue().values())).skeleton.text
 
 def test_band_rows_are_coarse_and_say_nothing_where_neighbours_disagree() -> None:
     bad = [trial(1, 0.1, "error", GRAMMAR)] * 6
-    bands = learn_bands(learn_table(bad), bad)
+    bands = learn_near_duplicates(learn_incompatibilities(bad), bad)
     assert {row.tokens for row in bands} == set(band_tokens(Fingerprint.from_json(bad[0].fingerprint)))
     assert {(row.severity, row.outcome, row.remedy, row.kind) for row in bands} == {("warn", "error", 0, "band")}
     mixed = [*bad, *[trial(2, 0.1, "ok", GRAMMAR)] * 6]
-    assert learn_bands(learn_table(mixed), mixed) == []
+    assert learn_near_duplicates(learn_incompatibilities(mixed), mixed) == []
     memory = [trial(1, 0.1, "memory", GRAMMAR)] * 6
-    assert learn_bands(learn_table(memory), memory) == [], "whether it fits is arithmetic"
+    assert learn_near_duplicates(learn_incompatibilities(memory), memory) == [], "whether it fits is arithmetic"
 
 
 def test_fingerprints_without_a_skeleton_make_no_bands() -> None:
     odd = [trial(1, 0.1, "ok", "no grammar at all")] * 6
-    assert learn_bands(learn_table(odd), odd) == []
+    assert learn_near_duplicates(learn_incompatibilities(odd), odd) == []

@@ -12,7 +12,7 @@ import pytest
 
 from pharoah._errors import UnknownReason
 from pharoah.dryrun import dry_run, dry_run_step
-from pharoah.dryrun.isolation import FenceError
+from pharoah.dryrun.isolation import IsolationError
 from pharoah_archetypes import Fingerprint
 
 REAL = """
@@ -167,7 +167,7 @@ def test_without_a_fence_side_effects_are_refused_and_named(
 
 
 def no_fence() -> None:
-    raise FenceError(1, "not today")
+    raise IsolationError(1, "not today")
 
 
 def fence_is_allowed() -> bool:

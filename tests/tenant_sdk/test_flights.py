@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pharoah.sidecar.hang_detector import Flights
+from pharoah.sidecar.hang_detector import HangDetector
 
 ASK = """
 import json, sys, torch, torch.distributed as dist
@@ -29,7 +29,7 @@ def call(number: int, name: str = "all_reduce", sizes: str = "[[4]]", place: str
 
 def rounds(*calls: dict[str, Any], times: int = 2) -> list[str]:
     """What is found when ranks answer so, each as often."""
-    flights = Flights()
+    flights = HangDetector()
     for _ in range(times):
         flights.begin()
         for rank, last in enumerate(calls):
@@ -54,7 +54,7 @@ def test_a_job_that_moves_or_waits_together_does_not_hang() -> None:
     assert rounds(call(18), call(17), times=1) == [], "seen once only"
     assert rounds(call(18), call(18)) == [], "all in the same place: a long step"
     assert rounds(call(18)) == [], "nobody to compare with"
-    flights = Flights()
+    flights = HangDetector()
     for number in (17, 18):
         flights.begin()
         flights.add(0, [call(number)])

@@ -18,7 +18,7 @@ from pharoah._settings import Settings
 from pharoah.cli import main
 from pharoah.comparison.history import History, Run, read
 from pharoah.comparison.record import Record, RecordError
-from pharoah.sidecar.run_recorder import Journal
+from pharoah.sidecar.run_recorder import RunRecorder
 from pharoah_archetypes import Fingerprint, parse
 
 RECORD = Record({"choices": {"dtype": "float32"}, "settings": {"sgd lr": "0.1"}})
@@ -137,7 +137,7 @@ SEEN = parse(GRAMMAR)
 def test_a_journal_keeps_what_was_checked_seen_and_timed(tmp_path: Path) -> None:
     async def live(groups: dict[str, dict[str, str]]) -> Run:
         settings = Settings(state_folder=str(tmp_path))
-        journal = Journal(os.urandom(16), settings)
+        journal = RunRecorder(os.urandom(16), settings)
         journal.begins("python train.py", groups)
         sizes = {"parameters": 1, "activations": 1}
         journal.captured(Fingerprint(SEEN.archetype, SEEN.compute, GRAMMAR, {}, sizes, {"torch": "2.13.0"}))
@@ -156,7 +156,7 @@ def test_a_journal_keeps_what_was_checked_seen_and_timed(tmp_path: Path) -> None
 
 
 def test_nothing_is_kept_of_a_job_that_was_only_checked(tmp_path: Path) -> None:
-    asyncio.run(Journal(os.urandom(16), Settings(state_folder=str(tmp_path))).end("ok"))
+    asyncio.run(RunRecorder(os.urandom(16), Settings(state_folder=str(tmp_path))).end("ok"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,7 +170,7 @@ def test_a_far_disk_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(History, "write", write)
 
     async def live() -> None:
-        journal = Journal(os.urandom(16), Settings(state_folder=str(tmp_path), shutdown_timeout_seconds=0.01))
+        journal = RunRecorder(os.urandom(16), Settings(state_folder=str(tmp_path), shutdown_timeout_seconds=0.01))
         journal.begins("python train.py", RECORD.groups)
         await journal.end("ok")
         assert states == [], "the disk has taken nothing yet"

@@ -5,7 +5,7 @@ import socket
 import threading
 from pathlib import Path
 
-from pharoah._sidecar_link import Link
+from pharoah._sidecar_link import SidecarLink
 
 
 def server(path: Path) -> socket.socket:
@@ -15,9 +15,9 @@ def server(path: Path) -> socket.socket:
     return listener
 
 
-def test_a_courier_that_does_not_read_costs_messages_not_time(tmp_path: Path) -> None:
+def test_a_sidecar_that_does_not_read_costs_messages_not_time(tmp_path: Path) -> None:
     with server(tmp_path / "s") as listener:
-        link = Link(str(tmp_path / "s"), timeout_seconds=3600.0)
+        link = SidecarLink(str(tmp_path / "s"), timeout_seconds=3600.0)
         connection, _ = listener.accept()
         while link.tell("steps", durations=[1] * 1000):
             pass  # a send that waits for room would wait an hour here
@@ -28,7 +28,7 @@ def test_a_courier_that_does_not_read_costs_messages_not_time(tmp_path: Path) ->
 
 def test_an_answer_is_waited_for_and_what_follows_is_not(tmp_path: Path) -> None:
     with server(tmp_path / "s") as listener:
-        link = Link(str(tmp_path / "s"), timeout_seconds=5.0)
+        link = SidecarLink(str(tmp_path / "s"), timeout_seconds=5.0)
         connection, _ = listener.accept()
         answering = threading.Timer(0.05, lambda: connection.send(json.dumps({"verdict": "ok"}).encode()))
         answering.start()

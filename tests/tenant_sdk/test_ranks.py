@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pharoah.sidecar.rank_comparison import Ranks
+from pharoah.sidecar.rank_comparison import RankComparison
 from pharoah_archetypes import Fingerprint, parse
 
 USUAL = "fwd: emb (gemm act)+ gemm nll\nbwd: grad AR"
@@ -19,7 +19,7 @@ def seen(grammar: str, **features: str) -> Fingerprint:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_the_odd_one_of_four_is_named_whoever_comes_first(order: tuple[int, ...]) -> None:
-    ranks = Ranks()
+    ranks = RankComparison()
     ranks.expect(4)
     found = [ranks.add(rank, seen(ODD if rank == 2 else USUAL)) for rank in order]
     assert found[:3] == [(), (), ()]
@@ -35,7 +35,7 @@ def test_the_odd_one_of_four_is_named_whoever_comes_first(order: tuple[int, ...]
     ],
 )
 def test_a_rank_that_chose_otherwise_is_named(features: dict[str, str], operators: set[str], told: str) -> None:
-    ranks = Ranks()
+    ranks = RankComparison()
     ranks.expect(3)
     for rank in range(2):
         ranks.add(rank, seen(USUAL, dtype="bfloat16"), frozenset({"aten.relu"}))
@@ -44,7 +44,7 @@ def test_a_rank_that_chose_otherwise_is_named(features: dict[str, str], operator
 
 
 def test_equal_ranks_pipelines_and_compiled_steps_are_no_finding() -> None:
-    same, pipeline, compiled = Ranks(), Ranks(), Ranks()
+    same, pipeline, compiled = RankComparison(), RankComparison(), RankComparison()
     for ranks in (same, pipeline, compiled):
         ranks.expect(2)
         ranks.expect(1)  # a launcher's own process says one

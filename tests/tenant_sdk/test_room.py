@@ -14,10 +14,10 @@ from pharoah._verdict import unknown
 from pharoah.cost.advice import advise
 from pharoah.cost.findings import memory_finding
 from pharoah.cost.memory import peak
-from pharoah.cost.memory_fit import Room, fit
+from pharoah.cost.memory_fit import MemoryBudget, fit
 from pharoah.cost.step import Memory, StepCost
 from pharoah.dryrun import dry_run
-from pharoah.dryrun.mitigations import Change
+from pharoah.dryrun.mitigations import Mitigation
 from tests.tenant_sdk.test_cost import ADAM, LOOP, MODEL, SCRIPTS, cost_of
 
 MIB = 1 << 20
@@ -38,8 +38,8 @@ def test_on_a_gpu_only_what_is_there_counts(tmp_path: Path, monkeypatch: pytest.
     assert peak(cost_of(tmp_path / "train.py", ON_GPU).memory).roles == expected.roles
 
 
-def room(size: int) -> Room:
-    return Room("test", size, inside=True)
+def room(size: int) -> MemoryBudget:
+    return MemoryBudget("test", size, inside=True)
 
 
 def test_a_job_fits_or_does_not_and_little_room_is_told(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_job_fits_or_does_not_and_little_room_is_told(tmp_path: Path) -> None:
     assert fit(cost, room(needed - 1)).status == "does not fit"
     assert fit(cost, room(needed)).status == "tight"
     assert fit(cost, room(2 * needed)).status == "fits"
-    assert fit(cost, Room("absolute", 2 * needed)).needed == needed + cost.process_bytes
+    assert fit(cost, MemoryBudget("absolute", 2 * needed)).needed == needed + cost.process_bytes
 
 
 def test_on_a_gpu_fragmentation_counts() -> None:
@@ -56,10 +56,10 @@ def test_on_a_gpu_fragmentation_counts() -> None:
     memory = Memory(array("q", sizes), "---")
     cost = StepCost((), (), memory)
     assert peak(memory).bytes == 70 * MIB
-    alone = fit(cost, Room("a", 1 << 40, on_gpu=True)).needed
-    full = fit(cost, Room("b", alone - 30 * MIB, on_gpu=True))
+    alone = fit(cost, MemoryBudget("a", 1 << 40, on_gpu=True)).needed
+    full = fit(cost, MemoryBudget("b", alone - 30 * MIB, on_gpu=True))
     assert full.status == "tight"  # the first segment goes back
-    assert fit(cost, Room("c", alone - 31 * MIB, on_gpu=True)).status == "does not fit"
+    assert fit(cost, MemoryBudget("c", alone - 31 * MIB, on_gpu=True)).status == "does not fit"
 
 
 LOADED = """
@@ -119,19 +119,19 @@ def test_shards_in_place_of_replicas_are_advised(tmp_path: Path) -> None:
     script.write_text(REPLICATED.replace("4096", "8"))
     command, tried = [sys.executable, str(script)], {}
 
-    def trial(words: Sequence[str], change: Change) -> StepCost:
-        if change not in (Change(), Change(sharded=True)):
+    def trial(words: Sequence[str], change: Mitigation) -> StepCost:
+        if change not in (Mitigation(), Mitigation(sharded=True)):
             raise UnknownReason("another test tries that")
         tried[change] = dry_run(words, 60.0, nodes=1, processes=8, change=change).cost
         return tried[change]
 
-    cost = trial(command, Change())
+    cost = trial(command, Mitigation())
     limit = room(int(fit(cost, room(1 << 40)).needed * 0.8))
     [advice] = [option for option in advise(command, cost, limit, trial) if option.change.sharded]
     assert advice.what == "FSDP (fully_shard) instead of DDP"
-    before, after = peak(cost.memory).roles, peak(tried[Change(sharded=True)].memory).roles
+    before, after = peak(cost.memory).roles, peak(tried[Mitigation(sharded=True)].memory).roles
     assert after["s"] == pytest.approx(before["s"] / 8, rel=0.01)
-    assert {row.letter for row in tried[Change(sharded=True)].transfers} >= {"AG", "RS"}
+    assert {row.letter for row in tried[Mitigation(sharded=True)].transfers} >= {"AG", "RS"}
 
 
 def test_shards_are_not_advised_to_an_optimizer_that_would_not_see_them(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_shards_are_not_advised_to_an_optimizer_that_would_not_see_them(tmp_path
     made = "optimizer = torch.optim.AdamW(model.parameters(), foreach=True)\n"
     script.write_text(REPLICATED.replace(made, "").replace("torch.distributed.init", f"{made}torch.distributed.init"))
     with pytest.raises(UnknownReason, match="the optimizer was made before the model was wrapped"):
-        dry_run([sys.executable, str(script)], 60.0, nodes=1, processes=8, change=Change(sharded=True))
+        dry_run([sys.executable, str(script)], 60.0, nodes=1, processes=8, change=Mitigation(sharded=True))
 
 
 def test_advice_ends_when_the_batch_is_not_what_takes_the_memory(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_advice_ends_when_the_batch_is_not_what_takes_the_memory(tmp_path: Path)
     command, tried = [sys.executable, str(script)], []
     cost = dry_run(command, 60.0).cost
 
-    def trial(words: Sequence[str], change: Change) -> StepCost:
+    def trial(words: Sequence[str], change: Mitigation) -> StepCost:
         tried.append(change)
         return dry_run(words, 60.0, change=change).cost
 

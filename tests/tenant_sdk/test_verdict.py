@@ -8,22 +8,22 @@ import pytest
 
 from pharoah import Finding, Verdict
 from pharoah.sidecar.exchange_client import Answer, Match
-from pharoah.sidecar.log_client import Served
-from pharoah.sidecar.verdict_rules import judge
+from pharoah.sidecar.log_client import ServedEpoch
+from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_protocol.tables.epoch_head import EpochHead
 from pharoah_protocol.tables.rows import VerdictRow
 
-SERVED = Served(EpochHead(3, 2, 0, 1, ()), b"", b"", b"", b"", frozenset())
+SERVED = ServedEpoch(EpochHead(3, 2, 0, 1, ()), b"", b"", b"", b"", frozenset())
 OK = VerdictRow("ok", "ok", "exact", 0, 9, 0, 40)
 MEMORY = VerdictRow("block", "memory", "exact", 5, 5, 0, 25, remedy=1)
 
 
 def judged(*matches: tuple[str, str, VerdictRow]) -> Verdict:
-    return judge(Answer(SERVED, tuple(Match("arch", *match) for match in matches), 4000), "ab")
+    return verdict_from_rows(Answer(SERVED, tuple(Match("arch", *match) for match in matches), 4000), "ab")
 
 
 def alike(*rows: VerdictRow, scope: str = "server") -> Verdict:
-    return judge(Answer(SERVED, tuple(Match("band", "minor", scope, row) for row in rows), 4000), "ab")
+    return verdict_from_rows(Answer(SERVED, tuple(Match("band", "minor", scope, row) for row in rows), 4000), "ab")
 
 
 def test_a_verdict_is_not_true_or_false() -> None:
@@ -77,7 +77,7 @@ def test_one_band_says_nothing_and_good_ones_never_make_a_job_compatible() -> No
 
 def test_what_is_known_of_the_job_itself_beats_its_like() -> None:
     matches = (Match("arch", "exact", "device", OK), *(Match("band", "minor", "server", MEMORY),) * 3)
-    assert judge(Answer(SERVED, matches, 0), "").status == "compatible"
+    assert verdict_from_rows(Answer(SERVED, matches, 0), "").status == "compatible"
 
 
 def test_memory_at_other_sizes_is_a_warning_about_other_sizes() -> None:

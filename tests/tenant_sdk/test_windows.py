@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_protocol.monitoring_plan import NOISY, PLAIN, PLANS, STEADY, Plan
+from pharoah_protocol.monitoring_plan import PLAIN, PLANS, RESTLESS, STEADY, MonitoringPlan
 from pharoah_protocol.reports import (
     BASELINE_WINDOWS,
     LARGEST_LEVEL,
@@ -17,9 +17,9 @@ from pharoah_protocol.reports import (
     QUIET_LEVEL,
     RESTLESS_RATIO,
     WIDEST_QUIET_LEVEL,
-    Baseline,
-    Levels,
     RankWindows,
+    ReportedLevels,
+    RunBaseline,
     level,
     ratio,
 )
@@ -27,7 +27,7 @@ from pharoah_protocol.reports import (
 SECOND = 1_000_000_000
 
 
-def closed(durations: list[float], resident: int = 1000, plan: Plan = PLAIN) -> list[Levels]:
+def closed(durations: list[float], resident: int = 1000, plan: MonitoringPlan = PLAIN) -> list[ReportedLevels]:
     windows = RankWindows(plan)
     return [levels for d in durations for levels in windows.add([int(d * SECOND)], resident)]
 
@@ -35,13 +35,13 @@ def closed(durations: list[float], resident: int = 1000, plan: Plan = PLAIN) -> 
 def test_nothing_but_zero_is_said_before_the_baseline_is_known() -> None:
     windows = RankWindows()
     for _ in range(5 + 4 * BASELINE_WINDOWS):
-        assert windows.add([SECOND], 1000) == [] and windows.now == Levels(0, 0)
+        assert windows.add([SECOND], 1000) == [] and windows.now == ReportedLevels(0, 0)
     for _ in range(LAST_WINDOWS // 2 * 4):
         windows.add([2 * SECOND], 2000)
-    assert windows.now == Levels(0, 0)
+    assert windows.now == ReportedLevels(0, 0)
     for _ in range(4):
         windows.add([2 * SECOND], 2000)
-    assert windows.now == Levels(PER_OCTAVE, PER_OCTAVE)
+    assert windows.now == ReportedLevels(PER_OCTAVE, PER_OCTAVE)
 
 
 @given(st.floats(0.02, 2.0), st.floats(1.0, 4.0))
@@ -70,7 +70,7 @@ def test_a_run_that_begins_slowly_is_compared_with_what_it_comes_to() -> None:
 @given(st.lists(st.floats(0.5, 2.0), min_size=8, max_size=8), st.floats(0.25, 4.0))
 def test_nothing_is_told_within_the_outer_fences(first: list[float], value: float) -> None:
     lower, _, upper = np.quantile(np.log2(first), [0.25, 0.5, 0.75])
-    baseline = Baseline.of(first, QUIET_LEVEL)
+    baseline = RunBaseline.of(first, QUIET_LEVEL)
     told = [baseline.told(value) for _ in range(LAST_WINDOWS)][-1]
     away = log2(value) - lower
     if abs(away) < (QUIET_LEVEL + 0.49) / PER_OCTAVE:
@@ -83,7 +83,7 @@ def test_nothing_is_told_within_the_outer_fences(first: list[float], value: floa
 
 @given(st.lists(st.sampled_from([1.0, 3.0]), min_size=3, max_size=60))
 def test_it_takes_three_of_five_windows_to_be_told(values: list[float]) -> None:
-    baseline = Baseline.of([1.0] * 8, QUIET_LEVEL)
+    baseline = RunBaseline.of([1.0] * 8, QUIET_LEVEL)
     for at, value in enumerate(values):
         slow = sum(v == 3.0 for v in values[max(0, at + 1 - LAST_WINDOWS) : at + 1])
         assert (baseline.told(value) > 0) == (slow >= 3)
@@ -103,38 +103,38 @@ def test_steps_while_the_node_is_measured_say_nothing() -> None:
     for _ in range(4 * LAST_WINDOWS):
         windows.add([9 * SECOND], 1000)
         windows.put_off()
-    assert windows.add([SECOND] * 4, 1000) == [Levels(0, 0)]
+    assert windows.add([SECOND] * 4, 1000) == [ReportedLevels(0, 0)]
 
 
 @given(st.sampled_from(PLANS))
-def test_a_plan_survives_its_row(plan: Plan) -> None:
-    assert len(plan.pack()) == 16 and Plan.unpack(plan.pack()) == plan
+def test_a_plan_survives_its_row(plan: MonitoringPlan) -> None:
+    assert len(plan.pack()) == 16 and MonitoringPlan.unpack(plan.pack()) == plan
 
 
 def test_a_plan_that_is_none_of_the_three_cannot_be_sealed() -> None:
     with pytest.raises(ValueError):
-        Plan(64, 2.0).pack()
+        MonitoringPlan(64, 2.0).pack()
     assert len({plan.pack() for plan in PLANS}) == 3
 
 
 @given(st.binary(max_size=20))
 def test_whatever_is_no_plan_is_the_plain_one(data: bytes) -> None:
-    plan = Plan.unpack(data)
+    plan = MonitoringPlan.unpack(data)
     assert plan == PLAIN or plan.pack() == data
 
 
-@pytest.mark.parametrize("known", [PLAIN, STEADY, NOISY])
+@pytest.mark.parametrize("known", [PLAIN, STEADY, RESTLESS])
 @pytest.mark.parametrize("restlessness", [0.01, 0.04, 0.06, 0.3])
-def test_a_restless_job_is_watched_like_one_also_if_nobody_knows_it(restlessness: float, known: Plan) -> None:
+def test_a_restless_job_is_watched_like_one_also_if_nobody_knows_it(restlessness: float, known: MonitoringPlan) -> None:
     windows = RankWindows(known)
     for step in range(400):
         windows.add([int((1 + restlessness * (-1) ** step) * SECOND)], 1000)
-    assert windows.plan == (NOISY if restlessness > RESTLESS_RATIO else known)
-    assert windows.now == Levels()
+    assert windows.plan == (RESTLESS if restlessness > RESTLESS_RATIO else known)
+    assert windows.now == ReportedLevels()
 
 
 def test_a_plan_changes_windows_and_gain() -> None:
     steps = [0.5] * 1200 + [0.5 * 2**0.5] * 600
-    plain, eager = closed(steps), closed(steps, plan=Plan(64, 2.0))
+    plain, eager = closed(steps), closed(steps, plan=MonitoringPlan(64, 2.0))
     assert len(eager) < len(plain) / 10
     assert plain[-1].step == pytest.approx(PER_OCTAVE / 2) and eager[-1].step == PER_OCTAVE

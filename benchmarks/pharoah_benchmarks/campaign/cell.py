@@ -1,4 +1,4 @@
-"""Cells and their outcomes: what is ordered and what came of it. JSON between provider, agent and zygote."""
+"""Cells and their outcomes: what is ordered and what came of it. JSON between provider, agent and fork server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from pharoah_archetypes import Fingerprint
-from pharoah_protocol.text import plain
+from pharoah_protocol.text import sanitize_text
 
 LONGEST_DETAIL = 1000
 OUTCOMES = ("ok", "memory", "error", "nan", "timeout", "crash")
@@ -19,12 +19,12 @@ class Degradation:
     """What is done to a cell while it trains."""
 
     kind: str
-    """hog: another process takes part of the core; leak: the process grows until its limit; none: healthy twin."""
+    """cpu_stressor: another process takes part of the core; leak: the process grows until its limit; none: healthy twin."""
     start_seconds: float = 2.0
     ramp_seconds: float = 3.0
     """Time from nothing to full strength; 0 is a step."""
     strength: float = 1.0
-    """hog: share of time it wants, 0-1; leak: bytes per second."""
+    """cpu_stressor: share of time it wants, 0-1; leak: bytes per second."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Outcome:
     def from_json(cls, text: str) -> Outcome:
         """What `to_json` wrote. Raises ValueError, KeyError, TypeError for what no cell can have told."""
         data = json.loads(text)
-        outcome = cls(**{**data, "detail": plain(str(data["detail"]), LONGEST_DETAIL)})
+        outcome = cls(**{**data, "detail": sanitize_text(str(data["detail"]), LONGEST_DETAIL)})
         if outcome.outcome not in OUTCOMES:
             raise ValueError(f"outcome {outcome.outcome!r} is not one of {', '.join(OUTCOMES)}")
         if not all(isfinite(seconds) and seconds > 0 for seconds in outcome.step_seconds):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
-from pharoah_benchmarks.campaign.faults import Leak, start_hog
+from pharoah_benchmarks.campaign.faults import Leak, start_cpu_stressor
 from pharoah_benchmarks.context import effective_context
 from pharoah_benchmarks.workloads import build
 from pharoah_protocol.process_memory import resident_bytes
@@ -65,12 +65,12 @@ class _Watcher:
     def __init__(self, cell: Cell, rows: list[tuple[float, float, float]]) -> None:
         self._rows = rows
         self._windows = RankWindows(window_seconds=CELL_WINDOW_SECONDS, baseline_windows=CELL_BASELINE_WINDOWS)
-        self._hog: Any = None
+        self._stressor: Any = None
         self._leak: Leak | None = None
         self._on = cell.degradation is not None
-        if cell.degradation is not None and cell.degradation.kind == "hog":
+        if cell.degradation is not None and cell.degradation.kind == "cpu_stressor":
             d = cell.degradation
-            self._hog = start_hog(d.start_seconds, d.ramp_seconds, d.strength, cell.limit_seconds)
+            self._stressor = start_cpu_stressor(d.start_seconds, d.ramp_seconds, d.strength, cell.limit_seconds)
         elif cell.degradation is not None and cell.degradation.kind == "leak":
             self._leak = Leak(cell.degradation.start_seconds, cell.degradation.strength)
 
@@ -82,6 +82,6 @@ class _Watcher:
                 self._rows.append((elapsed, *levels.ratios))
 
     def close(self) -> None:
-        if self._hog is not None:
-            self._hog.kill()
-            self._hog.wait()
+        if self._stressor is not None:
+            self._stressor.kill()
+            self._stressor.wait()

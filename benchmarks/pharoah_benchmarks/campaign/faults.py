@@ -7,10 +7,12 @@ import sys
 import time
 
 PERIOD_SECONDS = 0.02
-"""Debt of CPU time a hog may build up; also how finely its share is spread."""
+"""Debt of CPU time a CPU stressor may build up; also how finely its share is spread."""
 
 
-def start_hog(delay_seconds: float, ramp_seconds: float, strength: float, seconds: float) -> subprocess.Popen[bytes]:
+def start_cpu_stressor(
+    delay_seconds: float, ramp_seconds: float, strength: float, seconds: float
+) -> subprocess.Popen[bytes]:
     """A copy loop on the CPUs this process may use. `strength` is the share of CPU time it takes, 0-1.
 
     A job that has the core to itself otherwise becomes 1/(1 - strength) times slower, up to the half that a fair
@@ -20,7 +22,7 @@ def start_hog(delay_seconds: float, ramp_seconds: float, strength: float, second
     return subprocess.Popen([sys.executable, "-m", __name__, *arguments], stdin=subprocess.DEVNULL)
 
 
-def _hog(delay_seconds: float, ramp_seconds: float, strength: float, seconds: float) -> None:
+def _stress(delay_seconds: float, ramp_seconds: float, strength: float, seconds: float) -> None:
     source, target = bytearray(4 << 20), bytearray(4 << 20)
     time.sleep(delay_seconds)
     began = last = time.monotonic()
@@ -54,4 +56,4 @@ class Leak:
 
 
 if __name__ == "__main__":
-    _hog(*(float(argument) for argument in sys.argv[1:]))
+    _stress(*(float(argument) for argument in sys.argv[1:]))

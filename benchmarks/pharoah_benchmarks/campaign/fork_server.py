@@ -1,4 +1,4 @@
-"""The zygote: a process that has imported torch and run nothing, and forks a fresh process for every cell.
+"""The fork server: a process that has imported torch and run nothing, and forks a fresh process for every cell.
 
     python -m pharoah_benchmarks.campaign.fork_server MEMORY-LIMIT-BYTES
 
@@ -28,13 +28,13 @@ _PLAIN_DATA_BYTES = data_bytes()
 LEAK_ROOM_BYTES = 400_000_000
 
 from pharoah.dryrun.fake_tensors import fake_step  # noqa: E402 - imported after the measurement above, before any fork
-from pharoah.dryrun.placeholder_values import Undecided  # noqa: E402
+from pharoah.dryrun.placeholder_values import DataDependentBranch  # noqa: E402
 from pharoah.dryrun.step_boundary import Finished  # noqa: E402
 from pharoah_benchmarks.campaign.cell_runner import run_trial  # noqa: E402
 from pharoah_benchmarks.workloads import build  # noqa: E402
 
 
-class Zygote:
+class ForkServer:
     def __init__(self, memory_limit_bytes: int) -> None:
         self._limit = memory_limit_bytes
         self._fingerprints: dict[str, str] = {}
@@ -72,7 +72,7 @@ def _fingerprint(cell: Cell) -> str:
             step()
     except Finished as finished:
         return finished.fingerprint.to_json()
-    except (Exception, Undecided):  # noqa: BLE001 - then the cell has no fingerprint and teaches nothing about signatures
+    except (Exception, DataDependentBranch):  # noqa: BLE001 - then the cell has no fingerprint and teaches nothing about signatures
         return ""
     return ""
 
@@ -116,9 +116,9 @@ def _in_child(work: Callable[[], str], limit_seconds: float) -> tuple[str, int |
 
 def main() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    zygote = Zygote(int(sys.argv[1]))
+    fork_server = ForkServer(int(sys.argv[1]))
     for line in sys.stdin:
-        sys.stdout.write(zygote.run(Cell.from_json(line)).to_json() + "\n")
+        sys.stdout.write(fork_server.run(Cell.from_json(line)).to_json() + "\n")
         sys.stdout.flush()
 
 

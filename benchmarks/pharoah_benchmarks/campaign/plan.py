@@ -13,7 +13,7 @@ also = [{ dtype = "bfloat16" }]                                  # single points
 workload = "gpt"
 seconds = 8
 healthy = 6
-hogs = [1.0, 0.5]        # one degraded cell per entry: the share of a core the hog wants
+cpu_stressors = [1.0, 0.5]        # one degraded cell per entry: the share of a core the CPU stressor wants
 leaks = [100_000_000]    # bytes per second
 """
 
@@ -30,7 +30,7 @@ from pharoah_benchmarks.settings import SettingError, check
 
 _TOP = {"name", "repeats", "workload", "degrade", "limit_seconds"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
-_DEGRADE = {"workload", "settings", "seconds", "healthy", "hogs", "leaks", "ramp_seconds"}
+_DEGRADE = {"workload", "settings", "seconds", "healthy", "cpu_stressors", "leaks", "ramp_seconds"}
 
 
 class PlanError(ValueError):
@@ -38,7 +38,7 @@ class PlanError(ValueError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class CampaignPlan:
     name: str
     cells: tuple[Cell, ...]
     """To be run once in every context."""
@@ -46,7 +46,7 @@ class Plan:
     """To be run once each, anywhere without other load."""
 
 
-def parse_plan(text: str) -> Plan:
+def parse_plan(text: str) -> CampaignPlan:
     """Read a campaign file. Raises PlanError for unknown keys, workloads and settings, and for wrong kinds."""
     try:
         data = tomllib.loads(text)
@@ -59,7 +59,7 @@ def parse_plan(text: str) -> Plan:
     if not cells:
         raise PlanError("workload: a campaign needs at least one [[workload]]")
     degraded = tuple(_degraded_cells(_table(data, "degrade"), limit)) if "degrade" in data else ()
-    return Plan(str(data.get("name", "campaign")), tuple(cells), degraded)
+    return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded)
 
 
 def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[Cell]:
@@ -91,7 +91,7 @@ def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
     settings = _checked("degrade", name, _table(entry, "settings"))
     seconds, ramp = float(_number(entry, "seconds", 8)), _amounts([entry.get("ramp_seconds", 3)], "ramp_seconds")[0]
     kinds = [Degradation("none")] * _number(entry, "healthy", 4)
-    kinds += [Degradation("hog", 2.2, ramp * (i % 2), s) for i, s in enumerate(_amounts(entry.get("hogs", []), "hogs"))]
+    kinds += [Degradation("cpu_stressor", 2.2, ramp * (i % 2), s) for i, s in enumerate(_amounts(entry.get("cpu_stressors", []), "cpu_stressors"))]
     kinds += [Degradation("leak", 2.2, 0.0, strength) for strength in _amounts(entry.get("leaks", []), "leaks")]
     return [
         Cell(f"degrade/{d.kind}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=d)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 LOG, WITNESS = 0x01, 0x04
 """Kinds of key: who signs a note, and who cosigns a checkpoint at a time."""
-LONGEST = 1 << 16
+NOTE_BYTES_LIMIT = 1 << 16
 _DASH = "\N{EM DASH} "
 
 
@@ -89,7 +89,7 @@ class Note:
     @classmethod
     def decode(cls, data: bytes) -> Note:
         """Raises CheckpointError unless `data` is exactly what `encode` gives."""
-        if len(data) > LONGEST:
+        if len(data) > NOTE_BYTES_LIMIT:
             raise CheckpointError("checkpoint: too long")
         try:
             body, _, tail = data.decode().partition("\n\n")

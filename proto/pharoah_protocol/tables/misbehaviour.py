@@ -24,7 +24,7 @@ from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
 
 
-class NotProven(ValueError):
+class InvalidEvidenceError(ValueError):
     """A file that shows no lie of this provider; the message says why."""
 
 
@@ -53,11 +53,11 @@ def prove(evidence: Mapping[str, Any], public: bytes) -> str:
         check = checks[str(evidence["kind"])]
         return check(evidence, public)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise NotProven(f"the file is no evidence of a known kind ({error!r})") from None
+        raise InvalidEvidenceError(f"the file is no evidence of a known kind ({error!r})") from None
     except (HeadError, CheckpointError, GroupError, signed_messages.StatementError) as error:
-        raise NotProven(str(error)) from None
+        raise InvalidEvidenceError(str(error)) from None
     except ValueError as error:
-        raise error if isinstance(error, NotProven) else NotProven(str(error)) from None
+        raise error if isinstance(error, InvalidEvidenceError) else InvalidEvidenceError(str(error)) from None
 
 
 def signed_answer(record: Mapping[str, Any], public: bytes) -> SignedAnswer:
@@ -67,10 +67,10 @@ def signed_answer(record: Mapping[str, Any], public: bytes) -> SignedAnswer:
     offer_id, epoch, class_ids = _offer(record, public)
     magic, asked_for, _, blinded, *told = parts(said)
     if magic != b"pharoah/evaluated/v1" or asked_for != offer_id or epoch != head.epoch or len(told) % 3:
-        raise NotProven("the evaluation is not one for this offer and epoch")
+        raise InvalidEvidenceError("the evaluation is not one for this offer and epoch")
     answers = [(told[i], parts(told[i + 1]), told[i + 2]) for i in range(0, len(told), 3)]
     if [class_id for class_id, _, _ in answers] != list(class_ids):
-        raise NotProven("the evaluation is not one for the offered classes")
+        raise InvalidEvidenceError("the evaluation is not one for the offered classes")
     return SignedAnswer(head, offer_id, class_ids, parts(blinded), answers)
 
 
@@ -91,7 +91,7 @@ def opened(
     inputs, blinds = ([bytes.fromhex(part) for part in private[name]] for name in ("inputs", "blinds"))
     for value, scalar, element in zip(inputs, blinds, answer.blinded, strict=False):
         if protocol.blind(value, scalar)[1] != element:
-            raise NotProven("the blinds do not belong to what was asked")
+            raise InvalidEvidenceError("the blinds do not belong to what was asked")
     found = []
     for class_id, evaluated, _ in answer.answers:
         rows = _checked_table(answer.head, class_id, tables[class_id])
@@ -111,7 +111,7 @@ def _two_heads(evidence: Mapping[str, Any], public: bytes) -> str:
         _require(body, shown["signature"], public, "head")
     first, second = (EpochHead.decode(body) for body in bodies)
     if first.epoch != second.epoch or bodies[0] == bodies[1]:
-        raise NotProven("the two heads are of two epochs, or the same")
+        raise InvalidEvidenceError("the two heads are of two epochs, or the same")
     return f"it has signed two different heads for epoch {first.epoch}: tenants were shown different tables"
 
 
@@ -121,12 +121,12 @@ def _two_logs(evidence: Mapping[str, Any], public: bytes) -> str:
         note.verify(log_verifier(public))
     first, second = (note.checkpoint for note in notes)
     if first.size != second.size:
-        raise NotProven(
+        raise InvalidEvidenceError(
             f"the two checkpoints are of {first.size} and {second.size} entries: only the log itself can show whether "
             "one goes on where the other ends; ask the provider for a consistency proof"
         )
     if first.root == second.root:
-        raise NotProven("the two checkpoints are the same")
+        raise InvalidEvidenceError("the two checkpoints are the same")
     return f"it has signed two different logs of {first.size} entries: tenants were shown different ones"
 
 
@@ -137,7 +137,7 @@ def _wrong_key(evidence: Mapping[str, Any], public: bytes) -> str:
             protocol.verify(answer.head.table(class_id).public_key, answer.blinded, evaluated, proof)
         except protocol.ProofError:
             return f"it has answered with another key than the one in its signed head of epoch {answer.head.epoch}"
-    raise NotProven("all its proofs hold")
+    raise InvalidEvidenceError("all its proofs hold")
 
 
 def _swapped_table(evidence: Mapping[str, Any], public: bytes) -> str:
@@ -145,7 +145,7 @@ def _swapped_table(evidence: Mapping[str, Any], public: bytes) -> str:
     class_id = bytes.fromhex(evidence["class"])
     _require(signed_messages.table(head.epoch, class_id, content), evidence["signature"], public, "table")
     if root(split(content)) == head.table(class_id).root:
-        raise NotProven("the table is the one the head commits to")
+        raise InvalidEvidenceError("the table is the one the head commits to")
     return f"it has signed and served a table that is not the one in its signed head of epoch {head.epoch}"
 
 
@@ -157,12 +157,12 @@ def _hashed_lie(evidence: Mapping[str, Any], public: bytes) -> str:
     offer_id, epoch, class_ids = _offer(hashed, public)
     magic, asked_for, _, key_hash, in_force, asked, told = parts(said)
     if magic != b"pharoah/looked-up/v2" or asked_for != offer_id:
-        raise NotProven("the looked-up rows are not those of this offer")
+        raise InvalidEvidenceError("the looked-up rows are not those of this offer")
     if key_hash != hashlib.sha256(key).digest() or epoch != answer.head.epoch or class_ids != answer.class_ids:
-        raise NotProven("the two answers are not about the same tables")
+        raise InvalidEvidenceError("the two answers are not about the same tables")
     revoked = bytes.fromhex(evidence["revoked"])
     if signed_messages.digest(revoked) != in_force:
-        raise NotProven("the list of revoked rows is not the one that was in force")
+        raise InvalidEvidenceError("the list of revoked rows is not the one that was in force")
     gone = signed_messages.read_revoked(revoked)[1] if revoked else frozenset()
     tokens, rows, size = parts(asked), parts(told), len(parts(asked))
     tables = {bytes.fromhex(name): bytes.fromhex(content) for name, content in evidence["tables"].items()}
@@ -173,7 +173,7 @@ def _hashed_lie(evidence: Mapping[str, Any], public: bytes) -> str:
             same_question = hmac.compare_digest(tokens[number], hmac.digest(key, value, "sha256"))
             if same_question and rows[at * size + number] != (row or b""):
                 return f"its hashed answer in epoch {epoch} is not what its sealed table says"
-    raise NotProven("the hashed answer is what the sealed table says")
+    raise InvalidEvidenceError("the hashed answer is what the sealed table says")
 
 
 def _offer(record: Mapping[str, Any], public: bytes) -> tuple[bytes, int, tuple[bytes, ...]]:
@@ -182,17 +182,17 @@ def _offer(record: Mapping[str, Any], public: bytes) -> tuple[bytes, int, tuple[
     _require(said, record["offer_signature"], public, "offer")
     magic, offer_id, epoch, _, *class_ids = parts(said)
     if magic != b"pharoah/offer/v1":
-        raise NotProven("the offer is no offer")
+        raise InvalidEvidenceError("the offer is no offer")
     return offer_id, int.from_bytes(epoch, "big"), tuple(class_ids)
 
 
 def _checked_table(head: EpochHead, class_id: bytes, content: bytes) -> Sequence[bytes]:
     rows = split(content)
     if root(rows) != head.table(class_id).root:
-        raise NotProven("a table is not the one the head commits to")
+        raise InvalidEvidenceError("a table is not the one the head commits to")
     return rows
 
 
 def _require(body: bytes, signature: str, public: bytes, what: str) -> None:
     if not is_signed(body, bytes.fromhex(signature), Ed25519PublicKey.from_public_bytes(public)):
-        raise NotProven(f"the {what} is not signed by this provider")
+        raise InvalidEvidenceError(f"the {what} is not signed by this provider")

@@ -11,11 +11,11 @@ from pharoah_archetypes import RUNGS, Fingerprint, band_tokens, canonical_input,
 from pharoah_protocol import pseudonyms
 from pharoah_protocol.voprf import protocol
 
-BATCH = 64
+BATCH_ITEMS = 64
 
 
 @dataclass(frozen=True)
-class Input:
+class QueryItem:
     """One thing that is asked about."""
 
     kind: str
@@ -25,10 +25,10 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Question:
+class BlindedQuery:
     """A batch as it is sent, and what only the tenant knows of it."""
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[QueryItem, ...]
     scalars: tuple[bytes, ...]
     """Blinds of the inputs; fillers have none."""
     blinded: tuple[bytes, ...]
@@ -42,22 +42,22 @@ class Question:
         ]
 
 
-def inputs_of(fingerprint: Fingerprint, name: tuple[int, bytes] | None = None) -> tuple[Input, ...]:
+def inputs_of(fingerprint: Fingerprint, name: tuple[int, bytes] | None = None) -> tuple[QueryItem, ...]:
     """What is asked about a job: all rungs and all bands, always; and its (period, name) where it has one."""
-    rungs = [Input("arch", rung, canonical_input("arch", rung, rung_tokens(fingerprint, rung))) for rung in RUNGS]
-    bands = [Input("band", "minor", canonical_input("band", "minor", band)) for band in band_tokens(fingerprint)]
-    named = [Input("name", pseudonyms.RUNG, pseudonyms.input_of(*name))] if name else []
+    rungs = [QueryItem("arch", rung, canonical_input("arch", rung, rung_tokens(fingerprint, rung))) for rung in RUNGS]
+    bands = [QueryItem("band", "minor", canonical_input("band", "minor", band)) for band in band_tokens(fingerprint)]
+    named = [QueryItem("name", pseudonyms.RUNG, pseudonyms.input_of(*name))] if name else []
     return (*rungs, *bands, *named)
 
 
-def blind(inputs: Sequence[Input]) -> Question:
+def blind(inputs: Sequence[QueryItem]) -> BlindedQuery:
     """Blind a job's inputs and fill up. One blinding serves all classes of an offer."""
     pairs = [protocol.blind(asked.value) for asked in inputs]
-    elements = [element for _, element in pairs] + [protocol.filler() for _ in range(BATCH - len(pairs))]
-    return Question(tuple(inputs), tuple(scalar for scalar, _ in pairs), tuple(elements))
+    elements = [element for _, element in pairs] + [protocol.filler() for _ in range(BATCH_ITEMS - len(pairs))]
+    return BlindedQuery(tuple(inputs), tuple(scalar for scalar, _ in pairs), tuple(elements))
 
 
-def keyed_hashes(inputs: Sequence[Input], key: bytes) -> list[bytes]:
+def keyed_hashes(inputs: Sequence[QueryItem], key: bytes) -> list[bytes]:
     """Hashed mode: one token per input, and random ones up to 64."""
     tokens = [hmac.digest(key, asked.value, "sha256") for asked in inputs]
-    return tokens + [secrets.token_bytes(32) for _ in range(BATCH - len(tokens))]
+    return tokens + [secrets.token_bytes(32) for _ in range(BATCH_ITEMS - len(tokens))]

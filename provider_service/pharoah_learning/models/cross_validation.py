@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from math import log
 from statistics import median, stdev
 
-EFFECT = log(1.2)
+EFFECT_LOG_RATIO = log(1.2)
 """The slowdown worth an alert: what a sequential test separates from none."""
 NOISE = {"gemm": 0.22, "memory": 0.06}
 """Standard deviation of log(own ratio / peer ratio) of healthy nodes from one validation to the next, two guests of one
 host, both beside a job (`evaluation loop` prints it). What fits a time slice is timed by luck; a long copy is not."""
 UNKNOWN_NOISE = 0.22
-LARGEST = log(1.5)
+LARGEST_LOG_RATIO = log(1.5)
 """No single validation says more than this: tails are heavy."""
-ALARM = log(200)
+ALARM_LOG_ODDS = log(200)
 """Evidence that confirms: a healthy node reaches it in at most one of 100 suspicions. Wald's bound for a single test
 is 1 of 200; choosing anew, with each validation, how many count costs the rest (simulated in the tests)."""
 
 
 @dataclass(frozen=True)
-class Level:
+class BenchmarkLevel:
     """What a benchmark shows on a healthy node: seconds per repeat, and the standard error of that as a ratio."""
 
     seconds: float
@@ -48,7 +48,7 @@ class Comparison:
     @property
     def slowdown(self) -> float:
         """Log of how much slower than the peer the node has become, without the extremes."""
-        return max(-LARGEST, min(LARGEST, log(self.own_ratio / self.peer_ratio)))
+        return max(-LARGEST_LOG_RATIO, min(LARGEST_LOG_RATIO, log(self.own_ratio / self.peer_ratio)))
 
 
 def typical_seconds(seconds: Sequence[float]) -> float:
@@ -68,7 +68,7 @@ def spread(rounds: Sequence[float]) -> float:
     return stdev(rounds) / median(rounds) if len(rounds) > 1 else 0.0
 
 
-def compare(benchmark: str, own_seconds: float, level: Level, peer_ratio: float = 1.0) -> Comparison:
+def compare(benchmark: str, own_seconds: float, level: BenchmarkLevel, peer_ratio: float = 1.0) -> Comparison:
     """One benchmark of a node, in seconds per repeat, against its level under the same load."""
     return Comparison(benchmark, own_seconds / level.seconds, max(1.0, peer_ratio), level.error_ratio)
 
@@ -83,11 +83,11 @@ def evidence(comparisons: Sequence[Comparison]) -> float:
         total += comparison.slowdown
         noise = NOISE.get(comparison.benchmark, UNKNOWN_NOISE)
         variance = noise**2 / number + comparison.error_ratio**2
-        strongest = max(strongest, (total / number * EFFECT - EFFECT**2 / 2) / variance)
+        strongest = max(strongest, (total / number * EFFECT_LOG_RATIO - EFFECT_LOG_RATIO**2 / 2) / variance)
     return strongest
 
 
 def recovered(comparisons: Sequence[Comparison]) -> bool:
     """Whether the last two validations of a benchmark put the node nearer to its peer than to 1.2 times slower."""
     newest = comparisons[-2:]
-    return len(newest) == 2 and sum(c.slowdown for c in newest) / 2 < EFFECT / 2
+    return len(newest) == 2 and sum(c.slowdown for c in newest) / 2 < EFFECT_LOG_RATIO / 2

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEATURES = ("slowdown", "trend", "growth")
-RECENT = 3
+RECENT_WINDOWS = 3
 
 
 def features(step_ratios: Sequence[float], memory_ratios: Sequence[float]) -> NDArray[np.float64]:
@@ -20,8 +20,8 @@ def features(step_ratios: Sequence[float], memory_ratios: Sequence[float]) -> ND
     slowdown: log of the median of the last three step ratios; trend: mean log ratio of the last two less that of the
     three before; growth: log of the last memory ratio. All clipped to [-2, 2].
     """
-    steps = np.log(np.clip(np.asarray(step_ratios[-(RECENT + 2) :], dtype=float), 0.05, 50))
-    slowdown = np.median(steps[-RECENT:])
+    steps = np.log(np.clip(np.asarray(step_ratios[-(RECENT_WINDOWS + 2) :], dtype=float), 0.05, 50))
+    slowdown = np.median(steps[-RECENT_WINDOWS:])
     trend = steps[-2:].mean() - steps[:-2].mean() if len(steps) > 2 else 0.0
     growth = np.log(np.clip(memory_ratios[-1], 0.05, 50))
     return np.clip(np.array([slowdown, trend, growth], dtype=np.float64), -2, 2)

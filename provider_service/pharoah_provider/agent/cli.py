@@ -92,8 +92,8 @@ async def _stand(
     node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus)
     probes = Child("pharoah_benchmarks.probe", profile)
     limit = str(profile.get("memory_limit_bytes", 0))
-    zygote = Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False)
-    stream = AgentStream(node, access, Telemetry(), probes, zygote)
+    fork_server = Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False)
+    stream = AgentStream(node, access, Telemetry(), probes, fork_server)
     running = asyncio.create_task(stream.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -105,7 +105,7 @@ async def _stand(
         pass
     finally:
         probes.stop()
-        zygote.stop()
+        fork_server.stop()
 
 
 def _profile(text: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import grpc.aio
 from pharoah import __version__
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.text import plain
+from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
 from pharoah_provider.agent.child_processes import Child, ChildDied
@@ -34,9 +34,9 @@ LONGEST_PAUSE_SECONDS = 10.0
 class AgentStream:
     """One node's connection. `run` returns only when it is cancelled or the provider refuses this agent."""
 
-    def __init__(self, node: Node, access: Access, telemetry: Telemetry, probes: Child, zygote: Child) -> None:
+    def __init__(self, node: Node, access: Access, telemetry: Telemetry, probes: Child, fork_server: Child) -> None:
         self._node, self._access = node, access
-        self._telemetry, self._probes, self._zygote = telemetry, probes, zygote
+        self._telemetry, self._probes, self._fork_server = telemetry, probes, fork_server
         self._out: asyncio.Queue[AgentMessage] = asyncio.Queue()
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
         self._batch = 0
@@ -59,7 +59,7 @@ class AgentStream:
                 except grpc.aio.AioRpcError as error:
                     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                         raise PermissionError(f"{endpoint}: {error.details()}") from None
-                    why = plain(error.details() or error.code().name, 120)
+                    why = sanitize_text(error.details() or error.code().name, 120)
                     log.warning("no connection to %s: %s; again in %.1f s", endpoint, why, pause)
                 await asyncio.sleep(pause * random.uniform(0.7, 1.0))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -154,7 +154,7 @@ class AgentStream:
     async def _cell(self, order: CellOrder) -> None:
         cell = Cell.from_json(order.cell)
         try:
-            outcome = await self._zygote.ask(order.cell, order.limit_seconds + 75)
+            outcome = await self._fork_server.ask(order.cell, order.limit_seconds + 75)
         except (ChildDied, TimeoutError) as error:
             outcome = Outcome(cell.id, "crash", f"the campaign process ended: {error}").to_json()
         await self._out.put(AgentMessage(cell=CellResult(order_id=order.order_id, outcome=outcome.strip())))

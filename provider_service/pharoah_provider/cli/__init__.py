@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.text import plain
+from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     HandOverRequest,
     LearnRequest,
@@ -303,7 +303,7 @@ def _shown(column: str, value: Any) -> str:
         return "-"
     if column.endswith("_at"):
         return time.strftime("%m-%d %H:%M:%S", time.localtime(value))
-    return f"{value:.4g}" if isinstance(value, float) else plain(str(value))
+    return f"{value:.4g}" if isinstance(value, float) else sanitize_text(str(value))
 
 
 def _stub(arguments: argparse.Namespace, method: str) -> Callable[[Any], Any]:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pharoah_learning.models.cross_validation import ALARM, Comparison, evidence, recovered
+from pharoah_learning.models.cross_validation import ALARM_LOG_ODDS, Comparison, evidence, recovered
 
 RISKY_OF = (2, 3)
 CLEAN_WINDOWS = 5
@@ -73,7 +73,7 @@ class Incident:
         """One more validation, a comparison for each benchmark. Returns the new state when it changed."""
         for comparison in comparisons:
             self.validations.setdefault(comparison.benchmark, []).append(comparison)
-        if self.state == "suspected" and max(map(self.evidence, self.validations), default=0.0) > ALARM:
+        if self.state == "suspected" and max(map(self.evidence, self.validations), default=0.0) > ALARM_LOG_ODDS:
             self.state, self._pause = "confirmed", FIRST_PAUSE_SECONDS
             return "confirmed"
         if self.state == "confirmed" and all(map(recovered, self.validations.values())):

@@ -29,7 +29,7 @@ SETTLE_SECONDS = 120.0
 """How long a run is left alone before micro-benchmarks are tried beside it: it is getting to know itself."""
 SILENCE_SECONDS = 60.0
 MOMENT_SECONDS = 1.0
-"""How often a courier reports: it hears of a benchmark's end that much later than of its last steps."""
+"""How often a sidecar reports: it hears of a benchmark's end that much later than of its last steps."""
 TOLD = ("confirmed", "cleared")
 """States a tenant hears of; suspicion is the provider's own business until it is validated."""
 
@@ -54,7 +54,7 @@ class Watched:
     heard_at: float = field(default_factory=time.monotonic)
 
     def alive(self) -> bool:
-        """Whether it was heard of lately: a courier may die without a word."""
+        """Whether it was heard of lately: a sidecar may die without a word."""
         return time.monotonic() - self.heard_at < SILENCE_SECONDS
 
     def calm(self, settle_seconds: float) -> bool:

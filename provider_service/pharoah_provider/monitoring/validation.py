@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from pharoah_learning.evidence import Probe
+from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.models.cross_validation import (
     NOISE,
     UNKNOWN_NOISE,
+    BenchmarkLevel,
     Comparison,
-    Level,
     compare,
     spread,
     typical_seconds,
@@ -42,7 +42,7 @@ DOUBT = math.log(1.4)
 """Beyond this a node is not taken for healthy while only another job's baseline speaks for it."""
 
 
-class Levels:
+class NodeLevels:
     """What the benchmarks show on the nodes while they are healthy, beside the jobs that run there now."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Levels:
     def use(self, release: Release) -> None:
         self._release = release
 
-    def learn(self, run: Run, probes: Sequence[Probe]) -> None:
+    def learn(self, run: Run, probes: Sequence[BenchmarkResult]) -> None:
         """A round of probes beside a run that looks healthy."""
         for probe in probes:
             if probe.seconds:
@@ -65,14 +65,14 @@ class Levels:
         for key in [key for key in self._rounds if key[0] == run_id]:
             del self._rounds[key]
 
-    def of(self, node: str, run: Run | None, benchmark: str) -> Level | None:
+    def of(self, node: str, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
         """The level on a node beside this run, or idle; None when nobody has measured it."""
         rounds = self._rounds.get((run.run_id, benchmark), []) if run else []
         if len(rounds) >= ROUNDS:
-            return Level(median(rounds), max(LEAST_ERROR, spread(rounds) / len(rounds) ** 0.5))
+            return BenchmarkLevel(median(rounds), max(LEAST_ERROR, spread(rounds) / len(rounds) ** 0.5))
         for baseline in self._release.baselines:
             if (baseline.node, baseline.benchmark, baseline.beside_job) == (node, benchmark, run is not None):
-                return Level(baseline.seconds, OTHER_JOB_ERROR)
+                return BenchmarkLevel(baseline.seconds, OTHER_JOB_ERROR)
         return None
 
 
@@ -87,7 +87,7 @@ class Validator:
     def __init__(self, fleet: Fleet, store: Store, run_on: Callable[[str], Run | None]) -> None:
         """`run_on(node)` is the run on a node now, if there is one."""
         self._fleet, self._store, self._run_on = fleet, store, run_on
-        self.levels = Levels()
+        self.levels = NodeLevels()
 
     async def learn(self, node: str, run: Run) -> None:
         """One round of probes beside a run that looks healthy. Raises NotReady when the node cannot be measured."""
@@ -138,7 +138,7 @@ class Validator:
         idle = [peer for peer in peers if self._run_on(peer.node) is None]
         return next(iter([*busy, *idle]), None)
 
-    async def _probe(self, node: str, run: Run | None, limit: float, purpose: str) -> list[Probe]:
+    async def _probe(self, node: str, run: Run | None, limit: float, purpose: str) -> list[BenchmarkResult]:
         probes = await self._fleet.probe(node, BENCHMARKS, PROBE_REPEATS, run is not None, limit)
         await self._store.append_probes(probes, purpose)
         return probes

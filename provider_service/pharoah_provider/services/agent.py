@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Outcome
-from pharoah_learning.evidence import Probe
+from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.v1 import Ack, AgentMessage, AgentOrder, CellOrder, Hello, ProbeOrder, Telemetry, Welcome
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet, Order
@@ -122,13 +122,13 @@ def _outcome(text: str) -> Outcome:
         raise Invalid(f"cell.outcome: {error!a}"[:200]) from None
 
 
-def _probe(node: str, result: Any) -> Probe:
+def _probe(node: str, result: Any) -> BenchmarkResult:
     """Raises Invalid for what no benchmark can have measured."""
     if not all(isfinite(seconds) and seconds > 0 for seconds in result.seconds):
         raise Invalid("probe.seconds: not all of them are times above 0")
     if not isfinite(result.started_at) or not isfinite(result.ended_at):
         raise Invalid("probe.started_at, probe.ended_at: not times")
-    return Probe(
+    return BenchmarkResult(
         result.order_id,
         node,
         result.benchmark,

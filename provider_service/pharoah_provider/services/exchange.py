@@ -20,13 +20,13 @@ from pharoah_protocol.v1 import (
     LookupResponse,
     SignedHead,
 )
-from pharoah_provider.exchange_server import Exchange
+from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
 
 
 class ExchangeServicer:
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: ExchangeServer) -> None:
         self._exchange = exchange
 
     async def GetEpoch(self, request: GetEpochRequest, _: Context) -> GetEpochResponse:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from math import isfinite
 
 from pharoah_archetypes import Fingerprint, FingerprintError
-from pharoah_learning.evidence import Vote
+from pharoah_learning.evidence import OutcomeReport
 from pharoah_learning.release import identity
 from pharoah_protocol.pseudonyms import NAME_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
@@ -28,7 +28,7 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.monitoring.monitor import Monitor
-from pharoah_provider.shielding import to_the_end
+from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.store import Store
 from pharoah_provider.ticket_check import verified
 from pharoah_serving import Context
@@ -47,7 +47,7 @@ LARGEST_NUMBER = 1 << 40
 AT_ONCE = 128
 """Rows that are scored in one go; others get their turn in between."""
 CAUGHT_UP_SECONDS, REPORTED_RATIO = 2 * 3600.0, 1.1
-"""A run may report as many seconds as a courier keeps, and then hardly more than pass."""
+"""A run may report as many seconds as a sidecar keeps, and then hardly more than pass."""
 
 
 class RunsServicer:
@@ -64,7 +64,7 @@ class RunsServicer:
             raise Invalid(f"ranks: {request.ranks}, expected 1 to {MOST_RANKS} on one node")
         if not isfinite(request.consent.limit_seconds) or request.consent.limit_seconds < 0:
             raise Invalid("consent.limit_seconds: not a time")
-        return await to_the_end(self._join(request, caller().name))
+        return await complete_despite_cancellation(self._join(request, caller().name))
 
     async def _join(self, request: JoinRunRequest, tenant: str) -> JoinRunResponse:
         ticket, node = await verified(self._store, request.ticket.body, request.ticket.signature)
@@ -89,7 +89,7 @@ class RunsServicer:
         if request.attempt != run.attempt:
             raise Invalid(f"attempt: {request.attempt} is over; the run is at attempt {run.attempt}")
         reports = _decode(request, run.ranks)
-        await to_the_end(self._take(run, reports))
+        await complete_despite_cancellation(self._take(run, reports))
         return ReportResponse(measuring=self._monitor.measures(run.node))
 
     def _allow(self, run_id: bytes, seconds: float) -> None:
@@ -142,14 +142,18 @@ class RunsServicer:
         await self._store.put_revealed(run, node.context_id if node else "", told)
         return RevealResponse()
 
-    async def _vote(self, run: Run, request: EndRunRequest, *, failed: bool) -> Vote | None:
+    async def _vote(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
         """How a run ended, under the job's name. Raises Invalid."""
         if len(request.name) != NAME_BYTES:
             raise Invalid(f"name: {len(request.name)} bytes, expected {NAME_BYTES}")
         if abs(request.period - period_at(time.time())) > 1:
             raise Invalid(f"period: {request.period} is over, or has not begun")
         node, who = await self._store.node(run.node), caller().organisation
-        return Vote(run.run_id, request.period, request.name.hex(), who, node.context_id, failed) if node else None
+        return (
+            OutcomeReport(run.run_id, request.period, request.name.hex(), who, node.context_id, failed)
+            if node
+            else None
+        )
 
     async def WatchAlerts(self, request: WatchAlertsRequest, _: Context) -> AsyncIterator[Alert]:
         run = await self._run(request.run_id)

@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from pharoah_protocol.log.view import AUDIT, NAMES, Entry
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
-from pharoah_provider.exchange_server import Exchange
+from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
 from pharoah_provider.publication import Publisher
@@ -32,15 +32,15 @@ from pharoah_provider.store import Database, Store
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.witnesses import read_witnesses
 from pharoah_serving.audit_log import AuditLog
-from pharoah_serving.call_guard import RULES, Gate
+from pharoah_serving.call_guard import RULES, CallGuard
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.identity import Certificates, Tokens
 from pharoah_serving.keys import open_keys
-from pharoah_serving.listener import LOOPBACK, Tls, listen, take_descriptors
+from pharoah_serving.listener import LOOPBACK, Tls, listen, raise_descriptor_limit
 from pharoah_serving.metrics import Metrics
 from pharoah_serving.principals import Principal
-from pharoah_serving.pseudonym_keys import NameKeys
-from pharoah_serving.pseudonym_service import NamesServicer
+from pharoah_serving.pseudonym_keys import PseudonymKeys
+from pharoah_serving.pseudonym_service import PseudonymServicer
 from pharoah_serving.quotas import Limits, Quotas
 
 log = logging.getLogger("pharoah.provider")
@@ -96,14 +96,14 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         await monitor.restore()
         quotas = _quotas_so_far(settings.limits, audit)
         servicers = {
-            "Exchange": ExchangeServicer(Exchange(store, keys, publisher, quotas)),
+            "Exchange": ExchangeServicer(ExchangeServer(store, keys, publisher, quotas)),
             "Runs": RunsServicer(store, monitor),
-            "Names": NamesServicer(names := _names_so_far(NameKeys(keys, time.time), audit)),
+            "Names": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
             "Agent": AgentServicer(store, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
         assert servicers.keys() == RULES.keys()
-        server, bound = listen(servicers, Gate(identities, audit, metrics), settings.listen, settings.tls)
+        server, bound = listen(servicers, CallGuard(identities, audit, metrics), settings.listen, settings.tls)
         status = Health(service(name).full_name for name in servicers)
         server.add_generic_rpc_handlers((status.handler(),))
         if host in LOOPBACK:
@@ -131,7 +131,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
 async def serve(settings: ServerSettings, ready: Any) -> None:
     """Run a provider until SIGTERM or SIGINT; `ready(address)` is called once it listens."""
     stop = asyncio.Event()
-    take_descriptors()
+    raise_descriptor_limit()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -141,7 +141,7 @@ async def serve(settings: ServerSettings, ready: Any) -> None:
         log.info("draining")
 
 
-async def _tick(publisher: Publisher, audit: AuditLog, names: NameKeys, status: Health) -> None:
+async def _tick(publisher: Publisher, audit: AuditLog, names: PseudonymKeys, status: Health) -> None:
     """What a minute brings: a new epoch if one is due, the hash of yesterday's audit log, how ready we are."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
@@ -160,7 +160,7 @@ async def _log_days(publisher: Publisher, audit: AuditLog) -> None:
         await publisher.append(Entry(AUDIT, day, digest))
 
 
-async def _log_name_key(publisher: Publisher, names: NameKeys) -> None:
+async def _log_name_key(publisher: Publisher, names: PseudonymKeys) -> None:
     """One key of names for everybody, once a period."""
     period, public, _ = names.current()
     if period > publisher.log.view.period:
@@ -181,7 +181,7 @@ def _quotas_so_far(limits: Limits, audit: AuditLog) -> Quotas:
     return quotas
 
 
-def _names_so_far(names: NameKeys, audit: AuditLog) -> NameKeys:
+def _names_so_far(names: PseudonymKeys, audit: AuditLog) -> PseudonymKeys:
     names.recount(audit.today(time.time()))
     return names
 

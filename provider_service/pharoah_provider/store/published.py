@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pharoah_learning.release import Recipe, Release
+from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.tables.epoch_head import EpochHead
 from pharoah_provider.store.database import Database
 
@@ -58,7 +58,7 @@ class Published:
 
     async def put_epoch(
         self,
-        recipe: Recipe,
+        recipe: SealInputs,
         sealed: tuple[EpochHead, bytes, bytes],
         revoked: Sequence[bytes],
         position: int,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
-from pharoah_learning.evidence import DegradedRun, Probe, TrialRow, Vote
+from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial
 from pharoah_provider.domain import Node, Report, Run
 from pharoah_provider.store.listings import LISTINGS
 from pharoah_provider.store.published import Published
@@ -116,15 +116,15 @@ class Store(Published):
 
     # what tenants tell
 
-    async def put_vote(self, vote: Vote) -> None:
+    async def put_vote(self, vote: OutcomeReport) -> None:
         """The first word about a run stands."""
         values = [vote.run_id, vote.period, vote.name, vote.organisation, vote.context_id, vote.failed, time.time()]
         await self._db.execute("INSERT OR IGNORE INTO votes VALUES (?,?,?,?,?,?,?)", values)
 
-    async def votes(self, period: int) -> list[Vote]:
+    async def votes(self, period: int) -> list[OutcomeReport]:
         rows = await self._db.read("SELECT * FROM votes WHERE period = ? ORDER BY told_at", [period])
         names = ("period", "name", "organisation", "context_id", "failed")
-        return [Vote(bytes(row["run_id"]), **{name: row[name] for name in names}) for row in rows]
+        return [OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names}) for row in rows]
 
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
         values = [run.run_id, run.tenant, context_id, fingerprint, time.time()]
@@ -142,7 +142,7 @@ class Store(Published):
 
     # benchmarks and campaigns
 
-    async def append_probes(self, probes: Sequence[Probe], purpose: str) -> None:
+    async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None:
         names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at", "error")
         columns: dict[str, Sequence[Any]] = {name: [getattr(p, name) for p in probes] for name in names}
         await self._db.append(
@@ -150,10 +150,10 @@ class Store(Published):
             {**columns, "seconds": [list(p.seconds) for p in probes], "purpose": [purpose] * len(probes)},
         )
 
-    async def baseline_probes(self) -> list[Probe]:
+    async def baseline_probes(self) -> list[BenchmarkResult]:
         rows = await self._db.read("SELECT * FROM probes WHERE purpose = 'baseline' AND error = '' ORDER BY started_at")
         names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
-        return [Probe(**{name: row[name] for name in names}, seconds=tuple(row["seconds"])) for row in rows]
+        return [BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"])) for row in rows]
 
     async def append_cell(self, campaign: str, node: Node, cell: Cell, outcome: Outcome) -> None:
         row: dict[str, Any] = {
@@ -177,13 +177,13 @@ class Store(Published):
         row["step_seconds"] = [float(s) for s in outcome.step_seconds] or [float("nan")]
         await self._db.append("cells", {name: [value] for name, value in row.items()})
 
-    async def trials(self, before: float = float("inf")) -> list[TrialRow]:
+    async def trials(self, before: float = float("inf")) -> list[Trial]:
         """Trials that ran before then (unix seconds), in the order in which they ran."""
         rows = await self._db.read(
             "SELECT * FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at <= ? ORDER BY ran_at", [before]
         )
         return [
-            TrialRow(
+            Trial(
                 r["workload"],
                 json.loads(r["settings"]),
                 r["context_id"],

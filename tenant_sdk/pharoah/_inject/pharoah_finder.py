@@ -28,7 +28,7 @@ class Finder:
                 from pharoah.capture import hooks
 
                 hooks.watch_optimizers(_session.join_from_hook)
-                _flight_responder.stand_by_from_hook()
+                _flight_responder.start_responder_from_hook()
             except Exception:
                 pass  # the job matters more than being watched
 

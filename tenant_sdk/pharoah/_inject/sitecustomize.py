@@ -24,6 +24,6 @@ def _run_the_other_sitecustomize():
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-if os.environ.get("PHAROAH_COURIER"):
+if os.environ.get("PHAROAH_SIDECAR"):
     _wait_for_torch()
 _run_the_other_sitecustomize()

@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from pharoah._rank_identity import rank
-from pharoah._sidecar_link import Link
+from pharoah._sidecar_link import SidecarLink
 from pharoah.capture.single_step import OneStep
 from pharoah_protocol.process_memory import resident_bytes
 
@@ -32,7 +32,7 @@ class StepClock:
     the other source are ignored, so that a script that has both counts each step once.
     """
 
-    def __init__(self, link: Link, capture_every: int = 0) -> None:
+    def __init__(self, link: SidecarLink, capture_every: int = 0) -> None:
         """With `capture_every` a step is captured again after so many steps."""
         self._link = link
         self._capture_every = capture_every

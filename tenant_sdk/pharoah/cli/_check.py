@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah._sidecar_link import Link
+from pharoah._sidecar_link import SidecarLink
 from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _common
 from pharoah.cost.advice import Advice, Trial, advise
@@ -28,7 +28,7 @@ class Checked(NamedTuple):
     """None when there was no dry run; the verdict says why."""
 
 
-def check_job(link: Link, arguments: argparse.Namespace, settings: Settings) -> Checked:
+def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settings) -> Checked:
     """The verdict on a job. What this machine can say by itself is not in it yet."""
     content: dict[str, Any] = {}
     dry = None
@@ -40,7 +40,7 @@ def check_job(link: Link, arguments: argparse.Namespace, settings: Settings) -> 
     try:
         answer = link.ask("check", CHECK_SECONDS, **content)
     except OSError as error:
-        return Checked(unknown(f"the courier does not answer: {error}"), {}, dry)
+        return Checked(unknown(f"the sidecar does not answer: {error}"), {}, dry)
     return Checked(Verdict.from_dict(answer["verdict"]), answer["profile"], dry)
 
 

@@ -1,4 +1,4 @@
-"""What the sub-commands share: options, the courier of a check, and the meaning of a verdict as an exit code."""
+"""What the sub-commands share: options, the sidecar of a check, and the meaning of a verdict as an exit code."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 
 from pharoah._errors import SettingsError
 from pharoah._settings import GATES, Settings
-from pharoah._sidecar_link import Link
-from pharoah._sidecar_start import private_folder, start_courier, wait_for
+from pharoah._sidecar_link import SidecarLink
+from pharoah._sidecar_start import private_folder, start_sidecar, wait_for
 from pharoah._verdict import Verdict
 from pharoah.dryrun import DryRun, dry_run
-from pharoah.dryrun.mitigations import Change
+from pharoah.dryrun.mitigations import Mitigation
 
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
 
@@ -76,14 +76,14 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 @contextlib.contextmanager
-def courier(settings: Settings) -> Iterator[Link]:
-    """A courier of our own, and a connection that keeps it alive. Raises OSError when it does not start."""
+def sidecar(settings: Settings) -> Iterator[SidecarLink]:
+    """A sidecar of our own, and a connection that keeps it alive. Raises OSError when it does not start."""
     folder = private_folder()
-    path = folder / "courier.sock"
-    process = start_courier(path, settings)
+    path = folder / "sidecar.sock"
+    process = start_sidecar(path, settings)
     try:
         wait_for(path, 10.0)
-        with contextlib.closing(Link(str(path), settings.timeout_seconds)) as link:
+        with contextlib.closing(SidecarLink(str(path), settings.timeout_seconds)) as link:
             yield link
         with contextlib.suppress(Exception):
             process.wait(settings.shutdown_timeout_seconds)
@@ -99,7 +99,7 @@ def dry_run_of(
     command: Sequence[str] = (),
     *,
     record_code: bool = False,
-    change: Change | None = None,
+    change: Mitigation | None = None,
 ) -> DryRun:
     """A dry run of the job, or of another command line in its place. Raises UnknownReason."""
     command = command or job_command(arguments)
@@ -130,15 +130,15 @@ def exit_code(verdict: Verdict, arguments: argparse.Namespace, settings: Setting
     return 0
 
 
-def inside_pharoah(link: Link) -> dict[str, str]:
-    """Environment that lets ranks find the courier, and scripts be watched without an edit."""
+def inside_pharoah(link: SidecarLink) -> dict[str, str]:
+    """Environment that lets ranks find the sidecar, and scripts be watched without an edit."""
     from pathlib import Path
 
     import pharoah
 
     inject = str(Path(pharoah.__file__).parent / "_inject")
     path = os.environ.get("PYTHONPATH", "")
-    return {"PHAROAH_COURIER": link.path, "PYTHONPATH": f"{inject}{os.pathsep}{path}" if path else inject}
+    return {"PHAROAH_SIDECAR": link.path, "PYTHONPATH": f"{inject}{os.pathsep}{path}" if path else inject}
 
 
 def leave(verdict: Verdict, settings: Settings) -> None:

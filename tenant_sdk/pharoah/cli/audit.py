@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _prove(file: Path, settings: Settings) -> int:
     from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
-    from pharoah_protocol.tables.misbehaviour import NotProven, prove
+    from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 
     try:
         public = read_public_key(Path(settings.provider_key_file))
@@ -49,7 +49,7 @@ def _prove(file: Path, settings: Settings) -> int:
     try:
         proven = prove(json.loads(file.read_text()), public.public_bytes_raw())
     except (OSError, ValueError) as error:
-        if not isinstance(error, NotProven):
+        if not isinstance(error, InvalidEvidenceError):
             raise UnknownReason(f"{file}: {error}") from None
         print(f"not proven: {error}")
         return 1

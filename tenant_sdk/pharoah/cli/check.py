@@ -10,7 +10,7 @@ from typing import Any
 from pharoah._verdict import unknown
 from pharoah.cli import _check, _common, explain
 from pharoah.cost.step import StepCost
-from pharoah.dryrun.mitigations import Change
+from pharoah.dryrun.mitigations import Mitigation
 
 
 def add_parser(commands: Any) -> None:
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = _common.settings_of(arguments)
     _common.job_command(arguments)  # none is an error at once
 
-    def trial(command: Sequence[str], change: Change) -> StepCost:
+    def trial(command: Sequence[str], change: Mitigation) -> StepCost:
         return _common.dry_run_of(arguments, settings, command, change=change).cost
 
     if settings.mode == "dryrun":
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         verdict = unknown(f"mode={settings.mode}: nobody is asked")
     else:
         try:
-            with _common.courier(settings) as link:
+            with _common.sidecar(settings) as link:
                 checked = _check.check_job(link, arguments, settings)
             verdict = _check.with_cost(checked, trial, _common.job_command(arguments))
         except OSError as error:

@@ -69,18 +69,18 @@ def _provider(settings: Settings) -> str:
     import time
 
     from pharoah._errors import UnknownReason
-    from pharoah.sidecar.exchange_client import Exchange
-    from pharoah.sidecar.log_client import Distrust
-    from pharoah.sidecar.provider_connection import Provider, reason
+    from pharoah.sidecar.exchange_client import ExchangeClient
+    from pharoah.sidecar.log_client import VerificationError
+    from pharoah.sidecar.provider_connection import ProviderConnection, reason
 
     async def ask() -> str:
         import grpc.aio
 
         try:
-            head = (await Exchange(Provider(settings), settings).epoch()).head
+            head = (await ExchangeClient(ProviderConnection(settings), settings).epoch()).head
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(reason(error)) from None
-        except Distrust as error:
+        except VerificationError as error:
             raise UnknownReason(f"cannot be trusted: {error}") from None
         return f"epoch {head.epoch} of release {head.release}, {(head.not_after - time.time()) / 3600:.1f} h left"
 
@@ -90,11 +90,11 @@ def _provider(settings: Settings) -> str:
 
 
 def _names(settings: Settings) -> str:
-    from pharoah.sidecar.provider_connection import Provider
-    from pharoah.sidecar.pseudonym_client import Namer
+    from pharoah.sidecar.provider_connection import ProviderConnection
+    from pharoah.sidecar.pseudonym_client import PseudonymClient
 
     async def keys() -> int:
-        namer = Namer(Provider(settings), settings)
+        namer = PseudonymClient(ProviderConnection(settings), settings)
         try:
             return await namer.period()
         finally:

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _launch(command, {})
     with contextlib.ExitStack() as held:
         try:
-            link = held.enter_context(_common.courier(settings))
+            link = held.enter_context(_common.sidecar(settings))
         except OSError as error:
             print(f"pharoah: {error}; the job starts without it", file=sys.stderr)
             return _launch(command, {})
@@ -77,7 +77,7 @@ def _tell(verdict: Verdict, settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _telling(path: str, verdict: Verdict) -> Iterator[None]:
-    """Inside, what the courier learns is told as it comes: alerts, a late verdict, and findings not told before."""
+    """Inside, what the sidecar learns is told as it comes: alerts, a late verdict, and findings not told before."""
     told, pending = set(verdict.findings), verdict.status == "pending"
 
     def tell(later: Verdict) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah._settings import Settings
-from pharoah._sidecar_link import Link
+from pharoah._sidecar_link import SidecarLink
 from pharoah.cli._common import cut
 from pharoah.comparison.history import History
 
@@ -61,9 +61,9 @@ def _running(arguments: argparse.Namespace) -> int:
 
 
 def _watched() -> list[dict[str, Any]]:
-    """What the couriers on this node say."""
+    """What the sidecars on this node say."""
     found = []
-    for path in sorted(Path(tempfile.gettempdir()).glob("pharoah-*/courier.sock")):
-        with contextlib.suppress(OSError, ValueError), contextlib.closing(Link(str(path), 1.0)) as link:
+    for path in sorted(Path(tempfile.gettempdir()).glob("pharoah-*/sidecar.sock")):
+        with contextlib.suppress(OSError, ValueError), contextlib.closing(SidecarLink(str(path), 1.0)) as link:
             found.append(link.ask("status", 1.0))
     return found

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pharoah._errors import UnknownReason
-from pharoah.cost.memory_fit import Fit, Room, fit
+from pharoah.cost.memory_fit import Fit, MemoryBudget, fit
 from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, StepCost
-from pharoah.dryrun.mitigations import Change
+from pharoah.dryrun.mitigations import Mitigation
 from pharoah_archetypes.devices import devices
 
 _BATCH = re.compile(r"--?(per[-_]device[-_])?(train[-_])?(micro[-_]?)?(batch[-_]?size|batch|bs|mbs)")
 """How scripts call the number of samples in a micro-batch."""
 _MOST_PARTS = 1024
 
-Trial = Callable[[Sequence[str], Change], StepCost]
+Trial = Callable[[Sequence[str], Mitigation], StepCost]
 """Dry-runs a command line with a change. Raises UnknownReason."""
 
 
@@ -27,14 +27,14 @@ class Advice:
     what: str
     command: tuple[str, ...]
     """The command line with it."""
-    change: Change
+    change: Mitigation
     """What the script has to do besides."""
     fit: Fit
     work: float
     """Floating-point operations of a sample, compared with those before."""
 
 
-def advise(command: Sequence[str], cost: StepCost, room: Room, trial: Trial) -> Iterator[Advice]:
+def advise(command: Sequence[str], cost: StepCost, room: MemoryBudget, trial: Trial) -> Iterator[Advice]:
     """Changes after which a job fits that does not, those first that change least.
 
     A fused optimizer and a smaller micro-batch with accumulated gradients compute the same; checkpointing computes the
@@ -42,27 +42,27 @@ def advise(command: Sequence[str], cost: StepCost, room: Room, trial: Trial) -> 
     something else.
     """
     search = _Search(tuple(command), cost, room, trial)
-    yield from search.as_it_is(Change(fused=True))
-    yield from search.smaller_batch(Change())
+    yield from search.as_it_is(Mitigation(fused=True))
+    yield from search.smaller_batch(Mitigation())
     for change in (
-        Change(checkpointing=True), Change(sharded=True), Change(nodes=2), Change(nodes=4), Change(autocast=True),
+        Mitigation(checkpointing=True), Mitigation(sharded=True), Mitigation(nodes=2), Mitigation(nodes=4), Mitigation(autocast=True),
     ):  # fmt: skip
         yield from search.as_it_is(change)
     if not search.found:
-        yield from search.smaller_batch(Change(checkpointing=True))
+        yield from search.smaller_batch(Mitigation(checkpointing=True))
     if not search.found:
-        yield from search.smaller_batch(Change(checkpointing=True, autocast=True))
+        yield from search.smaller_batch(Mitigation(checkpointing=True, autocast=True))
     if room.on_gpu:
         yield from search.larger_device()
 
 
 class _Search:
-    def __init__(self, command: tuple[str, ...], cost: StepCost, room: Room, trial: Trial) -> None:
+    def __init__(self, command: tuple[str, ...], cost: StepCost, room: MemoryBudget, trial: Trial) -> None:
         self._command, self._cost, self._room, self._trial = command, cost, room, trial
         self._before = fit(cost, room)
         self.found = False
 
-    def as_it_is(self, change: Change) -> Iterator[Advice]:
+    def as_it_is(self, change: Mitigation) -> Iterator[Advice]:
         """The job with nothing else changed."""
         collectives = {row.letter for row in self._cost.transfers}
         if change.nodes > 1 and (self.found or "AG" not in collectives):
@@ -73,7 +73,7 @@ class _Search:
             self.found = True
             yield tried
 
-    def smaller_batch(self, change: Change) -> Iterator[Advice]:
+    def smaller_batch(self, change: Mitigation) -> Iterator[Advice]:
         """The largest part of the batch that fits, by powers of two."""
         roles = self._before.peak.roles
         growing = roles.get(ACTIVATION, 0) + roles.get(OTHER, 0)
@@ -97,12 +97,12 @@ class _Search:
         """The smallest known device that is large enough."""
         larger = sorted({device.memory_bytes: device for device in reversed(devices())}.items())
         for memory, device in larger:
-            fitting = fit(self._cost, Room(device.part, memory, on_gpu=True))
+            fitting = fit(self._cost, MemoryBudget(device.part, memory, on_gpu=True))
             if memory > self._room.bytes and fitting.status == "fits":
-                yield Advice(f"{device.part} with {memory >> 30} GiB", self._command, Change(), fitting, 1.0)
+                yield Advice(f"{device.part} with {memory >> 30} GiB", self._command, Mitigation(), fitting, 1.0)
                 return
 
-    def _tried(self, command: tuple[str, ...], change: Change, parts: int, what: str) -> Advice | None:
+    def _tried(self, command: tuple[str, ...], change: Mitigation, parts: int, what: str) -> Advice | None:
         """What a change comes to; None when the script cannot do that."""
         if not command:
             return None
@@ -138,7 +138,7 @@ def _with_smaller_batch(command: tuple[str, ...], parts: int) -> tuple[tuple[str
     return command, f"1/{parts} of the loader's batch, gradients of {parts} accumulated"
 
 
-def _told(change: Change) -> str:
+def _told(change: Mitigation) -> str:
     parts = [
         "activation checkpointing" if change.checkpointing else "",
         "autocast to bfloat16" if change.autocast else "",

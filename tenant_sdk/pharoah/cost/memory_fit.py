@@ -23,7 +23,7 @@ _COMMUNICATOR = 256 << 20
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryBudget:
     """Memory that is offered to one process."""
 
     name: str
@@ -35,7 +35,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Fit:
-    room: Room
+    room: MemoryBudget
     needed: int
     """Bytes."""
     peak: Peak
@@ -49,17 +49,17 @@ class Fit:
         return "tight" if self.needed > self.room.bytes * (1 - _TIGHT) else "fits"
 
 
-def room_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> Room | None:
+def room_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> MemoryBudget | None:
     """What a node offers, from the job's own view of it and the node's profile; None when nobody knows."""
     if name := fingerprint.hardware.get("gpu"):
         device = device_named(name)
-        return Room(name, device.memory_bytes, on_gpu=True) if device else None
+        return MemoryBudget(name, device.memory_bytes, on_gpu=True) if device else None
     if limit := profile.get("memory_limit_bytes"):
-        return Room("the node's memory limit", limit)
+        return MemoryBudget("the node's memory limit", limit)
     return None
 
 
-def fit(cost: StepCost, room: Room) -> Fit:
+def fit(cost: StepCost, room: MemoryBudget) -> Fit:
     """Compare what a step needs with what is offered."""
     most = peak(cost.memory)
     if not room.on_gpu:

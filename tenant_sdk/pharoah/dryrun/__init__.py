@@ -23,7 +23,7 @@ from pharoah._sidecar_link import DRY_RUN
 from pharoah.capture.hardware import GPUS, gpu_names
 from pharoah.cost.step import StepCost
 from pharoah.dryrun.command_line import Launch, launch_of
-from pharoah.dryrun.mitigations import CHANGE, Change
+from pharoah.dryrun.mitigations import CHANGE, Mitigation
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named, devices
 
@@ -59,7 +59,7 @@ def dry_run(
     nodes: int | None = None,
     processes: int | None = None,
     record_code: bool = False,
-    change: Change | None = None,
+    change: Mitigation | None = None,
 ) -> DryRun:
     """Dry-run the first rank of a command line that `launch_of` can read. Raises UnknownReason.
 

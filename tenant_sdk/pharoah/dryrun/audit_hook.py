@@ -60,7 +60,7 @@ def fence() -> str:
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        throw_away.enter()
+        throw_away.isolate()
     except Exception as refused:  # noqa: BLE001 - whatever it is, there is no fence
         landlock.forbid_writes()
         return str(refused)
@@ -72,7 +72,7 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def seal(report: Callable[[str], None], *, fenced: bool) -> None:
+def install_audit_hook(report: Callable[[str], None], *, fenced: bool) -> None:
     """Refuse in this process, from here on, what would be felt outside; there is no way back.
 
     `report` is told what was tried before the exception is raised, because a script may swallow even that.

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pharoah.dryrun import RECORD_CODE, DryRun
-from pharoah.dryrun.audit_hook import SideEffect, die_with_parent, fence, seal
-from pharoah.dryrun.mitigations import CHANGE, Change, change_script
+from pharoah.dryrun.audit_hook import SideEffect, die_with_parent, fence, install_audit_hook
+from pharoah.dryrun.mitigations import CHANGE, Mitigation, change_script
 
 
 def run(results: int, program: Callable[[], object]) -> None:
@@ -55,7 +55,7 @@ def _say(results: int, message: dict[str, str]) -> None:
 def _step(program: Callable[[], object], say: Callable[..., None], no_fence: str) -> None:
     from pharoah.dryrun.executed_code import ExecutedCode
     from pharoah.dryrun.fake_tensors import fake_step
-    from pharoah.dryrun.placeholder_values import Undecided
+    from pharoah.dryrun.placeholder_values import DataDependentBranch
     from pharoah.dryrun.step_boundary import Finished
 
     code = ExecutedCode() if os.environ.get(RECORD_CODE) else None
@@ -70,14 +70,14 @@ def _step(program: Callable[[], object], say: Callable[..., None], no_fence: str
 
     try:
         with fake_step(seen, lambda reason: say(reason=reason)):
-            seal(side_effect, fenced=not no_fence)
+            install_audit_hook(side_effect, fenced=not no_fence)
             if change := os.environ.get(CHANGE):
-                change_script(Change.from_json(change))
+                change_script(Mitigation.from_json(change))
             if code:
                 code.start()
             program()
         say(reason="the script ended before an optimizer stepped")
-    except (Finished, Undecided):
+    except (Finished, DataDependentBranch):
         pass  # said when it happened
     except SystemExit as exit_:
         say(reason=f"the script exited with {exit_.code} before an optimizer stepped")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from pharoah.dryrun.redirect import here
+from pharoah.dryrun.redirect import to_cpu
 from pharoah.dryrun.strategies import patch_strategies
 
 
@@ -87,7 +87,7 @@ def _mesh_on_cpu(original: Any) -> Any:
     @functools.wraps(original)
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         with unset_fake_temporarily():
-            original(self, here(device_type), *args, **kwargs)
+            original(self, to_cpu(device_type), *args, **kwargs)
 
     return init
 

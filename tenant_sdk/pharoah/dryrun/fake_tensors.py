@@ -21,7 +21,7 @@ from pharoah.capture.hardware import pretended_gpus
 from pharoah.capture.operator_notes import is_view, reader, storage_of
 from pharoah.dryrun import DryRun
 from pharoah.dryrun.fake_process_group import pretend_world
-from pharoah.dryrun.ledger import Ledger
+from pharoah.dryrun.ledger import AllocationLedger
 from pharoah.dryrun.patches import (
     follow_resizes,
     load_data_in_this_process,
@@ -30,8 +30,8 @@ from pharoah.dryrun.patches import (
     skip_guards,
     skip_initialisation,
 )
-from pharoah.dryrun.placeholder_values import Readable, print_unknown_sizes
-from pharoah.dryrun.redirect import OnCpu, redirect
+from pharoah.dryrun.placeholder_values import ReadablePlaceholders, print_unknown_sizes
+from pharoah.dryrun.redirect import CudaToCpu, redirect
 from pharoah.dryrun.shapes import Shapes
 from pharoah.dryrun.step_boundary import Window, before
 
@@ -65,7 +65,7 @@ def fake_step(seen: Callable[[DryRun, bool], None], undecided: Callable[[str], N
     with fakes:
         pretend_world()
         redirect(recorder.ledger)  # fakes ask for a GPU when they begin: answer from here on
-        with OnCpu(recorder.ledger), Readable(undecided, recorder.written), recorder:
+        with CudaToCpu(recorder.ledger), ReadablePlaceholders(undecided, recorder.written), recorder:
             yield
 
 
@@ -80,7 +80,7 @@ class DryRecorder(capture.Recorder):
         """An optimizer applies gradients."""
         self.pretending = False
         """It applies them to stand-ins: what that costs counts, but it is no part of the step's structure."""
-        self.ledger = Ledger(on_gpu=bool(pretended_gpus()))
+        self.ledger = AllocationLedger(on_gpu=bool(pretended_gpus()))
         self.loaders: list[Any] = []
         """Those that were read from."""
         self.written: dict[int, torch.Tensor] = {}

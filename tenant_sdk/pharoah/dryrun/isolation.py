@@ -32,11 +32,11 @@ _COPIED_BYTES = 16 << 20
 """Most that loose files of rebuilt folders may take; larger ones are shown read-only."""
 
 
-class FenceError(OSError):
+class IsolationError(OSError):
     """This machine allows no fence; the message says which step was refused."""
 
 
-def enter() -> None:
+def isolate() -> None:
     """Put this process and all it will start behind a fence, for good. Call it before there are threads.
 
     Returns in a descendant with its own process numbers; the caller's process stays outside, waits, and ends as the
@@ -51,7 +51,7 @@ def enter() -> None:
         if refused == _READY:
             _wait_for(child)
         os.waitpid(child, 0)
-        raise FenceError(0, refused.decode(errors="replace") or "the fence fell over")
+        raise IsolationError(0, refused.decode(errors="replace") or "the fence fell over")
     os.close(news)
     try:
         _build(ctypes.CDLL(None, use_errno=True))
@@ -73,7 +73,7 @@ def _fork() -> int:
     """
     fork = getattr(ctypes.PyDLL(None, use_errno=True), "_Fork", os.fork)
     if (child := int(fork())) < 0:
-        raise FenceError(ctypes.get_errno(), "no process may be started")
+        raise IsolationError(ctypes.get_errno(), "no process may be started")
     return child
 
 
@@ -95,7 +95,7 @@ def _unshare(libc: ctypes.CDLL) -> bool:
     if libc.unshare(spaces) == 0:
         return False
     if libc.unshare(spaces | _CLONE_NEWUSER) != 0:
-        raise FenceError(ctypes.get_errno(), "namespaces are not allowed here")
+        raise IsolationError(ctypes.get_errno(), "namespaces are not allowed here")
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -120,7 +120,7 @@ def _copy_file_systems(libc: ctypes.CDLL, folder: Path, mapped: bool) -> None:
     (scratch / "root").mkdir()
     tree.show(Path("/"), scratch / "root")
     if any(folder.is_relative_to(path) for path in tree.read_only):
-        raise FenceError(0, f"no writable layer fits over {folder}")
+        raise IsolationError(0, f"no writable layer fits over {folder}")
     _mount(libc, "tmpfs", scratch / "root/dev/shm", "tmpfs", 0, f"size={_SCRATCH_BYTES},mode=1777")
     for device in Path("/dev").glob("nvidia*"):
         if not device.is_dir():
@@ -133,7 +133,7 @@ def _empty_folder() -> Path:
     for path in (Path("/mnt"), Path("/media"), Path("/srv"), Path("/opt"), Path("/home"), Path("/boot")):
         if path.is_dir() and os.access(path, os.R_OK) and not any(path.iterdir()):
             return path
-    raise FenceError(0, "no empty folder like /mnt to mount on")
+    raise IsolationError(0, "no empty folder like /mnt to mount on")
 
 
 class _Tree:
@@ -203,7 +203,7 @@ class _Tree:
                 options = f"lowerdir={_escaped(path)},upperdir={upper},workdir={work}{self._options}"
                 _mount(self._libc, "overlay", target, "overlay", 0, options)
                 return
-            except FenceError:
+            except IsolationError:
                 pass
         self.read_only.append(path)
         self._bind(path, target, read_only=True)
@@ -228,7 +228,7 @@ def _mount(libc: ctypes.CDLL, source: str, target: Path, kind: str, flags: int, 
     )
     if status != 0:
         error = ctypes.get_errno()
-        raise FenceError(error, f"mounting {kind or source} on {target}: {os.strerror(error)}")
+        raise IsolationError(error, f"mounting {kind or source} on {target}: {os.strerror(error)}")
 
 
 def _raise_loopback() -> None:
@@ -244,7 +244,7 @@ def _start_over(libc: ctypes.CDLL) -> None:
     _die_with_parent(libc)
     try:
         _mount(libc, "proc", Path("/proc"), "proc", 0)
-    except FenceError:
+    except IsolationError:
         pass  # masked, as in a container: the outer numbers stay visible, the processes out of reach
     else:
         _mount(libc, "/proc/sys", Path("/proc/sys"), "", _MS_BIND)

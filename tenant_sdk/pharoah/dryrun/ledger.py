@@ -44,7 +44,7 @@ class _Sum(NamedTuple):
     """The allocation it may take the place of."""
 
 
-class Ledger:
+class AllocationLedger:
     """Told of every operator; knows each storage until it dies."""
 
     def __init__(self, *, on_gpu: bool = False, kernels: bool = True) -> None:

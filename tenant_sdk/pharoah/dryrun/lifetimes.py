@@ -18,7 +18,7 @@ def allocations(events: Sequence[int]) -> int:
     return sum(event > 0 for event in events)
 
 
-class Life:
+class Lifetimes:
     """Events, continued with repetitions of parts of themselves."""
 
     def __init__(self, events: array[int], roles: dict[int, str]) -> None:

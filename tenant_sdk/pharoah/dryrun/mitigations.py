@@ -21,7 +21,7 @@ CHANGE = "PHAROAH_DRY_RUN_CHANGE"
 
 
 @dataclass(frozen=True)
-class Change:
+class Mitigation:
     """Nothing is changed unless it is said."""
 
     batches: int = 1
@@ -39,11 +39,11 @@ class Change:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Change:
+    def from_json(cls, text: str) -> Mitigation:
         return cls(**json.loads(text))
 
 
-def change_script(change: Change) -> None:
+def change_script(change: Mitigation) -> None:
     """Patch torch so that the script runs with the change."""
     if change.batches > 1:
         _split_batches(change.batches)
@@ -116,7 +116,7 @@ def _shard_replicas() -> None:
     register_optimizer_step_pre_hook(check)
 
 
-def _change_model(change: Change) -> None:
+def _change_model(change: Mitigation) -> None:
     """The module that is called first is the model."""
     import torch
 

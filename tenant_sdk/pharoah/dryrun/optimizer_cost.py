@@ -15,7 +15,7 @@ import torch
 
 from pharoah.capture.hardware import pretended_gpus
 from pharoah.capture.recorder import implementation
-from pharoah.dryrun.ledger import Ledger, Work, local
+from pharoah.dryrun.ledger import AllocationLedger, Work, local
 
 if TYPE_CHECKING:
     from pharoah.dryrun.fake_tensors import DryRecorder
@@ -34,7 +34,7 @@ class _Template(NamedTuple):
     work: Work = Work()
 
 
-class Updates:
+class OptimizerCost:
     """Enters updates that do not happen into the ledger of a recorder."""
 
     def __init__(self, recorder: DryRecorder) -> None:
@@ -98,9 +98,9 @@ class Updates:
     def _tried(
         self, optimizer: torch.optim.Optimizer, group: int, parameter: torch.Tensor, together: bool
     ) -> _Template:
-        self._recorder.ledger = Ledger(kernels=False)  # the stand-ins are there before
+        self._recorder.ledger = AllocationLedger(kernels=False)  # the stand-ins are there before
         clone = _clone(optimizer, group, parameter, 1 if together else 2)
-        ledger = self._recorder.ledger = Ledger(kernels=False)
+        ledger = self._recorder.ledger = AllocationLedger(kernels=False)
         for stand_in in clone.param_groups[0]["params"]:
             for tensor in (stand_in, stand_in.grad, *clone.state[stand_in].values()):
                 if isinstance(tensor, torch.Tensor):

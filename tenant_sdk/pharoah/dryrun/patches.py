@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils import data
 
-from pharoah.dryrun.redirect import here
+from pharoah.dryrun.redirect import to_cpu
 from pharoah.dryrun.settings import LOADER_SETTINGS, loader_settings
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def save_without_values(fakes: FakeTensorMode) -> None:
         if isinstance(file, (str, os.PathLike)) and zipfile.is_zipfile(file):
             kwargs.setdefault("mmap", True)
         with unset_fake_temporarily():
-            return original(file, here(map_location), *args, **kwargs)
+            return original(file, to_cpu(map_location), *args, **kwargs)
 
     torch.load = load  # type: ignore[assignment]
 

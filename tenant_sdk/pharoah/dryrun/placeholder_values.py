@@ -30,28 +30,28 @@ _COPIES: Any = torch.Tensor.__deepcopy__
 _DECIDES = {torch.Tensor.__int__, torch.Tensor.__index__}
 
 
-class Undecided(BaseException):
+class DataDependentBranch(BaseException):
     """The script branches on a value that a dry run does not have; a BaseException so that it is not swallowed."""
 
 
-class Guess(float):
+class PlaceholderNumber(float):
     """A number that stands for an unknown one: sums and prints like any, refuses to be compared."""
 
     __slots__ = ("_report",)
     _report: Callable[[str], None]
 
-    def __new__(cls, report: Callable[[str], None]) -> Guess:
+    def __new__(cls, report: Callable[[str], None]) -> PlaceholderNumber:
         guess = super().__new__(cls, 1.0)
         guess._report = report
         return guess
 
-    def _combined(self, _: object = None) -> Guess:
+    def _combined(self, _: object = None) -> PlaceholderNumber:
         return self
 
     def _decided(self, _: object = None) -> NoReturn:
         undecided(self._report, "branches on a computed value")
 
-    def __round__(self, _: int | None = None) -> Guess:  # type: ignore[override]
+    def __round__(self, _: int | None = None) -> PlaceholderNumber:  # type: ignore[override]
         return self
 
     __neg__ = __pos__ = __abs__ = _combined
@@ -63,7 +63,7 @@ class Guess(float):
     __hash__ = float.__hash__
 
 
-class Readable(TorchFunctionMode):
+class ReadablePlaceholders(TorchFunctionMode):
     """Reads of fake tensors give a Guess; decisions on them end the dry run with a reason."""
 
     def __init__(self, report: Callable[[str], None], written: Container[int]) -> None:
@@ -77,16 +77,16 @@ class Readable(TorchFunctionMode):
             undecided(self._report, "branches on a tensor's value")
         if args and isinstance(args[0], FakeTensor) and args[0].is_floating_point():
             if func in _READS:
-                return Guess(self._report)
+                return PlaceholderNumber(self._report)
             if func in _DECIDES:
                 undecided(self._report, "branches on a tensor's value")
             if func in _FINITE:
                 with unset_fake_temporarily():
                     return torch.full(tuple(args[0].shape), _FINITE[func], dtype=torch.bool)
             if func is torch.Tensor.__format__ and args[0].dim() == 0:
-                return format(Guess(self._report), *args[1:])
+                return format(PlaceholderNumber(self._report), *args[1:])
             if func is torch.Tensor.tolist and args[0].dim() <= 1:
-                values = [Guess(self._report) for _ in range(args[0].numel())]
+                values = [PlaceholderNumber(self._report) for _ in range(args[0].numel())]
                 return values if args[0].dim() else values[0]
         if func is _COPIES and not isinstance(args[0], FakeTensor):
             with unset_fake_temporarily():
@@ -109,7 +109,7 @@ def print_unknown_sizes() -> None:
 def undecided(report: Callable[[str], None], what: str) -> NoReturn:
     reason = f"the script {what} before its first optimizer step ({caller()})"
     report(reason)
-    raise Undecided(reason)
+    raise DataDependentBranch(reason)
 
 
 def caller() -> str:

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pharoah.capture.hardware import pretended_gpus
-from pharoah.dryrun.ledger import Ledger
+from pharoah.dryrun.ledger import AllocationLedger
 from pharoah_archetypes.devices import device_named, usual_device
 
 _SAME = {torch.Tensor.cuda, torch.Tensor.pin_memory}
@@ -38,10 +38,10 @@ _SILENT = (
 """Functions of `torch.cuda` that have nothing to do and nothing to say."""
 
 
-class OnCpu(TorchFunctionMode):
+class CudaToCpu(TorchFunctionMode):
     """Every device that is not there becomes the CPU; the ledger is told what the script puts there."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: AllocationLedger) -> None:
         super().__init__()
         self._ledger = ledger
 
@@ -56,7 +56,7 @@ class OnCpu(TorchFunctionMode):
         if func is torch.Tensor.to:
             args = (args[0], *(_placed(argument) for argument in args[1:]))
         elif func in _POSITIONAL:
-            args = (args[0], *(here(argument) for argument in args[1:]))
+            args = (args[0], *(to_cpu(argument) for argument in args[1:]))
         result = func(*args, **kwargs)
         return self._put(result) if any(map(_is_gpu, wanted)) and isinstance(result, torch.Tensor) else result
 
@@ -76,10 +76,10 @@ def _is_gpu(device: Any) -> bool:
 
 def _placed(device: Any) -> Any:
     """Where a device is meant, a bare number is the index of one."""
-    return "cpu" if type(device) is int else here(device)
+    return "cpu" if type(device) is int else to_cpu(device)
 
 
-def here(device: Any) -> Any:
+def to_cpu(device: Any) -> Any:
     """The device to use instead: `cuda:1` is `cpu`; what is no device stays as it is."""
     if isinstance(device, torch.device):
         return torch.device("cpu") if device.type == "cuda" else device
@@ -88,7 +88,7 @@ def here(device: Any) -> Any:
     return device
 
 
-def redirect(ledger: Ledger) -> None:
+def redirect(ledger: AllocationLedger) -> None:
     """Patch torch for the rest of this process. Enter `OnCpu` as well."""
     for name, answer in _answers(pretended_gpus()).items():
         if hasattr(torch.cuda, name):
@@ -176,12 +176,12 @@ class _Idle(_Context):
         return _constant(None)
 
 
-def _without_cuda(function: Any, ledger: Ledger) -> Any:
+def _without_cuda(function: Any, ledger: AllocationLedger) -> Any:
     @functools.wraps(function)
     def wrapper(device: Any = None, *args: Any, **kwargs: Any) -> Any:
         if _is_gpu(device):
             ledger.everything_on_gpu()
-        return function(here(device), *args, **kwargs)
+        return function(to_cpu(device), *args, **kwargs)
 
     return wrapper
 
@@ -192,7 +192,7 @@ def _redirect_generator() -> None:
 
     class Kind(type):
         def __call__(cls, *device: Any, **named: Any) -> torch.Generator:
-            return original(*map(here, device), **{name: here(value) for name, value in named.items()})
+            return original(*map(to_cpu, device), **{name: to_cpu(value) for name, value in named.items()})
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)

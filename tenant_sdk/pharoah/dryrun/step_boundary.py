@@ -13,7 +13,7 @@ from pharoah.capture.single_step import computes_inside
 from pharoah.dryrun import DryRun
 from pharoah.dryrun.redirect import was_compiled
 from pharoah.dryrun.settings import settings_of
-from pharoah.dryrun.step_cost import Account
+from pharoah.dryrun.step_cost import StepCostBuilder
 from pharoah_archetypes import Fingerprint
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Window:
         self, recorder: DryRecorder, seen: Callable[[DryRun, bool], None], failed: Callable[[str], None]
     ) -> None:
         self._recorder = recorder
-        self._account = Account(recorder)
+        self._account = StepCostBuilder(recorder)
         self._seen = seen
         self._failed = failed
         self._first: torch.optim.Optimizer | None = None

@@ -12,15 +12,15 @@ import torch
 
 from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
 from pharoah.dryrun.ledger import Work, local
-from pharoah.dryrun.lifetimes import HOST, Life, allocations
-from pharoah.dryrun.optimizer_cost import Updates
+from pharoah.dryrun.lifetimes import HOST, Lifetimes, allocations
+from pharoah.dryrun.optimizer_cost import OptimizerCost
 from pharoah_protocol.node_profile import data_segment
 
 if TYPE_CHECKING:
     from pharoah.dryrun.fake_tensors import DryRecorder
 
 
-class Account:
+class StepCostBuilder:
     """Told where passes and updates begin and end.
 
     The first window reaches from the script's start to the end of the first update, the second one from there to the
@@ -29,7 +29,7 @@ class Account:
 
     def __init__(self, recorder: DryRecorder) -> None:
         self._ledger = recorder.ledger
-        self._updates = Updates(recorder)
+        self._updates = OptimizerCost(recorder)
         self._forward: list[Work] = []
         """Of each window, up to its first backward pass."""
         self._backward: list[Work] = []
@@ -98,7 +98,7 @@ class Account:
         roles |= dict.fromkeys(self._ledger.of_kernels, KERNEL)
         if (on_gpu := self._ledger.on_gpu) is not None:
             roles |= {number: HOST for number in range(1, self._ledger.allocations + 1) if number not in on_gpu}
-        life = Life(self._ledger.events, roles)
+        life = Lifetimes(self._ledger.events, roles)
         first, now = self._ends[0], len(self._ledger.events)
         forward, backward = (first, now), (self._differentiated, self._update_began)
         update = (self._update_began, first)

@@ -1,4 +1,4 @@
-"""The courier: the helper process that owns gRPC, cryptography and waiting, so that no rank has to.
+"""The sidecar: the helper process that owns gRPC, cryptography and waiting, so that no rank has to.
 
-One per node and job, started by exec. It dies with its last connection; a courier that dies costs the job nothing.
+One per node and job, started by exec. It dies with its last connection; a sidecar that dies costs the job nothing.
 """

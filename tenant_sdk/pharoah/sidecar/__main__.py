@@ -1,4 +1,4 @@
-"""`python -m pharoah.courier SOCKET SETTINGS-JSON [RUN-ID]`; started by `pharoah run` and `register`."""
+"""`python -m pharoah.sidecar SOCKET SETTINGS-JSON [RUN-ID]`; started by `pharoah run` and `register`."""
 
 import asyncio
 import json
@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from pharoah._settings import Settings
-from pharoah.sidecar.server import Courier
+from pharoah.sidecar.server import Sidecar
 
 
 def main() -> None:
     path, settings, run_id = Path(sys.argv[1]), Settings(**json.loads(sys.argv[2])), sys.argv[3]
     logging.basicConfig(level=logging.DEBUG if os.environ.get("PHAROAH_DEBUG") else logging.WARNING)
-    asyncio.run(Courier(path, settings, bytes.fromhex(run_id) if run_id else os.urandom(16)).serve())
+    asyncio.run(Sidecar(path, settings, bytes.fromhex(run_id) if run_id else os.urandom(16)).serve())
 
 
 if __name__ == "__main__":

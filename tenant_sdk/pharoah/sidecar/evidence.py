@@ -12,9 +12,9 @@ from typing import Any
 
 from pharoah._settings import Settings
 
-log = logging.getLogger("pharoah.courier")
+log = logging.getLogger("pharoah.sidecar")
 
-KEPT_LIES = 20
+KEPT_MISBEHAVIOURS = 20
 """Each may hold two whole tables."""
 
 
@@ -39,7 +39,7 @@ class Evidence:
     def lie(self, proof: Mapping[str, Any]) -> Path | None:
         """What the provider has signed of a lie; where it was put, if it could be."""
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{str(proof['kind']).replace(' ', '-')}.json"
-        return self._write("lies", name, proof, KEPT_LIES)
+        return self._write("lies", name, proof, KEPT_MISBEHAVIOURS)
 
     def _write(self, kind: str, name: str, content: Mapping[str, Any], keep: int) -> Path | None:
         if self._folder is None:

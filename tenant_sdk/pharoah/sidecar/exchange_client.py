@@ -18,15 +18,15 @@ import grpc.aio
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.sidecar.evidence import exchange_folder
-from pharoah.sidecar.log_client import Distrust, Served, Trust, read_witnesses
-from pharoah.sidecar.provider_connection import Provider, reason
-from pharoah.sidecar.table_cache import Tables
+from pharoah.sidecar.log_client import LogClient, ServedEpoch, VerificationError, read_witnesses
+from pharoah.sidecar.provider_connection import ProviderConnection, reason
+from pharoah.sidecar.table_cache import TableCache
 from pharoah_archetypes import Fingerprint, GrammarError
 from pharoah_protocol.log.view import View
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import is_signed
-from pharoah_protocol.tables.query import BATCH, Input, Question, blind, inputs_of, keyed_hashes
+from pharoah_protocol.tables.query import BATCH_ITEMS, BlindedQuery, QueryItem, blind, inputs_of, keyed_hashes
 from pharoah_protocol.tables.rows import VerdictRow, open_row, row_tag
 from pharoah_protocol.v1 import (
     DecideRequest,
@@ -43,8 +43,8 @@ SCOPES = ("server", "device")
 """What the two classes of an offer describe: this server configuration, this device model."""
 DECIDE_AFTER_SECONDS = 0.5
 """From the answer to the decision, whatever the answer was: the time in between must not tell."""
-MOST_PAGES = 64
-AUDITED = 8
+LOG_PAGES_LIMIT = 64
+AUDITED_INPUTS = 8
 """One of so many answers of the hashed mode is asked for again privately."""
 
 
@@ -60,23 +60,23 @@ class Match:
 
 @dataclass(frozen=True)
 class Answer:
-    served: Served
+    served: ServedEpoch
     matches: tuple[Match, ...]
     bytes_sent: int
     record: dict[str, Any] = field(default_factory=dict)
     """What the provider has signed of it, and what opens it: kept on this machine (see `pharoah audit`)."""
 
 
-class Exchange:
+class ExchangeClient:
     """Asks one provider. Keeps what it has read of the log, and tables of the current epoch."""
 
-    def __init__(self, provider: Provider, settings: Settings) -> None:
+    def __init__(self, provider: ProviderConnection, settings: Settings) -> None:
         """Raises UnknownReason when what this machine remembers of the provider cannot be read."""
         self._provider, self._hashed = provider, settings.privacy == "hashed"
         folder = exchange_folder(settings)
         self._stub = Stub(provider.channel, "Exchange")
-        self._trust = Trust(provider.key, read_witnesses(settings.witnesses_file), folder)
-        self._tables = Tables(provider, folder)
+        self._trust = LogClient(provider.key, read_witnesses(settings.witnesses_file), folder)
+        self._tables = TableCache(provider, folder)
         self._offer_id, self.answered_at = b"", 0.0
 
     async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket, name: tuple[int, bytes] | None = None) -> Answer:
@@ -97,12 +97,12 @@ class Exchange:
         """
         await self._answered((), ticket)
 
-    async def _answered(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
+    async def _answered(self, inputs: tuple[QueryItem, ...], ticket: NodeTicket) -> Answer:
         try:
             if not self._hashed:
                 return await self._privately(inputs, ticket)
             answer = await self._by_hashes(inputs, ticket)
-            if secrets.randbelow(AUDITED):
+            if secrets.randbelow(AUDITED_INPUTS):
                 return answer
             try:
                 await self._audit(inputs, ticket, answer)
@@ -111,18 +111,18 @@ class Exchange:
             return replace(answer, record={**answer.record, "audited": True})
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(reason(error)) from None
-        except Distrust:
+        except VerificationError:
             raise
         except ValueError as error:  # a head, a group element, a proof, a part of any length
-            raise Distrust(f"the provider's answer is not a sound one: {error}") from None
+            raise VerificationError(f"the provider's answer is not a sound one: {error}") from None
 
-    async def epoch(self) -> Served:
+    async def epoch(self) -> ServedEpoch:
         """The epoch in force, from a log that goes on where it was last read. Raises Distrust, AioRpcError."""
-        for _ in range(MOST_PAGES):
+        for _ in range(LOG_PAGES_LIMIT):
             answer = await self._call("GetEpoch", GetEpochRequest(log_size=self._trust.size))
             if self._trust.follow(list(answer.entries), answer.checkpoint):
                 return self._trust.believe(answer.head.body, answer.head.signature, answer.revoked, time.time())
-        raise Distrust(f"the provider's log does not end after {MOST_PAGES} pages")
+        raise VerificationError(f"the provider's log does not end after {LOG_PAGES_LIMIT} pages")
 
     @property
     def remembers(self) -> bool:
@@ -141,7 +141,7 @@ class Exchange:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await self._call("Decide", DecideRequest(offer_id=self._offer_id, accept=accept))
 
-    async def _privately(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
+    async def _privately(self, inputs: tuple[QueryItem, ...], ticket: NodeTicket) -> Answer:
         (served, offer), question = await self._offered(ticket), blind(inputs)
         tables = [await self._tables.rows(served, class_id) for class_id in offer.class_ids]
         request = EvaluateRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), blinded=question.blinded)
@@ -155,7 +155,7 @@ class Exchange:
         record["private"]["rows"] = [match.row.pack().hex() for match in matches]
         return Answer(served, tuple(matches), request.ByteSize(), record)
 
-    async def _by_hashes(self, inputs: tuple[Input, ...], ticket: NodeTicket) -> Answer:
+    async def _by_hashes(self, inputs: tuple[QueryItem, ...], ticket: NodeTicket) -> Answer:
         served, offer = await self._offered(ticket)
         tokens = keyed_hashes(inputs, offer.hashed_key)
         request = LookupRequest(offer_id=offer.offer_id, request_id=secrets.token_bytes(16), tokens=tokens)
@@ -163,33 +163,36 @@ class Exchange:
         self.answered_at = time.monotonic()
         in_force, rows = response.revoked, list(response.rows)
         said = signed_messages.looked_up(offer.offer_id, request.request_id, offer.hashed_key, in_force, tokens, rows)
-        if not is_signed(said, response.signature, self._provider.key) or len(response.rows) != len(SCOPES) * BATCH:
-            raise Distrust("the provider's answer is not signed, or not one to this question")
+        if (
+            not is_signed(said, response.signature, self._provider.key)
+            or len(response.rows) != len(SCOPES) * BATCH_ITEMS
+        ):
+            raise VerificationError("the provider's answer is not signed, or not one to this question")
         if signed_messages.digest(served.revoked_list) != in_force:
             served = await self._again(served, in_force)
         try:
             matches = [
-                Match(asked.kind, asked.rung, scope, VerdictRow.unpack(response.rows[BATCH * at + number]))
+                Match(asked.kind, asked.rung, scope, VerdictRow.unpack(response.rows[BATCH_ITEMS * at + number]))
                 for at, scope in enumerate(SCOPES)
                 for number, asked in enumerate(inputs)
-                if response.rows[BATCH * at + number]
+                if response.rows[BATCH_ITEMS * at + number]
             ]
         except ValueError as error:
-            raise Distrust(str(error)) from None
+            raise VerificationError(str(error)) from None
         record = {**_signed(served, offer), "looked_up": said.hex(), "signature": response.signature.hex()}
         record["hashed_key"] = offer.hashed_key.hex()
         return Answer(served, tuple(matches), request.ByteSize(), record)
 
-    async def _again(self, before: Served, in_force: bytes) -> Served:
+    async def _again(self, before: ServedEpoch, in_force: bytes) -> ServedEpoch:
         """The epoch once more, when a row was taken back while we asked. Raises UnknownReason, Distrust."""
         served = await self.epoch()
         if served.head.epoch != before.head.epoch:
             raise UnknownReason("the provider's epoch changed in between")
         if signed_messages.digest(served.revoked_list) != in_force:
-            raise Distrust("the provider's answer is of another list of revoked rows than the one in its log")
+            raise VerificationError("the provider's answer is of another list of revoked rows than the one in its log")
         return served
 
-    async def _offered(self, ticket: NodeTicket) -> tuple[Served, GetOfferResponse]:
+    async def _offered(self, ticket: NodeTicket) -> tuple[ServedEpoch, GetOfferResponse]:
         """An offer in the epoch in force; once more when the epoch has changed in between."""
         for _ in range(2):
             served, offer = await asyncio.gather(self.epoch(), self._call("GetOffer", GetOfferRequest(ticket=ticket)))
@@ -197,14 +200,14 @@ class Exchange:
                 break
         said = signed_messages.offer(offer.offer_id, offer.epoch, offer.expires_at, list(offer.class_ids))
         if not is_signed(said, offer.signature, self._provider.key) or len(offer.class_ids) != len(SCOPES):
-            raise Distrust("the offer is not signed, or does not name the two classes it should")
+            raise VerificationError("the offer is not signed, or does not name the two classes it should")
         if offer.epoch != served.head.epoch:
-            raise Distrust("the offer is of another epoch than the one in force")
+            raise VerificationError("the offer is of another epoch than the one in force")
         self._offer_id = offer.offer_id
         return served, offer
 
     def _checked(
-        self, served: Served, offer: GetOfferResponse, request: Any, response: Any, question: Question
+        self, served: ServedEpoch, offer: GetOfferResponse, request: Any, response: Any, question: BlindedQuery
     ) -> dict[str, Any]:
         """The signed record of an evaluation whose proofs hold. Raises Distrust."""
         blinded = list(question.blinded)
@@ -214,20 +217,20 @@ class Exchange:
         ]
         said = signed_messages.evaluation(offer.offer_id, request.request_id, blinded, answers)
         if len(response.classes) != len(SCOPES) or not is_signed(said, response.signature, self._provider.key):
-            raise Distrust("the provider's answer is not signed, or not one to this question")
+            raise VerificationError("the provider's answer is not signed, or not one to this question")
         record = {**_signed(served, offer), "evaluation": said.hex(), "signature": response.signature.hex()}
         for class_id, evaluated, proof in answers:
             try:
                 protocol.verify(served.head.table(class_id).public_key, blinded, evaluated, proof)
             except protocol.ProofError as error:
-                raise Distrust(str(error), {"kind": "evaluation", **record}) from None
+                raise VerificationError(str(error), {"kind": "evaluation", **record}) from None
         private = {
             "inputs": [asked.value.hex() for asked in question.inputs],
             "blinds": [scalar.hex() for scalar in question.scalars],
         }
         return {**record, "classes": [class_id.hex() for class_id in offer.class_ids], "private": private}
 
-    async def _audit(self, inputs: tuple[Input, ...], ticket: NodeTicket, hashed: Answer) -> None:
+    async def _audit(self, inputs: tuple[QueryItem, ...], ticket: NodeTicket, hashed: Answer) -> None:
         """The same once more, privately. Raises Distrust when the hashed answer is not what the sealed table holds."""
         for _ in range(2):
             private = await self._privately(inputs, ticket)
@@ -237,7 +240,7 @@ class Exchange:
             if same:
                 classes = [bytes.fromhex(part) for part in private.record["classes"]]
                 tables = {name.hex(): b"".join(await self._tables.rows(private.served, name)).hex() for name in classes}
-                raise Distrust(
+                raise VerificationError(
                     "the provider's hashed answer is not what its sealed table says",
                     {
                         "kind": "hashed answer",
@@ -256,7 +259,12 @@ class Exchange:
 
 
 def _opened(
-    served: Served, scope: str, class_id: bytes, table: list[bytes], inputs: tuple[Input, ...], outputs: list[bytes]
+    served: ServedEpoch,
+    scope: str,
+    class_id: bytes,
+    table: list[bytes],
+    inputs: tuple[QueryItem, ...],
+    outputs: list[bytes],
 ) -> list[Match]:
     epoch = served.head.epoch
     rows = [
@@ -272,7 +280,7 @@ def _opened(
     ]
 
 
-def _signed(served: Served, offer: GetOfferResponse) -> dict[str, Any]:
+def _signed(served: ServedEpoch, offer: GetOfferResponse) -> dict[str, Any]:
     said = signed_messages.offer(offer.offer_id, offer.epoch, offer.expires_at, list(offer.class_ids))
     return {
         "head": served.body.hex(),

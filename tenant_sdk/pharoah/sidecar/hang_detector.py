@@ -24,7 +24,7 @@ class Call(NamedTuple):
         return f"{self.name} number {self.number}" + (f" ({self.place})" if self.place else "")
 
 
-class Flights:
+class HangDetector:
     """Rounds of answers. A job hangs when two rounds are the same and ranks stand in different places."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from pharoah_protocol.log.view import LogError, View
 from pharoah_protocol.tables.epoch_head import EpochHead, verify_head
 from pharoah_protocol.tables.signed_messages import StatementError, read_revoked
 
-log = logging.getLogger("pharoah.courier")
+log = logging.getLogger("pharoah.sidecar")
 
 FRESH_SECONDS = 900
 """How old the newest cosignature may be: for longer than this nobody can be shown a log without its newest entries."""
@@ -33,7 +33,7 @@ SKEW_SECONDS = 300
 LOCK_ATTEMPTS = 50
 
 
-class Distrust(ValueError):
+class VerificationError(ValueError):
     """An answer that is not believed; `evidence` is what the provider has signed of it, if that shows a lie."""
 
     def __init__(self, message: str, evidence: dict[str, Any] | None = None) -> None:
@@ -42,7 +42,7 @@ class Distrust(ValueError):
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedEpoch:
     """The epoch in force, believed."""
 
     head: EpochHead
@@ -55,8 +55,8 @@ class Served:
     """Class handle and tag of rows that no longer hold."""
 
 
-class Trust:
-    """One provider's log, as this user has seen it on this machine. The file is shared by all couriers."""
+class LogClient:
+    """One provider's log, as this user has seen it on this machine. The file is shared by all sidecars."""
 
     def __init__(self, key: Ed25519PublicKey, witnesses: Sequence[Verifier], folder: Path | None) -> None:
         """`folder` is where to remember; None remembers nothing between launches."""
@@ -87,37 +87,39 @@ class Trust:
             note = Note.decode(checkpoint)
             note.verify(log_verifier(self._public))
             if note.checkpoint.size < self.size:
-                raise Distrust(
+                raise VerificationError(
                     "the provider's log is shorter than the one this machine has seen", self._two_logs(checkpoint)
                 )
             view = self._view.read(entries)
         except (CheckpointError, LogError) as error:
-            raise Distrust(str(error)) from None
+            raise VerificationError(str(error)) from None
         if view.frontier.size < note.checkpoint.size and entries:
             self._view = view
             return False
         if view.frontier.size != note.checkpoint.size or view.frontier.root != note.checkpoint.root:
-            raise Distrust("the provider's log is not the one this machine has seen", self._two_logs(checkpoint))
+            raise VerificationError(
+                "the provider's log is not the one this machine has seen", self._two_logs(checkpoint)
+            )
         self._view, self._note = view, checkpoint
         return True
 
-    def believe(self, body: bytes, signature: bytes, revoked: bytes, now: float) -> Served:
+    def believe(self, body: bytes, signature: bytes, revoked: bytes, now: float) -> ServedEpoch:
         """The epoch the log names as its newest. Raises Distrust, HeadError."""
         head = verify_head(body, signature, self._key, now)
         shown = {"body": body.hex(), "signature": signature.hex()}
         if (known := self._heads.get(head.epoch)) and known["body"] != shown["body"]:
-            raise Distrust(f"two heads for epoch {head.epoch}", {"kind": "two heads", "heads": [known, shown]})
+            raise VerificationError(f"two heads for epoch {head.epoch}", {"kind": "two heads", "heads": [known, shown]})
         try:
             self._view.check(body, revoked)
             epoch, rows = read_revoked(revoked) if revoked else (head.epoch, frozenset[bytes]())
         except (LogError, StatementError) as error:
-            raise Distrust(str(error)) from None
+            raise VerificationError(str(error)) from None
         if epoch != head.epoch:
-            raise Distrust("the rows taken back are of another epoch")
+            raise VerificationError("the rows taken back are of another epoch")
         self._check_witnesses(now)
         self._heads = {**{n: h for n, h in self._heads.items() if n >= head.epoch - 1}, head.epoch: shown}
         self._keep()
-        return Served(head, body, signature, self._note, revoked, rows)
+        return ServedEpoch(head, body, signature, self._note, revoked, rows)
 
     def _check_witnesses(self, now: float) -> None:
         """More than half of the witnesses must have seen this very log, lately."""
@@ -127,23 +129,23 @@ class Trust:
         times = [at for witness in self._witnesses if (at := note.cosigned_at(witness)) is not None]
         fresh = [at for at in times if now - FRESH_SECONDS <= at <= now + SKEW_SECONDS]
         if 2 * len(fresh) <= len(self._witnesses):
-            raise Distrust(
+            raise VerificationError(
                 f"{len(fresh)} of {len(self._witnesses)} witnesses have cosigned the provider's log in the last "
                 f"{FRESH_SECONDS // 60} minutes; more than half must"
             )
 
     def _agree(self, view: View, note: bytes, heads: dict[int, dict[str, str]]) -> None:
-        """What another courier of this machine was shown meanwhile must be the same. Raises Distrust."""
+        """What another sidecar of this machine was shown meanwhile must be the same. Raises Distrust."""
         if view.frontier.size == self.size and view != self._view:
             evidence: dict[str, Any] = {
                 "kind": "two logs",
                 "checkpoints": [self._note.decode(), note.decode()],
             }
-            raise Distrust("two jobs of this machine were shown two logs", evidence)
+            raise VerificationError("two jobs of this machine were shown two logs", evidence)
         for epoch in heads.keys() & self._heads.keys():
             if heads[epoch]["body"] != self._heads[epoch]["body"]:
                 evidence = {"kind": "two heads", "heads": [heads[epoch], self._heads[epoch]]}
-                raise Distrust(f"two heads for epoch {epoch}", evidence)
+                raise VerificationError(f"two heads for epoch {epoch}", evidence)
 
     def _two_logs(self, checkpoint: bytes) -> dict[str, Any]:
         return {"kind": "two logs", "checkpoints": [self._note.decode(), checkpoint.decode()]}
@@ -163,7 +165,7 @@ class Trust:
         self._view, self._note, self._heads = view, note, heads
 
     def _keep(self) -> None:
-        """Unless another courier has read further meanwhile."""
+        """Unless another sidecar has read further meanwhile."""
         if self._file is None:
             return
         with self._locked():

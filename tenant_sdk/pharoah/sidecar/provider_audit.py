@@ -14,14 +14,14 @@ from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.comparison.history import History
 from pharoah.sidecar.evidence import Evidence, exchange_folder
-from pharoah.sidecar.exchange_client import Exchange
-from pharoah.sidecar.log_client import Distrust, Served, read_witnesses
-from pharoah.sidecar.provider_connection import Provider, reason
-from pharoah.sidecar.table_cache import Tables
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.log_client import ServedEpoch, VerificationError, read_witnesses
+from pharoah.sidecar.provider_connection import ProviderConnection, reason
+from pharoah.sidecar.table_cache import TableCache
 from pharoah_archetypes.ladder import parts
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.tables.epoch_head import HeadError
-from pharoah_protocol.tables.misbehaviour import NotProven, opened, signed_answer
+from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, opened, signed_answer
 from pharoah_protocol.tables.outcome_test import tally
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
@@ -44,12 +44,12 @@ class Line:
 
 async def audit(settings: Settings) -> list[Line]:
     """Everything there is to check, in order. Raises UnknownReason when the provider cannot be asked."""
-    provider = Provider(settings)
+    provider = ProviderConnection(settings)
     try:
         lines = [*await _log(provider, settings)]
         if lines[-1].result == "FAIL":
             return lines
-        served = await Exchange(provider, settings).epoch()
+        served = await ExchangeClient(provider, settings).epoch()
         lines += await _tables(provider, settings, served)
         return [*lines, *_answers(settings, provider.key.public_bytes_raw()), _outcomes(settings)]
     except grpc.aio.AioRpcError as error:
@@ -58,15 +58,15 @@ async def audit(settings: Settings) -> list[Line]:
         await provider.channel.close(None)
 
 
-async def _log(provider: Provider, settings: Settings) -> list[Line]:
+async def _log(provider: ProviderConnection, settings: Settings) -> list[Line]:
     """The whole log, by somebody who remembers nothing, and then by this machine's memory."""
     witnesses = read_witnesses(settings.witnesses_file)
     try:
-        anew = Exchange(provider, replace(settings, keep_runs=0))
+        anew = ExchangeClient(provider, replace(settings, keep_runs=0))
         served = await anew.epoch()
-        remembering = Exchange(provider, settings)
+        remembering = ExchangeClient(provider, settings)
         await remembering.epoch()
-    except (Distrust, HeadError) as error:
+    except (VerificationError, HeadError) as error:
         return [_caught("log", error, settings)]
     told = f"{anew.log.frontier.size} entries, epoch {served.head.epoch} of release {served.head.release}; "
     told += "as remembered" if remembering.remembers else "nothing is remembered on this machine"
@@ -75,14 +75,14 @@ async def _log(provider: Provider, settings: Settings) -> list[Line]:
     return [Line("ok", "log", told), Line("ok", "witnesses", f"more than half of {len(witnesses)} have cosigned it")]
 
 
-async def _tables(provider: Provider, settings: Settings, served: Served) -> list[Line]:
+async def _tables(provider: ProviderConnection, settings: Settings, served: ServedEpoch) -> list[Line]:
     """The tables of the classes we were offered, downloaded again by somebody who keeps nothing."""
     mine = {name for record in _kept(settings) for name in _classes(record)}
     classes = [table.class_id for table in served.head.tables if table.class_id in mine]
     try:
         for class_id in classes:
-            await Tables(provider, None).rows(served, class_id)
-    except (Distrust, HeadError) as error:
+            await TableCache(provider, None).rows(served, class_id)
+    except (VerificationError, HeadError) as error:
         return [_caught("tables", error, settings)]
     if not classes:
         return [Line("-", "tables", f"nothing was asked in epoch {served.head.epoch} from this machine")]
@@ -105,10 +105,10 @@ def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
             if tables:
                 held = {row.hex() for rows in opened(answer, record["private"], tables) for row in rows if row}
                 if missing := set(record["private"].get("rows", ())) - held:
-                    raise NotProven(f"{len(missing)} rows of its verdict do not open any more")
+                    raise InvalidEvidenceError(f"{len(missing)} rows of its verdict do not open any more")
                 reopened += 1
             sound += 1
-        except (NotProven, HeadError, GroupError, protocol.ProofError, KeyError, ValueError) as error:
+        except (InvalidEvidenceError, HeadError, GroupError, protocol.ProofError, KeyError, ValueError) as error:
             yield Line("FAIL", "answers", f"run {record['run_id'][:8]}: {error}")
     yield Line("ok", "answers", f"{sound} kept answers are signed and proven; {reopened} opened again")
     if hashed:
@@ -137,9 +137,9 @@ def _outcomes(settings: Settings) -> Line:
     return Line("-" if few else "ok", "outcomes", told + ("; too few to tell" if few else ""))
 
 
-def _caught(check: str, error: Distrust | HeadError, settings: Settings) -> Line:
+def _caught(check: str, error: VerificationError | HeadError, settings: Settings) -> Line:
     """A lie, and where what was signed of it has been put."""
-    evidence = error.evidence if isinstance(error, Distrust) else None
+    evidence = error.evidence if isinstance(error, VerificationError) else None
     path = Evidence(settings).lie(evidence) if evidence else None
     return Line("FAIL", check, f"{error}" + (f"; evidence: {path}" if path else ""))
 

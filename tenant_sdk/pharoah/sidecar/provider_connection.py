@@ -1,4 +1,4 @@
-"""The courier's channel to the provider, and what its errors mean to a tenant."""
+"""The sidecar's channel to the provider, and what its errors mean to a tenant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
-from pharoah_protocol.text import plain
+from pharoah_protocol.text import sanitize_text
 
 OPTIONS = [
     ("grpc.max_receive_message_length", 2 << 20),
@@ -22,7 +22,7 @@ OPTIONS = [
 ]
 
 
-class Provider:
+class ProviderConnection:
     """One channel, with the tenant's certificate or on loopback its token. Connects with the first call."""
 
     def __init__(self, settings: Settings) -> None:
@@ -46,7 +46,7 @@ class Provider:
 
 def reason(error: grpc.aio.AioRpcError) -> str:
     """What a failed call means, in words for the verdict."""
-    details = plain(error.details() or "", 200)
+    details = sanitize_text(error.details() or "", 200)
     meanings = {
         grpc.StatusCode.UNAVAILABLE: "the provider cannot be reached, or does not accept our certificate",
         grpc.StatusCode.DEADLINE_EXCEEDED: "the provider did not answer in time",

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah.sidecar.provider_connection import Provider, reason
+from pharoah.sidecar.provider_connection import ProviderConnection, reason
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import pseudonyms
 from pharoah_protocol.log.view import View
@@ -23,16 +23,16 @@ from pharoah_protocol.tables.epoch_head import is_signed
 from pharoah_protocol.v1 import EvaluateNameRequest, GetNameKeyRequest
 
 
-class Namer:
+class PseudonymClient:
     """Two key holders, one name. Both must be reached; neither learns what it is asked about."""
 
-    def __init__(self, provider: Provider, settings: Settings) -> None:
+    def __init__(self, provider: ProviderConnection, settings: Settings) -> None:
         """Raises UnknownReason when the auditor is not set up."""
         if not settings.auditor_endpoint or not settings.auditor_key_file:
             missing = "PHAROAH_AUDITOR_KEY_FILE" if settings.auditor_endpoint else "PHAROAH_AUDITOR_ENDPOINT"
             raise UnknownReason(f"outcomes are shared under a name, which takes an auditor: set {missing}")
         away = replace(settings, endpoint=settings.auditor_endpoint, provider_key_file=settings.auditor_key_file)
-        self._holders = (provider, Provider(away))
+        self._holders = (provider, ProviderConnection(away))
 
     async def name(self, fingerprint: Fingerprint | None, log: View) -> tuple[int, bytes]:
         """(period, name); without a fingerprint one that nobody else has. Raises UnknownReason."""
@@ -62,17 +62,17 @@ class Namer:
     async def close(self) -> None:
         await self._holders[1].channel.close(None)
 
-    async def _key(self, holder: Provider) -> tuple[int, bytes]:
+    async def _key(self, holder: ProviderConnection) -> tuple[int, bytes]:
         answer = await self._call(holder, "GetNameKey", GetNameKeyRequest())
         said, key = signed_messages.name_key(answer.period, answer.public_key), holder.key
         if not isinstance(key, Ed25519PublicKey) or not is_signed(said, answer.signature, key):
             raise UnknownReason("a key of names is not signed by who should hold it")
         return answer.period, answer.public_key
 
-    async def _evaluated(self, holder: Provider, period: int, blinded: bytes) -> tuple[bytes, bytes]:
+    async def _evaluated(self, holder: ProviderConnection, period: int, blinded: bytes) -> tuple[bytes, bytes]:
         answer = await self._call(holder, "EvaluateName", EvaluateNameRequest(period=period, blinded=blinded))
         return answer.evaluated, answer.proof
 
-    async def _call(self, holder: Provider, method: str, request: Any) -> Any:
+    async def _call(self, holder: ProviderConnection, method: str, request: Any) -> Any:
         call = getattr(Stub(holder.channel, "Names"), method)
         return await call(request, timeout=holder.timeout, metadata=holder.metadata)

@@ -20,7 +20,7 @@ class _Seen(NamedTuple):
     operators: frozenset[str]
 
 
-class Ranks:
+class RankComparison:
     """What the ranks of this node were seen to run."""
 
     def __init__(self) -> None:

@@ -15,10 +15,10 @@ from pharoah.comparison.history import History, Run
 from pharoah.comparison.record import Record, record_of_seen
 from pharoah_archetypes import Fingerprint
 
-log = logging.getLogger("pharoah.courier")
+log = logging.getLogger("pharoah.sidecar")
 
 
-class Journal:
+class RunRecorder:
     """One run's entry: written when it is known what runs, and when the run has ended. Nobody waits for a far disk."""
 
     def __init__(self, run_id: bytes, settings: Settings) -> None:

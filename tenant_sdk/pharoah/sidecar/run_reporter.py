@@ -17,10 +17,10 @@ from pharoah._alert import Alert
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.sidecar.agent_client import ask_node
-from pharoah.sidecar.provider_connection import Provider, reason
-from pharoah_protocol.reports import Levels
+from pharoah.sidecar.provider_connection import ProviderConnection, reason
+from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.text import plain
+from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     AlertState,
     Consent,
@@ -33,7 +33,7 @@ from pharoah_protocol.v1 import (
     WatchAlertsRequest,
 )
 
-log = logging.getLogger("pharoah.courier")
+log = logging.getLogger("pharoah.sidecar")
 
 END_STATES = {name.removeprefix("END_STATE_").lower() for name, number in EndState.items() if number}
 ALERT_STATES = {number: name.removeprefix("ALERT_STATE_").lower() for name, number in AlertState.items() if number}
@@ -53,15 +53,17 @@ LATEST = 1 << 33
 class RunReporter:
     """Tells the provider about one run and brings back its alerts. Owns two tasks between `start` and `end`."""
 
-    def __init__(self, provider: Provider, run_id: bytes, settings: Settings, deliver: Callable[[Alert], None]) -> None:
+    def __init__(
+        self, provider: ProviderConnection, run_id: bytes, settings: Settings, deliver: Callable[[Alert], None]
+    ) -> None:
         self._provider = provider
         self._stub = Stub(provider.channel, "Runs")
         self._run_id = run_id
         self._settings = settings
         self._deliver = deliver
         self._ranks, self._after = 1, 0.0
-        self._levels: Callable[[], Sequence[Levels]] = tuple
-        self._seconds: deque[tuple[int, float, list[Levels]]] = deque()
+        self._levels: Callable[[], Sequence[ReportedLevels]] = tuple
+        self._seconds: deque[tuple[int, float, list[ReportedLevels]]] = deque()
         """Number, end and levels of seconds that were not acknowledged yet."""
         self._attempt, self._tried = 0, False
         self._tasks: list[asyncio.Task[None]] = []
@@ -77,7 +79,7 @@ class RunReporter:
         self,
         ticket: NodeTicket,
         ranks: int,
-        levels: Callable[[], Sequence[Levels]],
+        levels: Callable[[], Sequence[ReportedLevels]],
         tick_seconds: float = 1.0,
         after_seconds: float = 0.0,
     ) -> None:
@@ -93,7 +95,7 @@ class RunReporter:
     def second(self, number: int, ended_at: float) -> None:
         """Keep a second for the next report; the oldest go, counted, when the provider has been away for too long."""
         levels = [*self._levels()][: self._ranks]
-        self._seconds.append((number, ended_at, levels + [Levels()] * (self._ranks - len(levels))))
+        self._seconds.append((number, ended_at, levels + [ReportedLevels()] * (self._ranks - len(levels))))
         while len(self._seconds) > KEPT_SECONDS:
             self._seconds.popleft()
             self.dropped += 1
@@ -151,7 +153,7 @@ class RunReporter:
         consent = Consent(beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds)
         request = JoinRunRequest(run_id=self._run_id, ticket=ticket, ranks=self._ranks, consent=consent)
         answer = await self._call("JoinRun", request)
-        self._attempt, self.alias = answer.attempt, plain(answer.node_alias, 64)
+        self._attempt, self.alias = answer.attempt, sanitize_text(answer.node_alias, 64)
 
     async def _send(self) -> None:
         batch = list(self._seconds)[: max(1, LARGEST_BATCH // self._ranks)]
@@ -190,7 +192,7 @@ class RunReporter:
             log.warning("an alert of no known state, or with numbers that are none, was left out")
             return
         names = ("alert_id", "node_alias", "fault_domain", "what", "evidence")
-        told = {name: plain(getattr(message, name)) for name in names}
+        told = {name: sanitize_text(getattr(message, name)) for name in names}
         if (told["alert_id"], state) in self._seen:
             return  # told again after a reconnect
         self._seen.append((told["alert_id"], state))
@@ -204,7 +206,7 @@ class RunReporter:
 
 async def reveal(settings: Settings, run_id: bytes, fingerprint: str) -> None:
     """Tell the provider what a run was. Raises UnknownReason."""
-    provider = Provider(settings)
+    provider = ProviderConnection(settings)
     try:
         call = Stub(provider.channel, "Runs").Reveal
         request = RevealRequest(run_id=run_id, fingerprint=fingerprint)

@@ -1,4 +1,4 @@
-"""The courier's own loop: ranks on one side, the provider on the other, one run in the middle."""
+"""The sidecar's own loop: ranks on one side, the provider on the other, one run in the middle."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import Any
 from pharoah._alert import Alert
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict, unknown
-from pharoah.sidecar.hang_detector import Flights
-from pharoah.sidecar.rank_comparison import Ranks
-from pharoah.sidecar.run_recorder import Journal
+from pharoah.sidecar.hang_detector import HangDetector
+from pharoah.sidecar.rank_comparison import RankComparison
+from pharoah.sidecar.run_recorder import RunRecorder
 from pharoah.sidecar.run_reporter import END_STATES, RunReporter
-from pharoah.sidecar.verdict_client import Asker
+from pharoah.sidecar.verdict_client import VerdictClient
 from pharoah_archetypes import Fingerprint, differences, parse
-from pharoah_protocol.reports import Levels, RankWindows
+from pharoah_protocol.reports import RankWindows, ReportedLevels
 
-log = logging.getLogger("pharoah.courier")
+log = logging.getLogger("pharoah.sidecar")
 
 FIRST_CONNECTION_SECONDS = 60.0
 ANSWER_SECONDS = 3.0
 
 
-class Courier:
+class Sidecar:
     """Serves one run on one node. Ends when its last connection has closed."""
 
     def __init__(self, path: Path, settings: Settings, run_id: bytes) -> None:
@@ -44,10 +44,10 @@ class Courier:
         self._verdict = Verdict("pending", reason="nobody has asked yet", run_id=run_id.hex())
         self._asked = False
         """Whether somebody has looked at the job, or is looking."""
-        self._asker = Asker(run_id.hex(), settings)
-        self._ranks = Ranks()
-        self._flights = Flights()
-        self._journal = Journal(run_id, settings)
+        self._asker = VerdictClient(run_id.hex(), settings)
+        self._ranks = RankComparison()
+        self._flights = HangDetector()
+        self._journal = RunRecorder(run_id, settings)
         self._watch: asyncio.Task[None] | None = None
         self._moved = False
         """Whether a rank has stepped since somebody looked."""
@@ -147,7 +147,7 @@ class Courier:
                     await self._end_run(self._end_state)
                 return {"ended": True}
             case unexpected:
-                log.warning("a rank sent %r, which this courier does not know", unexpected)
+                log.warning("a rank sent %r, which this sidecar does not know", unexpected)
         return None
 
     async def _check(self, message: dict[str, Any]) -> None:
@@ -225,7 +225,7 @@ class Courier:
         else:
             windows.add(message["durations"], message["resident"])
 
-    def _levels(self) -> list[Levels]:
+    def _levels(self) -> list[ReportedLevels]:
         """How the ranks of this node do, in the order of their numbers."""
         return [windows.now for _, windows in sorted(self._windows.items())]
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pharoah.sidecar.log_client import Distrust, Served
-from pharoah.sidecar.provider_connection import Provider
+from pharoah.sidecar.log_client import ServedEpoch, VerificationError
+from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.rpc import Stub
@@ -19,7 +19,7 @@ from pharoah_protocol.tables.epoch_head import ClassTable, is_signed
 from pharoah_protocol.tables.rows import ROW_BYTES, split
 from pharoah_protocol.v1 import GetTableRequest
 
-log = logging.getLogger("pharoah.courier")
+log = logging.getLogger("pharoah.sidecar")
 
 LEFT_SECONDS = 600
 """Nobody writes to a file for as long as this."""
@@ -27,16 +27,16 @@ SECONDS_PER_MEGABYTE = 5.0
 """Time a table may take beyond one call's deadline."""
 
 
-class Tables:
+class TableCache:
     """Rows by epoch and class, each table checked against its signed head before it is used."""
 
-    def __init__(self, provider: Provider, folder: Path | None) -> None:
+    def __init__(self, provider: ProviderConnection, folder: Path | None) -> None:
         name = log_origin(provider.key.public_bytes_raw())
         self._provider, self._folder = provider, folder / name if folder else None
         self._stub = Stub(provider.channel, "Exchange")
         self._held: dict[tuple[int, bytes], list[bytes]] = {}
 
-    async def rows(self, served: Served, class_id: bytes) -> list[bytes]:
+    async def rows(self, served: ServedEpoch, class_id: bytes) -> list[bytes]:
         """All sealed rows of a class. Raises Distrust, HeadError, AioRpcError."""
         head = served.head
         expected, key = head.table(class_id), (head.epoch, class_id)
@@ -48,7 +48,7 @@ class Tables:
             self._held[key] = split(content)
         return self._held[key]
 
-    async def _download(self, served: Served, expected: ClassTable) -> bytes:
+    async def _download(self, served: ServedEpoch, expected: ClassTable) -> bytes:
         epoch = served.head.epoch
         part = self._path(epoch, expected.class_id, ".part")
         begun = self._read(part)
@@ -66,7 +66,7 @@ class Tables:
                 "content": content.hex(),
                 "signature": signature.hex(),
             }
-            raise Distrust("table: not the one the signed head commits to", evidence if signed else None)
+            raise VerificationError("table: not the one the signed head commits to", evidence if signed else None)
         self._write(self._path(epoch, expected.class_id, ""), content)
         self._prune(epoch, part)
         return content
@@ -82,7 +82,7 @@ class Tables:
                 content += chunk.rows
                 signature = chunk.signature or signature
                 if len(content) > size:
-                    raise Distrust("table: longer than the signed head says")
+                    raise VerificationError("table: longer than the signed head says")
         except BaseException:
             self._write(self._path(epoch, expected.class_id, ".part"), bytes(content))
             raise
@@ -110,7 +110,7 @@ class Tables:
             log.info("a table is not kept: %s", error)
 
     def _prune(self, epoch: int, part: Path | None) -> None:
-        """Tables of epochs that are over, the beginning of what is now whole, and leavings of killed couriers."""
+        """Tables of epochs that are over, the beginning of what is now whole, and leavings of killed sidecars."""
         for path in self._folder.glob("*-*.*") if self._folder else ():
             number, left = path.name.partition("-")[0], path.suffix.removeprefix(".").isdecimal()
             if not number.isdecimal() or int(number) < epoch - 1 or path == part or (left and _is_old(path)):

@@ -15,16 +15,16 @@ from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict, unknown
 from pharoah.sidecar.agent_client import NodeAnswer, ask_node
 from pharoah.sidecar.evidence import Evidence
-from pharoah.sidecar.exchange_client import Exchange
-from pharoah.sidecar.log_client import Distrust
-from pharoah.sidecar.provider_connection import Provider
-from pharoah.sidecar.pseudonym_client import Namer
-from pharoah.sidecar.verdict_rules import judge, plan_of
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.log_client import VerificationError
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.pseudonym_client import PseudonymClient
+from pharoah.sidecar.verdict_rules import plan_of, verdict_from_rows
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_protocol.monitoring_plan import PLAIN
-from pharoah_protocol.tables.misbehaviour import NotProven, prove
+from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 
-log = logging.getLogger("pharoah.courier")
+log = logging.getLogger("pharoah.sidecar")
 
 
 LONGEST_SECONDS = 12.0
@@ -33,17 +33,17 @@ ROUND_SECONDS = 2.0
 """A run joins at a multiple of this after the answer: what was made of the answer takes shorter or longer."""
 
 
-class Asker:
+class VerdictClient:
     """Asks once. Whatever a provider answers, there is a verdict, and the job starts."""
 
     def __init__(self, run_id: str, settings: Settings) -> None:
         self._run_id, self._settings = run_id, settings
-        self._exchange: Exchange | None = None
+        self._exchange: ExchangeClient | None = None
         self._evidence = Evidence(settings)
         self._record: dict[str, Any] = {}
         """What the verdict rests on."""
         self._deciding: asyncio.Task[None] | None = None
-        self.provider: Provider | None = None
+        self.provider: ProviderConnection | None = None
         self.node: NodeAnswer | None = None
         self.checked: Fingerprint | None = None
         """What the verdict is about; None while it is unknown what runs."""
@@ -60,7 +60,7 @@ class Asker:
         try:
             if not self._settings.endpoint:
                 raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
-            self.provider = self.provider or Provider(self._settings)
+            self.provider = self.provider or ProviderConnection(self._settings)
             self.node = await self._fresh_node()
             if not fingerprint:
                 return Verdict("pending", reason=pending, run_id=self._run_id)
@@ -69,20 +69,20 @@ class Asker:
             return Verdict.from_dict({**asdict(verdict), "latency_ms": 1000 * (time.perf_counter() - began)})
         except (UnknownReason, FingerprintError) as error:
             return unknown(str(error), self._run_id)
-        except Distrust as error:
+        except VerificationError as error:
             return self._distrusted(error)
         except TimeoutError:
             return unknown("the provider did not answer in time", self._run_id)
         except Exception as error:
             log.exception("no verdict")
-            return unknown(f"the courier failed ({type(error).__name__})", self._run_id)
+            return unknown(f"the sidecar failed ({type(error).__name__})", self._run_id)
 
     async def cover(self) -> None:
         """Ask about nothing, where a job has nothing to ask."""
         if self.provider is not None and self.node is not None:
             try:
                 self.node = await self._fresh_node()
-                self._exchange = self._exchange or Exchange(self.provider, self._settings)
+                self._exchange = self._exchange or ExchangeClient(self.provider, self._settings)
                 async with asyncio.timeout(LONGEST_SECONDS):
                     await self._named(None, self.provider, self._exchange)
                     await self._exchange.cover(self.node.ticket)
@@ -116,19 +116,19 @@ class Asker:
         """Tickets last ten minutes, and a job may be asked about long after its launch. Raises UnknownReason."""
         return await ask_node(self._settings.node_socket, self._settings.timeout_seconds)
 
-    async def _ask(self, fingerprint: Fingerprint, provider: Provider, node: NodeAnswer) -> Verdict:
-        self._exchange = self._exchange or Exchange(provider, self._settings)
+    async def _ask(self, fingerprint: Fingerprint, provider: ProviderConnection, node: NodeAnswer) -> Verdict:
+        self._exchange = self._exchange or ExchangeClient(provider, self._settings)
         self.name = await self._named(fingerprint, provider, self._exchange)
         answer = await self._exchange.ask(fingerprint, node.ticket, self.name)
         self.checked, self.plan = fingerprint, plan_of(answer)
-        verdict = judge(answer, self._run_id, hashed=self._settings.privacy == "hashed")
+        verdict = verdict_from_rows(answer, self._run_id, hashed=self._settings.privacy == "hashed")
         if self._unnamed:
             verdict = verdict.with_findings(Finding("info", f"how this run ends is not shared: {self._unnamed}"))
         self._record = {**answer.record, "verdict": verdict.status, "fingerprint": fingerprint.to_json()}
         return verdict
 
     async def _named(
-        self, fingerprint: Fingerprint | None, provider: Provider, exchange: Exchange
+        self, fingerprint: Fingerprint | None, provider: ProviderConnection, exchange: ExchangeClient
     ) -> tuple[int, bytes] | None:
         """The job's name, where its user shares outcomes; without one nothing is shared. Of no job, no name."""
         if not self._settings.share_outcomes:
@@ -136,7 +136,7 @@ class Asker:
         try:
             async with asyncio.timeout(self._settings.timeout_seconds):
                 await exchange.epoch()  # reads the log, which carries the provider's key of names
-                namer = Namer(provider, self._settings)
+                namer = PseudonymClient(provider, self._settings)
                 try:
                     return await namer.name(fingerprint, exchange.log)
                 finally:
@@ -147,7 +147,7 @@ class Asker:
             self._unnamed = str(error)
         return None
 
-    def _distrusted(self, error: Distrust) -> Verdict:
+    def _distrusted(self, error: VerificationError) -> Verdict:
         """The provider's answer is worth nothing; what it has signed of a lie is worth keeping."""
         log.warning("the provider is not believed: %s", error)
         verdict = unknown(f"the provider's answer cannot be trusted: {error}", self._run_id)
@@ -158,6 +158,6 @@ class Asker:
         if self.provider is not None:
             try:
                 prove(error.evidence or {}, self.provider.key.public_bytes_raw())
-            except NotProven as unproven:
+            except InvalidEvidenceError as unproven:
                 what = f"what the provider has signed is kept, but proves nothing to others: {unproven}"
         return verdict.with_findings(Finding("warn", what, f"pharoah audit {path}"))

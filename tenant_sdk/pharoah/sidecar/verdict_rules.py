@@ -7,8 +7,8 @@ from typing import Any
 from pharoah._verdict import Finding, Verdict
 from pharoah.sidecar.exchange_client import Answer, Match
 from pharoah_archetypes.remedies import remedy
-from pharoah_protocol.monitoring_plan import PLAIN, Plan
-from pharoah_protocol.tables.query import BATCH
+from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
+from pharoah_protocol.tables.query import BATCH_ITEMS
 
 ORDER = [
     ("exact", "server"),
@@ -33,13 +33,13 @@ _OUTCOME = {
 }
 
 
-def judge(answer: Answer, run_id: str, *, hashed: bool = False) -> Verdict:
+def verdict_from_rows(answer: Answer, run_id: str, *, hashed: bool = False) -> Verdict:
     """The verdict of the most specific rung that knows anything."""
     common = {
         "run_id": run_id,
         "release": answer.served.head.release,
         "epoch": answer.served.head.epoch,
-        "sent": {"hashes" if hashed else "inputs": BATCH, "bytes": answer.bytes_sent},
+        "sent": {"hashes" if hashed else "inputs": BATCH_ITEMS, "bytes": answer.bytes_sent},
     }
     match = _most_specific(answer.matches)
     if match is None:
@@ -68,10 +68,10 @@ def _told_by_tenants(matches: tuple[Match, ...]) -> list[Finding]:
     ]
 
 
-def plan_of(answer: Answer) -> Plan:
+def plan_of(answer: Answer) -> MonitoringPlan:
     """How the job is to be watched: the plan of the row that decided."""
     match = _most_specific(answer.matches)
-    return Plan.unpack(match.row.plan) if match else PLAIN
+    return MonitoringPlan.unpack(match.row.plan) if match else PLAIN
 
 
 def _of_the_like(matches: tuple[Match, ...], common: dict[str, Any]) -> Verdict:
