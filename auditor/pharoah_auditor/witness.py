@@ -20,9 +20,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import NOTE_BYTES_LIMIT, WITNESS, CheckpointError, Note, Verifier, cosign
 from pharoah_protocol.log.merkle import TreeError, verify_consistency
-from pharoah_provider.durable import write_durably
 
 NOTE_BYTES_LIMIT_PROOF = 63
 TIMEOUT_SECONDS = 10.0
@@ -79,7 +79,7 @@ class Witness:
         if self._seen.get(origin) == seen:
             return
         content = {**self._seen, origin: dict(seen)}
-        write_durably(self._state, json.dumps(content).encode())
+        write_atomically(self._state, json.dumps(content).encode(), durable=True)
         self._seen = content
 
 

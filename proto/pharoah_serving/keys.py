@@ -14,7 +14,7 @@ from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_provider.durable import write_durably
+from pharoah_protocol.files import write_atomically
 from pharoah_serving.errors import StoreError
 
 SECRET_BYTES = 32
@@ -86,7 +86,7 @@ class KeyFolder:
         """Whole or not at all: a crash leaves no secret that is half there."""
         content = secrets.token_bytes(SECRET_BYTES)
         try:
-            write_durably(self._folder / name, content)
+            write_atomically(self._folder / name, content, durable=True)
         except OSError as error:
             raise StoreError(f"{self._folder / name}: {error.strerror}") from None
         return content

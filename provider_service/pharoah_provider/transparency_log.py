@@ -44,8 +44,8 @@ class Witness:
     ask: Ask
     seen: int = 0
     """Size of the tree it cosigned last."""
-    asking: threading.Thread | None = None
-    """Ours, while it is being asked: one that does not end is left to itself, and asked no more until it has."""
+    busy: bool = False
+    """Whether a thread of ours still waits for its answer; it is not asked again before that thread has ended."""
 
 
 class TransparencyLog:
@@ -108,13 +108,13 @@ class TransparencyLog:
         return note, any(lines)
 
     async def _in_time(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
-        """A witness may be slow, down or mad; nothing waits for it for long, and nothing fails with it."""
-        if witness.asking is not None and witness.asking.is_alive():
+        """A witness may be slow, down or malicious; nothing waits for it for long, and nothing fails with it."""
+        if witness.busy:
             log.warning("witness %s: still busy with the last question", witness.verifier.name)
             return None
         answer: Future[tuple[str, bytes] | None] = Future()
-        witness.asking = threading.Thread(target=self._into, args=(answer, witness, note), daemon=True)
-        witness.asking.start()
+        witness.busy = True
+        threading.Thread(target=self._into, args=(answer, witness, note), daemon=True).start()
         try:
             return await asyncio.wait_for(asyncio.wrap_future(answer), PATIENCE_SECONDS)
         except Exception as error:  # noqa: BLE001 - somebody else's server
@@ -124,10 +124,12 @@ class TransparencyLog:
     def _into(self, answer: Future[tuple[str, bytes] | None], witness: Witness, note: Note) -> None:
         try:
             line = self._ask(witness, note)
-        except Exception as error:  # noqa: BLE001 - told to whoever waits
+        except Exception as error:  # noqa: BLE001 - passed to whoever waits
+            witness.busy = False
             if not answer.cancelled():
                 answer.set_exception(error)
         else:
+            witness.busy = False  # before the answer is known: whoever gets it may ask again at once
             if not answer.cancelled():
                 answer.set_result(line)
 

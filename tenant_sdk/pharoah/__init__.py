@@ -7,13 +7,13 @@ when it is first used: loader workers and ranks that only import a training scri
 import importlib
 from typing import TYPE_CHECKING
 
+from pharoah_protocol import __version__ as __version__
+
 if TYPE_CHECKING:
     from pharoah._alert import Alert
     from pharoah._errors import IncompatibleError, PharoahError, SettingsError
     from pharoah._session import Session, register
     from pharoah._verdict import Finding, Verdict
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Alert",

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pharoah_protocol.files import write_atomically
+
 STATUSES = ("compatible", "warn", "incompatible", "unknown", "pending")
 
 
@@ -92,10 +94,7 @@ class Verdict:
 
     def write(self, path: str) -> None:
         """Leave the verdict as JSON for a scheduler; written whole or not at all."""
-        target = Path(path)
-        scratch = target.with_name(f".{target.name}.new")
-        scratch.write_text(self.to_json() + "\n")
-        scratch.replace(target)
+        write_atomically(Path(path), self.to_json() + "\n", mode=0o644)
 
     def summary(self) -> str:
         """One line."""

@@ -17,17 +17,23 @@ from pharoah._settings import _VARIABLES
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
     "pharoah_archetypes": ROOT / "archetypes",
+    "pharoah_protocol": ROOT / "proto",
+    "pharoah_serving": ROOT / "proto",
     "pharoah": ROOT / "tenant_sdk",
     "pharoah_benchmarks": ROOT / "benchmarks",
+    "pharoah_learning": ROOT / "provider_service",
     "pharoah_provider": ROOT / "provider_service",
-    "pharoah_auditor": ROOT / "provider_service",
+    "pharoah_auditor": ROOT / "auditor",
 }
 MAY_IMPORT = {
     "pharoah_archetypes": set(),
-    "pharoah": {"pharoah_archetypes"},
-    "pharoah_benchmarks": {"pharoah", "pharoah_archetypes"},
-    "pharoah_provider": {"pharoah", "pharoah_archetypes", "pharoah_benchmarks"},
-    "pharoah_auditor": {"pharoah", "pharoah_provider"},
+    "pharoah_protocol": {"pharoah_archetypes"},
+    "pharoah_serving": {"pharoah_archetypes", "pharoah_protocol"},
+    "pharoah": {"pharoah_archetypes", "pharoah_protocol"},
+    "pharoah_benchmarks": {"pharoah", "pharoah_archetypes", "pharoah_protocol"},
+    "pharoah_learning": {"pharoah_archetypes", "pharoah_protocol"},
+    "pharoah_provider": FOLDERS.keys() - {"pharoah_auditor"},
+    "pharoah_auditor": {"pharoah_archetypes", "pharoah_protocol", "pharoah_serving", "pharoah_learning"},
 }
 
 
@@ -60,12 +66,19 @@ def test_archetypes_need_the_standard_library_only() -> None:
 @pytest.mark.parametrize(
     ("what", "package", "allowed"),
     [
-        ("grpc", "pharoah", ("sidecar", "rpc.py", "cli/doctor.py")),
-        ("pharoah.proto", "pharoah", ("sidecar", "rpc.py", "proto")),
+        ("grpc", "pharoah_protocol", ("rpc.py",)),
+        ("google.protobuf", "pharoah_protocol", ("rpc.py", "v1")),
+        ("grpc", "pharoah", ("sidecar", "cli/doctor.py")),
+        ("pharoah_protocol.v1", "pharoah", ("sidecar",)),
         ("torch", "pharoah", ("capture", "dryrun")),
+        ("torch", "pharoah_protocol", ()),
+        ("torch", "pharoah_serving", ()),
+        ("torch", "pharoah_learning", ()),
+        ("duckdb", "pharoah_learning", ()),
+        ("grpc", "pharoah_learning", ()),
         ("grpc", "pharoah_provider", ("services", "cli/__init__.py", "agent/stream.py", "channel.py")),
         ("grpc", "pharoah_auditor", ()),
-        ("pharoah.proto", "pharoah_provider", ("services", "cli/__init__.py", "agent/stream.py")),
+        ("pharoah_protocol.v1", "pharoah_provider", ("services", "cli/__init__.py", "agent/stream.py")),
         ("duckdb", "pharoah_provider", ("store",)),
         ("torch", "pharoah_provider", ()),
         ("duckdb", "pharoah_auditor", ()),
@@ -87,7 +100,7 @@ def test_sql_stops_at_the_store() -> None:
 
 
 def test_models_are_pure() -> None:
-    for path in (FOLDERS["pharoah_provider"] / "pharoah_provider" / "models").glob("*.py"):
+    for path in (FOLDERS["pharoah_learning"] / "pharoah_learning" / "models").glob("*.py"):
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops <= {"__future__", "collections", "dataclasses", "math", "numpy", "statistics"}, path
 
@@ -163,8 +176,11 @@ def test_every_variable_is_documented() -> None:
 def test_generated_descriptors_are_those_of_the_schema(tmp_path: Path) -> None:
     from grpc_tools import protoc
 
-    files = sorted(str(path.relative_to(ROOT / "proto")) for path in (ROOT / "proto").glob("pharoah/v1/*.proto"))
+    files = sorted(
+        str(path.relative_to(ROOT / "proto" / "schema"))
+        for path in (ROOT / "proto" / "schema").glob("pharoah/v1/*.proto")
+    )
     target = tmp_path / "d.binpb"
-    assert protoc.main(["protoc", f"-I{ROOT / 'proto'}", f"--descriptor_set_out={target}", *files]) == 0
-    shipped = FOLDERS["pharoah"] / "pharoah" / "proto" / "v1" / "descriptors.binpb"
+    assert protoc.main(["protoc", f"-I{ROOT / 'proto' / 'schema'}", f"--descriptor_set_out={target}", *files]) == 0
+    shipped = FOLDERS["pharoah_protocol"] / "pharoah_protocol" / "v1" / "descriptors.binpb"
     assert target.read_bytes() == shipped.read_bytes(), "run `make protos`"

@@ -59,7 +59,7 @@ def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
         ('[[workload]]\nname = "gpt"\nstep = 3', "workload.step: unknown key"),
         ('[[workload]]\nname = "gpt"\nvary = { length = 3 }', "workload.vary.length"),
         ('repeats = -1\n[[workload]]\nname = "gpt"', "repeats"),
-        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhog = [1]', "degrade.stressor: unknown key"),
+        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nstressor = [1]', "degrade.stressor: unknown key"),
         ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gtp"', "degrade: 'gtp' is no workload"),
         ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhogs = ["a"]', "cpu_stressors"),
         ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nramp_seconds = nan', "ramp_seconds"),

@@ -26,7 +26,7 @@ from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import EvaluateRequest, GetOfferRequest, GetTableRequest, LearnRequest, NodeTicket
 from pharoah_protocol.voprf import protocol
 from pharoah_serving.quotas import Limits
-from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
+from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
 
 KNOWN = Fingerprint(
     "ab" * 16, "12" * 16, "fwd: gemm", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}

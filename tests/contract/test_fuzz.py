@@ -19,8 +19,8 @@ from pharoah_protocol.rpc import path
 from pharoah_protocol.tables.epoch_head import HeadError
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.v1 import services
-from tests.contract.loopback import Loopback, bearer
 from tests.contract.test_exchange import RELEASE, on_loopback
+from tests.harness.loopback import Loopback, bearer
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus"
 ROUNDS = 40

@@ -36,9 +36,9 @@ from pharoah_serving.audit_log import AuditLog, verify
 from pharoah_serving.call_guard import RULES, STREAMING_METHODS
 from pharoah_serving.errors import StoreError
 from pharoah_serving.listener import Tls
-from tests.contract.loopback import Loopback, bearer, loopback, silence, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, on_loopback, refused
 from tests.contract.test_runs import join
+from tests.harness.loopback import Loopback, bearer, loopback, silence, ticket
 
 DOMAIN = "corp.example"
 CLIENTS = ("tenant/lab/one", "tenant/acme", "agent/n1", "operator/ops")

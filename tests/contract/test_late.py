@@ -17,8 +17,8 @@ from pharoah.sidecar.agent_client import NodeAnswer
 from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.server import Sidecar
 from pharoah_archetypes import Fingerprint
-from tests.contract.loopback import Loopback, ticket
 from tests.contract.test_exchange import KNOWN, on_loopback
+from tests.harness.loopback import Loopback, ticket
 
 COMPILED: Fingerprint = replace(KNOWN, features={**KNOWN.features, "compiled": "inductor"})
 Work = Callable[[Sidecar, Callable[[], list[str]]], Awaitable[None]]

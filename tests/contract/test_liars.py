@@ -34,8 +34,8 @@ from pharoah_provider.store import Database, Store
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.keys import open_keys
-from tests.contract.loopback import Loopback, loopback, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, ROW, on_loopback
+from tests.harness.loopback import Loopback, loopback, ticket
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -277,7 +277,7 @@ def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
             await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
         (tmp_path / "p.duckdb").rename(tmp_path / "honest.duckdb")
         store = Store(Database(tmp_path / "p.duckdb"))
-        from tests.contract.loopback import node
+        from tests.harness.loopback import node
 
         for name in ("n1", "n2"):
             await store.put_node(node(name))

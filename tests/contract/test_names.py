@@ -40,9 +40,9 @@ from pharoah_protocol.voprf import protocol
 from pharoah_provider.store import Database, Store
 from pharoah_serving import pseudonym_keys as holder_side
 from pharoah_serving.keys import open_keys
-from tests.contract.loopback import TOKENS, Loopback, bearer, loopback, node, ticket
 from tests.contract.test_exchange import KNOWN, OTHER, RELEASE, refused
 from tests.contract.test_runs import join
+from tests.harness.loopback import TOKENS, Loopback, bearer, loopback, node, ticket
 
 Work = Callable[[Loopback, Settings], Awaitable[None]]
 

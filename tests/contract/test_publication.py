@@ -27,8 +27,8 @@ from pharoah_provider.store import Database, Store
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Invalid, NotReady, Unknown
 from pharoah_serving.keys import open_keys
-from tests.contract.loopback import Loopback, loopback, node, ticket
 from tests.contract.test_exchange import KNOWN, RELEASE, ROW, ask, on_loopback
+from tests.harness.loopback import Loopback, loopback, node, ticket
 
 DAY = 86_400
 

@@ -23,8 +23,8 @@ from pharoah_protocol.v1 import Alert as AlertMessage
 from pharoah_protocol.v1 import Consent, EndRunRequest, JoinRunRequest, Listing, ListRequest, ReportRequest
 from pharoah_provider.services.runs import CAUGHT_UP_SECONDS
 from pharoah_provider.store import Store
-from tests.contract.loopback import Loopback, bearer, loopback, node, ticket
 from tests.contract.test_exchange import on_loopback, refused
+from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
 
 MODEL = SurvivalModel((1.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.01, 0.15, 9, 9)
 BASELINES = tuple(BenchmarkBaseline(n, b, True, 0.01, 0.02, 3) for n in ("n1", "n2") for b in ("gemm", "memory"))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.jobs import Job
-from evaluation.site import running_site
+from tests.harness.jobs import Job
+from tests.harness.site import running_site
 
 CAMPAIGN = """
 repeats = 2
@@ -19,7 +19,7 @@ name = "mlp"
 steps = 2
 settings = { width = 64, batch = 16 }
 """
-SCRIPT = [sys.executable, "evaluation/train_workload.py"]
+SCRIPT = [sys.executable, "evaluation/scripts/train_workload.py"]
 
 
 @pytest.mark.timeout(240)

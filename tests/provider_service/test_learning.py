@@ -153,7 +153,9 @@ def test_the_survival_model_ranks_degrading_runs_above_healthy_ones() -> None:
     runs = [degraded("none", noise(14)) for _ in range(8)]
     for i in range(10):
         ramp = [1 + min(1.2, 0.12 * max(0, t - 2)) for t in range(14)]
-        runs.append(degraded("cpu_stressor", [a * b for a, b in zip(ramp, noise(14), strict=True)]) if i < 8 else runs[0])
+        runs.append(
+            degraded("cpu_stressor", [a * b for a, b in zip(ramp, noise(14), strict=True)]) if i < 8 else runs[0]
+        )
     model, note = fit_survival(runs)
     assert model.method == "cox", note
     assert model.coefficients[0] > 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.zoo import FAMILIES
+from evaluation.models.zoo import FAMILIES
 from pharoah_archetypes import Archetype, catalogue
 
 VARIATIONS = "base,depth 1,several"
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(600)  # 75 dry steps in one process
 def archetypes() -> dict[str, dict[str, str]]:
     """Archetype by family and variation."""
     names = ",".join(family.name for family in FAMILIES)
-    command = [sys.executable, "-m", "evaluation.capture_worker", "fake", names, VARIATIONS]
+    command = [sys.executable, "-m", "evaluation.fingerprints.worker", "fake", names, VARIATIONS]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr[-2000:]
     seen = json.loads(done.stdout.splitlines()[-1])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.distributed import environment, real_ranks
+from evaluation.distributed.run import environment, real_ranks
 from pharoah import PharoahError
 from pharoah.dryrun import dry_run
 from pharoah_archetypes import Fingerprint
@@ -30,7 +30,7 @@ def test_a_dry_rank_sends_what_real_ranks_send(name: str, sends: str, monkeypatc
         assert sends in fingerprint.grammar.splitlines()
         for key, value in environment(rank, 2).items():
             monkeypatch.setenv(key, value)
-        assert dry(["-m", "evaluation.strategies", name]).grammar == fingerprint.grammar
+        assert dry(["-m", "evaluation.distributed.strategies", name]).grammar == fingerprint.grammar
 
 
 SCRIPT = """

@@ -19,7 +19,8 @@ class Degradation:
     """What is done to a cell while it trains."""
 
     kind: str
-    """cpu_stressor: another process takes part of the core; leak: the process grows until its limit; none: healthy twin."""
+    """`cpu_stressor`: another process uses part of the core. `leak`: the process grows until its memory limit.
+    `none`: the control run."""
     start_seconds: float = 2.0
     ramp_seconds: float = 3.0
     """Time from nothing to full strength; 0 is a step."""

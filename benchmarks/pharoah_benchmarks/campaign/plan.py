@@ -91,7 +91,10 @@ def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
     settings = _checked("degrade", name, _table(entry, "settings"))
     seconds, ramp = float(_number(entry, "seconds", 8)), _amounts([entry.get("ramp_seconds", 3)], "ramp_seconds")[0]
     kinds = [Degradation("none")] * _number(entry, "healthy", 4)
-    kinds += [Degradation("cpu_stressor", 2.2, ramp * (i % 2), s) for i, s in enumerate(_amounts(entry.get("cpu_stressors", []), "cpu_stressors"))]
+    kinds += [
+        Degradation("cpu_stressor", 2.2, ramp * (i % 2), s)
+        for i, s in enumerate(_amounts(entry.get("cpu_stressors", []), "cpu_stressors"))
+    ]
     kinds += [Degradation("leak", 2.2, 0.0, strength) for strength in _amounts(entry.get("leaks", []), "leaks")]
     return [
         Cell(f"degrade/{d.kind}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=d)

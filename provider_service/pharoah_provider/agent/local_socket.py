@@ -13,15 +13,15 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from pharoah_protocol.files import write_atomically
 from pharoah_protocol.node_ticket import Ticket
-from pharoah_provider.durable import write_durably
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
     """The node's ticket key; made, owner-only, on first start."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, Ed25519PrivateKey.generate().private_bytes_raw())
+        write_atomically(path, Ed25519PrivateKey.generate().private_bytes_raw(), durable=True)
     return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pharoah import __version__
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_protocol import __version__
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult

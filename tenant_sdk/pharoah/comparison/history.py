@@ -16,6 +16,7 @@ from typing import Any
 
 from pharoah._settings import Settings
 from pharoah.comparison.record import Record, RecordError, parse_record
+from pharoah_protocol.files import write_atomically
 
 SHORTEST_PREFIX = 4
 NOT_ENDED = "not ended"
@@ -61,14 +62,7 @@ class History:
         """Create or replace a run's file, for this user's eyes; the oldest go. Raises OSError."""
         if not self._keep:
             return
-        scratch = self.folder() / f".{run.id}"
-        try:
-            with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(run.to_json() + "\n")
-            scratch.rename(self._here / f"{run.id}.json")
-        except OSError:
-            scratch.unlink(missing_ok=True)
-            raise
+        write_atomically(self.folder() / f"{run.id}.json", run.to_json() + "\n")
         for old in _newest_first(self._here.glob("*.json"))[self._keep :]:
             old.unlink(missing_ok=True)
 

@@ -45,8 +45,12 @@ def advise(command: Sequence[str], cost: StepCost, room: MemoryBudget, trial: Tr
     yield from search.as_it_is(Mitigation(fused=True))
     yield from search.smaller_batch(Mitigation())
     for change in (
-        Mitigation(checkpointing=True), Mitigation(sharded=True), Mitigation(nodes=2), Mitigation(nodes=4), Mitigation(autocast=True),
-    ):  # fmt: skip
+        Mitigation(checkpointing=True),
+        Mitigation(sharded=True),
+        Mitigation(nodes=2),
+        Mitigation(nodes=4),
+        Mitigation(autocast=True),
+    ):
         yield from search.as_it_is(change)
     if not search.found:
         yield from search.smaller_batch(Mitigation(checkpointing=True))

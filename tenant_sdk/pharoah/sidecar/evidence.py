@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah._settings import Settings
+from pharoah_protocol.files import write_atomically
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -47,10 +48,7 @@ class Evidence:
         folder = self._folder / kind
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            scratch = folder / f".{name}"
-            with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump(content, file)
-            scratch.rename(folder / name)
+            write_atomically(folder / name, json.dumps(content))
             for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-keep]:
                 old.unlink(missing_ok=True)
         except OSError as error:

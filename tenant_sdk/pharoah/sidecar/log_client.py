@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah._errors import UnknownReason
+from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import WITNESS, CheckpointError, Note, Verifier, log_origin, log_verifier
 from pharoah_protocol.log.view import LogError, View
 from pharoah_protocol.tables.epoch_head import EpochHead, verify_head
@@ -178,10 +178,8 @@ class LogClient:
                 return
             heads = {str(epoch): head for epoch, head in self._heads.items()}
             content = {"view": self._view.to_json(), "checkpoint": self._note.decode(), "heads": heads}
-            scratch = self._file.with_suffix(f".{os.getpid()}")
             try:
-                scratch.write_text(json.dumps(content))
-                scratch.replace(self._file)
+                write_atomically(self._file, json.dumps(content))
             except OSError as error:
                 log.warning("the provider's log is not remembered: %s", error)
 

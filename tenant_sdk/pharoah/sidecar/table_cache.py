@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from pharoah.sidecar.log_client import ServedEpoch, VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.rpc import Stub
@@ -103,17 +103,19 @@ class TableCache:
             return
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            scratch = path.with_suffix(f".{os.getpid()}")
-            scratch.write_bytes(content)
-            scratch.replace(path)
+            write_atomically(path, content)
         except OSError as error:
             log.info("a table is not kept: %s", error)
 
     def _prune(self, epoch: int, part: Path | None) -> None:
         """Tables of epochs that are over, the beginning of what is now whole, and leavings of killed sidecars."""
         for path in self._folder.glob("*-*.*") if self._folder else ():
-            number, left = path.name.partition("-")[0], path.suffix.removeprefix(".").isdecimal()
-            if not number.isdecimal() or int(number) < epoch - 1 or path == part or (left and _is_old(path)):
+            number, unfinished = path.name.partition("-")[0], path.name.startswith(".")
+            if unfinished:
+                outdated = _is_old(path)
+            else:
+                outdated = not number.isdecimal() or int(number) < epoch - 1 or path == part
+            if outdated:
                 with contextlib.suppress(OSError):
                     path.unlink()
 

@@ -1,0 +1,74 @@
+"""What full knowledge would have made of the same jobs: hashed questions, and step times that nobody rounds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pharoah_protocol.monitoring_plan import PLAIN
+from pharoah_protocol.reports import BASELINE_WINDOWS, SKIPPED_STEPS, WINDOW_SECONDS
+from tests.harness.site import Site
+
+SUSPICIOUS_RATIO = 1.15
+"""Two of three windows in a row at this much of the baseline."""
+
+
+def hashed_verdict(site: Site, node: str, command: Sequence[str]) -> str:
+    """The status of the verdict when the provider is told what it can look up."""
+    line = site.on_cores(node, [sys.executable, "-m", "pharoah", "check", "-o", "json", "--", *command])
+    environ = {**site.tenant_environment(node), "PHAROAH_PRIVACY": "hashed"}
+    done = subprocess.run(line, env=environ, capture_output=True, text=True)
+    begins = done.stdout.find("{")
+    return str(json.loads(done.stdout[begins:])["status"]) if begins >= 0 else done.stderr[-200:]
+
+
+def suspected_with_all(durations: Path, since: float) -> float:
+    """When a suspicion after `since` would have begun, from every step's exact time; infinity when there is none."""
+    windows: list[tuple[float, float]] = []
+    held: list[float] = []
+    for ended, took in _steps(durations):
+        held.append(took)
+        if sum(held) >= WINDOW_SECONDS and len(held) >= PLAIN.window_steps:
+            windows.append((ended, median(held)))
+            held = []
+    first = sorted(step for _, step in windows[:BASELINE_WINDOWS])
+    if len(first) < BASELINE_WINDOWS:
+        return float("inf")
+    baseline = first[BASELINE_WINDOWS // 4]
+    return _first([(ended, step / baseline) for ended, step in windows[BASELINE_WINDOWS:] if ended > since])
+
+
+def probe_cost(durations: Path, before: float, probes: Sequence[dict[str, Any]]) -> float:
+    """Median step while one of these micro-benchmarks ran, over the median step while none did."""
+    beside: dict[bool, list[float]] = {True: [], False: []}
+    for ended, took in _steps(durations):
+        if ended < before:
+            beside[any(p["started_at"] < ended and ended - took < p["ended_at"] for p in probes)].append(took)
+    return median(beside[True]) / median(beside[False]) if all(beside.values()) else float("nan")
+
+
+def suspected_with_levels(alerts: Sequence[dict[str, Any]], since: float) -> float:
+    """When the provider's own suspicion of this run began, from what it was told; infinity when it had none."""
+    return min(
+        (float(alert["since"]) for alert in alerts if alert["since"] > since - WINDOW_SECONDS), default=float("inf")
+    )
+
+
+def _steps(durations: Path) -> list[tuple[float, float]]:
+    """Unix seconds at which each step ended, and its seconds, after the warm-up."""
+    lines = [line.split() for line in durations.read_text().splitlines()[SKIPPED_STEPS:] if line.count(" ") == 1]
+    return [(float(ended), float(took)) for ended, took in lines]
+
+
+def _first(windows: Sequence[tuple[float, float]]) -> float:
+    """When the first of the windows began that make a suspicion."""
+    for at in range(len(windows)):
+        risky = [ended for ended, ratio in windows[max(0, at - 2) : at + 1] if ratio >= SUSPICIOUS_RATIO]
+        if len(risky) >= 2:
+            return risky[0] - WINDOW_SECONDS
+    return float("inf")

@@ -1,0 +1,142 @@
+"""What a question costs beside openmined-psi, a lookup of plain hashes and a bare echo, side by side in one run."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import subprocess
+import sys
+import time
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import grpc.aio
+
+from evaluation.privacy.synthetic_release import Universe
+from pharoah_learning.sealing import Epoch
+from pharoah_protocol.tables.query import BATCH_ITEMS, blind, inputs_of
+from pharoah_protocol.tables.rows import open_row, split
+from pharoah_protocol.v1 import EvaluateRequest, EvaluateResponse
+from pharoah_protocol.voprf import protocol
+
+REPEATS = 20
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one question against ten thousand rows, on one class."""
+
+    scheme: str
+    client_seconds: float
+    server_seconds: float
+    sent_bytes: int
+    table_bytes: int
+    """Downloaded once an epoch."""
+    verifiable: str
+
+
+def costs(universe: Universe, epoch: Epoch, folder: Path) -> list[Cost]:
+    """Rows of the table in docs."""
+    return [_ours(universe, epoch), *_psi(folder, len(universe.jobs)), *asyncio.run(_over_grpc())]
+
+
+def _ours(universe: Universe, epoch: Epoch) -> Cost:
+    one = epoch.classes[epoch.ids["server", "a"]]
+    rows, inputs = split(one.content), inputs_of(universe.jobs[0])
+    client, server, size = [], [], 0
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        question = blind(inputs)
+        blinded = time.perf_counter()
+        evaluated, proof = protocol.evaluate(one.secret, one.public, question.blinded)
+        answered = time.perf_counter()
+        protocol.verify(one.public, question.blinded, evaluated, proof)
+        for output in question.outputs(evaluated):
+            open_row(rows, output, epoch.head.epoch, one.class_id)
+        client.append(time.perf_counter() - answered + blinded - began)
+        server.append(answered - blinded)
+        size = EvaluateRequest(offer_id=bytes(16), request_id=bytes(16), blinded=question.blinded).ByteSize()
+    return Cost("ours, private mode", median(client), median(server), size, len(one.content), "keys, table, history")
+
+
+def _psi(folder: Path, rows: int) -> list[Cost]:
+    """Nothing where the package cannot be had."""
+    home = folder / "psi"
+    try:
+        if not (home / "bin" / "python").exists():
+            venv.create(home, with_pip=True)
+            subprocess.run([home / "bin" / "pip", "install", "-q", "openmined-psi"], check=True, capture_output=True)
+        worker = Path(__file__).with_name("psi_worker.py")
+        done = subprocess.run(
+            [home / "bin" / "python", worker, str(rows), str(BATCH_ITEMS)], check=True, capture_output=True
+        )
+        result: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        print(f"  openmined-psi cannot be run here: {error}", file=sys.stderr)
+        return []
+    return [
+        Cost(
+            f"openmined-psi {result['version']}, {name.upper()}",
+            part["client_seconds"],
+            part["server_seconds"],
+            part["request_bytes"],
+            part["table_bytes"],
+            "no",
+        )
+        for name, part in ((name, result[name]) for name in ("gcs", "raw"))
+    ]
+
+
+async def _over_grpc() -> list[Cost]:
+    """The round trip of 64 plain hashes, looked up or only echoed, on loopback without TLS."""
+    table = {hashlib.sha256(b"%d" % number).digest(): b"row" for number in range(10_000)}
+    spent: list[float] = []
+
+    async def look_up(request: Any, _: Any) -> Any:
+        began = time.perf_counter()
+        answer = EvaluateResponse(signature=b"".join(table.get(key, b"") for key in request.blinded))
+        spent.append(time.perf_counter() - began)
+        return answer
+
+    async def echo(request: Any, _: Any) -> Any:
+        spent.append(0.0)
+        return EvaluateResponse(signature=request.request_id)
+
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(
+            work,
+            request_deserializer=EvaluateRequest.FromString,
+            response_serializer=EvaluateResponse.SerializeToString,
+        )
+        for name, work in (("LookUp", look_up), ("Echo", echo))
+    }  # fmt: skip
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("peer.Peer", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    rows = []
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for name, scheme in (("LookUp", "plain hashes over gRPC"), ("Echo", "gRPC echo of as many bytes")):
+            call = channel.unary_unary(
+                f"/peer.Peer/{name}",
+                request_serializer=EvaluateRequest.SerializeToString,
+                response_deserializer=EvaluateResponse.FromString,
+            )
+            times, size = [], 0
+            spent.clear()
+            for _ in range(10 * REPEATS):
+                request = EvaluateRequest(
+                    request_id=bytes(16), blinded=[secrets.token_bytes(32) for _ in range(BATCH_ITEMS)]
+                )
+                began = time.perf_counter()
+                await call(request)
+                times.append(time.perf_counter() - began)
+                size = request.ByteSize()
+            rows.append(Cost(scheme, median(times) - median(spent), median(spent), size, 0, "no"))
+    await server.stop(None)
+    return rows
