@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-RUNGS = ("exact", "minor", "major")
-"""From most to least specific."""
+from pharoah_archetypes.rungs import RUNGS, Rung
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,7 @@ class Software:
     name: str
     module: str
     """What a job that uses it has imported."""
-    rungs: tuple[str, ...]
+    rungs: tuple[Rung, ...]
     """The rungs its version belongs to."""
 
 
@@ -29,6 +28,6 @@ def inventory() -> tuple[Software, ...]:
         name, rung = entry["name"], entry["rung"]
         if name in known or rung not in (*RUNGS, "none"):
             raise ValueError(f"inventory.toml: {name} comes twice or has no such rung: {rung!r}")
-        rungs = () if rung == "none" else RUNGS[: RUNGS.index(rung) + 1]
+        rungs = () if rung == "none" else RUNGS[: RUNGS.index(Rung(rung)) + 1]
         known[name] = Software(name, entry.get("import", name), rungs)
     return tuple(known.values())

@@ -19,7 +19,8 @@ import unicodedata
 from collections.abc import Iterable
 
 from pharoah_archetypes.fingerprint import Fingerprint
-from pharoah_archetypes.inventory import RUNGS, inventory
+from pharoah_archetypes.inventory import inventory
+from pharoah_archetypes.rungs import RUNGS, Rung
 
 HARDWARE_RUNGS = {"server": ("gpu", "gpus", "cpu", "cpus", "memory", "driver"), "gpu": ("gpu",)}
 """Which facts of a machine name its configuration, and which its device; from most to least specific."""
@@ -35,11 +36,11 @@ def rung_tokens(fingerprint: Fingerprint, rung: str) -> tuple[str, ...]:
     if rung not in RUNGS:
         raise ValueError(f"rung {rung!r}: the ladder has {', '.join(RUNGS)}")
     tokens = [f"archetype={fingerprint.archetype}"]
-    if rung != "major":
+    if rung != Rung.MAJOR:
         tokens += [f"{name}={value}" for name, value in fingerprint.features.items()]
-    if rung == "exact":
+    if rung == Rung.EXACT:
         tokens += [f"{name}=2^{size_class(size)}" for name, size in fingerprint.sizes.items()]
-    parts = {"exact": None, "minor": 2, "major": 1}[rung]
+    parts = {Rung.EXACT: None, Rung.MINOR: 2, Rung.MAJOR: 1}[Rung(rung)]
     for software in inventory():
         if rung in software.rungs and (version := fingerprint.versions.get(software.name)):
             tokens.append(f"{software.name}={_release(version, parts)}")

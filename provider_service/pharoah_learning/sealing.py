@@ -16,6 +16,7 @@ from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import ClassTable, EpochHead, sign
 from pharoah_protocol.tables.rows import VerdictRow, row_tag, seal_table, split
+from pharoah_protocol.vocabulary import Outcome, Rung, Severity
 from pharoah_protocol.voprf import protocol
 
 LIFETIME_SECONDS = 25 * 3600
@@ -72,9 +73,9 @@ def groups_of(rows: Iterable[LearnedRow]) -> set[ClassKey]:
 def verdict_row(row: LearnedRow) -> VerdictRow:
     """What is sealed of a learned row."""
     return VerdictRow(
-        row.severity,
-        row.outcome,
-        row.rung,
+        Severity(row.severity),
+        Outcome(row.outcome),
+        Rung(row.rung),
         row.failures,
         row.runs,
         row.base_failures,

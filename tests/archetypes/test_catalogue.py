@@ -5,8 +5,9 @@ from itertools import combinations
 import pytest
 
 from pharoah_archetypes import Archetype, catalogue, nearest
-from pharoah_archetypes.inventory import RUNGS, inventory
+from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.remedies import remedies, remedy
+from pharoah_archetypes.rungs import RUNGS
 
 
 @pytest.mark.parametrize("entry", catalogue().values(), ids=lambda entry: entry.id)

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from pharoah_protocol.node_ticket import Ticket, TicketError
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import MOST_ROWS, ClassTable, EpochHead, HeadError, sign, verify_head
-from pharoah_protocol.tables.rows import OUTCOMES, RUNG_CODES, SEVERITIES, VerdictRow, open_row, seal_table
+from pharoah_protocol.tables.rows import VerdictRow, open_row, seal_table
+from pharoah_protocol.vocabulary import Outcome, Rung, Severity
 
 CLASS = bytes(range(16))
 rows = st.builds(
     VerdictRow,
-    st.sampled_from(SEVERITIES),
-    st.sampled_from(OUTCOMES),
-    st.sampled_from(RUNG_CODES),
+    st.sampled_from(Severity),
+    st.sampled_from(Outcome),
+    st.sampled_from(Rung),
     *[st.integers(0, 0xFFFF)] * 5,
     st.integers(0, 3),
     st.binary(min_size=16, max_size=16),
@@ -33,14 +34,14 @@ def test_a_row_survives_packing(row: VerdictRow) -> None:
 
 
 def test_counts_saturate_instead_of_wrapping() -> None:
-    assert VerdictRow.unpack(VerdictRow("ok", "ok", "exact", 0, 70_000, 0, 0).pack()).runs == 0xFFFF
+    assert VerdictRow.unpack(VerdictRow(Severity.OK, Outcome.OK, Rung.EXACT, 0, 70_000, 0, 0).pack()).runs == 0xFFFF
 
 
 @given(st.integers(0, 130))
 @settings(max_examples=15)
 def test_only_the_right_output_opens_a_row_and_sizes_say_little(count: int) -> None:
     outputs = [bytes([i]) * 64 for i in range(count)]
-    row = VerdictRow("block", "nan", "exact", 5, 5, 0, 20)
+    row = VerdictRow(Severity.BLOCK, Outcome.NAN, Rung.EXACT, 5, 5, 0, 20)
     table = seal_table([(output, row) for output in outputs], 7, CLASS, bytes(32))
     assert len(table) in (64, 128, 256)
     assert all(open_row(table, output, 7, CLASS) == row for output in outputs)
@@ -49,14 +50,14 @@ def test_only_the_right_output_opens_a_row_and_sizes_say_little(count: int) -> N
 
 
 def test_one_key_never_seals_two_rows() -> None:
-    row = VerdictRow("ok", "ok", "exact", 0, 1, 0, 0)
+    row = VerdictRow(Severity.OK, Outcome.OK, Rung.EXACT, 0, 1, 0, 0)
     with pytest.raises(ValueError, match="twice"):
         seal_table([(bytes(64), row), (bytes(64), row)], 1, CLASS, bytes(32))
 
 
 def test_a_changed_row_counts_as_absent() -> None:
     output = b"\x07" * 64
-    table = seal_table([(output, VerdictRow("ok", "ok", "exact", 0, 1, 0, 0))], 1, CLASS, bytes(32))
+    table = seal_table([(output, VerdictRow(Severity.OK, Outcome.OK, Rung.EXACT, 0, 1, 0, 0))], 1, CLASS, bytes(32))
     changed = [row[:-1] + bytes([row[-1] ^ 1]) for row in table]
     assert open_row(table, output, 1, CLASS) is not None
     assert open_row(changed, output, 1, CLASS) is None

@@ -12,10 +12,11 @@ from pharoah.sidecar.log_client import ServedEpoch
 from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_protocol.tables.epoch_head import EpochHead
 from pharoah_protocol.tables.rows import VerdictRow
+from pharoah_protocol.vocabulary import Outcome, Rung, Severity
 
 SERVED = ServedEpoch(EpochHead(3, 2, 0, 1, ()), b"", b"", b"", b"", frozenset())
-OK = VerdictRow("ok", "ok", "exact", 0, 9, 0, 40)
-MEMORY = VerdictRow("block", "memory", "exact", 5, 5, 0, 25, remedy=1)
+OK = VerdictRow(Severity.OK, Outcome.OK, Rung.EXACT, 0, 9, 0, 40)
+MEMORY = VerdictRow(Severity.BLOCK, Outcome.MEMORY, Rung.EXACT, 5, 5, 0, 25, remedy=1)
 
 
 def judged(*matches: tuple[str, str, VerdictRow]) -> Verdict:
@@ -45,7 +46,7 @@ def test_nothing_opened_is_unknown_never_compatible() -> None:
 
 
 def test_an_architecture_known_with_other_software_is_unknown() -> None:
-    verdict = judged(("major", "server", VerdictRow("ok", "ok", "major", 0, 99, 0, 0)))
+    verdict = judged(("major", "server", VerdictRow(Severity.OK, Outcome.OK, Rung.MAJOR, 0, 99, 0, 0)))
     assert verdict.status == "unknown"
     assert "software" in verdict.reason
 
@@ -81,7 +82,7 @@ def test_what_is_known_of_the_job_itself_beats_its_like() -> None:
 
 
 def test_memory_at_other_sizes_is_a_warning_about_other_sizes() -> None:
-    row = VerdictRow("warn", "memory", "minor", 5, 10, 0, 30)
+    row = VerdictRow(Severity.WARN, Outcome.MEMORY, Rung.MINOR, 5, 10, 0, 30)
     verdict = judged(("minor", "server", row))
     assert verdict.status == "warn"
     assert "other sizes" in verdict.findings[0].what

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from pharoah_archetypes.ladder import lp
+from pharoah_protocol.vocabulary import Outcome, Rung, Severity
 
 ROW_BYTES = 64
 LEAST_ROWS = 64
@@ -26,18 +27,17 @@ _NONCE = bytes(12)
 _FORMAT = struct.Struct(">BBBHB16sHHHHBx")
 assert _FORMAT.size == 32
 
-SEVERITIES = ("ok", "warn", "avoid", "block")
-OUTCOMES = ("ok", "memory", "error", "nan", "slow", "timeout", "crash")
-RUNG_CODES = ("exact", "minor", "major")
+_RUNG_CODES = {Rung.EXACT: 0, Rung.MINOR: 1, Rung.MAJOR: 2}
+_RUNGS = {code: rung for rung, code in _RUNG_CODES.items()}
 
 
 @dataclass(frozen=True)
 class VerdictRow:
     """One learned fact, as it is sealed. Counts saturate at 65,535; `confidence` has four buckets, 0-3."""
 
-    severity: str
-    outcome: str
-    rung: str
+    severity: Severity
+    outcome: Outcome
+    rung: Rung
     failures: int
     runs: int
     base_failures: int
@@ -51,13 +51,13 @@ class VerdictRow:
         counts = (min(c, 0xFFFF) for c in (self.failures, self.runs, self.base_failures, self.base_runs))
         return _FORMAT.pack(
             1,
-            SEVERITIES.index(self.severity),
+            self.severity.code,
             self.confidence,
             self.remedy,
-            RUNG_CODES.index(self.rung),
+            _RUNG_CODES[self.rung],
             self.plan,
             *counts,
-            OUTCOMES.index(self.outcome),
+            self.outcome.code,
         )
 
     @classmethod
@@ -70,9 +70,9 @@ class VerdictRow:
             if version != 1:
                 raise ValueError(f"row version {version}; this release reads 1")
             return cls(
-                SEVERITIES[severity],
-                OUTCOMES[outcome],
-                RUNG_CODES[rung],
+                Severity.from_code(severity),
+                Outcome.from_code(outcome),
+                _RUNGS[rung],
                 failures,
                 runs,
                 base_failures,
@@ -81,7 +81,7 @@ class VerdictRow:
                 confidence,
                 plan,
             )
-        except (struct.error, IndexError):
+        except (struct.error, KeyError):
             raise ValueError("row: codes or length this release does not know") from None
 
 

@@ -72,8 +72,8 @@ def show(dry: DryRun, settings: Settings, payload: bool, output: str) -> None:
     print("\nTokens (these stay on this machine):")
     for rung in RUNGS:
         print(_wrapped(f"{rung:6} {'  '.join(rung_tokens(fingerprint, rung))}", 9))
-    for rung in HARDWARE_RUNGS:
-        print(_wrapped(f"{rung:6} {'  '.join(hardware_tokens(fingerprint, rung)) or '-'}", 9))
+    for level in HARDWARE_RUNGS:
+        print(_wrapped(f"{level:6} {'  '.join(hardware_tokens(fingerprint, level)) or '-'}", 9))
     for package, digest in fingerprint.code.items():
         print(f"  code   {package} {digest}")
     asked = len(inputs_of(fingerprint))

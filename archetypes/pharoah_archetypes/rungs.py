@@ -1,0 +1,20 @@
+"""The rungs of the ladder, from most to least specific."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Rung(StrEnum):
+    """How specific a signature is. The order of the members is the order of the ladder."""
+
+    EXACT = "exact"
+    """Archetype, features, size classes and full versions."""
+    MINOR = "minor"
+    """Archetype, features and minor versions."""
+    MAJOR = "major"
+    """Archetype and major versions."""
+
+
+RUNGS = tuple(Rung)
+"""From most to least specific."""

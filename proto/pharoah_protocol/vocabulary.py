@@ -1,0 +1,192 @@
+"""The closed sets that tenant, provider and auditor share, as enums.
+
+Every member is a string, so it can be printed, compared with what a user has typed, and written as JSON. A set that
+crosses the wire as a number carries the number beside the string (`CodedEnum.code`). Codes are never reused: to retire
+a member, delete it and note its code in the class.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+from pharoah_archetypes.rungs import Rung as Rung
+
+
+class CodedEnum(StrEnum):
+    """A string with a number for the wire."""
+
+    code: int
+
+    def __new__(cls, value: str, code: int) -> Self:
+        """`value` is the string, `code` the number on the wire."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.code = code
+        return member
+
+    @classmethod
+    def from_code(cls, code: int) -> Self:
+        """Raises ValueError for a code that this release does not know."""
+        for member in cls:
+            if member.code == code:
+                return member
+        raise ValueError(f"{cls.__name__}: code {code} is not known to this release")
+
+
+class Severity(CodedEnum):
+    """How strongly a learned row speaks against a job. Code 2 was `avoid`; nothing ever produced it."""
+
+    OK = "ok", 0
+    WARN = "warn", 1
+    BLOCK = "block", 3
+
+
+class Outcome(CodedEnum):
+    """What came of one cell of a campaign, and what a learned row says will come of a job."""
+
+    OK = "ok", 0
+    MEMORY = "memory", 1
+    """It ran out of memory."""
+    ERROR = "error", 2
+    """It raised an error."""
+    NAN = "nan", 3
+    """Its loss became NaN or infinite."""
+    SLOW = "slow", 4
+    """It ran much slower than comparable jobs. Set by learning; no cell reports it."""
+    TIMEOUT = "timeout", 5
+    """It did not end within its time limit."""
+    CRASH = "crash", 6
+    """Its process died."""
+
+
+MEASURED_OUTCOMES = tuple(outcome for outcome in Outcome if outcome is not Outcome.SLOW)
+"""The outcomes that a cell can report by itself."""
+
+
+class Scope(StrEnum):
+    """Which nodes a table of learned rows is about."""
+
+    SERVER = "server"
+    """Nodes of one context: hardware and configuration."""
+    DEVICE = "device"
+    """Nodes with one device model."""
+
+
+class RowKind(StrEnum):
+    """What the tokens of a learned row name."""
+
+    ARCHETYPE = "arch"
+    BAND = "band"
+    """One band of the sketch that near duplicates share."""
+    PSEUDONYM = "name"
+    """A job that tenants report under its pseudonym."""
+
+
+class FindingSeverity(StrEnum):
+    """How a finding changes a verdict."""
+
+    INFO = "info"
+    WARN = "warn"
+    BLOCK = "block"
+
+
+class VerdictStatus(StrEnum):
+    """What is known about a job on a node before it starts."""
+
+    COMPATIBLE = "compatible"
+    WARN = "warn"
+    INCOMPATIBLE = "incompatible"
+    UNKNOWN = "unknown"
+    PENDING = "pending"
+    """The answer arrives after the job has started."""
+
+
+class IncidentState(CodedEnum):
+    """The state of an incident of a node. `docs/provider.md` draws the transitions."""
+
+    QUIET = "quiet", 0
+    SUSPECTED = "suspected", 1
+    CONFIRMED = "confirmed", 2
+    CLEARED = "cleared", 3
+    DISMISSED = "dismissed", 4
+
+
+class EndState(CodedEnum):
+    """How a run ended. Only `failed` counts as a failure; every other state except `ok` censors the run."""
+
+    OK = "ok", 1
+    FAILED = "failed", 2
+    CANCELLED = "cancelled", 3
+    PREEMPTED = "preempted", 4
+    TIME_LIMIT = "time_limit", 5
+    MAINTENANCE = "maintenance", 6
+    MOVED = "moved", 7
+    LOST = "lost", 8
+    """Its sidecar or its node vanished without a word. Set by the provider."""
+
+
+class Attribution(CodedEnum):
+    """Who or what caused a failure. What the user caused never counts against a node or a job."""
+
+    UNKNOWN = "unknown", 0
+    USER = "user", 1
+    SOFTWARE = "software", 2
+    NODE = "node", 3
+    FABRIC = "fabric", 4
+    PLATFORM = "platform", 5
+    NEIGHBOUR = "neighbour", 6
+
+
+class Purpose(StrEnum):
+    """Why a micro-benchmark ran."""
+
+    BASELINE = "baseline"
+    """A campaign measures what a healthy node shows."""
+    LEVEL = "level"
+    """The provider measures what a node shows beside one particular job."""
+    VALIDATION = "validation"
+    """The provider checks a suspected node."""
+
+
+class Role(StrEnum):
+    """Who calls a service."""
+
+    TENANT = "tenant"
+    AGENT = "agent"
+    OPERATOR = "operator"
+
+
+class Mode(StrEnum):
+    """The tenant's setting `mode`."""
+
+    ONLINE = "online"
+    OFFLINE = "offline"
+    DRY_RUN = "dryrun"
+    DISABLED = "disabled"
+
+
+class Privacy(StrEnum):
+    """The tenant's setting `privacy`."""
+
+    PRIVATE = "private"
+    HASHED = "hashed"
+
+
+class LaunchGate(StrEnum):
+    """The tenant's setting `gate`: what an incompatible verdict does to the launch."""
+
+    OFF = "off"
+    WARN = "warn"
+    BLOCK = "block"
+
+
+class Fault(StrEnum):
+    """What a campaign does to a cell while it trains."""
+
+    NONE = "none"
+    """Nothing: the control run."""
+    CPU_STRESSOR = "cpu_stressor"
+    """Another process uses a part of the core."""
+    LEAK = "leak"
+    """The process grows until its memory limit."""
