@@ -18,8 +18,8 @@ class CodedEnum(StrEnum):
 
     code: int
 
-    def __new__(cls, value: str, code: int) -> Self:
-        """`value` is the string, `code` the number on the wire."""
+    def __new__(cls, value: str, code: int = -1) -> Self:
+        """`value` is the string, `code` the number on the wire; the default lets type checkers accept `Cls(value)`."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.code = code
