@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -27,7 +28,7 @@ def test_a_pause_is_between_half_and_all_of_its_length(first: float, factor: flo
 def test_pauses_grow_until_the_longest_and_stay_there(first: float, seed: int) -> None:
     backoff = Backoff(first, 64 * first, Random(seed))
     pauses = [backoff.next_pause() for _ in range(20)]
-    assert all(later >= earlier for earlier, later in zip(pauses[:6], pauses[1:7], strict=True))
+    assert all(later >= earlier for earlier, later in pairwise(pauses[:7]))
     assert all(32 * first <= pause <= 64 * first for pause in pauses[6:])
 
 
