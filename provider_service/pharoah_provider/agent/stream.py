@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -16,6 +15,7 @@ import grpc.aio
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_protocol import __version__
+from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
@@ -28,7 +28,7 @@ from pharoah_provider.domain import Node
 log = logging.getLogger("pharoah.agent")
 
 KEPT_BATCHES = 500
-LONGEST_PAUSE_SECONDS = 10.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
 
 
 class AgentStream:
@@ -41,11 +41,11 @@ class AgentStream:
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
         self._batch = 0
         self._work: set[asyncio.Task[None]] = set()
+        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
 
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
         options = [("grpc.enable_http_proxy", 0), ("grpc.keepalive_time_ms", 60_000)]
-        pause = 0.5
         credentials, endpoint = self._access.credentials, self._access.endpoint
         async with (
             grpc.aio.secure_channel(endpoint, credentials, options)
@@ -53,16 +53,16 @@ class AgentStream:
             else grpc.aio.insecure_channel(endpoint, options)
         ) as channel:
             while True:
+                why = "the provider closed the stream"
                 try:
                     await self._connected(channel)
-                    pause = 0.5
                 except grpc.aio.AioRpcError as error:
                     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                         raise PermissionError(f"{endpoint}: {error.details()}") from None
                     why = sanitize_text(error.details() or error.code().name, 120)
-                    log.warning("no connection to %s: %s; again in %.1f s", endpoint, why, pause)
-                await asyncio.sleep(pause * random.uniform(0.7, 1.0))
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                pause = self._backoff.next_pause()
+                log.warning("no connection to %s: %s; the next attempt is in %.1f s", endpoint, why, pause)
+                await asyncio.sleep(pause)
 
     async def _connected(self, channel: grpc.aio.Channel) -> None:
         self._out = asyncio.Queue()
@@ -75,6 +75,7 @@ class AgentStream:
                 match order.WhichOneof("content"):
                     case "welcome":
                         log.info("connected to %s as %s", self._access.endpoint, self._node.node)
+                        self._backoff.reset()
                         sampling = asyncio.create_task(self._sample(order.welcome.telemetry_period_seconds))
                     case "ack":
                         while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
