@@ -18,7 +18,7 @@ from pharoah_provider.domain import Report, Run
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.validation import Validator
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.metrics import Metrics
 
@@ -70,7 +70,7 @@ class Watched:
 class Monitor:
     """Scores reports, validates suspicions, tells alerts."""
 
-    def __init__(self, store: Store, fleet: Fleet, metrics: Metrics, settle_seconds: float = SETTLE_SECONDS) -> None:
+    def __init__(self, store: Storage, fleet: Fleet, metrics: Metrics, settle_seconds: float = SETTLE_SECONDS) -> None:
         self._store, self._fleet, self._metrics = store, fleet, metrics
         self._settle_seconds = settle_seconds
         self._validator = Validator(fleet, store, self.run_on)
@@ -79,9 +79,9 @@ class Monitor:
 
     async def restore(self) -> None:
         """After a restart: go on with the runs that had not ended, in the state they were in."""
-        for run in await self._store.active_runs():
+        for run in await self._store.runs.active_runs():
             self.watch(run)
-        for alert in await self._store.open_alerts():
+        for alert in await self._store.alerts.open_alerts():
             if watched := self._watched.get(bytes(alert["run_id"])):
                 watched.incident = Incident(alert["state"], alert["alert_id"], alert["since"])
                 watched.evidence = alert["evidence"]
@@ -204,7 +204,7 @@ class Monitor:
 
     async def _validate(self, watched: Watched) -> None:
         try:
-            node = await self._store.node(watched.run.node)
+            node = await self._store.nodes.node(watched.run.node)
             if node is None:
                 return
             incident = watched.incident
@@ -232,7 +232,7 @@ class Monitor:
             "changed_at": now,
             "step_ratio": step_ratio,
         }
-        await self._store.put_alert(alert)
+        await self._store.alerts.put_alert(alert)
         log.info("alert %s on %s: %s", alert["alert_id"], alert["node"], state)
         if state in TOLD:
             self._metrics.alerts.labels(state).inc()
