@@ -20,6 +20,7 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.counters import RunCounters
 from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.validation import Validator
+from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.metrics import Metrics
@@ -83,6 +84,7 @@ class Monitor:
         self._validator = Validator(fleet, store, self.run_on)
         self._watched: dict[bytes, Watched] = {}
         self._model: SurvivalModel = fit_survival([])[0]
+        self._background = OwnedTasks()
 
     async def restore(self) -> None:
         """After a restart: go on with the runs that had not ended, in the state they were in."""
@@ -130,6 +132,10 @@ class Monitor:
         for watched in self._watched.values():
             watched.ended = True
             watched.wake()
+
+    async def close(self) -> None:
+        """End the validations that still run."""
+        await self._background.close()
 
     def run_on(self, node: str) -> Run | None:
         """The run on a node now."""
@@ -204,9 +210,9 @@ class Monitor:
         if busy or not all(run.beside_job for run in (watched.run, *beside)):
             return
         if watched.counters.risky and watched.incident.wants_validation(time.monotonic()):
-            watched.probing = asyncio.create_task(self._validate(watched))
+            watched.probing = self._background.start(self._validate(watched))
         elif watched.calm(self._settle_seconds) and not self._validator.levels.known(watched.run):
-            watched.probing = asyncio.create_task(self._learn(watched))
+            watched.probing = self._background.start(self._learn(watched))
 
     async def _learn(self, watched: Watched) -> None:
         try:
