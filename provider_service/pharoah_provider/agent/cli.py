@@ -16,13 +16,13 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_benchmarks.facts import device_facts, server_facts
+from pharoah_protocol.channels import Access
 from pharoah_protocol.node_profile import ProfileError, check_profile
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
-from pharoah_provider.channel import Access
 from pharoah_provider.domain import Node
 from pharoah_serving.errors import ProviderError
 

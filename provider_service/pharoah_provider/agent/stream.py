@@ -16,13 +16,13 @@ import grpc.aio
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
+from pharoah_protocol.channels import Access
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.telemetry import Sample, Telemetry
-from pharoah_provider.channel import Access
 from pharoah_provider.domain import Node
 from pharoah_provider.owned_tasks import OwnedTasks
 
@@ -30,6 +30,10 @@ log = logging.getLogger("pharoah.agent")
 
 KEPT_BATCHES = 500
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
+
+
+KEEPALIVE = ("grpc.keepalive_time_ms", 60_000)
+"""A provider that is gone without a word is noticed after a minute; it allows pings no more often than that."""
 
 
 class AgentStream:
@@ -47,14 +51,8 @@ class AgentStream:
 
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
-        options = [("grpc.enable_http_proxy", 0), ("grpc.keepalive_time_ms", 60_000)]
-        credentials, endpoint = self._access.credentials, self._access.endpoint
-        opened = (
-            grpc.aio.secure_channel(endpoint, credentials, options)
-            if credentials
-            else grpc.aio.insecure_channel(endpoint, options)
-        )
-        async with opened as channel, self._orders:
+        endpoint = self._access.endpoint
+        async with self._access.aio_channel(KEEPALIVE) as channel, self._orders:
             while True:
                 why = "the provider closed the stream"
                 try:
