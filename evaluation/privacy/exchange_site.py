@@ -26,7 +26,7 @@ from pharoah_protocol.v1 import NodeTicket
 from pharoah_provider.certificates import Authority
 from pharoah_provider.channel import operator_channel
 from pharoah_provider.domain import Node
-from pharoah_provider.store import Database, Store
+from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.site import free_port
 
 NODE_KEY = Ed25519PrivateKey.from_private_bytes(b"n" * 32)
@@ -105,7 +105,7 @@ def exchange_site(folder: Path, release: Release) -> Iterator[ExchangeSite]:
 
 
 async def _fill(database: Path, release: Release) -> None:
-    store = Store(Database(database))
-    await store.put_node(node())
-    await store.put_release(release)
+    store = DuckStorage(database)
+    await store.nodes.put_node(node())
+    await store.published.put_release(release)
     store.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pharoah_protocol.vocabulary import Outcome
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -52,3 +54,8 @@ class OutcomeReport:
     organisation: str
     context_id: str
     failed: bool
+
+
+def process_died(outcome: str) -> bool:
+    """Whether an outcome of a cell means that its process died, which is the failure event of the survival model."""
+    return outcome in (Outcome.MEMORY, Outcome.CRASH)

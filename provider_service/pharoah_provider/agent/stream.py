@@ -24,6 +24,7 @@ from pharoah_protocol.v1 import Telemetry as TelemetryMessage
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.telemetry import Sample, Telemetry
 from pharoah_provider.domain import Node
+from pharoah_provider.owned_tasks import OwnedTasks
 
 log = logging.getLogger("pharoah.agent")
 
@@ -44,13 +45,14 @@ class AgentStream:
         self._out: asyncio.Queue[AgentMessage] = asyncio.Queue()
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
         self._batch = 0
-        self._work: set[asyncio.Task[None]] = set()
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._orders = OwnedTasks()
+        """Work that the provider has ordered; it goes on while the connection is made again."""
 
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
         endpoint = self._access.endpoint
-        async with self._access.aio_channel(KEEPALIVE) as channel:
+        async with self._access.aio_channel(KEEPALIVE) as channel, self._orders:
             while True:
                 why = "the provider closed the stream"
                 try:
@@ -68,22 +70,18 @@ class AgentStream:
         for batch in self._unacknowledged:
             self._out.put_nowait(AgentMessage(telemetry=batch))
         call = Stub(channel, "Agent").Connect(self._messages(), metadata=self._access.metadata)
-        sampling: asyncio.Task[None] | None = None
-        try:
+        async with OwnedTasks() as sampling:
             async for order in call:
                 match order.WhichOneof("content"):
                     case "welcome":
                         log.info("connected to %s as %s", self._access.endpoint, self._node.node)
                         self._backoff.reset()
-                        sampling = asyncio.create_task(self._sample(order.welcome.telemetry_period_seconds))
+                        sampling.start(self._sample(order.welcome.telemetry_period_seconds))
                     case "ack":
                         while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
                             self._unacknowledged.popleft()
                     case _:
                         self._start(order)
-        finally:
-            if sampling:
-                sampling.cancel()
 
     async def _messages(self) -> AsyncIterator[AgentMessage]:
         node = self._node
@@ -120,9 +118,7 @@ class AgentStream:
     def _start(self, order: AgentOrder) -> None:
         """Orders run beside each other: a probe may be wanted while a cell trains."""
         work = self._probe(order.probe) if order.WhichOneof("content") == "probe" else self._cell(order.cell)
-        task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        self._orders.start(work)
 
     async def _probe(self, order: ProbeOrder) -> None:
         await self._probes.warm()

@@ -28,7 +28,7 @@ from pharoah_learning.release import Release
 from pharoah_provider.campaigns import BENCHMARKS, PROBE_LIMIT_SECONDS, PROBE_REPEATS
 from pharoah_provider.domain import Node, Run
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady
 
 log = logging.getLogger("pharoah.provider.monitoring")
@@ -84,7 +84,7 @@ def _settled(benchmark: str, rounds: Sequence[float]) -> bool:
 class Validator:
     """Orders benchmarks and compares them with levels that know the load."""
 
-    def __init__(self, fleet: Fleet, store: Store, run_on: Callable[[str], Run | None]) -> None:
+    def __init__(self, fleet: Fleet, store: Storage, run_on: Callable[[str], Run | None]) -> None:
         """`run_on(node)` is the run on a node now, if there is one."""
         self._fleet, self._store, self._run_on = fleet, store, run_on
         self.levels = NodeLevels()
@@ -140,5 +140,5 @@ class Validator:
 
     async def _probe(self, node: str, run: Run | None, limit: float, purpose: str) -> list[BenchmarkResult]:
         probes = await self._fleet.probe(node, BENCHMARKS, PROBE_REPEATS, run is not None, limit)
-        await self._store.append_probes(probes, purpose)
+        await self._store.evidence.append_probes(probes, purpose)
         return probes
