@@ -103,7 +103,7 @@ def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
     lie: Callable[[pytest.MonkeyPatch], None],
     changes: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(exchange_client, "AUDITED", 1)
+    monkeypatch.setattr(exchange_client, "AUDITED_INPUTS", 1)
     lie(monkeypatch)
     calls: list[list[str]] = []
     for name, fingerprint in (("visible", KNOWN), ("compiled", COMPILED)):
@@ -118,4 +118,4 @@ def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
         key = str(folder / "provider.pub")
         launched(folder, monkeypatch, work, auditor_endpoint="127.0.0.1:9", auditor_key_file=key, **changes)
     assert Counter(calls[0]) == Counter(calls[1]) and {"Evaluate", "Decide"} <= set(calls[0])
-    assert ("GetNameKey" in calls[0]) == ("share_outcomes" in changes)
+    assert ("GetPseudonymKey" in calls[0]) == ("share_outcomes" in changes)

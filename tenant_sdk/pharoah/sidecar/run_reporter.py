@@ -121,7 +121,7 @@ class RunReporter:
                     period, named = name or (0, b"")
                     code = EndState.Value(f"END_STATE_{state.upper()}")
                     await self._call(
-                        "EndRun", EndRunRequest(run_id=self._run_id, state=code, period=period, name=named)
+                        "EndRun", EndRunRequest(run_id=self._run_id, state=code, period=period, pseudonym=named)
                     )
         except (TimeoutError, grpc.aio.AioRpcError) as error:
             log.info("the end of the run could not be told: %s", error)
