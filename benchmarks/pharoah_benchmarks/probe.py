@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 import torch
 
+from pharoah_protocol.parent_process import end_with_parent
+
 GEMM_SIZE = 640
 COPY_BYTES = 64 << 20
 
@@ -50,6 +52,7 @@ def measure(benchmark: str, repeats: int, limit_seconds: float) -> list[float]:
 
 
 def main() -> None:
+    end_with_parent()
     torch.set_num_threads(1)
     for line in sys.stdin:
         order = json.loads(line)

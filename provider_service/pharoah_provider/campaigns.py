@@ -60,6 +60,7 @@ class Campaign:
                 yield event
         finally:
             work.cancel()
+            await asyncio.wait({work})
 
     async def _run(self) -> None:
         try:
@@ -74,6 +75,8 @@ class Campaign:
             await self._events.put(None)
         except BaseExceptionGroup as failures:
             await self._events.put(failures.exceptions[0])
+        except Exception as failure:  # noqa: BLE001 - whoever reads the progress raises it
+            await self._events.put(failure)
 
     async def _work(self, nodes: list[Node], queues: dict[str, list[Cell]], degraded: list[Cell]) -> None:
         """One set of cores: cells of its nodes' contexts, rarest context first, then degraded runs."""
@@ -96,13 +99,11 @@ class Campaign:
     async def _baseline(self, node: Node) -> None:
         for _ in range(IDLE_ROUNDS):
             await self._probe(node, beside_job=False)
-        companion = asyncio.create_task(
-            self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}"))
-        )
-        await asyncio.sleep(2.5)  # past its start-up
-        for _ in range(BESIDE_ROUNDS):
-            await self._probe(node, beside_job=True)
-        await companion
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}")))
+            await asyncio.sleep(2.5)  # past its start-up
+            for _ in range(BESIDE_ROUNDS):
+                await self._probe(node, beside_job=True)
 
     async def _probe(self, node: Node, beside_job: bool) -> None:
         probes = await self._fleet.probe(node.node, BENCHMARKS, PROBE_REPEATS, beside_job, PROBE_LIMIT_SECONDS)

@@ -66,7 +66,7 @@ def test_archetypes_need_the_standard_library_only() -> None:
 @pytest.mark.parametrize(
     ("what", "package", "allowed"),
     [
-        ("grpc", "pharoah_protocol", ("rpc.py",)),
+        ("grpc", "pharoah_protocol", ("channels.py", "rpc.py")),
         ("google.protobuf", "pharoah_protocol", ("rpc.py", "v1")),
         ("grpc", "pharoah", ("sidecar", "cli/doctor.py")),
         ("pharoah_protocol.v1", "pharoah", ("sidecar",)),

@@ -82,9 +82,10 @@ class Loopback:
         self._agents.append(asyncio.create_task(_agent(self.channel, node(name), seconds_of, connected)))
         await connected.wait()
 
-    def disconnect_agents(self) -> None:
+    async def disconnect_agents(self) -> None:
         for agent in self._agents:
             agent.cancel()
+        await asyncio.gather(*self._agents, return_exceptions=True)
 
 
 async def _agent(
@@ -152,4 +153,4 @@ async def loopback(folder: Path, release: Release | None = None, **changes: Any)
         try:
             yield site
         finally:
-            site.disconnect_agents()
+            await site.disconnect_agents()

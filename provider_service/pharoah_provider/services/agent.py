@@ -47,9 +47,10 @@ class AgentServicer:
             if not reading.cancelled():  # as it is when the provider ends
                 reading.result()  # raises what ended it
         finally:
+            self._fleet.disconnect(connection)
             sending.cancel()
             reading.cancel()
-            self._fleet.disconnect(connection)
+            await asyncio.wait({sending, reading})
 
     async def _read(
         self,

@@ -21,6 +21,7 @@ from pharoah_protocol.voprf import libsodium
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
+from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.publication import Publisher
 from pharoah_provider.services.agent import AgentServicer
 from pharoah_provider.services.exchange import ExchangeServicer
@@ -112,17 +113,18 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             names_served = [service(name).full_name for name in servicers]
             reflection.enable_server_reflection([*names_served, HEALTH, reflection.SERVICE_NAME], server)
         http = _serve_metrics(metrics, settings.http)
-        await server.start()
-        ticking = asyncio.create_task(_tick(publisher, audit, names, status))
-        await _log_name_key(publisher, names)
-        _tell_health(publisher, status)
         try:
-            yield f"{host}:{bound}" if port == "0" else settings.listen
+            await server.start()
+            async with OwnedTasks() as background:
+                background.start(_tick(publisher, audit, names, status))
+                await _log_name_key(publisher, names)
+                _tell_health(publisher, status)
+                yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
-            ticking.cancel()
             status.tell(serving=False)
             monitor.drain()
             await server.stop(DRAIN_SECONDS)
+            await monitor.close()
             http.shutdown()
             http.server_close()
     finally:
