@@ -212,7 +212,7 @@ def _watched_pair(site: Site, number: int, node: str, peer: str) -> dict[str, Jo
         for name in (node, peer)
     }
     _until(lambda: site.levels_known(started, 2), 90)
-    _until(lambda: all(len(_reports(site, job)) >= 5 for job in jobs.values()), 60)
+    _until(lambda: all(_reported_seconds(site, job) >= 5 for job in jobs.values()), 60)
     return jobs
 
 
@@ -275,7 +275,7 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
         for job in jobs:
             job.wait(seconds + 120)
             reports = _reports(site, job)
-            watched_seconds += reports[-1]["ended_at"] - reports[0]["ended_at"] if reports else 0.0
+            watched_seconds += reports[-1]["ended_at"] - reports[0]["started_at"] if reports else 0.0
             alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(job)]
             false += sum(a["state"] == "confirmed" or bool(a["fault_domain"] == "node") for a in alerts)
             suspected += len(alerts)
@@ -341,6 +341,10 @@ def _watched_job(site: Site, node: str, folder: Path, seconds: float, *options: 
 def _reports(site: Site, job: Job) -> list[dict[str, Any]]:
     run = _run_of(job)
     return [row for row in site.listing("reports") if run and row["run"].lower() == run]
+
+
+def _reported_seconds(site: Site, job: Job) -> int:
+    return sum(row["seconds"] for row in _reports(site, job))
 
 
 def _confirmed(site: Site, job: Job) -> float:
