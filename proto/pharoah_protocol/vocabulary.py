@@ -8,9 +8,20 @@ a member, delete it and note its code in the class.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from pharoah_archetypes.rungs import Rung as Rung
+if TYPE_CHECKING:
+    from pharoah_archetypes.rungs import Rung as Rung
+
+
+def __getattr__(name: str) -> object:
+    # Training processes import this module. `import pharoah_archetypes` takes 50 ms (python -X importtime), so `Rung`
+    # is loaded by those who use it.
+    if name == "Rung":
+        from pharoah_archetypes.rungs import Rung
+
+        return Rung
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class CodedEnum(StrEnum):
