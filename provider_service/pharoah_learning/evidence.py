@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pharoah_protocol.windows import Window
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -20,11 +22,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class DegradedRun:
-    """One degraded (or healthy twin) run as windows: time, step ratio, memory ratio; and whether the process died."""
+    """One run of a campaign that was degraded, or its control run."""
 
     kind: str
-    windows: tuple[tuple[float, float, float], ...]
+    windows: tuple[Window, ...]
     died: bool
+    """Whether its process died."""
 
 
 @dataclass(frozen=True)

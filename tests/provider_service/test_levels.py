@@ -18,7 +18,7 @@ def learned(levels: NodeLevels, *seconds: float) -> NodeLevels:
 
 def test_a_level_is_what_the_benchmark_showed_beside_this_job() -> None:
     levels = NodeLevels()
-    levels.use(Release(1, (), None, (BenchmarkBaseline("n1", "memory", True, 0.01, 0.5, 2),)))
+    levels.use(Release(1, (), None, (BenchmarkBaseline("n1", "memory", True, 0.01),)))
     assert not levels.known(RUN)
     stand_in = levels.of("n1", RUN, "memory")
     assert stand_in is not None and (stand_in.seconds, stand_in.error_ratio) == (0.01, OTHER_JOB_ERROR)

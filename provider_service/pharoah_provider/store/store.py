@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial
+from pharoah_protocol.windows import Window
 from pharoah_provider.domain import Node, Report, Run
 from pharoah_provider.store.listings import LISTINGS
 from pharoah_provider.store.published import Published
@@ -168,7 +170,7 @@ class Store(Published):
             "outcome": outcome.outcome,
             "detail": outcome.detail,
             "step_seconds": outcome.step_seconds,
-            "windows": json.dumps(outcome.rows),
+            "windows": json.dumps([asdict(window) for window in outcome.windows]),
             "fingerprint": outcome.fingerprint,
             "context": json.dumps(outcome.context),
             "ran_at": time.time(),
@@ -200,7 +202,7 @@ class Store(Published):
         return [
             DegradedRun(
                 r["degradation"],
-                tuple((float(t), float(s), float(m)) for t, s, m in json.loads(r["windows"])),
+                tuple(map(Window.from_data, json.loads(r["windows"]))),
                 r["outcome"] in ("memory", "crash"),
             )
             for r in rows
