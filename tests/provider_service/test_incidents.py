@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pharoah_learning.models.cross_validation import Comparison
 from pharoah_provider.monitoring.incidents import CLEAN_WINDOWS, FIRST_PAUSE_SECONDS, UNDECIDED_PAUSE_SECONDS, Incident
 
-CLEAR, FAINT, HEALTHY = ([Comparison("memory", ratio, 1.0, 0.03)] for ratio in (1.4, 1.22, 1.0))
+CLEAR, FAINT, HEALTHY = ([Comparison("memory", ratio, 1.0, 0.03, 0.06)] for ratio in (1.4, 1.22, 1.0))
 
 
 def fed(incident: Incident, *risky: bool) -> list[str]:

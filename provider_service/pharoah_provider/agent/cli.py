@@ -90,7 +90,7 @@ async def _stand(
     cpus = tuple(profile.get("cpus") or sorted(os.sched_getaffinity(0)))
     public = key.public_key().public_bytes_raw()
     node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus)
-    probes = Child("pharoah_benchmarks.probe", profile)
+    probes = Child("pharoah_benchmarks.micro", profile)
     limit = str(profile.get("memory_limit_bytes", 0))
     fork_server = Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False)
     stream = AgentStream(node, access, Telemetry(), probes, fork_server)

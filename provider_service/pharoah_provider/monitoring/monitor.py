@@ -191,7 +191,7 @@ class Monitor:
             return
         if watched.incident.wants_validation(time.monotonic()):
             watched.probing = asyncio.create_task(self._validate(watched))
-        elif watched.calm(self._settle_seconds) and not self._validator.levels.known(watched.run):
+        elif watched.calm(self._settle_seconds) and not self._validator.levels_known(watched.run):
             watched.probing = asyncio.create_task(self._learn(watched))
 
     async def _learn(self, watched: Watched) -> None:
