@@ -160,6 +160,13 @@ class Purpose(StrEnum):
     """The provider checks a suspected node."""
 
 
+class DeviceKind(StrEnum):
+    """What a computation runs on. The members are the types of torch's devices."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 class Role(StrEnum):
     """Who calls a service."""
 
