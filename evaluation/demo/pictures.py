@@ -19,7 +19,7 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
     rows = [row for row in summary["reports"] if row["run"].lower() == summary["main"]["run"].lower()]
     if not rows:
         return
-    start = rows[0]["ended_at"]
+    start = rows[0]["started_at"]
     figure, axis = plt.subplots(figsize=(9, 4.2), dpi=120)
     stressor = summary["stressor"]
     axis.axvspan(
@@ -32,14 +32,15 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
     axis.axhline(1.0, color=GREY, lw=0.8)
     seen = [row for row in rows if not row["masked"]]
     masked = [row for row in rows if row["masked"]]
-    axis.plot([r["ended_at"] - start for r in rows], [r["step_ratio"] for r in rows], color=BLUE, lw=1, alpha=0.5)
+    times = [r[side] - start for r in rows for side in ("started_at", "ended_at")]
+    axis.plot(times, [r["step_ratio"] for r in rows for _ in range(2)], color=BLUE, lw=1, alpha=0.5)
     axis.plot(
         [r["ended_at"] - start for r in seen],
         [r["step_ratio"] for r in seen],
         "o",
         color=BLUE,
         ms=4,
-        label="window of steps",
+        label="end of a stretch of equal reports",
     )
     axis.plot(
         [r["ended_at"] - start for r in masked],

@@ -22,6 +22,7 @@ from typing import Any
 
 from evaluation.figures import OUTPUT, ROOT, Figures, timed
 from evaluation.loop import full_information
+from pharoah_benchmarks.micro import micro_benchmarks
 from tests.harness.jobs import Job, losses_identical, start_cpu_stressor
 from tests.harness.site import Site, running_site
 
@@ -212,7 +213,7 @@ def _watched_pair(site: Site, number: int, node: str, peer: str) -> dict[str, Jo
         for name in (node, peer)
     }
     _until(lambda: site.levels_known(started, 2), 90)
-    _until(lambda: all(len(_reports(site, job)) >= 5 for job in jobs.values()), 60)
+    _until(lambda: all(_reported_seconds(site, job) >= 5 for job in jobs.values()), 60)
     return jobs
 
 
@@ -275,7 +276,7 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
         for job in jobs:
             job.wait(seconds + 120)
             reports = _reports(site, job)
-            watched_seconds += reports[-1]["ended_at"] - reports[0]["ended_at"] if reports else 0.0
+            watched_seconds += reports[-1]["ended_at"] - reports[0]["started_at"] if reports else 0.0
             alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(job)]
             false += sum(a["state"] == "confirmed" or bool(a["fault_domain"] == "node") for a in alerts)
             suspected += len(alerts)
@@ -297,7 +298,7 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
 def _noise(site: Site, figures: Figures, healthy_from: float) -> None:
     """How much two healthy nodes differ from one validation to the next: sd of log(own ratio / peer ratio)."""
     probes = [p for p in site.listing("probes") if p["beside_job"] and p["started_at"] > healthy_from]
-    for benchmark in ("gemm", "memory"):
+    for benchmark in micro_benchmarks():
         shown = {n: [p for p in probes if (p["node"], p["benchmark"]) == (n, benchmark)] for n in ("n1", "n2")}
         ratios = {node: _own_ratios(rows) for node, rows in shown.items()}
         differences = [
@@ -341,6 +342,10 @@ def _watched_job(site: Site, node: str, folder: Path, seconds: float, *options: 
 def _reports(site: Site, job: Job) -> list[dict[str, Any]]:
     run = _run_of(job)
     return [row for row in site.listing("reports") if run and row["run"].lower() == run]
+
+
+def _reported_seconds(site: Site, job: Job) -> int:
+    return sum(row["seconds"] for row in _reports(site, job))
 
 
 def _confirmed(site: Site, job: Job) -> float:
