@@ -191,7 +191,9 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
         await storage.evidence.append_cell("c", NODE, cell, Outcome(cell.id, "error", "why", fingerprint="{}"))
         degraded = replace(cell, degradation=Degradation("none"))
         for outcome in ("memory", "ok"):
-            await storage.evidence.append_cell("c", NODE, degraded, Outcome(cell.id, outcome, windows=[Window(at_seconds=1.0, values={})]))
+            await storage.evidence.append_cell(
+                "c", NODE, degraded, Outcome(cell.id, outcome, windows=[Window(at_seconds=1.0, values={})])
+            )
         await storage.evidence.append_probes([probe], "baseline")
         await storage.evidence.append_probes([replace(probe, seconds=(0.5,), error="")], "baseline")
         (trial,) = await storage.evidence.trials()
