@@ -135,7 +135,9 @@ def test_an_organisation_gets_so_many_names_a_day(tmp_path: Path, monkeypatch: p
             codes.append((await refused(call))[0] if len(codes) == 2 else (await call) and grpc.StatusCode.OK)
         assert codes == [grpc.StatusCode.OK, grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED]
 
-    monkeypatch.setattr("pharoah_provider.services.server.PseudonymKeys", lambda k, c: holder_side.PseudonymKeys(k, c, 2))
+    monkeypatch.setattr(
+        "pharoah_provider.services.server.PseudonymKeys", lambda k, c: holder_side.PseudonymKeys(k, c, 2)
+    )
     among_three(tmp_path, work)
 
 

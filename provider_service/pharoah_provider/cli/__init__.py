@@ -140,6 +140,8 @@ def _add_serve(commands: Any) -> None:
                         help="and all its accounts together (default: %(default)s)")  # fmt: skip
     parser.add_argument("--tenant-offers", type=_count, default=limits.tenant_offers, metavar="N",
                         help="offers a tenant may take in a day (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--retention", type=_days, action="append", default=[], metavar="TABLE=DAYS",
+                        help="how long rows are kept; may be repeated (docs/provider.md lists the tables)")  # fmt: skip
     parser.set_defaults(run=_serve)
 
 
@@ -156,6 +158,11 @@ def _amount(text: str) -> float:
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"{text!r} is not a number >= 0")
+
+
+def _days(text: str) -> tuple[str, float]:
+    table, _, days = text.partition("=")
+    return table, _amount(days)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -176,6 +183,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         tls=Tls(*files) if all(files) else None,
         settle_seconds=arguments.settle_seconds,
         limits=limits,
+        retention=dict(arguments.retention),
     )
 
     def ready(address: str) -> None:

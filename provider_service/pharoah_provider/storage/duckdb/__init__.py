@@ -12,6 +12,7 @@ from pharoah_provider.storage.duckdb.listings import LISTINGS
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.nodes import DuckNodeStore
 from pharoah_provider.storage.duckdb.published import DuckPublishedStore
+from pharoah_provider.storage.duckdb.retention import delete_before
 from pharoah_provider.storage.duckdb.runs import DuckRunStore
 
 
@@ -31,6 +32,10 @@ class DuckStorage:
     async def listing(self, name: str) -> list[dict[str, Any]]:
         """Rows of one of LISTINGS, ready for JSON."""
         return await self._database.read(LISTINGS[name])
+
+    async def delete_before(self, table: str, before: float) -> int:
+        """Delete rows of a table of `storage.retention` from before then (unix seconds); returns how many."""
+        return await delete_before(self._database, table, before)
 
     def close(self) -> None:
         """Commit what is queued and release the file."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 LISTINGS = {
+    "telemetry": """
+        SELECT node, metric, device, max(sampled_at) AS newest_at, arg_max(value, sampled_at) AS value
+        FROM telemetry GROUP BY ALL ORDER BY node, metric, device""",
     "outcomes": """
         SELECT name[:16] AS name, period, context_id AS context, count(DISTINCT organisation) AS organisations,
                count(*) AS runs, sum(failed::INT)::INT AS failed
