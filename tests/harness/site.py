@@ -24,7 +24,7 @@ import grpc
 
 from pharoah_protocol.channels import Access
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.v1 import Listing, ListRequest
+from pharoah_protocol.v1 import ListRequest
 from pharoah_provider.campaigns import BENCHMARKS
 from pharoah_provider.certificates import Authority
 from pharoah_provider.channel import operator_channel
@@ -134,7 +134,7 @@ class Site:
 
     def listing(self, name: str) -> list[dict[str, Any]]:
         """What `pharoah-provider NAME -o json` prints, without the cost of a process: jobs are being timed."""
-        request = ListRequest(listing=Listing.Value(f"LISTING_{name.upper()}"))
+        request = ListRequest(listing=name)
         pki = self.folder / "pki"
         files = [pki / name for name in ("ca.pem", "operator-ops.key", "operator-ops.pem")]
         credentials = grpc.ssl_channel_credentials(*(file.read_bytes() for file in files))

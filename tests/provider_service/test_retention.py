@@ -16,6 +16,7 @@ from pharoah_provider.domain import Report, Run
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.retention import DAY_SECONDS, RETENTION, RetentionTask, retention
 from pharoah_serving.errors import Invalid
+from tests.harness.listings import listed
 
 NOW = 1_800_000_000.0
 PROBE = BenchmarkResult("o", "n1", "gemm", False, 0.0, 0.0, (1.0,))
@@ -58,8 +59,8 @@ def test_no_row_is_kept_past_its_retention_and_no_younger_one_is_deleted(tmp_pat
         deleted = await task(storage, clock).run()
         rest = {"telemetry": 7, "reports": 30, "probes": 30}
         assert {table: 400 - deleted[table] for table in rest} == rest
-        assert {row["purpose"] for row in await storage.listing("probes")} == {"baseline", "level"}
-        assert len(await storage.listing("probes")) == 400 + 30, "baselines are kept for ever"
+        assert {row["purpose"] for row in await listed(storage, "probes")} == {"baseline", "level"}
+        assert len(await listed(storage, "probes")) == 400 + 30, "baselines are kept for ever"
         again = await task(storage, clock).run()
         assert sum(again.values()) == 0, "rows past their retention"
         assert await storage.published.newest_release() is not None and await storage.log.log_entries() == [b"entry"]
@@ -101,7 +102,7 @@ def test_old_rows_are_deleted_once_a_day(tmp_path: Path) -> None:
 
     async def left() -> int:
         await old.run_if_due()
-        return len(await storage.listing("telemetry"))
+        return len(await listed(storage, "telemetry"))
 
     async def work() -> None:
         await storage.nodes.append_telemetry("n1", [NOW - DAY_SECONDS + 60], ["m"], [""], [1.0])
@@ -123,7 +124,7 @@ def test_a_clock_that_jumped_deletes_nothing(tmp_path: Path, caplog: pytest.LogC
         await storage.nodes.append_telemetry("n1", [NOW], ["m"], [""], [1.0])
         clock.wall += 1000 * DAY_SECONDS
         await old.run_if_due()
-        assert len(await storage.listing("telemetry")) == 1
+        assert len(await listed(storage, "telemetry")) == 1
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(work())

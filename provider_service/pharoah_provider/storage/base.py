@@ -176,8 +176,8 @@ class Storage(Protocol):
         """Delete rows of a table of `storage.retention` from before then (unix seconds); returns how many."""
         ...
 
-    async def listing(self, name: str) -> list[dict[str, Any]]:
-        """Rows of a listing, ready for JSON."""
+    async def select(self, query: str) -> list[dict[str, Any]]:
+        """Rows of a query for a listing, in the SQL of this storage; nothing but listings reads rows."""
         ...
 
     def close(self) -> None: ...

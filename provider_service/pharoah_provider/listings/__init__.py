@@ -1,0 +1,1 @@
+"""One module per listing, each with one `Listing`."""
