@@ -48,6 +48,7 @@ class RunCampaignResponse(_message.Message):
     CELL_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     done: _builtins.int
+    """Cells that are finished, of `total`."""
     total: _builtins.int
     node: _builtins.str
     cell: _builtins.str
@@ -153,7 +154,7 @@ class RevokeRequest(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of rows, as the listing `table` shows them."""
+        """Row ids, as the listing `table` shows them."""
 
     def __init__(
         self,

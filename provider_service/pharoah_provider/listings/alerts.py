@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listing import Listing, select
+from pharoah_provider.listings._listing import Listing, select
 
-ALERTS = Listing(
+LISTING = Listing(
     name="alerts",
     help="suspicions and alerts about nodes, with their evidence",
     columns=("since", "state", "node", "run", "what"),

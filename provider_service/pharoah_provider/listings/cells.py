@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listing import Listing, select
+from pharoah_provider.listings._listing import Listing, select
 
-CELLS = Listing(
+LISTING = Listing(
     name="cells",
     help="cells of campaigns and their outcomes",
     columns=("node", "workload", "settings", "degradation", "outcome", "step_seconds"),

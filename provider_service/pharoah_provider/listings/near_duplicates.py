@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pharoah_protocol.vocabulary import RowKind
-from pharoah_provider.learned_rows import learned_rows
-from pharoah_provider.listing import Listing
+from pharoah_provider.listings._learned_rows import learned_rows
+from pharoah_provider.listings._listing import Listing
 
-NEAR_DUPLICATES = Listing(
+LISTING = Listing(
     name="near-duplicates",
     help="rows of the newest release about what near duplicates of an archetype have in common",
     columns=("id", "severity", "outcome", "failed", "base", "nodes"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listing import Listing, ListingSources, Row
+from pharoah_provider.listings._listing import Listing, ListingSources, Row
 
 QUERY = """
     SELECT n.node, n.context_id AS context, n.server_facts AS facts, n.last_seen,
@@ -25,7 +25,7 @@ async def rows(sources: ListingSources) -> list[Row]:
     ]
 
 
-NODES = Listing(
+LISTING = Listing(
     name="nodes",
     help="nodes, whether their agents are connected, and what runs on them",
     columns=("node", "context", "connected", "seen_seconds_ago", "runs", "alerts"),

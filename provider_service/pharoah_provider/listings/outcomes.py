@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listing import Listing, select
+from pharoah_provider.listings._listing import Listing, select
 
-OUTCOMES = Listing(
+LISTING = Listing(
     name="outcomes",
     help="how runs ended, by the pseudonyms of jobs that tenants share",
     columns=("name", "period", "context", "organisations", "runs", "failed"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listing import Listing, select
+from pharoah_provider.listings._listing import Listing, select
 
-PROBES = Listing(
+LISTING = Listing(
     name="probes",
     help="micro-benchmarks that ran on nodes, and why",
     columns=("started_at", "node", "benchmark", "purpose", "beside_job", "mean_seconds"),

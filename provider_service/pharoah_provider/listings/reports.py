@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listing import Listing, select
+from pharoah_provider.listings._listing import Listing, select
 
-REPORTS = Listing(
+LISTING = Listing(
     name="reports",
     help="what runs report: a row per rank and stretch of equal values, the newest 100,000",
     columns=("run", "rank", "started_at", "seconds", "step_ratio", "memory_ratio", "risk"),

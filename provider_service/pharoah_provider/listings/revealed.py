@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listing import Listing, select
+from pharoah_provider.listings._listing import Listing, select
 
-REVEALED = Listing(
+LISTING = Listing(
     name="revealed",
     help="jobs that tenants revealed; `-o json` has the whole fingerprint",
     columns=("run", "tenant", "context", "end_state", "archetype"),

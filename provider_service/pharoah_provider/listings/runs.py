@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listing import Listing, select
+from pharoah_provider.listings._listing import Listing, select
 
-RUNS = Listing(
+LISTING = Listing(
     name="runs",
     help="runs of tenants and how they ended",
     columns=("run", "tenant", "node", "attempt", "joined_at", "end_state"),

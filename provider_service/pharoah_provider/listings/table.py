@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pharoah_protocol.vocabulary import RowKind
-from pharoah_provider.learned_rows import learned_rows
-from pharoah_provider.listing import Listing
+from pharoah_provider.listings._learned_rows import learned_rows
+from pharoah_provider.listings._listing import Listing
 
-TABLE = Listing(
+LISTING = Listing(
     name="table",
     help="the incompatibility table: rows of the newest release about archetypes and pseudonyms",
     columns=("id", "severity", "outcome", "failed", "nodes", "title"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listing import Listing, select
+from pharoah_provider.listings._listing import Listing, select
 
-TELEMETRY = Listing(
+LISTING = Listing(
     name="telemetry",
     help="the newest value of every metric of every node",
     columns=("node", "metric", "device", "value", "sampled_at"),

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_learning.release import Release
-from pharoah_protocol.registry import RegistryError
 from pharoah_protocol.v1 import (
     ExportAuditBundleRequest,
     ExportAuditBundleResponse,
@@ -29,7 +28,7 @@ from pharoah_provider.audit_bundle import audit_bundle
 from pharoah_provider.campaigns import Campaign
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning import learn
-from pharoah_provider.listing import LISTINGS, ListingSources
+from pharoah_provider.listings import ListingSources, listings
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.base import Storage
@@ -88,9 +87,7 @@ class OperatorServicer:
         return ExportAuditBundleResponse(content=await audit_bundle(self._store, self._keys, request.epoch))
 
     async def List(self, request: ListRequest, _: Context) -> ListResponse:
-        try:
-            listing = LISTINGS[request.listing]
-        except RegistryError as error:
-            raise Invalid(f"listing: {error}") from None
+        if (listing := listings().get(request.listing)) is None:
+            raise Invalid(f"listing: {request.listing!r} is not one of {', '.join(listings())}")
         rows = await listing.rows(ListingSources(self._store, self._fleet.last_seen(), time.time()))
         return ListResponse(rows=[json.dumps(row, default=str) for row in rows])

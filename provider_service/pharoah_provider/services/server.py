@@ -15,7 +15,7 @@ from typing import Any
 
 from grpc_reflection.v1alpha import reflection
 
-from pharoah_protocol.log.view import AUDIT, NAMES, Entry
+from pharoah_protocol.log.view import AUDIT, PSEUDONYM_KEY, Entry
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
 from pharoah_provider.exchange_server import ExchangeServer
@@ -105,7 +105,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         servicers = {
             "Exchange": ExchangeServicer(ExchangeServer(store.nodes, keys, publisher, quotas)),
             "Runs": RunsServicer(store, monitor),
-            "Names": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
+            "Pseudonyms": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
             "Agent": AgentServicer(store.nodes, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
@@ -121,7 +121,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             await server.start()
             async with OwnedTasks() as background:
                 background.start(_tick(publisher, audit, names, status, RetentionTask(store, kept_days)))
-                await _log_name_key(publisher, names)
+                await _log_pseudonym_key(publisher, names)
                 _tell_health(publisher, status)
                 yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
@@ -158,7 +158,7 @@ async def _tick(
         for work in (
             publisher.rotate(time.time()),
             _log_days(publisher, audit),
-            _log_name_key(publisher, names),
+            _log_pseudonym_key(publisher, names),
             old_rows.run_if_due(),
         ):
             try:
@@ -175,11 +175,11 @@ async def _log_days(publisher: Publisher, audit: AuditLog) -> None:
         await publisher.append(Entry(AUDIT, day, digest))
 
 
-async def _log_name_key(publisher: Publisher, names: PseudonymKeys) -> None:
+async def _log_pseudonym_key(publisher: Publisher, names: PseudonymKeys) -> None:
     """One key of names for everybody, once a period."""
     period, public, _ = names.current()
     if period > publisher.log.view.period:
-        await publisher.append(Entry.of(NAMES, period, public))
+        await publisher.append(Entry.of(PSEUDONYM_KEY, period, public))
 
 
 def _quotas_so_far(limits: Limits, audit: AuditLog) -> Quotas:

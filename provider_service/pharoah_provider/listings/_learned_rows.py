@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pharoah_learning.models.proportions import wilson
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.vocabulary import RowKind
-from pharoah_provider.listing import ListingSources, Row
+from pharoah_provider.listings._listing import ListingSources, Row
 
 REVOKED = "revoked"
 """Shown as the severity of a row that was revoked."""

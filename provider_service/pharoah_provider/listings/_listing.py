@@ -1,9 +1,4 @@
-"""Listings: what operators can look at. Each is one file in `pharoah_provider.listings`, or a plug-in.
-
-The commands of `pharoah-provider`, the request `Operator.List` and the table in docs/provider.md are made from the
-registry, so that adding a listing is adding one file. A plug-in names its `Listing` in the entry-point group
-`pharoah.listings`.
-"""
+"""What a listing is."""
 
 from __future__ import annotations
 
@@ -12,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pharoah_protocol.registry import Registry
 from pharoah_provider.storage.base import Storage
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -60,15 +54,3 @@ def select(query: str) -> Callable[[ListingSources], Awaitable[list[Row]]]:
         return await sources.storage.select(query)
 
     return rows
-
-
-LISTINGS = Registry(Listing, "pharoah_provider.listings", "pharoah.listings")
-
-
-def markdown_table() -> str:
-    """All listings as the table of docs/provider.md."""
-    lines = ["| command | lists | columns |", "|---|---|---|"]
-    for listing in LISTINGS:
-        columns = ", ".join(f"`{name}`" for name in (*listing.columns, *listing.wide_columns))
-        lines.append(f"| `pharoah-provider {listing.name}` | {listing.help} | {columns} |")
-    return "\n".join(lines) + "\n"
