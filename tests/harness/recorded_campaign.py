@@ -13,7 +13,7 @@ from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.campaigns import Campaign
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet
-from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_provider.store import Database, Store
 
 PLAN = 'name = "recorded"\nrepeats = 1\n[[workload]]\nname = "mlp"\n'
 
@@ -23,13 +23,13 @@ async def orders_of_a_campaign(database: Path) -> set[tuple[tuple[str, ...], int
     fleet, ordered = Fleet(), set[tuple[tuple[str, ...], int, float]]()
     connection = fleet.connect(Node("n1", bytes(32), "boot", ("device=cpu",), ("device=cpu",), (0,)))
     answering = asyncio.create_task(_answer(connection, ordered))
-    storage = DuckStorage(database)
+    store = Store(Database(database))
     try:
-        async for _ in Campaign(parse_plan(PLAN), fleet, storage.evidence).run():
+        async for _ in Campaign(parse_plan(PLAN), fleet, store).run():
             pass
     finally:
         answering.cancel()
-        storage.close()
+        store.close()
     return ordered
 
 

@@ -23,6 +23,7 @@ from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.duckdb.database import migrate
 from pharoah_provider.storage.duckdb.statements import statements
+from tests.harness.listings import listed
 
 STORAGES: dict[str, Callable[[Path], Storage]] = {"duckdb": lambda folder: DuckStorage(folder / "p.duckdb")}
 RUN = Run(b"r" * 16, "acme", "n1", 1, 2, True, 1.0)
@@ -58,7 +59,7 @@ async def report(storage: Storage, *seconds: list[Report], run: Run = RUN, risk:
 
 
 async def spans(storage: Storage, rank: int = 0) -> list[tuple[float, float, int, float]]:
-    rows = [row for row in await storage.listing("reports") if row["rank"] == rank]
+    rows = [row for row in await listed(storage, "reports") if row["rank"] == rank]
     return [(row["started_at"], row["ended_at"], row["seconds"], row["step_ratio"]) for row in rows]
 
 
@@ -140,7 +141,7 @@ def test_runs_that_report_at_the_same_time_keep_their_own_spans(opened: Opened) 
     async def work(storage: Storage) -> None:
         for at in range(5):
             await asyncio.gather(*(report(storage, second(at, 1.0, 2.0), run=run) for run in runs))
-        rows = await storage.listing("reports")
+        rows = await listed(storage, "reports")
         assert len(rows) == 2 * len(runs) and {row["seconds"] for row in rows} == {5}
 
     opened(work)
@@ -152,6 +153,7 @@ def test_reports_that_were_acknowledged_are_there_after_kill_9(tmp_path: Path) -
 import asyncio, os, sys
 from pathlib import Path
 from pharoah_provider.storage.duckdb import DuckStorage
+from tests.harness.listings import listed
 from tests.provider_service.test_storage import report, second
 storage = DuckStorage(Path(sys.argv[1]))
 async def work():
@@ -166,7 +168,7 @@ asyncio.run(work())
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True)
     assert done.returncode == -9 and len(done.stdout.split()) == 31, done.stderr
     storage = DuckStorage(path)
-    assert [row["seconds"] for row in asyncio.run(storage.listing("reports"))] == [31]
+    assert [row["seconds"] for row in asyncio.run(listed(storage, "reports"))] == [31]
     storage.close()
 
 
@@ -200,7 +202,7 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
         assert trial.outcome == "error" and trial.step_seconds == ()
         assert [run.died for run in await storage.evidence.degraded_runs()] == [True, False]
         assert [probe.seconds for probe in await storage.evidence.baseline_probes()] == [(0.5,)]
-        assert len(await storage.listing("probes")) == 2
+        assert len(await listed(storage, "probes")) == 2
 
     opened(work)
 
@@ -251,7 +253,7 @@ def test_the_log_keeps_its_order_and_revoked_rows_their_ids(opened: Opened) -> N
     opened(work)
 
 
-@pytest.mark.parametrize("store", ["nodes", "runs", "reports", "alerts", "evidence", "published", "log"])
+@pytest.mark.parametrize("store", ["nodes", "runs", "reports", "retention", "alerts", "evidence", "published", "log"])
 def test_every_statement_is_valid_sql_for_the_schema(tmp_path: Path, store: str) -> None:
     connection = duckdb.connect(str(tmp_path / "p.duckdb"))
     migrate(connection)

@@ -7,7 +7,7 @@ import logging
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from pharoah_provider.services.health import Health
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
 from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_provider.storage.retention import RetentionTask, retention
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.witnesses import read_witnesses
 from pharoah_serving.audit_log import AuditLog
@@ -69,6 +70,8 @@ class ServerSettings:
     """Who may call when there is no TLS, which is on loopback alone."""
     settle_seconds: float = SETTLE_SECONDS
     limits: Limits = field(default_factory=Limits)
+    retention: Mapping[str, float] = field(default_factory=dict)
+    """Days by table, where they differ from `storage.retention`."""
 
 
 @asynccontextmanager
@@ -79,6 +82,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         raise ProviderError(f"--listen {settings.listen}: expected HOST:PORT, with a port up to {LARGEST_PORT}")
     if host not in LOOPBACK and settings.tls is None:
         raise ProviderError(f"--listen {settings.listen}: not loopback; give --tls-cert, --tls-key and --client-ca")
+    kept_days = retention(settings.retention)
     libsodium.library()  # raises with what to install, before anything is opened
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens)
     keys, witnesses, audit = open_keys(settings.keys), read_witnesses(settings.witnesses), AuditLog(settings.audit)
@@ -116,7 +120,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         try:
             await server.start()
             async with OwnedTasks() as background:
-                background.start(_tick(publisher, audit, names, status))
+                background.start(_tick(publisher, audit, names, status, RetentionTask(store, kept_days)))
                 await _log_pseudonym_key(publisher, names)
                 _tell_health(publisher, status)
                 yield f"{host}:{bound}" if port == "0" else settings.listen
@@ -145,11 +149,18 @@ async def serve(settings: ServerSettings, ready: Any) -> None:
         log.info("draining")
 
 
-async def _tick(publisher: Publisher, audit: AuditLog, names: PseudonymKeys, status: Health) -> None:
-    """What a minute brings: a new epoch if one is due, the hash of yesterday's audit log, how ready we are."""
+async def _tick(
+    publisher: Publisher, audit: AuditLog, names: PseudonymKeys, status: Health, old_rows: RetentionTask
+) -> None:
+    """Every minute: a new epoch if one is due, the hash of yesterday's audit log, old rows, the health status."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
-        for work in (publisher.rotate(time.time()), _log_days(publisher, audit), _log_pseudonym_key(publisher, names)):
+        for work in (
+            publisher.rotate(time.time()),
+            _log_days(publisher, audit),
+            _log_pseudonym_key(publisher, names),
+            old_rows.run_if_due(),
+        ):
             try:
                 await work
             except Exception:  # one that fails must not end the others
