@@ -83,7 +83,7 @@ def test_all_callers_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_multiplying_does_not_hold_up_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, threads = provider_side.voprf.evaluate, set()
+    honest, threads = provider_side.protocol.evaluate, set()
 
     def noted(*arguments: Any) -> Any:
         threads.add(threading.current_thread() is threading.main_thread())
@@ -91,7 +91,7 @@ def test_multiplying_does_not_hold_up_the_event_loop(tmp_path: Path, monkeypatch
 
     async def work(site: Loopback) -> None:
         settings = site.settings()
-        monkeypatch.setattr(provider_side.voprf, "evaluate", noted)
+        monkeypatch.setattr(provider_side.protocol, "evaluate", noted)
         assert (await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())).matches
         assert threads == {False}
 
