@@ -73,16 +73,15 @@ def groups_of(rows: Iterable[LearnedRow]) -> set[ClassKey]:
 def verdict_row(row: LearnedRow) -> VerdictRow:
     """What is sealed of a learned row."""
     return VerdictRow(
-        Severity(row.severity),
-        Outcome(row.outcome),
-        Rung(row.rung),
-        row.failures,
-        row.runs,
-        row.base_failures,
-        row.base_runs,
-        row.remedy,
-        row.confidence,
-        bytes.fromhex(row.plan) or PLAIN.pack(),
+        severity=Severity(row.severity),
+        outcome=Outcome(row.outcome),
+        rung=Rung(row.rung),
+        failures=row.failures,
+        runs=row.runs,
+        base_failures=row.base_failures,
+        base_runs=row.base_runs,
+        remedy=row.remedy,
+        plan=bytes.fromhex(row.plan) or PLAIN.pack(),
     )
 
 

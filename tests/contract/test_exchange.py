@@ -46,8 +46,7 @@ ROW = LearnedRow(
     5,
     0,
     25,
-    1,
-    1,
+    remedy=1,
 )
 RELEASE = Release(1, (ROW,))
 
