@@ -9,7 +9,8 @@ from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_archetypes.ladder import lp
+from pharoah_archetypes.ladder import length_prefixed
+from pharoah_protocol.encoding import u64
 from pharoah_protocol.pseudonyms import period_at
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
@@ -57,4 +58,4 @@ class PseudonymKeys:
 
     def _key(self, period: int) -> tuple[bytes, bytes]:
         """Secret scalar and public key of a period."""
-        return protocol.derive_key(self.secrets.pseudonym_secret, lp(b"pharoah/names/v1", period.to_bytes(8, "big")))
+        return protocol.derive_key(self.secrets.pseudonym_secret, length_prefixed(b"pharoah/names/v1", u64(period)))

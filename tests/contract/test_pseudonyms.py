@@ -98,9 +98,9 @@ def test_a_name_is_the_same_for_everybody_and_takes_both_keys(tmp_path: Path) ->
 
 
 def names_info(period: int) -> bytes:
-    from pharoah_archetypes.ladder import lp
+    from pharoah_archetypes.ladder import length_prefixed
 
-    return lp(b"pharoah/names/v1", period.to_bytes(8, "big"))
+    return length_prefixed(b"pharoah/names/v1", period.to_bytes(8, "big"))
 
 
 def test_names_of_two_periods_have_nothing_in_common(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from pharoah_archetypes.ladder import lp
+from pharoah_archetypes.ladder import length_prefixed
+from pharoah_protocol.encoding import u64
 from pharoah_protocol.vocabulary import Outcome, Rung, Severity
 
 ROW_BYTES = 64
@@ -98,10 +99,10 @@ def seal_table(
         tag, key = _row_key(output, epoch, class_id)
         if tag in rows:
             raise ValueError("two rows for one input: a key would seal twice")
-        sealed = ChaCha20Poly1305(key).encrypt(_NONCE, row.pack(), lp(tag, _number(epoch), class_id))
+        sealed = ChaCha20Poly1305(key).encrypt(_NONCE, row.pack(), length_prefixed(tag, u64(epoch), class_id))
         rows[tag] = tag + sealed
     dummies = max(LEAST_ROWS, 1 << (len(rows) - 1).bit_length() if rows else 0) - len(rows)
-    padding = _stream(padding_key, lp(b"pharoah/dummies/v1", _number(epoch), class_id), ROW_BYTES * dummies)
+    padding = _stream(padding_key, length_prefixed(b"pharoah/dummies/v1", u64(epoch), class_id), ROW_BYTES * dummies)
     return sorted([*rows.values(), *split(padding)])
 
 
@@ -122,14 +123,14 @@ def open_row(table: Sequence[bytes], output: bytes, epoch: int, class_id: bytes)
     if at == len(table) or table[at][:TAG_BYTES] != tag:
         return None
     try:
-        plain = ChaCha20Poly1305(key).decrypt(_NONCE, table[at][TAG_BYTES:], lp(tag, _number(epoch), class_id))
+        plain = ChaCha20Poly1305(key).decrypt(_NONCE, table[at][TAG_BYTES:], length_prefixed(tag, u64(epoch), class_id))
         return VerdictRow.unpack(plain)
     except (InvalidTag, ValueError):
         return None
 
 
 def _row_key(output: bytes, epoch: int, class_id: bytes) -> tuple[bytes, bytes]:
-    info = lp(b"pharoah/entry/v1", _number(epoch), class_id)
+    info = length_prefixed(b"pharoah/entry/v1", u64(epoch), class_id)
     material = HKDFExpand(SHA256(), 48, info).derive(output)
     return material[:TAG_BYTES], material[TAG_BYTES:]
 
@@ -138,7 +139,3 @@ def _stream(key: bytes, purpose: bytes, size: int) -> bytes:
     """`size` pseudorandom bytes (ChaCha20 under a key for this purpose alone)."""
     cipher = Cipher(ChaCha20(HKDFExpand(SHA256(), 32, purpose).derive(key), bytes(16)), mode=None)
     return cipher.encryptor().update(bytes(size))
-
-
-def _number(value: int) -> bytes:
-    return value.to_bytes(8, "big")
