@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pharoah_protocol.vocabulary import Outcome
 from pharoah_protocol.windows import Window
 
 
@@ -55,3 +56,8 @@ class OutcomeReport:
     organisation: str
     context_id: str
     failed: bool
+
+
+def process_died(outcome: str) -> bool:
+    """Whether an outcome of a cell means that its process died, which is the failure event of the survival model."""
+    return outcome in (Outcome.MEMORY, Outcome.CRASH)

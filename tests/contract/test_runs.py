@@ -22,7 +22,7 @@ from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import Alert as AlertMessage
 from pharoah_protocol.v1 import Consent, EndRunRequest, JoinRunRequest, Listing, ListRequest, ReportRequest
 from pharoah_provider.services.runs import CAUGHT_UP_SECONDS
-from pharoah_provider.store import Store
+from pharoah_provider.storage.duckdb.runs import DuckRunStore
 from tests.contract.test_exchange import on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
 
@@ -276,13 +276,13 @@ def test_a_run_cannot_report_faster_than_time_passes(tmp_path: Path) -> None:
 
 def test_a_report_that_was_given_up_is_taken_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is slow and the caller goes away in between: what is kept is also acted on."""
-    keep = Store.append_reports
+    keep = DuckRunStore.append_reports
 
     async def slowly(*arguments: Any) -> None:
         await keep(*arguments)
         await asyncio.sleep(0.3)
 
-    monkeypatch.setattr(Store, "append_reports", slowly)
+    monkeypatch.setattr(DuckRunStore, "append_reports", slowly)
 
     async def work(site: Loopback) -> None:
         run_id = await join(site)

@@ -9,20 +9,20 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_benchmarks.facts import device_facts, server_facts
+from pharoah_protocol.channels import Access
 from pharoah_protocol.node_profile import ProfileError, check_profile
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
-from pharoah_provider.channel import Access
 from pharoah_provider.domain import Node
 from pharoah_serving.errors import ProviderError
 
@@ -70,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {arguments.node} %(levelname)s %(message)s")
     profile, access = _profile(arguments.profile), channel.access(arguments)
     key = load_key(arguments.key)
-    asyncio.run(_stand(arguments, profile, access, key))
+    asyncio.run(_until_signalled(_stand(arguments, profile, access, key)))
     return 0
 
 
@@ -82,6 +82,17 @@ def _measure(arguments: argparse.Namespace) -> int:
     return 0
 
 
+async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
+    """Do `work` until it ends or SIGTERM or SIGINT cancels it, at whatever point it is."""
+    working = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, working.cancel)
+    await asyncio.wait({working})
+    if not working.cancelled():
+        working.result()  # raises what ended it
+
+
 async def _stand(
     arguments: argparse.Namespace, profile: Mapping[str, Any], access: Access, key: Ed25519PrivateKey
 ) -> None:
@@ -90,22 +101,13 @@ async def _stand(
     cpus = tuple(profile.get("cpus") or sorted(os.sched_getaffinity(0)))
     public = key.public_key().public_bytes_raw()
     node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus)
-    probes = Child("pharoah_benchmarks.micro", profile)
     limit = str(profile.get("memory_limit_bytes", 0))
-    fork_server = Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False)
-    stream = AgentStream(node, access, Telemetry(), probes, fork_server)
-    running = asyncio.create_task(stream.run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
-    try:
-        async with ticket_socket(arguments.socket, arguments.node, boot_id, key, profile):
-            await running
-    except asyncio.CancelledError:
-        pass
-    finally:
-        probes.stop()
-        fork_server.stop()
+    async with (
+        Child("pharoah_benchmarks.micro", profile) as probes,
+        Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False) as fork_server,
+        ticket_socket(arguments.socket, arguments.node, boot_id, key, profile),
+    ):
+        await AgentStream(node, access, Telemetry(), probes, fork_server).run()
 
 
 def _profile(text: str) -> dict[str, Any]:

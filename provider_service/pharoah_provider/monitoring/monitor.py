@@ -14,11 +14,14 @@ from pharoah_learning.models.cross_validation import Comparison
 from pharoah_learning.models.hazard import risk
 from pharoah_learning.release import Release, SurvivalModel
 from pharoah_learning.signals import features
+from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.monitoring.counters import RunCounters
 from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.validation import Validator
-from pharoah_provider.store import Store
+from pharoah_provider.owned_tasks import OwnedTasks
+from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.metrics import Metrics
 
@@ -30,8 +33,8 @@ SETTLE_SECONDS = 120.0
 SILENCE_SECONDS = 60.0
 MOMENT_SECONDS = 1.0
 """How often a sidecar reports: it hears of a benchmark's end that much later than of its last steps."""
-TOLD = ("confirmed", "cleared")
-"""States a tenant hears of; suspicion is the provider's own business until it is validated."""
+REPORTED_STATES = (IncidentState.CONFIRMED, IncidentState.CLEARED)
+"""States that are reported to tenants. A suspicion stays with the provider until it is validated."""
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Watched:
     """One active run."""
 
     run: Run
+    counters: RunCounters = field(init=False)
     incident: Incident = field(default_factory=Incident)
     windows: dict[int, deque[Report]] = field(default_factory=dict)
     """Newest windows by rank."""
@@ -53,13 +57,17 @@ class Watched:
     began_at: float = field(default_factory=time.monotonic)
     heard_at: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        self.counters = RunCounters(self.run.ranks)
+
     def alive(self) -> bool:
         """Whether it was heard of lately: a sidecar may die without a word."""
         return time.monotonic() - self.heard_at < SILENCE_SECONDS
 
     def calm(self, settle_seconds: float) -> bool:
         """Whether it has run for a while and looks healthy."""
-        return time.monotonic() - self.began_at >= settle_seconds and self.incident.calm()
+        settled = time.monotonic() - self.began_at >= settle_seconds
+        return settled and self.incident.quiet and self.counters.calm
 
     def wake(self) -> None:
         """Tell all who wait; whoever waits next waits for the next change."""
@@ -70,22 +78,24 @@ class Watched:
 class Monitor:
     """Scores reports, validates suspicions, tells alerts."""
 
-    def __init__(self, store: Store, fleet: Fleet, metrics: Metrics, settle_seconds: float = SETTLE_SECONDS) -> None:
+    def __init__(self, store: Storage, fleet: Fleet, metrics: Metrics, settle_seconds: float = SETTLE_SECONDS) -> None:
         self._store, self._fleet, self._metrics = store, fleet, metrics
         self._settle_seconds = settle_seconds
         self._validator = Validator(fleet, store, self.run_on)
         self._watched: dict[bytes, Watched] = {}
         self._model = SurvivalModel.threshold_only()
+        self._background = OwnedTasks()
 
     async def restore(self) -> None:
         """After a restart: go on with the runs that had not ended, in the state they were in."""
-        for run in await self._store.active_runs():
+        for run in await self._store.runs.active_runs():
             self.watch(run)
-        for alert in await self._store.open_alerts():
+        for alert in await self._store.alerts.open_alerts():
             if watched := self._watched.get(bytes(alert["run_id"])):
-                watched.incident = Incident(alert["state"], alert["alert_id"], alert["since"])
+                watched.incident = Incident(IncidentState(alert["state"]), alert["alert_id"], alert["since"])
+                watched.counters = RunCounters(watched.run.ranks, raised=True)
                 watched.evidence = alert["evidence"]
-                if alert["state"] in TOLD:
+                if alert["state"] in REPORTED_STATES:
                     watched.alerts.append(alert)
 
     def use(self, release: Release) -> None:
@@ -98,6 +108,7 @@ class Monitor:
         """A new attempt of a run starts with a clean record."""
         if old := self._watched.get(run.run_id):
             old.run, old.windows, old.began_at = run, {}, time.monotonic()
+            old.counters = RunCounters(run.ranks, raised=not old.incident.quiet)
             self._validator.levels.forget(run.run_id)  # it may stand on another node now
         else:
             self._watched[run.run_id] = Watched(run)
@@ -108,10 +119,9 @@ class Monitor:
         if watched := self._watched.pop(run_id, None):
             if watched.probing:
                 watched.probing.cancel()
-            if watched.incident.state == "confirmed":
-                await self._transition(watched, "cleared", 1.0, "the run ended")
-            elif watched.incident.state == "suspected":
-                await self._transition(watched, "dismissed", watched.raised_ratio, "the run ended")
+            if change := watched.incident.calmed():
+                ratio = watched.raised_ratio if change is IncidentState.DISMISSED else 1.0
+                await self._transition(watched, change, ratio, "the run ended")
             watched.ended = True
             watched.wake()
         self._validator.levels.forget(run_id)
@@ -122,6 +132,10 @@ class Monitor:
         for watched in self._watched.values():
             watched.ended = True
             watched.wake()
+
+    async def close(self) -> None:
+        """End the validations that still run."""
+        await self._background.close()
 
     def run_on(self, node: str) -> Run | None:
         """The run on a node now."""
@@ -156,11 +170,15 @@ class Monitor:
             if hidden:
                 continue
             began = report.ended_at - report.span_seconds
-            change = watched.incident.window(score > self._model.threshold, began)
-            if change == "suspected":
+            change = None
+            if watched.counters.second(report.rank, score > self._model.threshold):
+                change = watched.incident.suspect(began)
+            elif not watched.counters.raised:
+                change = watched.incident.calmed()
+            if change is IncidentState.SUSPECTED:
                 watched.evidence, watched.raised_ratio = "", report.step_ratio
             if change:
-                ratio = watched.raised_ratio if change == "dismissed" else report.step_ratio
+                ratio = watched.raised_ratio if change is IncidentState.DISMISSED else report.step_ratio
                 await self._transition(watched, change, ratio)
         self._probe_if_wanted(watched)
 
@@ -189,10 +207,10 @@ class Monitor:
         beside = [other.run for other in self._watched.values() if other.run.node == watched.run.node and other.alive()]
         if busy or not all(run.beside_job for run in (watched.run, *beside)):
             return
-        if watched.incident.wants_validation(time.monotonic()):
-            watched.probing = asyncio.create_task(self._validate(watched))
+        if watched.counters.risky and watched.incident.wants_validation(time.monotonic()):
+            watched.probing = self._background.start(self._validate(watched))
         elif watched.calm(self._settle_seconds) and not self._validator.levels_known(watched.run):
-            watched.probing = asyncio.create_task(self._learn(watched))
+            watched.probing = self._background.start(self._learn(watched))
 
     async def _learn(self, watched: Watched) -> None:
         try:
@@ -202,7 +220,7 @@ class Monitor:
 
     async def _validate(self, watched: Watched) -> None:
         try:
-            node = await self._store.node(watched.run.node)
+            node = await self._store.nodes.node(watched.run.node)
             if node is None:
                 return
             incident = watched.incident
@@ -216,23 +234,23 @@ class Monitor:
         except ProviderError as error:
             log.warning("validation of %s failed: %s", watched.run.node, error)
 
-    async def _transition(self, watched: Watched, state: str, step_ratio: float, evidence: str = "") -> None:
+    async def _transition(self, watched: Watched, state: IncidentState, step_ratio: float, evidence: str = "") -> None:
         now = time.time()
         alert = {
-            "alert_id": watched.incident.alert_id,
+            "alert_id": watched.incident.incident_id,
             "run_id": watched.run.run_id,
             "node": watched.run.node,
             "state": state,
-            "fault_domain": "node" if state in TOLD else "unknown",
+            "fault_domain": "node" if state in REPORTED_STATES else "unknown",
             "what": f"step time {step_ratio:.2f}x baseline",
             "evidence": evidence or watched.evidence,
             "since": watched.incident.since,
             "changed_at": now,
             "step_ratio": step_ratio,
         }
-        await self._store.put_alert(alert)
+        await self._store.alerts.put_alert(alert)
         log.info("alert %s on %s: %s", alert["alert_id"], alert["node"], state)
-        if state in TOLD:
+        if state in REPORTED_STATES:
             self._metrics.alerts.labels(state).inc()
             watched.alerts.append(alert)
             watched.wake()

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from pharoah_benchmarks.micro import MicroBenchmark, micro_benchmarks
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS, MicroBenchmark
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.models.cross_validation import (
     BenchmarkLevel,
@@ -28,7 +28,7 @@ from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.domain import Node, Run
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.micro_benchmarks import benchmarks_of, measure
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady
 
 log = logging.getLogger("pharoah.provider.monitoring")
@@ -85,7 +85,7 @@ def _settled(benchmark: MicroBenchmark, rounds: Sequence[float]) -> bool:
 class Validator:
     """Orders benchmarks and compares them with levels that know the load."""
 
-    def __init__(self, fleet: Fleet, store: Store, run_on: Callable[[str], Run | None]) -> None:
+    def __init__(self, fleet: Fleet, store: Storage, run_on: Callable[[str], Run | None]) -> None:
         """`run_on(node)` is the run on a node now, if there is one."""
         self._fleet, self._store, self._run_on = fleet, store, run_on
         self.levels = NodeLevels()
@@ -107,7 +107,7 @@ class Validator:
         comparisons = []
         for probe in own:
             level = self.levels.of(node.node, run, probe.benchmark)
-            benchmark = micro_benchmarks().get(probe.benchmark)  # absent: an agent measured what was not ordered
+            benchmark = MICRO_BENCHMARKS.entries.get(probe.benchmark)  # absent: not what was ordered
             if level is not None and probe.seconds and benchmark is not None:
                 now, peer_ratio = typical_seconds(probe.seconds), ratios.get(probe.benchmark, 1.0)
                 comparisons.append(compare(probe.benchmark, now, level, benchmark.noise.log_ratio_sd, peer_ratio))
@@ -146,5 +146,5 @@ class Validator:
 
     async def _probe(self, node: str, run: Run | None, limit: float, purpose: Purpose) -> list[BenchmarkResult]:
         probes = await measure(self._fleet, node, run is not None, limit)
-        await self._store.append_probes(probes, purpose)
+        await self._store.evidence.append_probes(probes, purpose)
         return probes

@@ -29,7 +29,7 @@ from pharoah_protocol.v1 import (
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.shielding import complete_despite_cancellation
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import Storage
 from pharoah_provider.ticket_check import verified
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
@@ -51,7 +51,7 @@ CAUGHT_UP_SECONDS, REPORTED_RATIO = 2 * 3600.0, 1.1
 
 
 class RunsServicer:
-    def __init__(self, store: Store, monitor: Monitor) -> None:
+    def __init__(self, store: Storage, monitor: Monitor) -> None:
         self._store, self._monitor = store, monitor
         self._taking: dict[bytes, asyncio.Lock] = {}
         self._allowed: dict[bytes, tuple[float, float]] = {}
@@ -67,9 +67,9 @@ class RunsServicer:
         return await complete_despite_cancellation(self._join(request, caller().name))
 
     async def _join(self, request: JoinRunRequest, tenant: str) -> JoinRunResponse:
-        ticket, node = await verified(self._store, request.ticket.body, request.ticket.signature)
-        before = await self._store.run(request.run_id)
-        if (before and before.tenant != tenant) or not await self._store.take_ticket(ticket.nonce, request.run_id):
+        ticket, node = await verified(self._store.nodes, request.ticket.body, request.ticket.signature)
+        before = await self._store.runs.run(request.run_id)
+        if (before and before.tenant != tenant) or not await self._store.runs.take_ticket(ticket.nonce, request.run_id):
             raise Refused("the node ticket is not valid")
         run = Run(
             request.run_id,
@@ -80,7 +80,7 @@ class RunsServicer:
             request.consent.beside_job and request.consent.limit_seconds > 0,
             request.consent.limit_seconds,
         )
-        await self._store.put_run(run)
+        await self._store.runs.put_run(run)
         self._monitor.watch(run)
         return JoinRunResponse(attempt=run.attempt, node_alias=f"node-{identity([tenant, node.node])[:6]}")
 
@@ -104,13 +104,13 @@ class RunsServicer:
     async def _take(self, run: Run, reports: Rows) -> None:
         """Keep rows that are new, and let the monitor act on what is kept. Raises Exhausted."""
         async with self._taking.setdefault(run.run_id, asyncio.Lock()):
-            last = await self._store.last_row_number(run.run_id, run.attempt)
+            last = await self._store.runs.last_row_number(run.run_id, run.attempt)
             fresh = [report for report in reports if report.row_number > last]
             self._allow(run.run_id, len(fresh) / run.ranks)  # what is told again costs nothing
             for at in range(0, len(fresh), step := AT_ONCE // run.ranks * run.ranks or run.ranks):
                 part = fresh[at : at + step]
                 masked, risks = self._monitor.score(run, part)
-                await self._store.append_reports(run, part, masked, risks)
+                await self._store.runs.append_reports(run, part, masked, risks)
                 await self._monitor.react(run, part, masked, risks)
 
     async def EndRun(self, request: EndRunRequest, _: Context) -> EndRunResponse:
@@ -119,10 +119,10 @@ class RunsServicer:
             raise Invalid(f"state: {request.state} is not an end state")
         state = EndState.Name(request.state).removeprefix("END_STATE_").lower()
         vote = await self._vote(run, request, failed=state == "failed") if request.name and state in COUNTED else None
-        ended_before = await self._store.end_state(run.run_id)
-        await self._store.end_run(run.run_id, state)
+        ended_before = await self._store.runs.end_state(run.run_id)
+        await self._store.runs.end_run(run.run_id, state)
         if vote is not None and not ended_before:
-            await self._store.put_vote(vote)
+            await self._store.evidence.put_vote(vote)
         await self._monitor.unwatch(run.run_id)
         self._taking.pop(run.run_id, None)
         self._allowed.pop(run.run_id, None)
@@ -130,7 +130,7 @@ class RunsServicer:
 
     async def Reveal(self, request: RevealRequest, _: Context) -> RevealResponse:
         run = await self._run(request.run_id)
-        if not await self._store.end_state(run.run_id):
+        if not await self._store.runs.end_state(run.run_id):
             raise Invalid("run_id: the run goes on; only what has ended can be revealed")
         try:
             told = Fingerprint.from_json(request.fingerprint).to_json()
@@ -138,8 +138,8 @@ class RunsServicer:
             raise Invalid(f"fingerprint: {error}") from None
         if len(request.fingerprint) > LARGEST_FINGERPRINT:
             raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT}")
-        node = await self._store.node(run.node)
-        await self._store.put_revealed(run, node.context_id if node else "", told)
+        node = await self._store.nodes.node(run.node)
+        await self._store.evidence.put_revealed(run, node.context_id if node else "", told)
         return RevealResponse()
 
     async def _vote(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
@@ -148,7 +148,7 @@ class RunsServicer:
             raise Invalid(f"name: {len(request.name)} bytes, expected {NAME_BYTES}")
         if abs(request.period - period_at(time.time())) > 1:
             raise Invalid(f"period: {request.period} is over, or has not begun")
-        node, who = await self._store.node(run.node), caller().organisation
+        node, who = await self._store.nodes.node(run.node), caller().organisation
         return (
             OutcomeReport(run.run_id, request.period, request.name.hex(), who, node.context_id, failed)
             if node
@@ -172,7 +172,7 @@ class RunsServicer:
             )
 
     async def _run(self, run_id: bytes) -> Run:
-        run = await self._store.run(run_id)
+        run = await self._store.runs.run(run_id)
         if run is None or run.tenant != caller().name:
             raise Unknown("no such run")
         return run

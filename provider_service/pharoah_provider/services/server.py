@@ -21,6 +21,7 @@ from pharoah_protocol.voprf import libsodium
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
+from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.publication import Publisher
 from pharoah_provider.services.agent import AgentServicer
 from pharoah_provider.services.exchange import ExchangeServicer
@@ -28,7 +29,7 @@ from pharoah_provider.services.health import SERVICE as HEALTH
 from pharoah_provider.services.health import Health
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
-from pharoah_provider.store import Database, Store
+from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.witnesses import read_witnesses
 from pharoah_serving.audit_log import AuditLog
@@ -81,25 +82,27 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
     libsodium.library()  # raises with what to install, before anything is opened
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens)
     keys, witnesses, audit = open_keys(settings.keys), read_witnesses(settings.witnesses), AuditLog(settings.audit)
-    store = Store(Database(settings.db))
+    store = DuckStorage(settings.db)
     try:
         metrics, fleet = Metrics(), Fleet()
         metrics.watch_agents(fleet.last_seen)
-        transparency = TransparencyLog(await store.log_entries(), keys.signing_key, witnesses, await store.checkpoint())
+        transparency = TransparencyLog(
+            await store.log.log_entries(), keys.signing_key, witnesses, await store.log.checkpoint()
+        )
         publisher, monitor = (
             Publisher(store, keys, transparency),
             Monitor(store, fleet, metrics, settings.settle_seconds),
         )
         await publisher.open(time.time())
-        if release := await store.newest_release():
+        if release := await store.published.newest_release():
             monitor.use(release)
         await monitor.restore()
         quotas = _quotas_so_far(settings.limits, audit)
         servicers = {
-            "Exchange": ExchangeServicer(ExchangeServer(store, keys, publisher, quotas)),
+            "Exchange": ExchangeServicer(ExchangeServer(store.nodes, keys, publisher, quotas)),
             "Runs": RunsServicer(store, monitor),
             "Names": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
-            "Agent": AgentServicer(store, fleet),
+            "Agent": AgentServicer(store.nodes, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
         assert servicers.keys() == RULES.keys()
@@ -110,17 +113,18 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             names_served = [service(name).full_name for name in servicers]
             reflection.enable_server_reflection([*names_served, HEALTH, reflection.SERVICE_NAME], server)
         http = _serve_metrics(metrics, settings.http)
-        await server.start()
-        ticking = asyncio.create_task(_tick(publisher, audit, names, status))
-        await _log_name_key(publisher, names)
-        _tell_health(publisher, status)
         try:
-            yield f"{host}:{bound}" if port == "0" else settings.listen
+            await server.start()
+            async with OwnedTasks() as background:
+                background.start(_tick(publisher, audit, names, status))
+                await _log_name_key(publisher, names)
+                _tell_health(publisher, status)
+                yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
-            ticking.cancel()
             status.tell(serving=False)
             monitor.drain()
             await server.stop(DRAIN_SECONDS)
+            await monitor.close()
             http.shutdown()
             http.server_close()
     finally:

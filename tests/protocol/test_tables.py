@@ -1,15 +1,12 @@
-"""Rows, heads and tickets: round trips, and everything that must be refused."""
+"""Rows and epoch heads: round trips, and everything that must be refused."""
 
 from __future__ import annotations
-
-import time
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pharoah_protocol.node_ticket import Ticket, TicketError
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import MOST_ROWS, ClassTable, EpochHead, HeadError, sign, verify_head
 from pharoah_protocol.tables.rows import VerdictRow, open_row, seal_table
@@ -136,15 +133,3 @@ def test_any_bytes_are_a_list_of_revoked_rows_or_an_error(data: bytes) -> None:
         assert signed_messages.revoked(epoch, rows) == data
     except signed_messages.StatementError:
         pass
-
-
-def test_a_ticket_is_good_for_its_node_and_minutes() -> None:
-    key, now = Ed25519PrivateKey.generate(), time.time()
-    body, signature = Ticket.issue("n1", "boot", key, now)
-    assert Ticket.verify(body, signature, key.public_key(), now).node == "n1"
-    with pytest.raises(TicketError, match="expired"):
-        Ticket.verify(body, signature, key.public_key(), now + 3600)
-    with pytest.raises(TicketError, match="signed"):
-        Ticket.verify(body.replace(b"n1", b"n2"), signature, key.public_key(), now)
-    with pytest.raises(TicketError, match="malformed"):
-        Ticket.read(b"{}")

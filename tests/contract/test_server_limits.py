@@ -25,7 +25,7 @@ from pharoah_provider import exchange_server as provider_side
 from pharoah_provider.certificates import Authority
 from pharoah_provider.publication import Publisher
 from pharoah_provider.services import health, server
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import Storage
 from pharoah_serving import call_guard, listener
 from pharoah_serving.audit_log import AuditLog
 from pharoah_serving.listener import Tls
@@ -157,7 +157,7 @@ def test_the_schema_is_shown_on_loopback_alone(tmp_path: Path, listen: str, show
 
 
 def test_a_provider_whose_epoch_is_over_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(publisher: Publisher, _: Store) -> None:
+    async def work(publisher: Publisher, _: Storage) -> None:
         status = health.Health(["pharoah.v1.Exchange"])
 
         def told() -> set[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import secrets
 import time
@@ -32,9 +31,8 @@ from pharoah_protocol.v1 import (
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.certificates import Authority
 from pharoah_serving import call_guard
-from pharoah_serving.audit_log import AuditLog, verify
+from pharoah_serving.audit_log import verify
 from pharoah_serving.call_guard import RULES, STREAMING_METHODS
-from pharoah_serving.errors import StoreError
 from pharoah_serving.listener import Tls
 from tests.contract.test_exchange import KNOWN, RELEASE, on_loopback, refused
 from tests.contract.test_runs import join
@@ -318,80 +316,6 @@ def test_the_audit_log_has_every_call_and_nothing_of_what_was_asked(tmp_path: Pa
         verify(file)
 
     on_loopback(tmp_path, work)
-
-
-class TestAuditLog:
-    def lines(self, folder: Path) -> list[Path]:
-        return sorted(folder.iterdir())
-
-    def test_a_line_cannot_be_changed_dropped_or_moved(self, tmp_path: Path) -> None:
-        log = AuditLog(tmp_path)
-        for number in range(4):
-            log.record(1e9 + number, method=str(number))
-        log.close()
-        (file,) = self.lines(tmp_path)
-        text = file.read_text().splitlines()
-        verify(file)
-        for changed in (
-            text[1:],
-            [text[0], *text[2:]],
-            [text[1], text[0], *text[2:]],
-            [text[0].replace("0", "9"), *text[1:]],
-        ):
-            file.write_text("\n".join(changed) + "\n")
-            with pytest.raises(StoreError, match="does not follow"):
-                verify(file)
-
-    def test_it_goes_on_after_a_restart_and_after_a_crash_in_a_line(self, tmp_path: Path) -> None:
-        for number in range(3):
-            log = AuditLog(tmp_path)
-            log.record(1e9 + number, method="m")
-            log.close()
-            (file,) = self.lines(tmp_path)
-            with file.open("a") as half:
-                half.write('{"time": 1')
-        AuditLog(tmp_path).close()
-        verify(file)
-        assert len(file.read_text().splitlines()) == 3
-
-    def test_days_are_told_when_they_are_over_whatever_the_clock_does(self, tmp_path: Path) -> None:
-        day = 86_400
-        log = AuditLog(tmp_path)
-        log.record(10 * day + 1, method="a")
-        assert list(log.finished(0, 10 * day + 2)) == []
-        ((number, digest),) = log.finished(0, 11 * day + 5)
-        assert number == 10 and digest.hex() == verify(self.lines(tmp_path)[0])
-        log.record(11 * day + 7, method="b")
-        log.record(10 * day + 9, method="the clock was set back")
-        assert list(log.finished(10, 11 * day + 9)) == [], "a day that was told does not change any more"
-        assert len(self.lines(tmp_path)[1].read_text().splitlines()) == 2
-        assert [number for number, _ in log.finished(10, 12 * day)] == [11]
-        log.close()
-
-    def test_a_full_disk_leaves_a_chain(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        log = AuditLog(tmp_path)
-        log.record(1e9, method="a")
-        honest = os.write
-        monkeypatch.setattr("os.write", lambda file, data: honest(file, data[:10]))
-        with pytest.raises(StoreError, match="space"):
-            log.record(1e9, method="b")
-        monkeypatch.setattr("os.write", honest)
-        log.record(1e9, method="c")
-        log.close()
-        AuditLog(tmp_path).close()
-        assert [json.loads(line)["method"] for line in self.lines(tmp_path)[0].read_text().splitlines()] == ["a", "c"]
-
-    def test_today_is_read_back_for_the_quotas(self, tmp_path: Path) -> None:
-        log = AuditLog(tmp_path)
-        log.record(1e9, method="a")
-        assert [line["method"] for line in AuditLog(tmp_path).today(1e9 + 5)] == ["a"]
-        assert list(AuditLog(tmp_path).today(1e9 + 90_000)) == []
-        log.close()
-
-    def test_a_folder_that_is_none_is_named(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        with pytest.raises(StoreError, match="file"):
-            AuditLog(tmp_path / "file")
 
 
 def test_secret_files_are_owner_only_and_names_are_in_the_certificate(tmp_path: Path) -> None:

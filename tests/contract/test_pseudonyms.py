@@ -37,7 +37,7 @@ from pharoah_protocol.v1 import (
     ListRequest,
 )
 from pharoah_protocol.voprf import protocol
-from pharoah_provider.store import Database, Store
+from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving import pseudonym_keys as holder_side
 from pharoah_serving.keys import open_keys
 from tests.contract.test_exchange import KNOWN, OTHER, RELEASE, refused
@@ -176,8 +176,8 @@ def test_what_tenants_tell_becomes_a_warning_for_the_next_one(tmp_path: Path) ->
 
     async def inside() -> None:
         TOKENS.update(organisations)
-        store = Store(Database(tmp_path / "p.duckdb"))
-        await store.append_cell(
+        store = DuckStorage(tmp_path / "p.duckdb")
+        await store.evidence.append_cell(
             "c", node("n2"), Cell("c", "mlp", {}), Outcome("c", "ok", "", [0.1] * 4, [], {}, OTHER.to_json())
         )
         store.close()

@@ -30,7 +30,7 @@ from pharoah_protocol.voprf import protocol
 from pharoah_provider import exchange_server as provider_side
 from pharoah_provider import publication
 from pharoah_provider.publication import Publisher
-from pharoah_provider.store import Database, Store
+from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.keys import open_keys
@@ -276,12 +276,12 @@ def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
             settings = site.settings()
             await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
         (tmp_path / "p.duckdb").rename(tmp_path / "honest.duckdb")
-        store = Store(Database(tmp_path / "p.duckdb"))
+        store = DuckStorage(tmp_path / "p.duckdb")
         from tests.harness.loopback import node
 
         for name in ("n1", "n2"):
-            await store.put_node(node(name))
-        await store.put_release(Release(1, (replace(ROW, severity="ok"),)))
+            await store.nodes.put_node(node(name))
+        await store.published.put_release(Release(1, (replace(ROW, severity="ok"),)))
         store.close()
         async with loopback(tmp_path) as site:
             with pytest.raises(VerificationError) as caught:
