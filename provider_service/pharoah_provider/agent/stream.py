@@ -42,7 +42,8 @@ class AgentStream:
     def __init__(self, node: Node, access: Access, telemetry: Telemetry, probes: Child, fork_server: Child) -> None:
         self._node, self._access = node, access
         self._telemetry, self._probes, self._fork_server = telemetry, probes, fork_server
-        self._out: asyncio.Queue[AgentMessage] = asyncio.Queue()
+        self._out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
+        """What goes out on this connection; None ends it."""
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
         self._batch = 0
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
@@ -66,24 +67,27 @@ class AgentStream:
                 await asyncio.sleep(pause)
 
     async def _connected(self, channel: grpc.aio.Channel) -> None:
-        self._out = asyncio.Queue()
+        self._out = out = asyncio.Queue[AgentMessage | None]()
         for batch in self._unacknowledged:
-            self._out.put_nowait(AgentMessage(telemetry=batch))
-        call = Stub(channel, "Agent").Connect(self._messages(), metadata=self._access.metadata)
-        async with OwnedTasks() as sampling:
-            async for order in call:
-                match order.WhichOneof("content"):
-                    case "welcome":
-                        log.info("connected to %s as %s", self._access.endpoint, self._node.node)
-                        self._backoff.reset()
-                        sampling.start(self._sample(order.welcome.telemetry_period_seconds))
-                    case "ack":
-                        while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
-                            self._unacknowledged.popleft()
-                    case _:
-                        self._start(order)
+            out.put_nowait(AgentMessage(telemetry=batch))
+        call = Stub(channel, "Agent").Connect(self._messages(out), metadata=self._access.metadata)
+        try:
+            async with OwnedTasks() as sampling:
+                async for order in call:
+                    match order.WhichOneof("content"):
+                        case "welcome":
+                            log.info("connected to %s as %s", self._access.endpoint, self._node.node)
+                            self._backoff.reset()
+                            sampling.start(self._sample(order.welcome.telemetry_period_seconds))
+                        case "ack":
+                            while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
+                                self._unacknowledged.popleft()
+                        case _:
+                            self._start(order)
+        finally:
+            out.put_nowait(None)  # gRPC reads from the queue in a task that it does not end with the call
 
-    async def _messages(self) -> AsyncIterator[AgentMessage]:
+    async def _messages(self, out: asyncio.Queue[AgentMessage | None]) -> AsyncIterator[AgentMessage]:
         node = self._node
         yield AgentMessage(
             hello=Hello(
@@ -96,9 +100,8 @@ class AgentStream:
                 version=__version__,
             )
         )
-        queue = self._out
-        while True:
-            yield await queue.get()
+        while (message := await out.get()) is not None:
+            yield message
 
     async def _sample(self, period_seconds: float) -> None:
         while True:
