@@ -22,7 +22,7 @@ from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
 from pharoah_provider.agent.child_processes import Child, ChildDied
-from pharoah_provider.agent.telemetry import Sample, Telemetry
+from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
 from pharoah_provider.owned_tasks import OwnedTasks
 
@@ -106,15 +106,14 @@ class AgentStream:
     async def _sample(self, period_seconds: float) -> None:
         while True:
             await asyncio.sleep(period_seconds)
-            samples: list[Sample] = self._telemetry.sample()
             self._batch += 1
-            message = TelemetryMessage(
-                batch=self._batch,
-                sampled_at=[s[0] for s in samples],
-                metric=[s[1] for s in samples],
-                device=[s[2] for s in samples],
-                value=[s[3] for s in samples],
-            )
+            message = TelemetryMessage(batch=self._batch)
+            for sample in self._telemetry.sample():
+                for name, value in sample.values.items():
+                    message.sampled_at.append(sample.sampled_at)
+                    message.metric.append(name)
+                    message.device.append(sample.device)
+                    message.value.append(value)
             self._unacknowledged.append(message)
             await self._out.put(AgentMessage(telemetry=message))
 
