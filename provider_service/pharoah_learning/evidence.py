@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pharoah_protocol.vocabulary import Outcome
+from pharoah_protocol.windows import Window
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class DegradedRun:
-    """One degraded (or healthy twin) run as windows: time, step ratio, memory ratio; and whether the process died."""
+    """One run of a campaign that was degraded, or its control run."""
 
     kind: str
-    windows: tuple[tuple[float, float, float], ...]
+    windows: tuple[Window, ...]
     died: bool
+    """Whether its process died."""
 
 
 @dataclass(frozen=True)

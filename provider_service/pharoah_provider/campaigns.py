@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
 from pharoah_benchmarks.campaign.plan import CampaignPlan
+from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet, shares_cores
+from pharoah_provider.micro_benchmarks import measure
 from pharoah_provider.storage.base import EvidenceStore
 from pharoah_serving.errors import NotReady
 
-BENCHMARKS = ["gemm", "memory"]
 IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2
-PROBE_REPEATS = 100
-PROBE_LIMIT_SECONDS = 4.0
 COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation("none"))
 """What trains while the beside-a-job baseline is taken."""
 
@@ -98,17 +97,17 @@ class Campaign:
 
     async def _baseline(self, node: Node) -> None:
         for _ in range(IDLE_ROUNDS):
-            await self._probe(node, beside_job=False)
+            await self._measure(node, beside_job=False)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}")))
             await asyncio.sleep(2.5)  # past its start-up
             for _ in range(BESIDE_ROUNDS):
-                await self._probe(node, beside_job=True)
+                await self._measure(node, beside_job=True)
 
-    async def _probe(self, node: Node, beside_job: bool) -> None:
-        probes = await self._fleet.probe(node.node, BENCHMARKS, PROBE_REPEATS, beside_job, PROBE_LIMIT_SECONDS)
-        await self._evidence.append_probes(probes, "baseline")
-        failed = [probe.error for probe in probes if probe.error]
+    async def _measure(self, node: Node, beside_job: bool) -> None:
+        results = await measure(self._fleet, node.node, beside_job)
+        await self._evidence.append_probes(results, Purpose.BASELINE)
+        failed = [result.error for result in results if result.error]
         await self._advance(node, f"baseline {'beside a job' if beside_job else 'idle'}", failed[0] if failed else "ok")
 
     async def _advance(self, node: Node, cell: str, outcome: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pharoah_learning.release import identity
+from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,8 @@ class Report:
     span_seconds: float
     step_ratio: float
     memory_ratio: float
+
+    @property
+    def window(self) -> Window:
+        """The report as learning and scoring see it."""
+        return Window(at_seconds=self.ended_at, values={STEP_RATIO: self.step_ratio, MEMORY_RATIO: self.memory_ratio})

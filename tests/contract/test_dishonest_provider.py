@@ -85,7 +85,7 @@ def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hashed_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenant_side, "AUDITED", 1)
+    monkeypatch.setattr(tenant_side, "AUDITED_INPUTS", 1)
     monkeypatch.setattr(provider_side.ExchangeServer, "_held", lambda *_: b"")
 
 
@@ -205,7 +205,7 @@ def test_an_audit_that_is_refused_is_remembered(tmp_path: Path, monkeypatch: pyt
         raise Exhausted("no more questions today")
 
     async def work(site: Loopback) -> None:
-        monkeypatch.setattr(tenant_side, "AUDITED", 1)
+        monkeypatch.setattr(tenant_side, "AUDITED_INPUTS", 1)
         monkeypatch.setattr(provider_side.ExchangeServer, "evaluate", refusing)
         settings = site.settings(privacy="hashed")
         answer = await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())

@@ -1,4 +1,4 @@
-"""Children that do what needs torch: the probe worker and the campaign fork server, both under the node's profile.
+"""Children that need torch: the micro-benchmark worker and the campaign fork server, both under the node profile.
 
 Both speak JSON lines. They are started when first needed and stopped after some idle time, so that an agent on a quiet
 node holds no memory for them. A child never outlives its owner: its scope kills its process group and waits for it, and

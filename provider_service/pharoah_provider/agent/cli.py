@@ -103,7 +103,7 @@ async def _stand(
     node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus)
     limit = str(profile.get("memory_limit_bytes", 0))
     async with (
-        Child("pharoah_benchmarks.probe", profile) as probes,
+        Child("pharoah_benchmarks.micro", profile) as probes,
         Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False) as fork_server,
         ticket_socket(arguments.socket, arguments.node, boot_id, key, profile),
     ):

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pharoah_learning.models.cross_validation import Comparison
-from pharoah_learning.models.hazard import features, risk
+from pharoah_learning.models.hazard import risk
 from pharoah_learning.release import Release, SurvivalModel
-from pharoah_learning.survival import fit_survival
+from pharoah_learning.signals import features
 from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.fleet import Fleet
@@ -83,7 +83,7 @@ class Monitor:
         self._settle_seconds = settle_seconds
         self._validator = Validator(fleet, store, self.run_on)
         self._watched: dict[bytes, Watched] = {}
-        self._model: SurvivalModel = fit_survival([])[0]
+        self._model = SurvivalModel.threshold_only()
         self._background = OwnedTasks()
 
     async def restore(self) -> None:
@@ -196,9 +196,7 @@ class Monitor:
             await changed.wait()
 
     def _risk(self, windows: Sequence[Report]) -> float:
-        recent = list(windows)
-        x = features([r.step_ratio for r in recent], [r.memory_ratio for r in recent])
-        return risk(x, self._model.coefficients, self._model.means)
+        return risk(features([report.window for report in windows]), self._model.coefficients, self._model.means)
 
     def _probed(self, node: str, began: float, ended: float) -> bool:
         return any(start < ended and began < end for start, end in self._fleet.probing.get(node, []))
@@ -211,7 +209,7 @@ class Monitor:
             return
         if watched.counters.risky and watched.incident.wants_validation(time.monotonic()):
             watched.probing = self._background.start(self._validate(watched))
-        elif watched.calm(self._settle_seconds) and not self._validator.levels.known(watched.run):
+        elif watched.calm(self._settle_seconds) and not self._validator.levels_known(watched.run):
             watched.probing = self._background.start(self._learn(watched))
 
     async def _learn(self, watched: Watched) -> None:

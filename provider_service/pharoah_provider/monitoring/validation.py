@@ -14,10 +14,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from pharoah_benchmarks.micro import MicroBenchmark, micro_benchmarks
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.models.cross_validation import (
-    NOISE,
-    UNKNOWN_NOISE,
     BenchmarkLevel,
     Comparison,
     compare,
@@ -25,9 +24,10 @@ from pharoah_learning.models.cross_validation import (
     typical_seconds,
 )
 from pharoah_learning.release import Release
-from pharoah_provider.campaigns import BENCHMARKS, PROBE_LIMIT_SECONDS, PROBE_REPEATS
+from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.domain import Node, Run
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.micro_benchmarks import benchmarks_of, measure
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady
 
@@ -58,8 +58,9 @@ class NodeLevels:
             if probe.seconds:
                 self._rounds[run.run_id, probe.benchmark].append(typical_seconds(probe.seconds))
 
-    def known(self, run: Run) -> bool:
-        return all(_settled(benchmark, self._rounds[run.run_id, benchmark]) for benchmark in BENCHMARKS)
+    def known(self, run: Run, benchmarks: Sequence[MicroBenchmark]) -> bool:
+        """Whether each of these was measured beside the run until its level is certain enough."""
+        return all(_settled(benchmark, self._rounds[run.run_id, benchmark.name]) for benchmark in benchmarks)
 
     def forget(self, run_id: bytes) -> None:
         for key in [key for key in self._rounds if key[0] == run_id]:
@@ -76,8 +77,8 @@ class NodeLevels:
         return None
 
 
-def _settled(benchmark: str, rounds: Sequence[float]) -> bool:
-    quiet = spread(rounds) <= 2 * NOISE.get(benchmark, UNKNOWN_NOISE)
+def _settled(benchmark: MicroBenchmark, rounds: Sequence[float]) -> bool:
+    quiet = spread(rounds) <= 2 * benchmark.noise.log_ratio_sd
     return len(rounds) >= (ROUNDS if quiet else MOST_ROUNDS)
 
 
@@ -91,21 +92,26 @@ class Validator:
 
     async def learn(self, node: str, run: Run) -> None:
         """One round of probes beside a run that looks healthy. Raises NotReady when the node cannot be measured."""
-        self.levels.learn(run, await self._probe(node, run, min(PROBE_LIMIT_SECONDS, run.limit_seconds), "level"))
+        self.levels.learn(run, await self._probe(node, run, run.limit_seconds, Purpose.LEVEL))
+
+    def levels_known(self, run: Run) -> bool:
+        """Whether the level of every micro-benchmark that suits the run's node was measured beside this run."""
+        return self.levels.known(run, benchmarks_of(self._fleet, run.node, beside_job=True))
 
     async def validate(self, node: Node, run: Run) -> list[Comparison]:
         """Comparisons for each benchmark that could be judged. Raises NotReady when the node cannot be measured."""
-        limit = min(PROBE_LIMIT_SECONDS, run.limit_seconds)
+        limit = run.limit_seconds
         own, ratios = await asyncio.gather(
-            self._probe(node.node, run, limit, "validation"), self._peer_ratios(node, limit)
+            self._probe(node.node, run, limit, Purpose.VALIDATION), self._peer_ratios(node, limit)
         )
         comparisons = []
         for probe in own:
             level = self.levels.of(node.node, run, probe.benchmark)
-            if level is not None and probe.seconds:
+            benchmark = micro_benchmarks().get(probe.benchmark)  # absent: an agent measured what was not ordered
+            if level is not None and probe.seconds and benchmark is not None:
                 now, peer_ratio = typical_seconds(probe.seconds), ratios.get(probe.benchmark, 1.0)
-                comparisons.append(compare(probe.benchmark, now, level, peer_ratio))
-        if not self.levels.known(run):
+                comparisons.append(compare(probe.benchmark, now, level, benchmark.noise.log_ratio_sd, peer_ratio))
+        if not self.levels_known(run):
             # Suspected before its level was known: what does not look slow beyond the doubt of another job's baseline
             # becomes the level, or there would never be one.
             normal = {c.benchmark for c in comparisons if c.slowdown < DOUBT}
@@ -121,7 +127,7 @@ class Validator:
             return {}
         run = self._run_on(peer.node)
         try:
-            probes = await self._probe(peer.node, run, limit, "validation")
+            probes = await self._probe(peer.node, run, limit, Purpose.VALIDATION)
         except NotReady as error:
             log.info("no peer to compare with: %s", error)
             return {}
@@ -138,7 +144,7 @@ class Validator:
         idle = [peer for peer in peers if self._run_on(peer.node) is None]
         return next(iter([*busy, *idle]), None)
 
-    async def _probe(self, node: str, run: Run | None, limit: float, purpose: str) -> list[BenchmarkResult]:
-        probes = await self._fleet.probe(node, BENCHMARKS, PROBE_REPEATS, run is not None, limit)
+    async def _probe(self, node: str, run: Run | None, limit: float, purpose: Purpose) -> list[BenchmarkResult]:
+        probes = await measure(self._fleet, node, run is not None, limit)
         await self._store.evidence.append_probes(probes, purpose)
         return probes

@@ -15,7 +15,7 @@ from typing import Any
 
 from grpc_reflection.v1alpha import reflection
 
-from pharoah_protocol.log.view import AUDIT, NAMES, Entry
+from pharoah_protocol.log.view import AUDIT, PSEUDONYM_KEY, Entry
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
 from pharoah_provider.exchange_server import ExchangeServer
@@ -101,7 +101,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         servicers = {
             "Exchange": ExchangeServicer(ExchangeServer(store.nodes, keys, publisher, quotas)),
             "Runs": RunsServicer(store, monitor),
-            "Names": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
+            "Pseudonyms": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
             "Agent": AgentServicer(store.nodes, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
@@ -117,7 +117,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             await server.start()
             async with OwnedTasks() as background:
                 background.start(_tick(publisher, audit, names, status))
-                await _log_name_key(publisher, names)
+                await _log_pseudonym_key(publisher, names)
                 _tell_health(publisher, status)
                 yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
@@ -149,7 +149,7 @@ async def _tick(publisher: Publisher, audit: AuditLog, names: PseudonymKeys, sta
     """What a minute brings: a new epoch if one is due, the hash of yesterday's audit log, how ready we are."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
-        for work in (publisher.rotate(time.time()), _log_days(publisher, audit), _log_name_key(publisher, names)):
+        for work in (publisher.rotate(time.time()), _log_days(publisher, audit), _log_pseudonym_key(publisher, names)):
             try:
                 await work
             except Exception:  # one that fails must not end the others
@@ -164,11 +164,11 @@ async def _log_days(publisher: Publisher, audit: AuditLog) -> None:
         await publisher.append(Entry(AUDIT, day, digest))
 
 
-async def _log_name_key(publisher: Publisher, names: PseudonymKeys) -> None:
+async def _log_pseudonym_key(publisher: Publisher, names: PseudonymKeys) -> None:
     """One key of names for everybody, once a period."""
     period, public, _ = names.current()
     if period > publisher.log.view.period:
-        await publisher.append(Entry.of(NAMES, period, public))
+        await publisher.append(Entry.of(PSEUDONYM_KEY, period, public))
 
 
 def _quotas_so_far(limits: Limits, audit: AuditLog) -> Quotas:

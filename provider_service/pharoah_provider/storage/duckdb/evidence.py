@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial, process_died
 from pharoah_protocol.vocabulary import Purpose
+from pharoah_protocol.windows import Window
 from pharoah_provider.domain import Node, Run
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.statements import statements
@@ -36,7 +38,7 @@ class DuckEvidenceStore:
             "outcome": outcome.outcome,
             "detail": outcome.detail,
             "step_seconds": list(outcome.step_seconds),
-            "windows": json.dumps(outcome.rows),
+            "windows": json.dumps([asdict(window) for window in outcome.windows]),
             "fingerprint": outcome.fingerprint,
             "context": json.dumps(outcome.context),
             "ran_at": time.time(),
@@ -61,7 +63,7 @@ class DuckEvidenceStore:
         return [
             DegradedRun(
                 row["degradation"],
-                tuple((float(t), float(s), float(m)) for t, s, m in json.loads(row["windows"])),
+                tuple(map(Window.from_data, json.loads(row["windows"]))),
                 process_died(row["outcome"]),
             )
             for row in await self._db.read(SQL["degraded_runs"])

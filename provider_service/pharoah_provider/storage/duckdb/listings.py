@@ -28,7 +28,9 @@ LISTINGS = {
                list_median(step_seconds[2:]) AS step_seconds FROM cells ORDER BY ran_at""",
     "reports": """
         SELECT * FROM (
-            SELECT lower(hex(run_id))[:8] AS run, ended_at, span_seconds, step_ratio, memory_ratio, masked, risk
-            FROM reports ORDER BY ended_at DESC LIMIT 100000)
-        ORDER BY ended_at""",
+            SELECT lower(hex(run_id))[:8] AS run, rank, started_at, ended_at, last_second - first_second + 1 AS seconds,
+                   signals['step_ratio'] AS step_ratio, signals['memory_ratio'] AS memory_ratio, masked, risk
+            FROM (SELECT * FROM report_spans UNION ALL BY NAME SELECT * FROM open_report_spans)
+            ORDER BY ended_at DESC, started_at DESC LIMIT 100000)
+        ORDER BY ended_at, started_at""",
 }  # fmt: skip

@@ -20,6 +20,3 @@ INSERT OR IGNORE INTO tickets (nonce, run_id) VALUES (?, ?)
 
 -- name: ticket_holder
 SELECT run_id FROM tickets WHERE nonce = ?
-
--- name: last_row_number
-SELECT max(row_number) AS last FROM reports WHERE run_id = ? AND attempt = ?
