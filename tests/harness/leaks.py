@@ -8,12 +8,12 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
+from tests.harness.processes import command_line, descendants, kill
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Belongings:
             if not thread.daemon and not thread.name.startswith(tuple(SHARED_THREADS))
         )
         folders = frozenset(Path(tempfile.gettempdir()).glob(FOLDER_PATTERN))
-        return cls(frozenset(_descendants(os.getpid())), threads, folders)
+        return cls(frozenset(descendants(os.getpid())), threads, folders)
 
     def left_behind(self) -> list[str]:
         """What has come since and does not end within the grace period, in words. Ends the processes among it."""
@@ -58,8 +58,8 @@ class Belongings:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.01)
-        for pid in set(_descendants(os.getpid())) - self.processes if found else ():
-            _end(pid)
+        if found:
+            kill(pid for pid in Belongings.now().processes - self.processes if _described(pid))
         return found
 
     def _new(self) -> list[str]:
@@ -96,40 +96,9 @@ class LoopCheck:
             self.left += [f"task {task.get_coro()}" for task in left]
 
 
-def _descendants(pid: int) -> Iterator[int]:
-    """Children of a process and theirs; far cheaper than psutil, which reads every process of the machine."""
-    try:
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            for child in (thread / "children").read_text().split():
-                yield int(child)
-                yield from _descendants(int(child))
-    except OSError:  # it has ended meanwhile
-        return
-
-
 def _described(pid: int) -> str:
-    """Empty for a process that has ended or may stay. An orphan that has ended is waited for here."""
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            _reap(pid)
-            return ""
-        command = " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
+    """Empty for a process that has ended or may stay."""
+    command = command_line(pid)
+    if not command or any(part in command for part in SHARED_PROCESSES):
         return ""
-    return "" if any(part in command for part in SHARED_PROCESSES) else f"process {pid}: {command[:200]}"
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:  # its parent is another process, or a Popen object has waited for it
-        pass
-
-
-def _end(pid: int) -> None:
-    if _described(pid):
-        try:
-            psutil.Process(pid).kill()
-        except psutil.NoSuchProcess:
-            pass
+    return f"process {pid}: {command[:200]}"

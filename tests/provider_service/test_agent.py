@@ -15,16 +15,16 @@ from pharoah.sidecar.agent_client import ask_node
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_protocol.node_profile import ProfileError, check_profile, command_under, environment
 from pharoah_protocol.node_ticket import Ticket
-from pharoah_provider.agent import cli, nvml
+from pharoah_provider.agent import cli
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
-from pharoah_provider.agent.signal import SIGNALS, TROUBLE_UNIT, AgentSignal, Reading, Worse
+from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading, Worse, _nvml, agent_signals
 from pharoah_provider.agent.telemetry import Telemetry
 from tests.harness.until import until
 
 
 def test_telemetry_reports_trouble_never_use_and_no_amounts() -> None:
-    leaving = {signal.name for signal in SIGNALS if signal.leaves_node}
+    leaving = {signal.name for signal in agent_signals().values() if signal.leaves_node}
     assert leaving == {"memory_stalled", "gpu_throttled", "gpu_uncorrected_errors", "gpu_rows_to_remap"}
     samples = Telemetry(clock=lambda: 123.0).sample()
     assert {name for sample in samples for name in sample.values} <= leaving
@@ -69,8 +69,8 @@ def test_a_count_of_errors_becomes_trouble_or_none(
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetTotalEccErrors=lambda gpu, kind, counter: errors,
     )
-    monkeypatch.setattr(nvml, "_nvml", lambda: gpu)
-    assert list(SIGNALS["gpu_uncorrected_errors"].read()) == [Reading(trouble, "gpu0")]
+    monkeypatch.setattr(_nvml, "_nvml", lambda: gpu)
+    assert list(agent_signals()["gpu_uncorrected_errors"].read()) == [Reading(trouble, "gpu0")]
 
 
 def test_a_ticket_comes_over_the_socket_with_the_profile(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a node reports about itself: trouble, never use and never amounts (`pharoah_provider.agent.signal`)."""
+"""What a node reports about itself: trouble, never use and never amounts (`pharoah_provider.agent.signals`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pharoah_provider.agent.signal import SIGNALS, AgentSignal, Reading
+from pharoah_provider.agent.signals import AgentSignal, Reading, agent_signals
 
 log = logging.getLogger("pharoah.agent")
 
@@ -29,7 +29,7 @@ class Telemetry:
     """Samples the signals of one node that leave it. `clock` gives unix seconds."""
 
     clock: Callable[[], float] = time.time
-    signals: Iterable[AgentSignal] = SIGNALS
+    signals: Iterable[AgentSignal] = field(default_factory=lambda: agent_signals().values())
     _failed: set[str] = field(default_factory=set, init=False)
     """Signals that could not be read, so that each is reported once."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pharoah_provider.agent.nvml import gpu_readings
-from pharoah_provider.agent.signal import TROUBLE_UNIT, AgentSignal, Worse
+from pharoah_provider.agent.signals._nvml import gpu_readings
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Worse
 
 
 def _in_trouble(nvml: Any, gpu: Any) -> bool:
@@ -13,7 +13,7 @@ def _in_trouble(nvml: Any, gpu: Any) -> bool:
     return bool(pending)
 
 
-GPU_ROWS_TO_REMAP = AgentSignal(
+SIGNAL = AgentSignal(
     name="gpu_rows_to_remap",
     measures="whether rows of the GPU's memory wait for a reset to be replaced",
     unit=TROUBLE_UNIT,

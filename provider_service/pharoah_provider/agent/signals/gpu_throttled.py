@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pharoah_provider.agent.nvml import gpu_readings
-from pharoah_provider.agent.signal import TROUBLE_UNIT, AgentSignal, Worse
+from pharoah_provider.agent.signals._nvml import gpu_readings
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Worse
 
 
 def _in_trouble(nvml: Any, gpu: Any) -> bool:
     return bool(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu) & nvml.nvmlClocksThrottleReasonHwSlowdown)
 
 
-GPU_THROTTLED = AgentSignal(
+SIGNAL = AgentSignal(
     name="gpu_throttled",
     measures="whether the hardware has slowed the GPU down",
     unit=TROUBLE_UNIT,

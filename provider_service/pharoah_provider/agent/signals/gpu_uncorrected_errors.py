@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pharoah_provider.agent.nvml import gpu_readings
-from pharoah_provider.agent.signal import TROUBLE_UNIT, AgentSignal, Worse
+from pharoah_provider.agent.signals._nvml import gpu_readings
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Worse
 
 
 def _in_trouble(nvml: Any, gpu: Any) -> bool:
@@ -14,7 +14,7 @@ def _in_trouble(nvml: Any, gpu: Any) -> bool:
     )
 
 
-GPU_UNCORRECTED_ERRORS = AgentSignal(
+SIGNAL = AgentSignal(
     name="gpu_uncorrected_errors",
     measures="whether the GPU has had an error in memory that its error-correcting code could not correct",
     unit=TROUBLE_UNIT,

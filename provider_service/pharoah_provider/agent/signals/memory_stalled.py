@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pharoah_provider.agent.signal import TROUBLE_UNIT, AgentSignal, Reading, Worse
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading, Worse
 
 STALLED_RATIO = 0.3
 """Share of the last minute in which some task waited for memory, from which on the node is in trouble."""
@@ -22,7 +22,7 @@ def _read() -> Iterator[Reading]:
     yield Reading(float(stalled > STALLED_RATIO))
 
 
-MEMORY_STALLED = AgentSignal(
+SIGNAL = AgentSignal(
     name="memory_stalled",
     measures=f"whether some task waited for memory in more than {STALLED_RATIO:.0%} of the last minute",
     unit=TROUBLE_UNIT,

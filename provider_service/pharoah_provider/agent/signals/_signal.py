@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from pharoah_protocol.registry import Registry
-
 TROUBLE_UNIT = "1 while there is trouble, else 0"
 """The unit of every signal that leaves the node. When a job computes, waits for files or pauses says which job it is
 (`python -m evaluation privacy`), so amounts, and how busy processors and disks are, stay on the node."""
@@ -51,7 +49,3 @@ class AgentSignal:
             raise ValueError(f"{self.name}: measures and unit must not be empty")
         if self.leaves_node and self.unit != TROUBLE_UNIT:
             raise ValueError(f"{self.name}: the unit of a signal that leaves the node is {TROUBLE_UNIT!r}")
-
-
-SIGNALS = Registry(AgentSignal, "pharoah_provider.agent.signals", "pharoah.agent_signals")
-"""Every signal an agent reads. A file in `signals`, or an entry point of another distribution, adds one."""

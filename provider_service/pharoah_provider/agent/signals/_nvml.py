@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from pharoah_provider.agent.signal import Reading
+from pharoah_provider.agent.signals._signal import Reading
 
 
 def gpu_readings(in_trouble: Callable[[Any, Any], bool]) -> Iterator[Reading]:
