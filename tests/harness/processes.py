@@ -59,8 +59,10 @@ def kill(pids: Iterable[int]) -> None:
 class ProcessScope:
     """What is started inside ends at the end: also what it has started itself, in whatever session that is."""
 
-    def __init__(self) -> None:
+    def __init__(self, job_seconds: float = SIDECAR_SECONDS) -> None:
+        """`job_seconds` is how long jobs and their sidecars may take to end after SIGTERM."""
         adopt_orphans()
+        self._job_seconds = job_seconds
         self._before = set(descendants(os.getpid()))
         self._jobs: list[subprocess.Popen[Any]] = []
 
@@ -78,9 +80,8 @@ class ProcessScope:
     def end(self, services: Iterable[subprocess.Popen[bytes]] = (), service_seconds: float = STOP_SECONDS) -> None:
         """Jobs first, whose sidecars then send their last reports; then `services`; then kill what is left."""
         services = list(services)
-        kept = {service.pid for service in services}
         self._terminate(self._jobs)
-        _wait(lambda: not self.running() - kept, SIDECAR_SECONDS)
+        _wait(lambda: not self.running() - _families(services), self._job_seconds)
         self._terminate(services)
         _wait(lambda: not self.running(), service_seconds if services else 0.0)
         while left := self.running():  # what is killed may have started something just before
@@ -117,6 +118,10 @@ def interrupted_once() -> Iterator[None]:
 
 def _ignore(number: int, frame: FrameType | None) -> None:
     """A function, because processes that start inherit SIG_IGN."""
+
+
+def _families(processes: Iterable[subprocess.Popen[Any]]) -> set[int]:
+    return {pid for process in processes for pid in (process.pid, *descendants(process.pid))}
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> None:
