@@ -336,6 +336,7 @@ def test_a_restart_of_the_provider_does_not_fire_again_and_clears_once(tmp_path:
             await first.feel(*[1.6] * 4)
             await first.told("confirmed")
             first_id = first.alerts[0].alert_id
+        await first.close()  # nobody hears of it: the provider is down
         async with loopback(tmp_path) as site:
             assert "confirmed" in "".join(await rows(site, "alerts"))
             second = Listener(site, first.run_id)
