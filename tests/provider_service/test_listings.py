@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from pharoah_protocol.v1 import ListRequest
-from pharoah_provider.listings import GROUP, Listing, ListingSources, Row, LISTINGS, markdown_table
+from pharoah_provider.listings import GROUP, LISTINGS, Listing, ListingSources, Row, markdown_table
 from tests.contract.test_exchange import on_loopback, refused
 from tests.harness.loopback import TOKENS, Loopback
 from tests.harness.plugins import write_plugin

@@ -7,6 +7,7 @@ from functools import cache
 from types import MappingProxyType
 
 from pharoah_protocol.plugins import discover
+
 from pharoah_provider.agent.signals._signal import AgentSignal
 
 GROUP = "pharoah.agent_signals"
