@@ -34,7 +34,7 @@ def test_a_ticket_comes_over_the_socket_with_the_profile(tmp_path: Path) -> None
     path = tmp_path / "run" / "agent.sock"
 
     async def inside() -> None:
-        async with ticket_socket(path, "n1", "boot", key, {"threads": 2}):
+        async with ticket_socket(path, "n1", "boot", key, {"threads": 2}, dict):
             first, second = [await ask_node(str(path), 2.0) for _ in range(2)]
         assert first.profile == {"threads": 2}
         tickets = [Ticket.verify(a.ticket.body, a.ticket.signature, key.public_key(), 0) for a in (first, second)]
@@ -49,7 +49,7 @@ def test_junk_on_the_socket_does_not_stop_the_next_ticket(tmp_path: Path) -> Non
     path = tmp_path / "agent.sock"
 
     async def inside() -> None:
-        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), {}):
+        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), {}, dict):
             for junk in (b"\n", b"[]\n", b"x" * 100_000, b""):
                 _, writer = await asyncio.open_unix_connection(str(path))
                 writer.write(junk)

@@ -9,15 +9,20 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from pharoah_archetypes.ladder import lp, parts
+from pharoah_protocol.vocabulary import IncidentState
 
 
 class StatementError(ValueError):
     """Bytes that are no statement of the kind they should be."""
 
 
-def offer(offer_id: bytes, epoch: int, expires_at: int, class_ids: Sequence[bytes]) -> bytes:
-    """These classes are offered, in this epoch, until then (unix seconds)."""
-    return lp(b"pharoah/offer/v1", offer_id, _u64(epoch), _u64(expires_at), *class_ids)
+OFFER_MAGIC = b"pharoah/offer/v2"
+"""Version 2 added the state of the node."""
+
+
+def offer(offer_id: bytes, epoch: int, expires_at: int, class_ids: Sequence[bytes], node_state: IncidentState) -> bytes:
+    """These classes are offered, in this epoch, until then (unix seconds), on a node in this state."""
+    return lp(OFFER_MAGIC, offer_id, _u64(epoch), _u64(expires_at), bytes([node_state.code]), *class_ids)
 
 
 def table(epoch: int, class_id: bytes, rows: bytes) -> bytes:

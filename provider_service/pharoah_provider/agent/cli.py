@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_benchmarks.facts import device_facts, server_facts
 from pharoah_protocol.node_profile import ProfileError, check_profile
+from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
@@ -27,6 +29,10 @@ from pharoah_provider.domain import Node
 from pharoah_serving.errors import ProviderError
 
 SOCKET = "/run/pharoah/agent.sock"
+ANSWER_SECONDS = 1.0
+"""A prolog waits for the check; an agent that lives answers in milliseconds."""
+LONGEST_LINE = 80
+"""Node problem detectors cut the line there."""
 CODES = {
     "npd": {"ok": 0, "problem": 1, "unknown": 2},
     "nagios": {"ok": 0, "problem": 2, "unknown": 3},
@@ -48,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     measure = commands.add_parser("measure", help="print the node profile with what this machine can do at most in it")
     measure.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
     measure.set_defaults(run=_measure)
-    check = commands.add_parser("check", help="is this node fit for a job? reads what is known, benchmarks nothing")
+    check = commands.add_parser("check", help="print what is known of this node; benchmarks nothing")
     check.add_argument("--socket", type=Path, default=Path(SOCKET))
     check.add_argument("--format", choices=list(CODES), default="npd", help="whose exit codes to use")
     check.set_defaults(run=_check)
@@ -99,7 +105,7 @@ async def _stand(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, running.cancel)
     try:
-        async with ticket_socket(arguments.socket, arguments.node, boot_id, key, profile):
+        async with ticket_socket(arguments.socket, arguments.node, boot_id, key, profile, stream.reported_state):
             await running
     except asyncio.CancelledError:
         pass
@@ -119,17 +125,36 @@ def _profile(text: str) -> dict[str, Any]:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    """Whether the agent answers on its socket; node classes come from the provider and are cached there."""
-    from pharoah._errors import UnknownReason
-    from pharoah.sidecar.agent_client import ask_node
-
+    """Print what the agent has been sent of its node: a confirmed incident is a problem."""
     try:
-        asyncio.run(ask_node(str(arguments.socket), 1.0))
-        state, told = "ok", "agent answers"
-    except UnknownReason as reason:
-        state, told = "unknown", str(reason)
-    print(told[:80])
+        state, text = _known(asyncio.run(_ask_state(arguments.socket)))
+    except (OSError, TimeoutError, ValueError, TypeError, KeyError, AttributeError) as error:
+        state, text = "unknown", f"no agent answers at {arguments.socket} ({type(error).__name__})"
+    print(text[:LONGEST_LINE])
     return CODES[arguments.format][state]
+
+
+async def _ask_state(path: Path) -> dict[str, Any]:
+    """The agent's answer on its local socket. Raises OSError, TimeoutError, ValueError."""
+    async with asyncio.timeout(ANSWER_SECONDS):
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        try:
+            writer.write(b'{"op": "node_state"}\n')
+            answer: dict[str, Any] = json.loads(await reader.readline())
+            return answer
+        finally:
+            writer.close()
+
+
+def _known(answer: Mapping[str, Any]) -> tuple[str, str]:
+    """The result of a check, and its line."""
+    known = answer["node_state"]
+    if not known:
+        return "unknown", "the agent answers, but has not heard from the provider"
+    if IncidentState(known["state"]) is not IncidentState.CONFIRMED:
+        return "ok", "no incident is known"
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(known["since"]))
+    return "problem", f"confirmed incident since {since}: {known['evidence']}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The node's local socket: who may open it gets a ticket for a run, and the profile to start under."""
+"""The node's local socket: a ticket for a run, the profile to start under, and the state of the node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,15 @@ def load_key(path: Path) -> Ed25519PrivateKey:
 
 @asynccontextmanager
 async def ticket_socket(
-    path: Path, node: str, boot_id: str, key: Ed25519PrivateKey, profile: Mapping[str, Any]
+    path: Path,
+    node: str,
+    boot_id: str,
+    key: Ed25519PrivateKey,
+    profile: Mapping[str, Any],
+    node_state: Callable[[], Mapping[str, Any]],
 ) -> AsyncIterator[None]:
-    """Serve tickets while inside. The socket is open to every local user: jobs are theirs."""
+    """Serve tickets, and what is known of the node, while inside. The socket is open to every local user: jobs are
+    theirs."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
@@ -38,6 +44,8 @@ async def ticket_socket(
                 if request.get("op") == "ticket":
                     body, signature = Ticket.issue(node, boot_id, key, time.time())
                     reply = {"body": body.decode(), "signature": signature.hex(), "profile": dict(profile)}
+                elif request.get("op") == "node_state":
+                    reply = {"node_state": dict(node_state())}
                 else:
                     reply = {"error": f"unknown op {request.get('op')!r}"}
                 writer.write(json.dumps(reply).encode() + b"\n")

@@ -18,8 +18,18 @@ from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_protocol import __version__
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
+from pharoah_protocol.v1 import (
+    AgentMessage,
+    AgentOrder,
+    CellOrder,
+    CellResult,
+    Hello,
+    NodeState,
+    ProbeOrder,
+    ProbeResult,
+)
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
+from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.telemetry import Sample, Telemetry
 from pharoah_provider.channel import Access
@@ -41,6 +51,8 @@ class AgentStream:
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
         self._batch = 0
         self._work: set[asyncio.Task[None]] = set()
+        self.node_state: NodeState | None = None
+        """What the provider has sent of this node; None while it has sent nothing, or may know more by now."""
 
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
@@ -79,9 +91,13 @@ class AgentStream:
                     case "ack":
                         while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
                             self._unacknowledged.popleft()
+                    case "node_state":
+                        self.node_state = order.node_state
                     case _:
                         self._start(order)
         finally:
+            if self.node_state is not None and self.node_state.state != IncidentState.CONFIRMED.code:
+                self.node_state = None  # a confirmed incident stays until the provider clears it; health may be over
             if sampling:
                 sampling.cancel()
 
@@ -116,6 +132,14 @@ class AgentStream:
             )
             self._unacknowledged.append(message)
             await self._out.put(AgentMessage(telemetry=message))
+
+    def reported_state(self) -> dict[str, Any]:
+        """What is known of this node, for its local socket. Empty while nothing is."""
+        known = self.node_state
+        if known is None:
+            return {}
+        state = IncidentState.from_code(known.state)
+        return {"state": state, "since": known.since, "evidence": sanitize_text(known.evidence)}
 
     def _start(self, order: AgentOrder) -> None:
         """Orders run beside each other: a probe may be wanted while a cell trains."""

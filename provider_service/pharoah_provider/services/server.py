@@ -18,8 +18,10 @@ from grpc_reflection.v1alpha import reflection
 from pharoah_protocol.log.view import AUDIT, NAMES, Entry
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
+from pharoah_provider.clock import Clock
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
 from pharoah_provider.publication import Publisher
 from pharoah_provider.services.agent import AgentServicer
@@ -29,6 +31,8 @@ from pharoah_provider.services.health import Health
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
 from pharoah_provider.store import Database, Store
+from pharoah_provider.store.incidents import IncidentStore
+from pharoah_provider.store.runs import RunStore
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.witnesses import read_witnesses
 from pharoah_serving.audit_log import AuditLog
@@ -81,14 +85,15 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
     libsodium.library()  # raises with what to install, before anything is opened
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens)
     keys, witnesses, audit = open_keys(settings.keys), read_witnesses(settings.witnesses), AuditLog(settings.audit)
-    store = Store(Database(settings.db))
+    database, clock = Database(settings.db), Clock()
+    store, runs = Store(database), RunStore(database)
     try:
-        metrics, fleet = Metrics(), Fleet()
+        metrics, fleet = Metrics(), Fleet(clock)
         metrics.watch_agents(fleet.last_seen)
         transparency = TransparencyLog(await store.log_entries(), keys.signing_key, witnesses, await store.checkpoint())
         publisher, monitor = (
             Publisher(store, keys, transparency),
-            Monitor(store, fleet, metrics, settings.settle_seconds),
+            Monitor(store, runs, IncidentStore(database), fleet, metrics, settings.settle_seconds, clock),
         )
         await publisher.open(time.time())
         if release := await store.newest_release():
@@ -96,8 +101,8 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         await monitor.restore()
         quotas = _quotas_so_far(settings.limits, audit)
         servicers = {
-            "Exchange": ExchangeServicer(ExchangeServer(store, keys, publisher, quotas)),
-            "Runs": RunsServicer(store, monitor),
+            "Exchange": ExchangeServicer(ExchangeServer(store, keys, publisher, quotas, fleet)),
+            "Runs": RunsServicer(store, runs, monitor, Intake(store, runs, monitor, metrics, clock), clock),
             "Names": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
             "Agent": AgentServicer(store, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
@@ -112,15 +117,18 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         http = _serve_metrics(metrics, settings.http)
         await server.start()
         ticking = asyncio.create_task(_tick(publisher, audit, names, status))
+        watching = asyncio.create_task(monitor.keep_watch())
         await _log_name_key(publisher, names)
         _tell_health(publisher, status)
         try:
             yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
             ticking.cancel()
+            watching.cancel()
             status.tell(serving=False)
             monitor.drain()
             await server.stop(DRAIN_SECONDS)
+            await monitor.close()
             http.shutdown()
             http.server_close()
     finally:

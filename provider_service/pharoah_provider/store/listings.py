@@ -10,15 +10,22 @@ LISTINGS = {
     "revealed": """
         SELECT lower(hex(v.run_id))[:8] AS run, v.tenant, v.context_id AS context, r.end_state,
                v.fingerprint ->> '$.archetype' AS archetype, v.fingerprint
-        FROM revealed v JOIN runs r USING (run_id) ORDER BY v.told_at""",
+        FROM revealed v JOIN runs r USING (run_id)
+        QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY r.attempt DESC) = 1 ORDER BY v.told_at""",
     "nodes": """
         SELECT n.node, n.context_id AS context, n.server_facts AS facts,
                n.last_seen,
                (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
-               (SELECT count(*) FROM alerts a WHERE a.node = n.node AND a.state = 'confirmed') AS alerts
+               (SELECT count(*) FROM incidents i WHERE i.resource_kind = 'node' AND i.resource = n.node
+                AND i.state = 'confirmed') AS alerts
         FROM nodes n ORDER BY n.node""",
-    "alerts": "SELECT * EXCLUDE (run_id), lower(hex(run_id))[:8] AS run FROM alerts ORDER BY since",
-    "runs": "SELECT lower(hex(run_id))[:8] AS run, * EXCLUDE (run_id) FROM runs ORDER BY joined_at",
+    "alerts": """
+        SELECT incident_id AS alert_id, resource AS node, kind, state, fault_domain, what, evidence, since, changed_at,
+               step_ratio, lower(hex(raised_by))[:8] AS run
+        FROM incidents ORDER BY since""",
+    "runs": """
+        SELECT lower(hex(run_id))[:8] AS run, lower(hex(job_id))[:8] AS job, * EXCLUDE (run_id, job_id)
+        FROM runs ORDER BY joined_at, attempt""",
     "probes": """
         SELECT node, benchmark, purpose, beside_job, started_at, ended_at, list_avg(seconds) AS mean_seconds,
                len(seconds) AS repeats, error

@@ -55,45 +55,11 @@ class Store(Published):
 
     # runs
 
-    async def put_run(self, run: Run) -> None:
-        await self._db.execute(
-            "INSERT OR REPLACE INTO runs VALUES (?,?,?,?,?,?,?,?,NULL,NULL)",
-            [
-                run.run_id,
-                run.tenant,
-                run.node,
-                run.attempt,
-                run.ranks,
-                run.beside_job,
-                run.limit_seconds,
-                time.time(),
-            ],
-        )
-
     async def take_ticket(self, nonce: str, run_id: bytes) -> bool:
         """Whether the ticket is this run's: nobody has taken it before."""
         await self._db.execute("INSERT OR IGNORE INTO tickets VALUES (?,?)", [nonce, run_id])
         rows = await self._db.read("SELECT run_id FROM tickets WHERE nonce = ?", [nonce])
         return bytes(rows[0]["run_id"]) == run_id
-
-    async def run(self, run_id: bytes) -> Run | None:
-        rows = await self._db.read("SELECT * FROM runs WHERE run_id = ?", [run_id])
-        return _run(rows[0]) if rows else None
-
-    async def active_runs(self) -> list[Run]:
-        return [_run(row) for row in await self._db.read("SELECT * FROM runs WHERE ended_at IS NULL")]
-
-    async def end_state(self, run_id: bytes) -> str:
-        """Empty while the run goes on."""
-        rows = await self._db.read("SELECT end_state FROM runs WHERE run_id = ?", [run_id])
-        return str(rows[0]["end_state"] or "") if rows else ""
-
-    async def end_run(self, run_id: bytes, state: str) -> None:
-        """The first end state stands."""
-        await self._db.execute(
-            "UPDATE runs SET ended_at = ?, end_state = ? WHERE run_id = ? AND ended_at IS NULL",
-            [time.time(), state, run_id],
-        )
 
     async def append_reports(
         self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
@@ -107,12 +73,6 @@ class Store(Published):
         for name in ("row_number", "rank", "ended_at", "span_seconds", "step_ratio", "memory_ratio"):
             columns[name] = [getattr(report, name) for report in reports]
         await self._db.append("reports", columns)
-
-    async def last_row_number(self, run_id: bytes, attempt: int) -> int:
-        rows = await self._db.read(
-            "SELECT max(row_number) AS last FROM reports WHERE run_id = ? AND attempt = ?", [run_id, attempt]
-        )
-        return -1 if rows[0]["last"] is None else int(rows[0]["last"])
 
     # what tenants tell
 
@@ -129,16 +89,6 @@ class Store(Published):
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
         values = [run.run_id, run.tenant, context_id, fingerprint, time.time()]
         await self._db.execute("INSERT OR REPLACE INTO revealed VALUES (?,?,?,?,?)", values)
-
-    # alerts
-
-    async def put_alert(self, alert: dict[str, Any]) -> None:
-        names = ("alert_id", "run_id", "node", "state", "fault_domain", "what", "evidence", "since")
-        values = [alert[name] for name in (*names, "changed_at", "step_ratio")]
-        await self._db.execute(f"INSERT OR REPLACE INTO alerts VALUES ({','.join('?' * len(values))})", values)
-
-    async def open_alerts(self) -> list[dict[str, Any]]:
-        return await self._db.read("SELECT * FROM alerts WHERE state IN ('suspected', 'confirmed')")
 
     # benchmarks and campaigns
 
@@ -223,8 +173,3 @@ def _node(row: dict[str, Any]) -> Node:
         tuple(row["cpus"]),
         row["version"],
     )
-
-
-def _run(row: dict[str, Any]) -> Run:
-    names = ("tenant", "node", "attempt", "ranks", "beside_job", "limit_seconds")
-    return Run(bytes(row["run_id"]), **{name: row[name] for name in names})

@@ -18,25 +18,27 @@ from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
+from pharoah_protocol import v1
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
-    AlertState,
     Consent,
     EndRunRequest,
-    EndState,
     JoinRunRequest,
     NodeTicket,
     ReportRequest,
     RevealRequest,
     WatchAlertsRequest,
 )
+from pharoah_protocol.vocabulary import EndState, IncidentState
 
 log = logging.getLogger("pharoah.sidecar")
 
-END_STATES = {name.removeprefix("END_STATE_").lower() for name, number in EndState.items() if number}
-ALERT_STATES = {number: name.removeprefix("ALERT_STATE_").lower() for name, number in AlertState.items() if number}
+END_STATES = {state.value for state in EndState if state is not EndState.LOST}
+ALERT_STATES = {
+    state.code: state.value for state in (IncidentState.SUSPECTED, IncidentState.CONFIRMED, IncidentState.CLEARED)
+}
 KEPT_SECONDS = 3600
 LARGEST_BATCH = 1024
 """Levels of one report."""
@@ -119,10 +121,9 @@ class RunReporter:
                     while self._seconds:
                         await self._send()
                     period, named = name or (0, b"")
-                    code = EndState.Value(f"END_STATE_{state.upper()}")
-                    await self._call(
-                        "EndRun", EndRunRequest(run_id=self._run_id, state=code, period=period, name=named)
-                    )
+                    request = EndRunRequest(run_id=self._run_id, period=period, name=named)
+                    request.state = v1.EndState.ValueType(EndState(state).code)
+                    await self._call("EndRun", request)
         except (TimeoutError, grpc.aio.AioRpcError) as error:
             log.info("the end of the run could not be told: %s", error)
 
@@ -141,6 +142,8 @@ class RunReporter:
                 if error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
                     log.warning("this run is not monitored: %s", error.details())
                     return
+                if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                    self._attempt = 0  # the provider took the run for lost: the next try joins again
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause if pause == REPORT_SECONDS else pause * random.uniform(0.8, 1.2))
 
