@@ -47,7 +47,9 @@ async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator
     names = PseudonymKeys(keys, time.time, settings.names_a_day)
     names.recount(audit.today(time.time()))
     servicer = PseudonymServicer(names)
-    server, bound = listen({"Names": servicer}, CallGuard(identities, audit, Metrics()), settings.listen, settings.tls)
+    server, bound = listen(
+        {"Pseudonyms": servicer}, CallGuard(identities, audit, Metrics()), settings.listen, settings.tls
+    )
     await server.start()
     try:
         yield (f"{host}:{bound}" if port == "0" else settings.listen), keys.public.hex()

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from pharoah_protocol.vocabulary import DeviceKind
+
+GPU_FACT = "gpu"
+"""The fact that names the model of the GPU, on nodes that have one."""
 
 
 def server_facts(facts: dict[str, Any]) -> list[str]:
@@ -11,5 +17,11 @@ def server_facts(facts: dict[str, Any]) -> list[str]:
 
 
 def device_facts(facts: dict[str, Any]) -> list[str]:
-    """What names the device model only."""
-    return sorted(f"{name}={facts[name]}" for name in ("device", "isa", "gpu") if name in facts)
+    """The facts that name the device model."""
+    return sorted(f"{name}={facts[name]}" for name in ("device", "isa", GPU_FACT) if name in facts)
+
+
+def device_kinds(server_facts: Iterable[str]) -> frozenset[DeviceKind]:
+    """The kinds of devices that a node with these facts has; every node has a CPU."""
+    has_gpu = any(fact.startswith(f"{GPU_FACT}=") for fact in server_facts)
+    return frozenset({DeviceKind.CPU, DeviceKind.CUDA} if has_gpu else {DeviceKind.CPU})

@@ -1,4 +1,4 @@
-"""A provider of its own process with a synthetic release, reached over loopback under mutual TLS; its node is ours."""
+"""A provider process with a synthetic release, reached over loopback under mutual TLS; the evaluation is its node."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from evaluation.privacy.synthetic_release import GROUPS, Universe
 from pharoah._settings import Settings
 from pharoah_learning.release import Release
+from pharoah_protocol.channels import Access
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.v1 import NodeTicket
 from pharoah_provider.certificates import Authority
-from pharoah_provider.channel import Access
+from pharoah_provider.channel import operator_channel
 from pharoah_provider.domain import Node
-from pharoah_provider.store import Database, Store
+from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.site import free_port
 
 NODE_KEY = Ed25519PrivateKey.from_private_bytes(b"n" * 32)
@@ -70,12 +71,12 @@ class ExchangeSite:
     def operator(self) -> grpc.Channel:
         pki = self.folder / "pki"
         files = [(pki / name).read_bytes() for name in ("ca.pem", "operator-ops.key", "operator-ops.pem")]
-        return Access(self.endpoint, credentials=grpc.ssl_channel_credentials(*files)).channel()
+        return operator_channel(Access(self.endpoint, credentials=grpc.ssl_channel_credentials(*files)))
 
 
 @contextmanager
 def exchange_site(folder: Path, release: Release) -> Iterator[ExchangeSite]:
-    """Stopped on the way out, whatever happens."""
+    """A provider process that ends with the context, also after an exception."""
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority(folder / "pki", "pharoah.local")
     authority.issue("provider", ("127.0.0.1",))
@@ -104,7 +105,7 @@ def exchange_site(folder: Path, release: Release) -> Iterator[ExchangeSite]:
 
 
 async def _fill(database: Path, release: Release) -> None:
-    store = Store(Database(database))
-    await store.put_node(node())
-    await store.put_release(release)
+    store = DuckStorage(database)
+    await store.nodes.put_node(node())
+    await store.published.put_release(release)
     store.close()

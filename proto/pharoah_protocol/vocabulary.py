@@ -8,9 +8,20 @@ a member, delete it and note its code in the class.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from pharoah_archetypes.rungs import Rung as Rung
+if TYPE_CHECKING:
+    from pharoah_archetypes.rungs import Rung as Rung
+
+
+def __getattr__(name: str) -> object:
+    # Training processes import this module. `import pharoah_archetypes` takes 50 ms (python -X importtime), so `Rung`
+    # is loaded by those who use it.
+    if name == "Rung":
+        from pharoah_archetypes.rungs import Rung
+
+        return Rung
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class CodedEnum(StrEnum):
@@ -147,6 +158,13 @@ class Purpose(StrEnum):
     """The provider measures what a node shows beside one particular job."""
     VALIDATION = "validation"
     """The provider checks a suspected node."""
+
+
+class DeviceKind(StrEnum):
+    """What a computation runs on. The members are the types of torch's devices."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
 
 
 class Role(StrEnum):

@@ -31,12 +31,12 @@ from pharoah_serving.principals import Principal
 
 log = logging.getLogger("pharoah.provider.services")
 
-RULES = {"Exchange": "tenant", "Runs": "tenant", "Names": "tenant", "Agent": "agent", "Operator": "operator"}
+RULES = {"Exchange": "tenant", "Runs": "tenant", "Pseudonyms": "tenant", "Agent": "agent", "Operator": "operator"}
 """Service to the role that may call it. A service without a rule is not served to anybody."""
 STREAMING_METHODS = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
 """Streams that live as long as what they are about; everything else must bring a deadline."""
 LONGEST_SECONDS = 30.0
-QUOTA_METHODS = {"GetOffer", "Evaluate", "Lookup", "EvaluateName"}
+QUOTA_METHODS = {"GetOffer", "Evaluate", "Lookup", "EvaluatePseudonym"}
 """Quotas of these are counted from the audit log: without a line there is no answer."""
 FIRST_SECONDS, REFUSED_SECONDS = 10.0, 1.0
 """How long a call that is let in, or refused, may take to say what it wants."""

@@ -28,7 +28,7 @@ class PseudonymSecrets(Protocol):
     """What a holder of a key of names needs."""
 
     @property
-    def names_key(self) -> bytes: ...
+    def pseudonym_secret(self) -> bytes: ...
     @property
     def signing_key(self) -> Ed25519PrivateKey: ...
 
@@ -47,7 +47,7 @@ class PseudonymKeys:
         """Period, public key, signature."""
         period = period_at(self.clock())
         _, public = self._key(period)
-        return period, public, sign(signed_messages.name_key(period, public), self.secrets.signing_key)
+        return period, public, sign(signed_messages.pseudonym_key(period, public), self.secrets.signing_key)
 
     async def evaluate(self, who: Principal, period: int, blinded: bytes) -> tuple[bytes, bytes]:
         """Evaluated element and proof. Raises Unknown, Invalid, Exhausted."""
@@ -65,11 +65,11 @@ class PseudonymKeys:
         """What was used today before a restart, from the audit log: a restart gives nobody new guesses."""
         self._day = int(self.clock() // DAY_SECONDS)
         for line in lines:
-            if line["method"] == "EvaluateName" and line["status"] != "RESOURCE_EXHAUSTED":
+            if line["method"] == "EvaluatePseudonym" and line["status"] != "RESOURCE_EXHAUSTED":
                 self._used[Principal(line["role"], line["name"]).organisation] += 1
 
     def _key(self, period: int) -> tuple[bytes, bytes]:
-        return protocol.derive_key(self.secrets.names_key, lp(b"pharoah/names/v1", period.to_bytes(8, "big")))
+        return protocol.derive_key(self.secrets.pseudonym_secret, lp(b"pharoah/names/v1", period.to_bytes(8, "big")))
 
     def _take(self, who: Principal) -> None:
         if (day := int(self.clock() // DAY_SECONDS)) > self._day:

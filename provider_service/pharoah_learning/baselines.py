@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from pharoah_learning.evidence import BenchmarkResult
-from pharoah_learning.models.cross_validation import spread, typical_seconds
+from pharoah_learning.models.cross_validation import typical_seconds
 from pharoah_learning.release import BenchmarkBaseline
 
 
@@ -17,6 +17,4 @@ def learn_baselines(probes: Sequence[BenchmarkResult]) -> list[BenchmarkBaseline
     for probe in probes:
         if probe.seconds:
             rounds[probe.node, probe.benchmark, probe.beside_job].append(typical_seconds(probe.seconds))
-    return [
-        BenchmarkBaseline(*key, median(values), spread(values), len(values)) for key, values in sorted(rounds.items())
-    ]
+    return [BenchmarkBaseline(*key, median(values)) for key, values in sorted(rounds.items())]

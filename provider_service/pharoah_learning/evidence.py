@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pharoah_protocol.vocabulary import Outcome
+from pharoah_protocol.windows import Window
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -20,11 +23,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class DegradedRun:
-    """One degraded (or healthy twin) run as windows: time, step ratio, memory ratio; and whether the process died."""
+    """One run of a campaign that was degraded, or its control run."""
 
     kind: str
-    windows: tuple[tuple[float, float, float], ...]
+    windows: tuple[Window, ...]
     died: bool
+    """Whether its process died."""
 
 
 @dataclass(frozen=True)
@@ -52,3 +56,8 @@ class OutcomeReport:
     organisation: str
     context_id: str
     failed: bool
+
+
+def process_died(outcome: str) -> bool:
+    """Whether an outcome of a cell means that its process died, which is the failure event of the survival model."""
+    return outcome in (Outcome.MEMORY, Outcome.CRASH)

@@ -5,8 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import log
 from typing import Any
+
+FORMAT = 2
+"""Of a stored release. Format 1 had the coefficients of the survival model as a list, and figures nobody read."""
+_FIRST_FEATURES = ("slowdown", "trend", "growth")
+"""What the numbers of a survival model of format 1 stand for."""
+FALLBACK_SLOWDOWN = log(1.15)
+"""Without a fitted model, steps that take 15 % longer than the run's own baseline are suspicious."""
 
 
 def identity(facts: Iterable[str]) -> str:
@@ -48,26 +56,44 @@ class LearnedRow:
 class SurvivalModel:
     """Cox model of degradation, ready to score: risk = coefficients . (features - means); larger is sooner failure."""
 
-    coefficients: tuple[float, ...]
-    means: tuple[float, ...]
-    hazard_per_second: float
+    coefficients: dict[str, float]
+    """By the name of the feature (`pharoah_learning.signals`)."""
+    means: dict[str, float]
     threshold: float
     """Risk above which a window is suspicious."""
     runs: int
     events: int
     method: str = "cox"
 
+    @classmethod
+    def threshold_only(cls, runs: int = 0, events: int = 0) -> SurvivalModel:
+        """A threshold on the slowdown, for a provider that has seen too few events to fit anything."""
+        return cls({"slowdown": 1.0}, {"slowdown": 0.0}, FALLBACK_SLOWDOWN, runs, events, method="threshold")
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SurvivalModel:
+        """Read what `asdict` gave, also in format 1."""
+        coefficients, means = (
+            dict(zip(_FIRST_FEATURES, data[name], strict=True)) if isinstance(data[name], list | tuple) else data[name]
+            for name in ("coefficients", "means")
+        )
+        return cls(coefficients, means, data["threshold"], data["runs"], data["events"], data["method"])
+
 
 @dataclass(frozen=True)
 class BenchmarkBaseline:
-    """What a healthy node shows on one benchmark: typical seconds per repeat, and how much rounds differ (ratio)."""
+    """What a healthy node shows on one micro-benchmark."""
 
     node: str
     benchmark: str
     beside_job: bool
     seconds: float
-    spread_ratio: float
-    rounds: int
+    """Typical seconds per repeat: the median over the rounds."""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> BenchmarkBaseline:
+        """Read what `asdict` gave, also in format 1."""
+        return cls(data["node"], data["benchmark"], data["beside_job"], data["seconds"])
 
 
 @dataclass(frozen=True)
@@ -76,17 +102,19 @@ class Release:
     rows: tuple[LearnedRow, ...] = ()
     survival: SurvivalModel | None = None
     baselines: tuple[BenchmarkBaseline, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    format: int = FORMAT
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Release:
-        """What `asdict` gave, also as it comes back from JSON."""
+    def from_dict(cls, data: Any) -> Release:
+        """Read what `asdict` gave, also as it comes back from JSON. Raises ValueError for a format that is newer."""
+        if not isinstance(data, dict):
+            raise ValueError("expected the fields of a release")
+        if data.get("format", 1) > FORMAT:
+            raise ValueError(f"format {data['format']}: this release of Pharoah reads formats up to {FORMAT}")
         rows = tuple(LearnedRow(**{**row, "tokens": tuple(row["tokens"])}) for row in data["rows"])
-        survival = data["survival"]
-        if survival is not None:
-            lists = {name: tuple(survival[name]) for name in ("coefficients", "means")}
-            survival = SurvivalModel(**{**survival, **lists})
-        baselines = tuple(BenchmarkBaseline(**baseline) for baseline in data["baselines"])
+        survival = None if data["survival"] is None else SurvivalModel.from_dict(data["survival"])
+        baselines = tuple(BenchmarkBaseline.from_dict(baseline) for baseline in data["baselines"])
         return cls(data["release"], rows, survival, baselines, tuple(data["notes"]))
 
 

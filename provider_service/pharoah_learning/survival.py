@@ -1,20 +1,21 @@
 """The survival model of degradation: a time-varying Cox model (lifelines) over windows of degraded runs.
 
-Failure event: the process died, or its step time stayed at 1.5 x its own baseline or more for a stated time. Everything
-else censors.
+Failure event: the process died, or its step time stayed at 1.5 times its own baseline or more for four windows.
+Everything else censors.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from pharoah_learning.evidence import DegradedRun
-from pharoah_learning.models.hazard import FEATURES, features, risk
-from pharoah_learning.release import SurvivalModel
+from pharoah_learning.models.hazard import risk
+from pharoah_learning.release import FALLBACK_SLOWDOWN, SurvivalModel
+from pharoah_learning.signals import feature_names, features
+from pharoah_protocol.vocabulary import Fault
+from pharoah_protocol.windows import STEP_RATIO
 
 FAILURE_RATIO = 1.5
 FAILURE_WINDOWS = 4
@@ -23,14 +24,19 @@ RIDGES = (5.0, 25.0)
 """Strengths of the penalty on the scale of events (lifelines multiplies its penalizer by the number of rows), tried
 in turn: where few events separate the runs completely, only a stronger one converges."""
 THRESHOLD_MARGIN = 0.05
-FALLBACK_SLOWDOWN = float(np.log(1.15))
+"""The threshold lies this far above the highest risk of a healthy run."""
+
+
+class _Fit(NamedTuple):
+    coefficients: dict[str, float]
+    means: dict[str, float]
 
 
 def event_index(run: DegradedRun) -> int | None:
     """Index of the window at which the run failed; None when it was censored."""
     held = 0
-    for at, (_, step_ratio, _) in enumerate(run.windows):
-        held = held + 1 if step_ratio >= FAILURE_RATIO else 0
+    for at, window in enumerate(run.windows):
+        held = held + 1 if window.values.get(STEP_RATIO, 1.0) >= FAILURE_RATIO else 0
         if held == FAILURE_WINDOWS:
             return at
     return len(run.windows) - 1 if run.died and run.windows else None
@@ -39,71 +45,66 @@ def event_index(run: DegradedRun) -> int | None:
 def fit_survival(runs: Sequence[DegradedRun]) -> tuple[SurvivalModel, str]:
     """The model and a note for people. With fewer than four events, a plain threshold on slowdown instead."""
     rows = [row for number, run in enumerate(runs) for row in _intervals(number, run)]
-    events = sum(row["event"] for row in rows)
+    events = int(sum(row["event"] for row in rows))
     if events < LEAST_EVENTS:
-        return _fallback(
-            len(runs), int(events)
-        ), f"survival: {int(events)} events are too few; plain slowdown threshold"
+        note = f"survival: {events} events are too few; plain slowdown threshold"
+        return SurvivalModel.threshold_only(len(runs), events), note
     fitted = next((fit for ridge in RIDGES if (fit := _fit(rows, ridge)) is not None), None)
     if fitted is None:
-        return _fallback(len(runs), int(events)), "survival: no convergence; plain slowdown threshold"
-    coefficients, means, hazard = fitted
-    healthy = [_risks(run, coefficients, means) for run in runs if run.kind == "none"]
-    peaks = [_sustained_peak(scores) for scores in healthy if scores]
-    floor = risk(np.array([FALLBACK_SLOWDOWN, 0.0, 0.0]), coefficients, means)
-    # Conformal in spirit: above all healthy runs seen; with few of them, never below a 15 % slowdown at rest.
-    threshold = max([floor, *(peak + THRESHOLD_MARGIN for peak in peaks)]) if peaks else floor
-    model = SurvivalModel(tuple(coefficients), tuple(means), hazard, threshold, len(runs), int(events))
-    shown = ", ".join(f"{name} {value:+.2f}" for name, value in zip(FEATURES, coefficients, strict=True))
-    return (
-        model,
-        f"survival: {len(runs)} runs, {int(events)} events; log hazard ratios {shown}; threshold {threshold:.2f}",
-    )
+        note = "survival: no convergence; plain slowdown threshold"
+        return SurvivalModel.threshold_only(len(runs), events), note
+    healthy = [_risks(run, fitted) for run in runs if run.kind == Fault.NONE]
+    threshold = _threshold(fitted, [scores for scores in healthy if scores])
+    model = SurvivalModel(fitted.coefficients, fitted.means, threshold, len(runs), events)
+    shown = ", ".join(f"{name} {value:+.2f}" for name, value in fitted.coefficients.items())
+    note = f"survival: {len(runs)} runs, {events} events; log hazard ratios {shown}; threshold {threshold:.2f}"
+    return model, note
+
+
+def _threshold(fitted: _Fit, healthy: Sequence[Sequence[float]]) -> float:
+    """Above the risk of all healthy runs that were seen, as conformal prediction does (Vovk, Gammerman and Shafer
+    2005); with few of them, at least the risk of a steady slowdown of 15 %."""
+    at_rest = dict.fromkeys(fitted.coefficients, 0.0) | {"slowdown": FALLBACK_SLOWDOWN}
+    floor = risk(at_rest, fitted.coefficients, fitted.means)
+    return max([floor, *(_sustained_peak(scores) + THRESHOLD_MARGIN for scores in healthy)])
 
 
 def _intervals(number: int, run: DegradedRun) -> list[dict[str, float]]:
+    """One row of the fit per window: the features that were known before it, and whether the run failed in it."""
     failed = event_index(run)
     last = failed if failed is not None else len(run.windows) - 1
     rows: list[dict[str, float]] = []
     for at in range(1, last + 1):
-        seen = run.windows[:at]
-        x = features([w[1] for w in seen], [w[2] for w in seen])
-        row = {
-            "id": float(number),
-            "start": seen[-1][0],
-            "stop": run.windows[at][0],
-            "event": float(at == failed),
-        }
-        if row["stop"] > row["start"]:
-            rows.append(row | dict(zip(FEATURES, x, strict=True)))
+        start, stop = run.windows[at - 1].at_seconds, run.windows[at].at_seconds
+        if stop > start:
+            row = {"id": float(number), "start": start, "stop": stop, "event": float(at == failed)}
+            rows.append(row | features(run.windows[:at]))
     return rows
 
 
-def _fit(rows: list[dict[str, float]], ridge: float) -> tuple[list[float], list[float], float] | None:
-    """Coefficients, feature means and baseline hazard per second; None when the fit does not converge.
+def _fit(rows: list[dict[str, float]], ridge: float) -> _Fit | None:
+    """Coefficients and feature means; None when the fit does not converge.
 
     Every feature is made so that larger is worse. With few events one can come out negative by chance, and would
     then excuse a node that gets worse: it is left out and the rest fitted again.
     """
-    import pandas as pd
+    import pandas as pd  # takes half a second, and the monitor imports this module
 
+    names = list(feature_names())
     frame = pd.DataFrame(rows)
-    told = [name for name in FEATURES if frame[name].std() > 0]  # a feature that never varied tells nothing
-    while told:
-        fitted = _cox(frame[["id", "start", "stop", "event", *told]], ridge)
+    fitted_names = [name for name in names if frame[name].std() > 0]  # nothing can be learned from a constant
+    while fitted_names:
+        fitted = _cox(frame[["id", "start", "stop", "event", *fitted_names]], ridge)
         if fitted is None or not fitted.notna().all():
             return None
         if (fitted >= 0).all():
             break
-        told.remove(str(fitted.idxmin()))
+        fitted_names.remove(str(fitted.idxmin()))
     else:
         return None
-    coefficients = fitted.reindex(list(FEATURES)).fillna(0.0).to_numpy(dtype=float)
-    observed = frame[list(FEATURES)].to_numpy(dtype=float)
-    means = observed.mean(axis=0)
-    spans = (frame["stop"] - frame["start"]).to_numpy(dtype=float)
-    exposure = float((spans * np.exp((observed - means) @ coefficients)).sum())
-    return coefficients.tolist(), means.tolist(), float(frame["event"].sum()) / exposure
+    coefficients = fitted.reindex(names).fillna(0.0).to_numpy(dtype=float).tolist()
+    means = frame[names].to_numpy(dtype=float).mean(axis=0).tolist()
+    return _Fit(dict(zip(names, coefficients, strict=True)), dict(zip(names, means, strict=True)))
 
 
 def _cox(frame: Any, ridge: float) -> Any:
@@ -128,9 +129,9 @@ def _cox(frame: Any, ridge: float) -> Any:
     return fitter.params_
 
 
-def _risks(run: DegradedRun, coefficients: Sequence[float], means: Sequence[float]) -> list[float]:
-    steps, memory = [w[1] for w in run.windows], [w[2] for w in run.windows]
-    return [risk(features(steps[: i + 1], memory[: i + 1]), coefficients, means) for i in range(len(steps))]
+def _risks(run: DegradedRun, fitted: _Fit) -> list[float]:
+    """The risk after each window of a run."""
+    return [risk(features(run.windows[: at + 1]), fitted.coefficients, fitted.means) for at in range(len(run.windows))]
 
 
 def _sustained_peak(scores: Sequence[float]) -> float:
@@ -138,7 +139,3 @@ def _sustained_peak(scores: Sequence[float]) -> float:
     if len(scores) < 3:
         return sorted(scores)[-2] if len(scores) == 2 else scores[0]
     return max(sorted(scores[i : i + 3])[1] for i in range(len(scores) - 2))
-
-
-def _fallback(runs: int, events: int) -> SurvivalModel:
-    return SurvivalModel((1.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.0, FALLBACK_SLOWDOWN, runs, events, method="threshold")

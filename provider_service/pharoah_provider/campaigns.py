@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
 from pharoah_benchmarks.campaign.plan import CampaignPlan
+from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet, shares_cores
-from pharoah_provider.store import Store
+from pharoah_provider.micro_benchmarks import measure
+from pharoah_provider.storage.base import EvidenceStore
 from pharoah_serving.errors import NotReady
 
-BENCHMARKS = ["gemm", "memory"]
 IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2
-PROBE_REPEATS = 100
-PROBE_LIMIT_SECONDS = 4.0
 COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation("none"))
 """What trains while the beside-a-job baseline is taken."""
 
@@ -34,9 +33,9 @@ class Progress:
 class Campaign:
     """One campaign over the fleet. Nodes that share cores take turns; everything else runs in parallel."""
 
-    def __init__(self, plan: CampaignPlan, fleet: Fleet, store: Store) -> None:
+    def __init__(self, plan: CampaignPlan, fleet: Fleet, evidence: EvidenceStore) -> None:
         """Raises NotReady without a connected node."""
-        self._plan, self._fleet, self._store = plan, fleet, store
+        self._plan, self._fleet, self._evidence = plan, fleet, evidence
         self._nodes = fleet.connected()
         if not self._nodes:
             raise NotReady("no agent is connected: start pharoah-agent on the nodes first")
@@ -60,6 +59,7 @@ class Campaign:
                 yield event
         finally:
             work.cancel()
+            await asyncio.wait({work})
 
     async def _run(self) -> None:
         try:
@@ -74,6 +74,8 @@ class Campaign:
             await self._events.put(None)
         except BaseExceptionGroup as failures:
             await self._events.put(failures.exceptions[0])
+        except Exception as failure:  # noqa: BLE001 - whoever reads the progress raises it
+            await self._events.put(failure)
 
     async def _work(self, nodes: list[Node], queues: dict[str, list[Cell]], degraded: list[Cell]) -> None:
         """One set of cores: cells of its nodes' contexts, rarest context first, then degraded runs."""
@@ -89,25 +91,23 @@ class Campaign:
 
     async def _cell(self, node: Node, cell: Cell) -> Outcome:
         outcome = await self._fleet.run_cell(node.node, cell)
-        await self._store.append_cell(self._plan.name, node, cell, outcome)
+        await self._evidence.append_cell(self._plan.name, node, cell, outcome)
         await self._advance(node, cell.id, outcome.outcome)
         return outcome
 
     async def _baseline(self, node: Node) -> None:
         for _ in range(IDLE_ROUNDS):
-            await self._probe(node, beside_job=False)
-        companion = asyncio.create_task(
-            self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}"))
-        )
-        await asyncio.sleep(2.5)  # past its start-up
-        for _ in range(BESIDE_ROUNDS):
-            await self._probe(node, beside_job=True)
-        await companion
+            await self._measure(node, beside_job=False)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}")))
+            await asyncio.sleep(2.5)  # past its start-up
+            for _ in range(BESIDE_ROUNDS):
+                await self._measure(node, beside_job=True)
 
-    async def _probe(self, node: Node, beside_job: bool) -> None:
-        probes = await self._fleet.probe(node.node, BENCHMARKS, PROBE_REPEATS, beside_job, PROBE_LIMIT_SECONDS)
-        await self._store.append_probes(probes, "baseline")
-        failed = [probe.error for probe in probes if probe.error]
+    async def _measure(self, node: Node, beside_job: bool) -> None:
+        results = await measure(self._fleet, node.node, beside_job)
+        await self._evidence.append_probes(results, Purpose.BASELINE)
+        failed = [result.error for result in results if result.error]
         await self._advance(node, f"baseline {'beside a job' if beside_job else 'idle'}", failed[0] if failed else "ok")
 
     async def _advance(self, node: Node, cell: str, outcome: str) -> None:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from pharoah_learning.release import identity
 from pharoah_protocol.vocabulary import Attribution, IncidentState
+from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 BESIDE_JOB = " beside a job"
 """The part of an incident's evidence that only the tenant of that job may read."""
@@ -60,6 +61,11 @@ class Report:
     span_seconds: float
     step_ratio: float
     memory_ratio: float
+
+    @property
+    def window(self) -> Window:
+        """The report as learning and scoring see it."""
+        return Window(at_seconds=self.ended_at, values={STEP_RATIO: self.step_ratio, MEMORY_RATIO: self.memory_ratio})
 
 
 class ResourceKind(StrEnum):

@@ -25,7 +25,7 @@ from pharoah_protocol.voprf.group import GroupError
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.publication import Publisher
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import NodeStore
 from pharoah_provider.ticket_check import verified
 from pharoah_serving.errors import Exhausted, Invalid, NotReady, Refused, Unknown
 from pharoah_serving.keys import Keys
@@ -62,7 +62,7 @@ class Offer:
 class ExchangeServer:
     """Serves what the publisher has published."""
 
-    store: Store
+    nodes: NodeStore
     keys: Keys
     publisher: Publisher
     quotas: Quotas
@@ -74,7 +74,7 @@ class ExchangeServer:
     async def offer(self, tenant: Principal, body: bytes, signature: bytes) -> tuple[bytes, Offer]:
         """An offer for the node a ticket names. Raises Refused, NotReady, Exhausted."""
         epoch, now = self.publisher.epoch(), time.time()
-        _, node = await verified(self.store, body, signature)
+        _, node = await verified(self.nodes, body, signature)
         try:
             ids = (epoch.ids["server", node.context_id], epoch.ids["device", node.device_id])
         except KeyError:

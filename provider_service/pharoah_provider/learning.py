@@ -17,17 +17,17 @@ from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
 from pharoah_learning.survival import fit_survival
 from pharoah_protocol.pseudonyms import period_at
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady, ProviderError
 
 
-async def learn(store: Store) -> AsyncIterator[str | Release]:
+async def learn(store: Storage) -> AsyncIterator[str | Release]:
     """Say what is learned as it is learned; the release comes last.
 
     Raises NotReady without any trial, and ProviderError for a release that cannot be sealed: it is not kept.
     """
     read_at = time.time()
-    trials = await store.trials(before=read_at)
+    trials = await store.evidence.trials(before=read_at)
     if not trials:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign FILE)")
     rows = await asyncio.to_thread(learn_incompatibilities, trials)
@@ -36,13 +36,13 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
     rows = await asyncio.to_thread(learn_plans, rows, trials)
     bands = await asyncio.to_thread(learn_near_duplicates, rows, trials)
     yield f"near duplicates: {len(bands)} rows"
-    names = learn_shared_outcomes(await store.votes(period_at(time.time())))
+    names = learn_shared_outcomes(await store.evidence.votes(period_at(time.time())))
     yield f"told by tenants: {len(names)} rows"
-    survival, note = await asyncio.to_thread(fit_survival, await store.degraded_runs())
+    survival, note = await asyncio.to_thread(fit_survival, await store.evidence.degraded_runs())
     yield note
-    baselines = learn_baselines(await store.baseline_probes())
+    baselines = learn_baselines(await store.evidence.baseline_probes())
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
-    number = await store.last_release_number() + 1
+    number = await store.published.last_release_number() + 1
     release = Release(number, (*rows, *bands, *names), survival, tuple(baselines), (note,))
     try:
         await asyncio.to_thread(
@@ -53,5 +53,5 @@ async def learn(store: Store) -> AsyncIterator[str | Release]:
         )
     except ValueError as error:
         raise ProviderError(f"release {number} cannot be sealed, and is not made: {error}") from None
-    await store.put_release(release, read_at)
+    await store.published.put_release(release, read_at)
     yield release

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from pharoah_learning.release import ClassKey, Release, SealInputs
 from pharoah_learning.sealing import Epoch, groups_of, seal
 from pharoah_protocol.log.view import HEAD, REVOKED, Entry, View
 from pharoah_protocol.tables import signed_messages
 from pharoah_provider.shielding import complete_despite_cancellation
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import Storage
+from pharoah_provider.storage.records import EpochRecord
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Invalid, NotReady, StoreError, Unknown
 from pharoah_serving.keys import Keys
@@ -34,7 +34,7 @@ DISPUTE_SECONDS = 30 * 24 * 3600
 class Publisher:
     """Serves the current epoch and the one before it, so that nobody is cut off in the middle of asking."""
 
-    def __init__(self, store: Store, keys: Keys, transparency: TransparencyLog) -> None:
+    def __init__(self, store: Storage, keys: Keys, transparency: TransparencyLog) -> None:
         self._store, self._keys = store, keys
         self.log = transparency
         self._epochs: dict[int, Epoch] = {}
@@ -45,13 +45,13 @@ class Publisher:
 
     async def open(self, now: float) -> None:
         """After a start: serve again what was served, if its seed is still there; else seal anew."""
-        for record in (await self._store.newest_epochs(2))[::-1]:
+        for record in (await self._store.published.newest_epochs(2))[::-1]:
             if (epoch := await self._again(record)) is not None:
                 self._epochs[epoch.head.epoch] = epoch
                 self._current = epoch.head.epoch
         if self._epochs and max(self._epochs) != self.log.view.epoch:
             self._current, self._epochs = 0, {}  # the newest one in the log could not be made again
-        self._revoked = {number: set(await self._store.revoked(number)) for number in self._epochs}
+        self._revoked = {number: set(await self._store.log.revoked(number)) for number in self._epochs}
         await self._serve(self.log.view)
         await self.rotate(now)
 
@@ -78,7 +78,7 @@ class Publisher:
 
     async def _rotate(self, now: float) -> None:
         async with self._lock:
-            release = await self._store.newest_release()
+            release = await self._store.published.newest_release()
             if release is not None and await self._due(release, now):
                 try:
                     await self._seal(release, now)
@@ -86,9 +86,9 @@ class Publisher:
                     log.exception("release %d cannot be sealed: roll it back", release.release)
             elif now - self.log.cosigned_at > COSIGN_SECONDS:
                 await self._serve(self.log.view)
-        for number in await self._store.seeds_before(now - DISPUTE_SECONDS):
+        for number in await self._store.published.seeds_before(now - DISPUTE_SECONDS):
             await asyncio.to_thread(self._keys.forget_epoch, number)
-            await self._store.put_seed_destroyed(number)
+            await self._store.published.put_seed_destroyed(number)
 
     async def publish(self, release: Release, now: float) -> int:
         """Seal a release as the next epoch and serve it; the epoch's number."""
@@ -116,19 +116,19 @@ class Publisher:
 
     async def _seal(self, release: Release, now: float) -> int:
         """Under the lock."""
-        newest = await self._store.newest_epochs(1)
-        number = max(self.log.view.epoch, int(newest[0]["epoch"]) if newest else 0) + 1
+        newest = await self._store.published.newest_epochs(1)
+        number = max(self.log.view.epoch, newest[0].epoch if newest else 0) + 1
         groups = groups_of(release.rows) | await self._groups()
         recipe = SealInputs(number, release, tuple(sorted(groups)), int(now))
         seed = await asyncio.to_thread(self._keys.new_epoch_seed, number)
         epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
-        taken = _rows_of(epoch, await self._store.revoked_ids())
+        taken = _rows_of(epoch, await self._store.log.revoked_ids())
         entries = [Entry.of(HEAD, number, epoch.body).encode()]
         if taken:  # a row that was taken back stays so, also when it is learned again
             entries.append(Entry.of(REVOKED, number, signed_messages.revoked(number, taken.values())).encode())
         view = self.log.view.read(entries)  # raises before anything is committed
         sealed = (epoch.head, epoch.body, epoch.signature)
-        await self._store.put_epoch(recipe, sealed, list(taken.values()), self._position, entries)
+        await self._store.published.put_epoch(recipe, sealed, list(taken.values()), self._position, entries)
         self.log.append(*entries)
 
         def turn() -> None:
@@ -142,10 +142,10 @@ class Publisher:
     async def _rollback(self, now: float) -> tuple[int, int]:
         async with self._lock:
             served = self.epoch().head.release
-            before = await self._store.release_before(served)
+            before = await self._store.published.release_before(served)
             if before is None:
                 raise NotReady(f"release {served} is the only one there is")
-            await self._store.withdraw_release(served)
+            await self._store.published.roll_back_release(served)
             return before.release, await self._seal(before, now)
 
     async def _revoke(self, ids: list[str]) -> int:
@@ -156,28 +156,28 @@ class Publisher:
                 raise Invalid(f"rows: {missing[0]} is not in epoch {self._current} (see `pharoah-provider table`)")
             taken = self.revoked_rows(self._current) | set(found.values())
             if taken == self.revoked_rows(self._current):
-                await self._store.keep_revoked(self._current, found)  # some may have been given back since
+                await self._store.log.keep_revoked(self._current, found)  # some may have been given back since
                 return len(found)
             entry = Entry.of(REVOKED, self._current, signed_messages.revoked(self._current, taken)).encode()
             view = self.log.view.read([entry])
-            await self._store.put_revoked(self._current, current.head.release, found, self._position, entry)
+            await self._store.log.put_revoked(self._current, current.head.release, found, self._position, entry)
             self.log.append(entry)
             await self._serve(view, lambda: self._revoked.update({self._current: taken}))
             return len(found)
 
     async def _give_back(self, ids: list[str]) -> int:
         async with self._lock:
-            taken = set(await self._store.revoked_ids())
+            taken = set(await self._store.log.revoked_ids())
             if missing := [i for i in ids if i not in taken]:
                 raise Invalid(f"rows: {missing[0]} was not taken back")
-            await self._store.give_back(ids)
+            await self._store.log.reinstate(ids)
             return len(ids)
 
     async def _append(self, *entries: Entry) -> None:
         async with self._lock:
             encoded = [entry.encode() for entry in entries]
             view = self.log.view.read(encoded)
-            await self._store.put_log_entries(self._position, encoded)
+            await self._store.log.put_log_entries(self._position, encoded)
             self.log.append(*encoded)
             await self._serve(view)
 
@@ -188,26 +188,25 @@ class Publisher:
         """
         await self.log.serve(view)
         turn()
-        await self._store.put_checkpoint(self.log.checkpoint)
+        await self._store.log.put_checkpoint(self.log.checkpoint)
 
     @property
     def _position(self) -> int:
         return self.log.view.frontier.size
 
-    async def _again(self, record: dict[str, Any]) -> Epoch | None:
+    async def _again(self, record: EpochRecord) -> Epoch | None:
         """An epoch sealed once more; None when its seed is not the one it was made with."""
-        release = await self._store.release(record["release"])
-        if release is None or not record["groups"]:
+        release = await self._store.published.release(record.release)
+        if release is None or not record.groups:
             return None
-        began = int(record["began"])
-        recipe = SealInputs(int(record["epoch"]), release, SealInputs.groups_of(record["groups"]), began)
+        recipe = SealInputs(record.epoch, release, record.groups, record.began)
         try:
             seed = await asyncio.to_thread(self._keys.epoch_seed, recipe.epoch)
             epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
         except StoreError as error:
             log.warning("epoch %d cannot be served again: %s", recipe.epoch, error)
             return None
-        if epoch.body != bytes(record["head"]):
+        if epoch.body != record.head:
             log.warning("epoch %d cannot be served again: its seed or the signing key is another one", recipe.epoch)
             return None
         return epoch
@@ -220,7 +219,7 @@ class Publisher:
         return began_long_ago or release.release != current.head.release or not await self._groups() <= set(current.ids)
 
     async def _groups(self) -> set[ClassKey]:
-        nodes = await self._store.nodes()
+        nodes = await self._store.nodes.nodes()
         return {("server", node.context_id) for node in nodes} | {("device", node.device_id) for node in nodes}
 
 

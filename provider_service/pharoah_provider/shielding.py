@@ -10,5 +10,16 @@ T = TypeVar("T")
 
 
 async def complete_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns or raises. When the caller is cancelled, the work goes on."""
-    return await asyncio.shield(asyncio.ensure_future(work))
+    """What `work` returns or raises. A caller that is cancelled meanwhile is cancelled when the work is done."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        if not task.cancelled():
+            task.exception()  # the caller is gone, so nobody else retrieves it
+        raise asyncio.CancelledError
+    return task.result()

@@ -8,14 +8,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah_protocol.node_ticket import Ticket, TicketError
 from pharoah_provider.domain import Node
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import NodeStore
 from pharoah_serving.errors import Refused
 
 
-async def verified(store: Store, body: bytes, signature: bytes) -> tuple[Ticket, Node]:
+async def verified(nodes: NodeStore, body: bytes, signature: bytes) -> tuple[Ticket, Node]:
     """Ticket and node. Raises Refused with one message for all reasons."""
     try:
-        node = await store.node(Ticket.read(body).node)
+        node = await nodes.node(Ticket.read(body).node)
         if node is None:
             raise TicketError("ticket: unknown node")
         key = Ed25519PublicKey.from_public_bytes(node.ticket_key)

@@ -23,7 +23,8 @@ from pharoah_protocol.log.view import AUDIT, HEAD, Entry, LogError, View
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import GetEpochRequest, Listing, ListRequest, RevokeRequest, RollbackRequest
 from pharoah_provider.publication import DISPUTE_SECONDS, Publisher
-from pharoah_provider.store import Database, Store
+from pharoah_provider.storage.base import Storage
+from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Invalid, NotReady, Unknown
 from pharoah_serving.keys import open_keys
@@ -33,17 +34,17 @@ from tests.harness.loopback import Loopback, loopback, node, ticket
 DAY = 86_400
 
 
-def with_publisher(folder: Path, work: Callable[[Publisher, Store], Awaitable[None]]) -> None:
+def with_publisher(folder: Path, work: Callable[[Publisher, Storage], Awaitable[None]]) -> None:
     """A publisher on the files of a provider, without the provider: its clock is ours. Again: a restart."""
 
     async def inside() -> None:
         if not (folder / "p.duckdb").exists():
-            store = Store(Database(folder / "p.duckdb"))
-            await store.put_node(node("n1"))
-            await store.put_release(RELEASE)
+            store = DuckStorage(folder / "p.duckdb")
+            await store.nodes.put_node(node("n1"))
+            await store.published.put_release(RELEASE)
             store.close()
-        store, keys = Store(Database(folder / "p.duckdb")), open_keys(folder / "keys")
-        publisher = Publisher(store, keys, TransparencyLog(await store.log_entries(), keys.signing_key))
+        store, keys = DuckStorage(folder / "p.duckdb"), open_keys(folder / "keys")
+        publisher = Publisher(store, keys, TransparencyLog(await store.log.log_entries(), keys.signing_key))
         try:
             await work(publisher, store)
         finally:
@@ -53,7 +54,7 @@ def with_publisher(folder: Path, work: Callable[[Publisher, Store], Awaitable[No
 
 
 def test_an_epoch_is_rotated_after_a_day_and_the_one_before_is_still_served(tmp_path: Path) -> None:
-    async def work(publisher: Publisher, store: Store) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
         now = time.time()
         with pytest.raises(NotReady):
             publisher.epoch()
@@ -63,7 +64,7 @@ def test_an_epoch_is_rotated_after_a_day_and_the_one_before_is_still_served(tmp_
         assert publisher.epoch().head.epoch == 1
         await publisher.rotate(now + DAY + 3600)
         assert publisher.epoch().head.epoch == 2 and publisher.epoch(1).head.epoch == 1
-        await store.put_node(node("n2", "memory_limit=5"))
+        await store.nodes.put_node(node("n2", "memory_limit=5"))
         await publisher.rotate(now + DAY + 3600)
         assert publisher.epoch().head.epoch == 3, "a new configuration gets a class"
         with pytest.raises(Unknown, match="over"):
@@ -75,7 +76,7 @@ def test_an_epoch_is_rotated_after_a_day_and_the_one_before_is_still_served(tmp_
 def test_a_restart_serves_the_same_epoch_again(tmp_path: Path) -> None:
     bodies = []
 
-    async def work(publisher: Publisher, _: Store) -> None:
+    async def work(publisher: Publisher, _: Storage) -> None:
         await publisher.open(time.time())
         bodies.append((publisher.epoch().body, publisher.log.view))
 
@@ -87,10 +88,10 @@ def test_a_restart_serves_the_same_epoch_again(tmp_path: Path) -> None:
 def test_the_drill_for_a_lost_seed(tmp_path: Path) -> None:
     """The epoch cannot be served again; a new one is sealed, and nobody is shown two heads for one epoch."""
 
-    async def first(publisher: Publisher, _: Store) -> None:
+    async def first(publisher: Publisher, _: Storage) -> None:
         await publisher.open(time.time())
 
-    async def second(publisher: Publisher, _: Store) -> None:
+    async def second(publisher: Publisher, _: Storage) -> None:
         await publisher.open(time.time())
         assert publisher.epoch().head.epoch == 2
         with pytest.raises(Unknown):
@@ -102,14 +103,14 @@ def test_the_drill_for_a_lost_seed(tmp_path: Path) -> None:
 
 
 def test_seeds_are_destroyed_when_no_audit_may_ask_for_them_any_more(tmp_path: Path) -> None:
-    async def work(publisher: Publisher, store: Store) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
         now = time.time()
         await publisher.open(now)
         await publisher.rotate(now + DISPUTE_SECONDS - 60)
         assert (tmp_path / "keys" / "epoch-1.seed").exists()
         await publisher.rotate(now + DISPUTE_SECONDS + 60)
         assert not (tmp_path / "keys" / "epoch-1.seed").exists()
-        assert await store.seeds_before(now + DISPUTE_SECONDS) == [2]
+        assert await store.published.seeds_before(now + DISPUTE_SECONDS) == [2]
 
     with_publisher(tmp_path, work)
 
@@ -122,12 +123,12 @@ def test_a_crash_around_the_commit_leaves_one_log(tmp_path: Path, when: str, mon
     async def crash(*_: Any) -> None:
         raise Crash
 
-    async def dies(publisher: Publisher, store: Store) -> None:
-        monkeypatch.setattr(*((store, "put_epoch") if when == "before" else (publisher.log, "serve")), crash)
+    async def dies(publisher: Publisher, store: Storage) -> None:
+        monkeypatch.setattr(*((store.published, "put_epoch") if when == "before" else (publisher.log, "serve")), crash)
         with pytest.raises(Crash):
             await publisher.publish(RELEASE, time.time())
 
-    async def goes_on(publisher: Publisher, _: Store) -> None:
+    async def goes_on(publisher: Publisher, _: Storage) -> None:
         await publisher.open(time.time())
         assert publisher.epoch().head.epoch == 1
         entries = [Entry.decode(entry) for entry in publisher.log.entries(0)]
@@ -138,27 +139,27 @@ def test_a_crash_around_the_commit_leaves_one_log(tmp_path: Path, when: str, mon
 
 
 def test_who_asks_for_an_epoch_may_go_away(tmp_path: Path) -> None:
-    async def work(publisher: Publisher, store: Store) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
         await publisher.open(time.time())
         asked = asyncio.create_task(publisher.publish(RELEASE, time.time()))
         await asyncio.sleep(0)
         asked.cancel()
         while publisher.epoch().head.epoch == 1:
             await asyncio.sleep(0.01)
-        assert len(await store.log_entries()) == 2 == publisher.log.view.frontier.size
+        assert len(await store.log.log_entries()) == 2 == publisher.log.view.frontier.size
 
     with_publisher(tmp_path, work)
 
 
 def test_rows_are_taken_back_inside_the_epoch_also_over_a_restart(tmp_path: Path) -> None:
-    async def revoke(publisher: Publisher, _: Store) -> None:
+    async def revoke(publisher: Publisher, _: Storage) -> None:
         await publisher.open(time.time())
         with pytest.raises(Invalid, match="nothing"):
             await publisher.revoke(["nothing"])
         assert publisher.revoked() == b"" and await publisher.revoke([ROW.id]) == 1
         assert await publisher.revoke([ROW.id]) == 1
 
-    async def remembers(publisher: Publisher, _: Store) -> None:
+    async def remembers(publisher: Publisher, _: Storage) -> None:
         await publisher.open(time.time())
         (row,) = publisher.revoked_rows(1)
         assert publisher.epoch().head.epoch == 1 and len(row) == 32
@@ -191,7 +192,7 @@ def test_asking_witnesses_again_does_not_take_back_what_happens_meanwhile(
         await going.wait()
         return await honest(self, note)
 
-    async def work(publisher: Publisher, _: Store) -> None:
+    async def work(publisher: Publisher, _: Storage) -> None:
         await publisher.open(time.time())
         monkeypatch.setattr(TransparencyLog, "_cosigned", slow)
         refreshing = asyncio.create_task(publisher.rotate(time.time() + 3600))
@@ -211,16 +212,16 @@ def test_a_head_is_never_shown_without_its_log_nor_the_log_without_it(
 ) -> None:
     """Whoever asks while something is published gets what was before or what comes after, never half of each."""
 
-    async def work(publisher: Publisher, store: Store) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
         await publisher.open(time.time())
-        honest, looked = store.put_checkpoint, []
+        honest, looked = store.log.put_checkpoint, []
 
         async def look(note: bytes) -> None:
             publisher.log.view.check(publisher.epoch().body, publisher.revoked())
             looked.append(note)
             await honest(note)
 
-        monkeypatch.setattr(store, "put_checkpoint", look)
+        monkeypatch.setattr(store.log, "put_checkpoint", look)
         await publisher.revoke([ROW.id])
         await publisher.publish(RELEASE, time.time())
         await publisher.rotate(time.time() + DAY + 3600)
@@ -230,21 +231,21 @@ def test_a_head_is_never_shown_without_its_log_nor_the_log_without_it(
 
 
 def test_an_entry_that_no_honest_log_holds_is_never_committed(tmp_path: Path) -> None:
-    async def work(publisher: Publisher, store: Store) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
         await publisher.open(time.time())
         for _ in range(2):
             with pytest.raises(LogError):
                 await publisher.append(Entry(HEAD, 1, bytes(32)))
-        assert len(await store.log_entries()) == 1
+        assert len(await store.log.log_entries()) == 1
 
     with_publisher(tmp_path, work)
 
 
 def test_days_of_the_audit_log_stand_in_the_log_once(tmp_path: Path) -> None:
-    async def work(publisher: Publisher, store: Store) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
         await publisher.open(time.time())
         await publisher.append(Entry(AUDIT, 5, bytes(32)))
-        assert publisher.log.view.day == 5 and View().read(await store.log_entries()) == publisher.log.view
+        assert publisher.log.view.day == 5 and View().read(await store.log.log_entries()) == publisher.log.view
 
     with_publisher(tmp_path, work)
 
@@ -271,8 +272,8 @@ def test_a_release_is_taken_back_and_stays_so_over_a_restart(tmp_path: Path) -> 
     async def inside() -> None:
         async with loopback(tmp_path, RELEASE):
             pass
-        store = Store(Database(tmp_path / "p.duckdb"))
-        await store.put_release(Release(2, ()))
+        store = DuckStorage(tmp_path / "p.duckdb")
+        await store.published.put_release(Release(2, ()))
         store.close()
         async with loopback(tmp_path) as site:
             assert (await ask(site.settings())).served.head.release == 2
@@ -308,9 +309,9 @@ def test_a_provider_that_starts_its_log_anew_is_not_believed(tmp_path: Path) -> 
         async with loopback(tmp_path, RELEASE) as site:
             await ask(site.settings())
         (tmp_path / "p.duckdb").unlink()
-        store = Store(Database(tmp_path / "p.duckdb"))
-        await store.put_node(node("n1"))
-        await store.put_release(Release(1, (replace(ROW, severity="ok"),)))
+        store = DuckStorage(tmp_path / "p.duckdb")
+        await store.nodes.put_node(node("n1"))
+        await store.published.put_release(Release(1, (replace(ROW, severity="ok"),)))
         store.close()
         async with loopback(tmp_path) as site:
             with pytest.raises(VerificationError, match="not the one this machine has seen") as caught:
@@ -329,9 +330,9 @@ def test_two_jobs_of_one_machine_are_not_shown_two_logs(tmp_path: Path) -> None:
             late = ExchangeClient(ProviderConnection(settings), settings)
             await ask(settings)
         (tmp_path / "p.duckdb").rename(tmp_path / "first.duckdb")
-        store = Store(Database(tmp_path / "p.duckdb"))
-        await store.put_node(node("n1"))
-        await store.put_release(Release(1, ()))
+        store = DuckStorage(tmp_path / "p.duckdb")
+        await store.nodes.put_node(node("n1"))
+        await store.published.put_release(Release(1, ()))
         store.close()
         async with loopback(tmp_path) as site:
             late._provider = ProviderConnection(site.settings())

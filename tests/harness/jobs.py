@@ -64,7 +64,7 @@ def start_cpu_stressor(
 ) -> subprocess.Popen[bytes]:
     """A copy loop pinned to these cores that takes `strength` (0-1) of their time."""
     profile = json.dumps({"cpus": list(cpus)})
-    numbers = [str(delay_seconds), str(ramp_seconds), str(strength), str(seconds)]
+    numbers = [str(os.getpid()), str(delay_seconds), str(ramp_seconds), str(strength), str(seconds)]
     command = [sys.executable, "-m", "pharoah_protocol.node_profile", profile, sys.executable]
     command += ["-m", "pharoah_benchmarks.campaign.faults", *numbers]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=dict(os.environ))

@@ -20,7 +20,7 @@ from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import AgentMessage, Hello, NodeTicket, ProbeResult
 from pharoah_provider.domain import Node
 from pharoah_provider.services.server import ServerSettings, provider
-from pharoah_provider.store import Database, Store
+from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.keys import open_keys
 
 TOKENS = {
@@ -82,9 +82,10 @@ class Loopback:
         self._agents.append(asyncio.create_task(_agent(self.channel, node(name), seconds_of, connected)))
         await connected.wait()
 
-    def disconnect_agents(self) -> None:
+    async def disconnect_agents(self) -> None:
         for agent in self._agents:
             agent.cancel()
+        await asyncio.gather(*self._agents, return_exceptions=True)
 
 
 async def _agent(
@@ -141,15 +142,15 @@ async def loopback(folder: Path, release: Release | None = None, **changes: Any)
         settings.tokens.write_text("\n".join(TOKENS.values()) + "\n")
         (folder / "acme.token").write_text(TOKENS["acme"].split()[2] + "\n")
         (folder / "provider.pub").write_text(open_keys(settings.keys).public.hex())
-        store = Store(Database(settings.db))
+        store = DuckStorage(settings.db)
         for name in KEYS:
-            await store.put_node(node(name))
+            await store.nodes.put_node(node(name))
         if release:
-            await store.put_release(release)
+            await store.published.put_release(release)
         store.close()
     async with provider(settings) as endpoint, grpc.aio.insecure_channel(endpoint) as channel:
         site = Loopback(folder, endpoint, channel)
         try:
             yield site
         finally:
-            site.disconnect_agents()
+            await site.disconnect_agents()

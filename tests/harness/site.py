@@ -22,11 +22,13 @@ from typing import Any
 
 import grpc
 
+from pharoah_benchmarks.micro import suitable
+from pharoah_protocol.channels import Access
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import Listing, ListRequest
-from pharoah_provider.campaigns import BENCHMARKS
+from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.certificates import Authority
-from pharoah_provider.channel import Access
+from pharoah_provider.channel import operator_channel
 from pharoah_provider.monitoring.validation import ROUNDS
 from pharoah_serving.keys import open_keys
 
@@ -137,7 +139,7 @@ class Site:
         pki = self.folder / "pki"
         files = [pki / name for name in ("ca.pem", "operator-ops.key", "operator-ops.pem")]
         credentials = grpc.ssl_channel_credentials(*(file.read_bytes() for file in files))
-        with Access(self.endpoint, credentials=credentials).channel() as channel:
+        with operator_channel(Access(self.endpoint, credentials=credentials)) as channel:
             answer = Stub(channel, "Operator").List(request, timeout=30)
         return [json.loads(row) for row in answer.rows]
 
@@ -145,7 +147,9 @@ class Site:
         """Whether the benchmarks have been measured on so many nodes beside the jobs that run there `since` then."""
         rows = [p for p in self.listing("probes") if p["purpose"] == "level" and p["started_at"] > since]
         rounds = Counter((p["node"], p["benchmark"]) for p in rows)
-        return sum(count >= ROUNDS for count in rounds.values()) >= nodes * len(BENCHMARKS)
+        return sum(count >= ROUNDS for count in rounds.values()) >= nodes * len(
+            suitable({DeviceKind.CPU}, beside_job=True)
+        )
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()

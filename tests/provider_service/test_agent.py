@@ -5,17 +5,21 @@ import json
 import math
 from pathlib import Path
 
+import psutil
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
 from pharoah.sidecar.agent_client import ask_node
+from pharoah_benchmarks.campaign.cell import Cell, Degradation
+from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.node_profile import ProfileError, check_profile, command_under, environment
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_provider.agent import cli
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.telemetry import Telemetry
+from tests.harness.until import until
 
 
 def test_telemetry_tells_trouble_never_use_nor_amounts() -> None:
@@ -34,7 +38,7 @@ def test_a_ticket_comes_over_the_socket_with_the_profile(tmp_path: Path) -> None
     path = tmp_path / "run" / "agent.sock"
 
     async def inside() -> None:
-        async with ticket_socket(path, "n1", "boot", key, {"threads": 2}, dict):
+        async with ticket_socket(path, "n1", "boot", key, {"threads": 2}, NodeStateAnswer):
             first, second = [await ask_node(str(path), 2.0) for _ in range(2)]
         assert first.profile == {"threads": 2}
         tickets = [Ticket.verify(a.ticket.body, a.ticket.signature, key.public_key(), 0) for a in (first, second)]
@@ -49,7 +53,7 @@ def test_junk_on_the_socket_does_not_stop_the_next_ticket(tmp_path: Path) -> Non
     path = tmp_path / "agent.sock"
 
     async def inside() -> None:
-        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), {}, dict):
+        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), {}, NodeStateAnswer):
             for junk in (b"\n", b"[]\n", b"x" * 100_000, b""):
                 _, writer = await asyncio.open_unix_connection(str(path))
                 writer.write(junk)
@@ -67,19 +71,68 @@ def test_a_node_keeps_its_ticket_key(tmp_path: Path) -> None:
 
 def test_a_probe_child_measures_and_a_dead_one_is_an_error(tmp_path: Path) -> None:
     async def inside() -> None:
-        child = Child("pharoah_benchmarks.probe", {"threads": 1})
-        order = json.dumps({"benchmark": "gemm", "repeats": 3, "limit_seconds": 5})
-        answer = json.loads(await child.ask(order, 60))
-        assert answer["error"] == "" and len(answer["seconds"]) == 3 and min(answer["seconds"]) > 0
-        unknown = json.dumps({"benchmark": "disk", "repeats": 3, "limit_seconds": 5})
-        assert "KeyError" in json.loads(await child.ask(unknown, 60))["error"]
-        child.stop()
-        broken = Child("pharoah_benchmarks.no_such_module", {})
-        with pytest.raises(ChildDied):
-            await broken.ask(order, 60)
-        broken.stop()
+        async with Child("pharoah_benchmarks.micro", {"threads": 1}) as child:
+            order = json.dumps({"benchmark": "gemm", "repeats": 3, "limit_seconds": 5})
+            answer = json.loads(await child.ask(order, 60))
+            assert answer["error"] == "" and len(answer["seconds"]) == 3 and min(answer["seconds"]) > 0
+            unknown = json.dumps({"benchmark": "disk", "repeats": 3, "limit_seconds": 5})
+            assert "'disk' is not one of gemm, memory" in json.loads(await child.ask(unknown, 60))["error"]
+        async with Child("pharoah_benchmarks.no_such_module", {}) as broken:
+            with pytest.raises(ChildDied):
+                await broken.ask(order, 60)
 
     asyncio.run(inside())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.05, 0.5])
+def test_a_child_that_is_cancelled_at_any_moment_of_its_start_has_ended(seconds: float) -> None:
+    async def inside() -> None:
+        async with Child("pharoah_benchmarks.probe", {"threads": 1}) as child:
+            starting = asyncio.create_task(child.ask("{}", 60))
+            reading = asyncio.create_task(read_json("pharoah_benchmarks.context", {"threads": 1}))
+            await asyncio.sleep(seconds)
+            for task in (starting, reading):
+                task.cancel()
+            await asyncio.wait({starting, reading})
+            assert psutil.Process().children(recursive=True) == []
+
+    asyncio.run(inside())
+
+
+def test_what_a_child_has_started_ends_with_it(tmp_path: Path) -> None:
+    """A cell that the fork server has forked into a session of its own, and the CPU stressor of that cell."""
+    degradation = Degradation("cpu_stressor", strength=0.1)
+    cell = Cell("endless", "mlp", {"width": 32}, seconds=60.0, limit_seconds=60.0, degradation=degradation)
+
+    async def inside() -> None:
+        family: list[psutil.Process] = []
+
+        def stressed() -> bool:
+            family[:] = psutil.Process().children(recursive=True)
+            return any("pharoah_benchmarks.campaign.faults" in _command_line(process) for process in family)
+
+        async with Child("pharoah_benchmarks.campaign.fork_server", {"threads": 1}, "0") as fork_server:
+            asking = asyncio.create_task(fork_server.ask(cell.to_json(), 60))
+            await until(stressed, "the CPU stressor to start", 60)
+            asking.cancel()
+            await asyncio.wait({asking})
+            await until(lambda: not any(map(_runs, family)), "the family of the child to end", 5)
+
+    asyncio.run(inside())
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
 
 
 def test_facts_are_what_is_in_force_not_what_was_asked_for() -> None:

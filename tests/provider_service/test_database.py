@@ -9,8 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pharoah_provider.store import Database
-from pharoah_provider.store.database import migrate
+from pharoah_provider.storage.duckdb.database import Database, migrate
 from pharoah_serving.errors import StoreError
 
 
@@ -22,7 +21,7 @@ def test_what_append_returned_from_is_there_after_kill_9(tmp_path: Path) -> None
     script = """
 import asyncio, os, sys
 from pathlib import Path
-from pharoah_provider.store import Database
+from pharoah_provider.storage.duckdb.database import Database
 database = Database(Path(sys.argv[1]))
 for value in range(50):
     row = {"node": ["n"], "sampled_at": [1.0], "metric": ["m"], "device": [""], "value": [float(value)]}
@@ -82,7 +81,11 @@ def test_migrating_twice_is_migrating_once(tmp_path: Path) -> None:
 def test_a_database_another_process_owns_is_named(tmp_path: Path) -> None:
     path = tmp_path / "p.duckdb"
     database = Database(path)
-    script = f"from pathlib import Path; from pharoah_provider.store import Database; Database(Path({str(path)!r}))"
+    script = f"""
+from pathlib import Path
+from pharoah_provider.storage.duckdb.database import Database
+Database(Path({str(path)!r}))
+"""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     database.close()
     assert "another process has this database open" in done.stderr and str(path) in done.stderr
@@ -100,7 +103,7 @@ def test_a_full_disk_is_an_error_and_what_was_acknowledged_stays(tmp_path: Path)
 import asyncio, resource, signal, sys
 from pathlib import Path
 from pharoah_serving.errors import StoreError
-from pharoah_provider.store import Database
+from pharoah_provider.storage.duckdb.database import Database
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writes past the limit then fail as on a full disk
 database = Database(Path(sys.argv[1]))
 def row(n):

@@ -11,7 +11,7 @@ from pharoah_provider.domain import Resource
 from pharoah_provider.monitoring.counters import CLEAN_SECONDS, RunCounters
 from pharoah_provider.monitoring.incidents import FIRST_PAUSE_SECONDS, UNDECIDED_PAUSE_SECONDS, Incident
 
-CLEAR, FAINT, HEALTHY = ([Comparison("memory", ratio, 1.0, 0.03)] for ratio in (1.4, 1.22, 1.0))
+CLEAR, FAINT, HEALTHY = ([Comparison("memory", ratio, 1.0, 0.03, 0.06)] for ratio in (1.4, 1.22, 1.0))
 
 
 class OneRank:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol.text import sanitize_text
+from pharoah_protocol.windows import Window
 
 LONGEST_DETAIL = 1000
 OUTCOMES = ("ok", "memory", "error", "nan", "timeout", "crash")
@@ -58,8 +59,8 @@ class Outcome:
     outcome: str
     detail: str = ""
     step_seconds: list[float] = field(default_factory=list)
-    rows: list[tuple[float, float, float]] = field(default_factory=list)
-    """Windows of a degraded cell: seconds since start, step ratio, memory ratio (as a run would report them)."""
+    windows: list[Window] = field(default_factory=list)
+    """What a degraded cell would have reported as a run."""
     context: dict[str, Any] = field(default_factory=dict)
     """Effective values, read back inside the cell."""
     fingerprint: str = ""
@@ -71,13 +72,15 @@ class Outcome:
     def from_json(cls, text: str) -> Outcome:
         """What `to_json` wrote. Raises ValueError, KeyError, TypeError for what no cell can have told."""
         data = json.loads(text)
+        try:
+            data["windows"] = [Window.from_data(window) for window in data["windows"]]
+        except ValueError as error:
+            raise ValueError(f"windows: {error}") from None
         outcome = cls(**{**data, "detail": sanitize_text(str(data["detail"]), LONGEST_DETAIL)})
         if outcome.outcome not in OUTCOMES:
             raise ValueError(f"outcome {outcome.outcome!r} is not one of {', '.join(OUTCOMES)}")
         if not all(isfinite(seconds) and seconds > 0 for seconds in outcome.step_seconds):
             raise ValueError("step_seconds: not all of them are times above 0")
-        if not all(len(row) == 3 and all(map(isfinite, row)) for row in outcome.rows):
-            raise ValueError("rows: expected three numbers in each")
         if outcome.fingerprint:
             Fingerprint.from_json(outcome.fingerprint)
         return outcome

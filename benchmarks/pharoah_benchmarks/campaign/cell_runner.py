@@ -14,6 +14,7 @@ from pharoah_benchmarks.context import effective_context
 from pharoah_benchmarks.workloads import build
 from pharoah_protocol.process_memory import resident_bytes
 from pharoah_protocol.reports import RankWindows
+from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 CELL_WINDOW_SECONDS = 0.5
 CELL_BASELINE_WINDOWS = 4
@@ -22,10 +23,10 @@ CELL_BASELINE_WINDOWS = 4
 def run_trial(cell: Cell) -> Outcome:
     """Train one cell. Never raises: what a workload does, or a setting that does not exist, is its outcome."""
     seconds: list[float] = []
-    rows: list[tuple[float, float, float]] = []
+    windows: list[Window] = []
     try:
         torch.manual_seed(cell.repeat)
-        outcome, detail = _train(cell, seconds, rows)
+        outcome, detail = _train(cell, seconds, windows)
     except MemoryError:
         outcome, detail = "memory", "MemoryError"
     except RuntimeError as error:
@@ -33,7 +34,7 @@ def run_trial(cell: Cell) -> Outcome:
         outcome, detail = ("memory" if is_out_of_memory(error) else "error"), first
     except Exception as error:  # noqa: BLE001 - whatever a workload raises is its outcome
         outcome, detail = "error", f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"
-    return Outcome(cell.id, outcome, detail, seconds, rows, effective_context())
+    return Outcome(cell.id, outcome, detail, seconds, windows, effective_context())
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -41,9 +42,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return "out of memory" in text.lower() or "can't allocate memory" in text
 
 
-def _train(cell: Cell, seconds: list[float], rows: list[tuple[float, float, float]]) -> tuple[str, str]:
+def _train(cell: Cell, seconds: list[float], windows: list[Window]) -> tuple[str, str]:
     step, _ = build(cell.workload, cell.settings)
-    watcher = _Watcher(cell, rows)
+    watcher = _Watcher(cell, windows)
     began = time.perf_counter()
     try:
         while len(seconds) < cell.steps or time.perf_counter() - began < cell.seconds:
@@ -62,8 +63,8 @@ def _train(cell: Cell, seconds: list[float], rows: list[tuple[float, float, floa
 class _Watcher:
     """Degrades a cell and sees it as the provider would see a run: as windows of ratios."""
 
-    def __init__(self, cell: Cell, rows: list[tuple[float, float, float]]) -> None:
-        self._rows = rows
+    def __init__(self, cell: Cell, seen: list[Window]) -> None:
+        self._seen = seen
         self._windows = RankWindows(window_seconds=CELL_WINDOW_SECONDS, baseline_windows=CELL_BASELINE_WINDOWS)
         self._stressor: Any = None
         self._leak: Leak | None = None
@@ -79,7 +80,9 @@ class _Watcher:
             self._leak.grow(elapsed)
         if self._on:
             for levels in self._windows.add([int(took * 1e9)], resident_bytes()):
-                self._rows.append((elapsed, *levels.ratios))
+                step_ratio, memory_ratio = levels.ratios
+                values = {STEP_RATIO: step_ratio, MEMORY_RATIO: memory_ratio}
+                self._seen.append(Window(at_seconds=elapsed, values=values))
 
     def close(self) -> None:
         if self._stressor is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+
+from pharoah_protocol.parent_process import end_with_parent
 
 PERIOD_SECONDS = 0.02
 """Debt of CPU time a CPU stressor may build up; also how finely its share is spread."""
@@ -18,7 +21,7 @@ def start_cpu_stressor(
     A job that has the core to itself otherwise becomes 1/(1 - strength) times slower, up to the half that a fair
     scheduler gives each of two.
     """
-    arguments = [str(delay_seconds), str(ramp_seconds), str(strength), str(seconds)]
+    arguments = [str(os.getpid()), str(delay_seconds), str(ramp_seconds), str(strength), str(seconds)]
     return subprocess.Popen([sys.executable, "-m", __name__, *arguments], stdin=subprocess.DEVNULL)
 
 
@@ -56,4 +59,5 @@ class Leak:
 
 
 if __name__ == "__main__":
-    _stress(*(float(argument) for argument in sys.argv[1:]))
+    end_with_parent(int(sys.argv[1]))
+    _stress(*(float(argument) for argument in sys.argv[2:]))

@@ -20,6 +20,7 @@ import torch._dynamo  # every script pays for this import at its first optimizer
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_protocol.node_profile import limit_memory
+from pharoah_protocol.parent_process import end_with_parent
 from pharoah_protocol.process_memory import data_bytes
 
 _PLAIN_DATA_BYTES = data_bytes()
@@ -80,9 +81,11 @@ def _fingerprint(cell: Cell) -> str:
 def _in_child(work: Callable[[], str], limit_seconds: float) -> tuple[str, int | None]:
     """What `work` returned in a forked child, and the child's exit status (None: killed because it took too long)."""
     read_end, write_end = os.pipe()
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
+            end_with_parent(parent)
             os.setsid()
             os.close(read_end)
             devnull = os.open(os.devnull, os.O_RDWR)
@@ -115,6 +118,7 @@ def _in_child(work: Callable[[], str], limit_seconds: float) -> tuple[str, int |
 
 
 def main() -> None:
+    end_with_parent()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     fork_server = ForkServer(int(sys.argv[1]))
     for line in sys.stdin:

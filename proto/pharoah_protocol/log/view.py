@@ -15,8 +15,8 @@ from pharoah_protocol.log.merkle import Frontier, TreeError
 from pharoah_protocol.tables.signed_messages import digest
 
 _MAGIC = b"pharoah/log/v1"
-HEAD, REVOKED, AUDIT, NAMES = b"head", b"revoked", b"audit", b"names"
-KINDS = (HEAD, REVOKED, AUDIT, NAMES)
+HEAD, REVOKED, AUDIT, PSEUDONYM_KEY = b"head", b"revoked", b"audit", b"names"
+KINDS = (HEAD, REVOKED, AUDIT, PSEUDONYM_KEY)
 
 
 class LogError(ValueError):
@@ -70,8 +70,8 @@ class View:
     """Hash of its newest list of revoked rows; empty while nothing was revoked."""
     day: int = 0
     period: int = 0
-    names: bytes = b""
-    """Hash of the key of names of that period."""
+    pseudonym_key: bytes = b""
+    """SHA-256 of the pseudonym key of that period; empty before the first."""
 
     def read(self, entries: Iterable[bytes]) -> View:
         """The view after more entries. Raises LogError for what no honest log holds."""
@@ -89,10 +89,10 @@ class View:
             if entry.number != self.epoch:
                 raise LogError(f"log: rows revoked in epoch {entry.number}, which is not the newest")
             return replace(self, revoked=entry.digest)
-        if entry.kind == NAMES:
+        if entry.kind == PSEUDONYM_KEY:
             if entry.number <= self.period:
-                raise LogError(f"log: a second key of names for period {entry.number}, or one of the past")
-            return replace(self, period=entry.number, names=entry.digest)
+                raise LogError(f"log: a second pseudonym key for period {entry.number}, or one of the past")
+            return replace(self, period=entry.number, pseudonym_key=entry.digest)
         if entry.number <= self.day:
             raise LogError(f"log: a second audit log for day {entry.number}, or one of the past")
         return replace(self, day=entry.number)
@@ -113,7 +113,7 @@ class View:
             "revoked": self.revoked.hex(),
             "day": self.day,
             "period": self.period,
-            "names": self.names.hex(),
+            "pseudonym_key": self.pseudonym_key.hex(),
         }
 
     @classmethod
@@ -122,7 +122,7 @@ class View:
         try:
             subtrees = tuple(bytes.fromhex(part) for part in data["subtrees"])  # type: ignore[attr-defined]
             size, epoch, day, period = (int(data[name]) for name in ("size", "epoch", "day", "period"))  # type: ignore[call-overload]
-            head, revoked, names = (bytes.fromhex(str(data[name])) for name in ("head", "revoked", "names"))
-            return cls(Frontier(size, subtrees), epoch, head, revoked, day, period, names)
+            head, revoked, key = (bytes.fromhex(str(data[name])) for name in ("head", "revoked", "pseudonym_key"))
+            return cls(Frontier(size, subtrees), epoch, head, revoked, day, period, key)
         except (KeyError, TypeError, ValueError, TreeError):
             raise LogError("log: what was remembered of it cannot be read") from None

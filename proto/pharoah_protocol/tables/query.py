@@ -42,12 +42,12 @@ class BlindedQuery:
         ]
 
 
-def inputs_of(fingerprint: Fingerprint, name: tuple[int, bytes] | None = None) -> tuple[QueryItem, ...]:
-    """What is asked about a job: all rungs and all bands, always; and its (period, name) where it has one."""
+def inputs_of(fingerprint: Fingerprint, pseudonym: tuple[int, bytes] | None = None) -> tuple[QueryItem, ...]:
+    """What is asked about a job: always all rungs and all bands, and its (period, pseudonym) where it has one."""
     rungs = [QueryItem("arch", rung, canonical_input("arch", rung, rung_tokens(fingerprint, rung))) for rung in RUNGS]
     bands = [QueryItem("band", "minor", canonical_input("band", "minor", band)) for band in band_tokens(fingerprint)]
-    named = [QueryItem("name", pseudonyms.RUNG, pseudonyms.input_of(*name))] if name else []
-    return (*rungs, *bands, *named)
+    shared = [QueryItem("name", pseudonyms.RUNG, pseudonyms.row_input(*pseudonym))] if pseudonym else []
+    return (*rungs, *bands, *shared)
 
 
 def blind(inputs: Sequence[QueryItem]) -> BlindedQuery:

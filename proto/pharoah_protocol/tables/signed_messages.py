@@ -55,8 +55,8 @@ def looked_up(
     return lp(b"pharoah/looked-up/v2", offer_id, request_id, key, revoked, lp(*tokens), lp(*rows))
 
 
-def name_key(period: int, public: bytes) -> bytes:
-    """This is the signer's key of names in a period."""
+def pseudonym_key(period: int, public: bytes) -> bytes:
+    """This is the signer's public key for pseudonyms of a period."""
     return lp(b"pharoah/name-key/v1", _u64(period), public)
 
 

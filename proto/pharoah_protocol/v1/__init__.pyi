@@ -2,8 +2,8 @@
 from pharoah_protocol.v1.agent_pb2 import *
 from pharoah_protocol.v1.exchange_pb2 import *
 from pharoah_protocol.v1.incidents_pb2 import *
-from pharoah_protocol.v1.names_pb2 import *
 from pharoah_protocol.v1.operator_pb2 import *
+from pharoah_protocol.v1.pseudonyms_pb2 import *
 from pharoah_protocol.v1.runs_pb2 import *
 
 from google.protobuf.descriptor import ServiceDescriptor

@@ -25,10 +25,13 @@ class _IncidentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Inciden
     INCIDENT_STATE_QUIET: _IncidentState.ValueType  # 0
     """Nothing is known against the node."""
     INCIDENT_STATE_SUSPECTED: _IncidentState.ValueType  # 1
-    """Stays with the provider until it is validated."""
+    """Reports of a run differ from what is expected. Stays with the provider until it is validated."""
     INCIDENT_STATE_CONFIRMED: _IncidentState.ValueType  # 2
+    """Measurements on the node confirm it."""
     INCIDENT_STATE_CLEARED: _IncidentState.ValueType  # 3
+    """The node performs as before."""
     INCIDENT_STATE_DISMISSED: _IncidentState.ValueType  # 4
+    """It was suspected and never confirmed. Stays with the provider."""
 
 class IncidentState(_IncidentState, metaclass=_IncidentStateEnumTypeWrapper):
     """The state of an incident of a node (docs/provider.md draws the transitions). Codes are those of
@@ -38,8 +41,11 @@ class IncidentState(_IncidentState, metaclass=_IncidentStateEnumTypeWrapper):
 INCIDENT_STATE_QUIET: IncidentState.ValueType  # 0
 """Nothing is known against the node."""
 INCIDENT_STATE_SUSPECTED: IncidentState.ValueType  # 1
-"""Stays with the provider until it is validated."""
+"""Reports of a run differ from what is expected. Stays with the provider until it is validated."""
 INCIDENT_STATE_CONFIRMED: IncidentState.ValueType  # 2
+"""Measurements on the node confirm it."""
 INCIDENT_STATE_CLEARED: IncidentState.ValueType  # 3
+"""The node performs as before."""
 INCIDENT_STATE_DISMISSED: IncidentState.ValueType  # 4
+"""It was suspected and never confirmed. Stays with the provider."""
 Global___IncidentState: _TypeAlias = IncidentState  # noqa: Y015

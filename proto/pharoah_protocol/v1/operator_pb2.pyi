@@ -27,33 +27,50 @@ class _ListingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Listing.Value
     DESCRIPTOR: _descriptor.EnumDescriptor
     LISTING_UNSPECIFIED: _Listing.ValueType  # 0
     LISTING_NODES: _Listing.ValueType  # 1
+    """Nodes with their facts."""
     LISTING_ALERTS: _Listing.ValueType  # 2
+    """Alerts of runs."""
     LISTING_TABLE: _Listing.ValueType  # 3
+    """Rows of the newest release."""
     LISTING_RUNS: _Listing.ValueType  # 4
+    """Runs with their end states."""
     LISTING_PROBES: _Listing.ValueType  # 5
+    """Results of micro-benchmarks on nodes."""
     LISTING_CELLS: _Listing.ValueType  # 6
+    """Finished cells of campaigns."""
     LISTING_REPORTS: _Listing.ValueType  # 7
+    """Reported levels of runs."""
     LISTING_OUTCOMES: _Listing.ValueType  # 8
-    """What tenants tell of themselves: outcomes by name, and jobs that were revealed."""
+    """Outcomes that tenants share, by pseudonym."""
     LISTING_REVEALED: _Listing.ValueType  # 9
+    """Jobs that tenants revealed."""
     LISTING_NEAR_DUPLICATES: _Listing.ValueType  # 10
-    """Rows of the table about what alike archetypes have in common."""
+    """Rows of the newest release about what near-duplicate archetypes have in common."""
 
-class Listing(_Listing, metaclass=_ListingEnumTypeWrapper): ...
+class Listing(_Listing, metaclass=_ListingEnumTypeWrapper):
+    """What List returns."""
 
 LISTING_UNSPECIFIED: Listing.ValueType  # 0
 LISTING_NODES: Listing.ValueType  # 1
+"""Nodes with their facts."""
 LISTING_ALERTS: Listing.ValueType  # 2
+"""Alerts of runs."""
 LISTING_TABLE: Listing.ValueType  # 3
+"""Rows of the newest release."""
 LISTING_RUNS: Listing.ValueType  # 4
+"""Runs with their end states."""
 LISTING_PROBES: Listing.ValueType  # 5
+"""Results of micro-benchmarks on nodes."""
 LISTING_CELLS: Listing.ValueType  # 6
+"""Finished cells of campaigns."""
 LISTING_REPORTS: Listing.ValueType  # 7
+"""Reported levels of runs."""
 LISTING_OUTCOMES: Listing.ValueType  # 8
-"""What tenants tell of themselves: outcomes by name, and jobs that were revealed."""
+"""Outcomes that tenants share, by pseudonym."""
 LISTING_REVEALED: Listing.ValueType  # 9
+"""Jobs that tenants revealed."""
 LISTING_NEAR_DUPLICATES: Listing.ValueType  # 10
-"""Rows of the table about what alike archetypes have in common."""
+"""Rows of the newest release about what near-duplicate archetypes have in common."""
 Global___Listing: _TypeAlias = Listing  # noqa: Y015
 
 @_typing.final
@@ -86,6 +103,7 @@ class RunCampaignResponse(_message.Message):
     CELL_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     done: _builtins.int
+    """Cells that are finished, of `total`."""
     total: _builtins.int
     node: _builtins.str
     cell: _builtins.str
@@ -191,10 +209,10 @@ class RevokeRequest(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     UNDO_FIELD_NUMBER: _builtins.int
     undo: _builtins.bool
-    """Let them hold again, from the next epoch on."""
+    """Reinstate the rows, from the next epoch on."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Rows as `table` lists them: `id`."""
+        """Row ids, as `LISTING_TABLE` lists them."""
 
     def __init__(
         self,

@@ -14,10 +14,6 @@ from statistics import median, stdev
 
 EFFECT_LOG_RATIO = log(1.2)
 """The slowdown worth an alert: what a sequential test separates from none."""
-NOISE = {"gemm": 0.22, "memory": 0.06}
-"""Standard deviation of log(own ratio / peer ratio) of healthy nodes from one validation to the next, two guests of one
-host, both beside a job (`evaluation loop` prints it). What fits a time slice is timed by luck; a long copy is not."""
-UNKNOWN_NOISE = 0.22
 LARGEST_LOG_RATIO = log(1.5)
 """No single validation says more than this: tails are heavy."""
 ALARM_LOG_ODDS = log(200)
@@ -44,6 +40,8 @@ class Comparison:
     """The same of the peer, at least 1: a peer that is fast today incriminates nobody. 1 when there is none to ask."""
     error_ratio: float
     """Standard error of the level, as a ratio (0.05 = 5 %)."""
+    noise_log_sd: float
+    """Standard deviation of log(own ratio / peer ratio) of healthy nodes, from one validation to the next."""
 
     @property
     def slowdown(self) -> float:
@@ -68,9 +66,11 @@ def spread(rounds: Sequence[float]) -> float:
     return stdev(rounds) / median(rounds) if len(rounds) > 1 else 0.0
 
 
-def compare(benchmark: str, own_seconds: float, level: BenchmarkLevel, peer_ratio: float = 1.0) -> Comparison:
+def compare(
+    benchmark: str, own_seconds: float, level: BenchmarkLevel, noise_log_sd: float, peer_ratio: float = 1.0
+) -> Comparison:
     """One benchmark of a node, in seconds per repeat, against its level under the same load."""
-    return Comparison(benchmark, own_seconds / level.seconds, max(1.0, peer_ratio), level.error_ratio)
+    return Comparison(benchmark, own_seconds / level.seconds, max(1.0, peer_ratio), level.error_ratio, noise_log_sd)
 
 
 def evidence(comparisons: Sequence[Comparison]) -> float:
@@ -81,8 +81,7 @@ def evidence(comparisons: Sequence[Comparison]) -> float:
     strongest = total = 0.0
     for number, comparison in enumerate(reversed(comparisons), 1):
         total += comparison.slowdown
-        noise = NOISE.get(comparison.benchmark, UNKNOWN_NOISE)
-        variance = noise**2 / number + comparison.error_ratio**2
+        variance = comparison.noise_log_sd**2 / number + comparison.error_ratio**2
         strongest = max(strongest, (total / number * EFFECT_LOG_RATIO - EFFECT_LOG_RATIO**2 / 2) / variance)
     return strongest
 

@@ -1,7 +1,8 @@
-"""Children that do what needs torch: the probe worker and the campaign fork server, both under the node's profile.
+"""Children that need torch: the micro-benchmark worker and the campaign fork server, both under the node profile.
 
 Both speak JSON lines. They are started when first needed and stopped after some idle time, so that an agent on a quiet
-node holds no memory for them.
+node holds no memory for them. A child never outlives its owner: its scope kills its process group and waits for it, and
+the kernel kills it when the agent itself is killed (`pharoah_protocol.parent_process`).
 """
 
 from __future__ import annotations
@@ -9,88 +10,186 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
+import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from pharoah_protocol.node_profile import command_under, environment
+from pharoah_provider.shielding import complete_despite_cancellation
+
+log = logging.getLogger("pharoah.agent")
 
 IDLE_SECONDS = 600.0
+LARGEST_LINE_BYTES = 1 << 24
+EXIT_SECONDS = 5.0
+"""How long a killed process may take to end. Only one that hangs inside a device driver takes longer."""
+POLL_SECONDS = 0.005
 
 
 class ChildDied(Exception):
-    """The child ended before it answered; carries the last line it said."""
+    """The child ended before it answered; the message has its exit status."""
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A running process in a process group of its own. One socket is its standard input and output."""
+
+    popen: subprocess.Popen[bytes]
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def start(cls, command: Sequence[str], variables: Mapping[str, str]) -> _Process:
+        """A start that is cancelled leaves no process behind."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                popen = subprocess.Popen(
+                    command, stdin=theirs.fileno(), stdout=theirs.fileno(), env=variables, start_new_session=True
+                )
+            except BaseException:
+                ours.close()
+                raise
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST_LINE_BYTES)
+        except BaseException:
+            ours.close()
+            await complete_despite_cancellation(_kill(popen))
+            raise
+        return cls(popen, reader, writer)
+
+    async def end(self) -> None:
+        """Kill the process group and wait for the process; a caller that is cancelled waits for it, too."""
+        await complete_despite_cancellation(self._end())
+
+    async def _end(self) -> None:
+        await _kill(self.popen)
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
 
 
 class Child:
-    """One JSON-lines child. `ask` is serialised: a child does one thing at a time."""
+    """One JSON-lines child, inside `async with`. `ask` is serialised: a child does one thing at a time."""
 
     def __init__(self, module: str, profile: Mapping[str, Any], *arguments: str, limit_memory: bool = True) -> None:
         self._command = command_under(profile, [sys.executable, "-m", module, *arguments], limit_memory)
         self._environment = {**os.environ, **environment(profile)}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: _Process | None = None
         self._turn = asyncio.Lock()
-        self._idle: asyncio.TimerHandle | None = None
+        self._used_at = time.monotonic()
+        self._idle_watch: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Child:
+        self._idle_watch = asyncio.create_task(self._stop_when_idle())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._idle_watch:
+            self._idle_watch.cancel()
+        await complete_despite_cancellation(self._close())
 
     async def ask(self, line: str, timeout_seconds: float) -> str:
         """One line to the child, one back. Raises ChildDied, TimeoutError (then the child is stopped)."""
         async with self._turn:
-            if self._idle:
-                self._idle.cancel()
             try:
                 async with asyncio.timeout(timeout_seconds):
                     return await self._exchange(line)
             except (TimeoutError, asyncio.CancelledError):
-                self.stop()
+                await self._stop()
                 raise
             finally:
-                self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.stop)
+                self._used_at = time.monotonic()
 
     async def warm(self) -> None:
         """Start it now, so that its start-up does not fall into a measurement."""
         async with self._turn:
             await self._started()
-
-    def stop(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-        self._process = None
+            self._used_at = time.monotonic()
 
     async def _exchange(self, line: str) -> str:
         process = await self._started()
-        assert process.stdin and process.stdout
         try:
-            process.stdin.write(line.encode() + b"\n")
-            await process.stdin.drain()
-            answer = await process.stdout.readline()
+            process.writer.write(line.encode() + b"\n")
+            await process.writer.drain()
+            answer = await process.reader.readline()
         except (BrokenPipeError, ConnectionResetError):
             answer = b""
         if not answer:
-            status = await process.wait()
-            self._process = None
+            status = await _exit_status(process.popen, EXIT_SECONDS)
+            await self._stop()
             raise ChildDied(f"exit status {status}")
         return answer.decode()
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env=self._environment,
-                limit=1 << 24,
-            )
+    async def _started(self) -> _Process:
+        if self._process is not None and self._process.popen.poll() is not None:
+            await self._stop()
+        if self._process is None:
+            self._process = await _Process.start(self._command, self._environment)
         return self._process
+
+    async def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            await process.end()
+
+    async def _stop_when_idle(self) -> None:
+        while True:
+            await asyncio.sleep(max(1.0, self._used_at + IDLE_SECONDS - time.monotonic()))
+            async with self._turn:
+                if time.monotonic() - self._used_at >= IDLE_SECONDS:
+                    await self._stop()
+
+    async def _close(self) -> None:
+        if self._idle_watch:
+            await asyncio.wait({self._idle_watch})
+        await self._stop()
 
 
 async def read_json(module: str, profile: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module prints under this node's profile, in a child. Raises ChildDied."""
+    """The JSON object that a module prints under this node's profile, in a child. Raises ChildDied."""
     command = command_under(profile, [sys.executable, "-m", module])
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    output, _ = await process.communicate()
-    if process.returncode:
-        raise ChildDied(f"{module} does not run under the profile of this node (exit status {process.returncode})")
+    async with _running(command) as process:
+        process.writer.write_eof()
+        output = await process.reader.read()
+        status = await _exit_status(process.popen, EXIT_SECONDS)
+    if status != 0:
+        raise ChildDied(f"{module} does not run under the profile of this node (exit status {status})")
     answer: dict[str, Any] = json.loads(output)
     return answer
+
+
+@asynccontextmanager
+async def _running(command: Sequence[str]) -> AsyncIterator[_Process]:
+    process = await _Process.start(command, os.environ)
+    try:
+        yield process
+    finally:
+        await process.end()
+
+
+async def _kill(popen: subprocess.Popen[bytes]) -> None:
+    """Kill the process group of a child and wait until the child has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(popen.pid, signal.SIGKILL)  # the group outlives its leader: this reaches what the child has started
+    if await _exit_status(popen, EXIT_SECONDS) is None:
+        log.error("process %d was killed and has not ended within %g s", popen.pid, EXIT_SECONDS)
+
+
+async def _exit_status(popen: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit status of a child that is about to end; None when it still runs after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while (status := popen.poll()) is None and time.monotonic() < deadline:
+        await asyncio.sleep(POLL_SECONDS)
+    return status

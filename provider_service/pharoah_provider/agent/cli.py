@@ -10,13 +10,22 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_benchmarks.facts import device_facts, server_facts
+from pharoah_protocol.channels import Access
+from pharoah_protocol.local_messages import (
+    Message,
+    MessageError,
+    NodeStateAnswer,
+    NodeStateRequest,
+    decode,
+    encode,
+)
 from pharoah_protocol.node_profile import ProfileError, check_profile
 from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider import channel
@@ -24,15 +33,14 @@ from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
-from pharoah_provider.channel import Access
 from pharoah_provider.domain import Node
 from pharoah_serving.errors import ProviderError
 
 SOCKET = "/run/pharoah/agent.sock"
 ANSWER_SECONDS = 1.0
-"""A prolog waits for the check; an agent that lives answers in milliseconds."""
+"""A scheduler's prolog waits for the check; an agent that lives answers within milliseconds."""
 LONGEST_LINE = 80
-"""Node problem detectors cut the line there."""
+"""The node problem detector cuts the line there."""
 CODES = {
     "npd": {"ok": 0, "problem": 1, "unknown": 2},
     "nagios": {"ok": 0, "problem": 2, "unknown": 3},
@@ -76,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {arguments.node} %(levelname)s %(message)s")
     profile, access = _profile(arguments.profile), channel.access(arguments)
     key = load_key(arguments.key)
-    asyncio.run(_stand(arguments, profile, access, key))
+    asyncio.run(_until_signalled(_stand(arguments, profile, access, key)))
     return 0
 
 
@@ -88,6 +96,17 @@ def _measure(arguments: argparse.Namespace) -> int:
     return 0
 
 
+async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
+    """Do `work` until it ends or SIGTERM or SIGINT cancels it, at whatever point it is."""
+    working = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, working.cancel)
+    await asyncio.wait({working})
+    if not working.cancelled():
+        working.result()  # raises what ended it
+
+
 async def _stand(
     arguments: argparse.Namespace, profile: Mapping[str, Any], access: Access, key: Ed25519PrivateKey
 ) -> None:
@@ -96,22 +115,17 @@ async def _stand(
     cpus = tuple(profile.get("cpus") or sorted(os.sched_getaffinity(0)))
     public = key.public_key().public_bytes_raw()
     node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus)
-    probes = Child("pharoah_benchmarks.probe", profile)
     limit = str(profile.get("memory_limit_bytes", 0))
-    fork_server = Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False)
-    stream = AgentStream(node, access, Telemetry(), probes, fork_server)
-    running = asyncio.create_task(stream.run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
-    try:
-        async with ticket_socket(arguments.socket, arguments.node, boot_id, key, profile, stream.reported_state):
-            await running
-    except asyncio.CancelledError:
-        pass
-    finally:
-        probes.stop()
-        fork_server.stop()
+    async with (
+        Child("pharoah_benchmarks.micro", profile) as probes,
+        Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False) as fork_server,
+    ):
+        stream = AgentStream(node, access, Telemetry(), probes, fork_server)
+        socket = ticket_socket(
+            arguments.socket, arguments.node, boot_id, key, profile, node_state=lambda: stream.node_state
+        )
+        async with socket:
+            await stream.run()
 
 
 def _profile(text: str) -> dict[str, Any]:
@@ -127,34 +141,34 @@ def _profile(text: str) -> dict[str, Any]:
 def _check(arguments: argparse.Namespace) -> int:
     """Print what the agent has been sent of its node: a confirmed incident is a problem."""
     try:
-        state, text = _known(asyncio.run(_ask_state(arguments.socket)))
-    except (OSError, TimeoutError, ValueError, TypeError, KeyError, AttributeError) as error:
-        state, text = "unknown", f"no agent answers at {arguments.socket} ({type(error).__name__})"
+        result, text = _result(asyncio.run(_ask_state(arguments.socket)))
+    except (OSError, TimeoutError, MessageError) as error:
+        result, text = "unknown", f"no agent answers at {arguments.socket} ({type(error).__name__})"
     print(text[:LONGEST_LINE])
-    return CODES[arguments.format][state]
+    return CODES[arguments.format][result]
 
 
-async def _ask_state(path: Path) -> dict[str, Any]:
-    """The agent's answer on its local socket. Raises OSError, TimeoutError, ValueError."""
+async def _ask_state(path: Path) -> Message:
+    """The agent's answer on its local socket. Raises OSError, TimeoutError, MessageError."""
     async with asyncio.timeout(ANSWER_SECONDS):
         reader, writer = await asyncio.open_unix_connection(str(path))
         try:
-            writer.write(b'{"op": "node_state"}\n')
-            answer: dict[str, Any] = json.loads(await reader.readline())
-            return answer
+            writer.write(encode(NodeStateRequest()) + b"\n")
+            return decode(await reader.readline()).message
         finally:
             writer.close()
 
 
-def _known(answer: Mapping[str, Any]) -> tuple[str, str]:
-    """The result of a check, and its line."""
-    known = answer["node_state"]
-    if not known:
-        return "unknown", "the agent answers, but has not heard from the provider"
-    if IncidentState(known["state"]) is not IncidentState.CONFIRMED:
-        return "ok", "no incident is known"
-    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(known["since"]))
-    return "problem", f"confirmed incident since {since}: {known['evidence']}"
+def _result(answer: Message) -> tuple[str, str]:
+    """The key of CODES that an answer means, and the line to print."""
+    if not isinstance(answer, NodeStateAnswer):
+        return "unknown", "the agent does not know this question; is it an older release?"
+    if answer.state is None:
+        return "unknown", "the agent has not heard from the provider"
+    if answer.state is not IncidentState.CONFIRMED:
+        return "ok", "no incident of this node is known"
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.since))
+    return "problem", f"confirmed incident since {since}: {answer.evidence}"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -14,6 +13,17 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_protocol.files import write_atomically
+from pharoah_protocol.local_messages import (
+    Failure,
+    Message,
+    MessageError,
+    NodeStateAnswer,
+    NodeStateRequest,
+    TicketAnswer,
+    TicketRequest,
+    decode,
+    encode,
+)
 from pharoah_protocol.node_ticket import Ticket
 
 
@@ -32,29 +42,32 @@ async def ticket_socket(
     boot_id: str,
     key: Ed25519PrivateKey,
     profile: Mapping[str, Any],
-    node_state: Callable[[], Mapping[str, Any]],
+    node_state: Callable[[], NodeStateAnswer],
 ) -> AsyncIterator[None]:
-    """Serve tickets, and what is known of the node, while inside. The socket is open to every local user: jobs are
-    theirs."""
+    """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def answered(line: bytes) -> Message:
+        try:
+            request = decode(line).message
+        except MessageError as error:
+            return Failure(str(error))
+        if isinstance(request, NodeStateRequest):
+            return node_state()
+        if not isinstance(request, TicketRequest):
+            return Failure(f"verb {request.VERB!r} is not one that an agent answers")
+        body, signature = Ticket.issue(node, boot_id, key, time.time())
+        return TicketAnswer(body.decode(), signature.hex(), dict(profile))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(5):
-                request = json.loads(await reader.readline())
-                if request.get("op") == "ticket":
-                    body, signature = Ticket.issue(node, boot_id, key, time.time())
-                    reply = {"body": body.decode(), "signature": signature.hex(), "profile": dict(profile)}
-                elif request.get("op") == "node_state":
-                    reply = {"node_state": dict(node_state())}
-                else:
-                    reply = {"error": f"unknown op {request.get('op')!r}"}
-                writer.write(json.dumps(reply).encode() + b"\n")
+                writer.write(encode(answered(await reader.readline())) + b"\n")
                 await writer.drain()
         writer.close()
 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    server = await asyncio.start_unix_server(answer, str(path), limit=4096)
+    server = await asyncio.start_unix_server(serve, str(path), limit=4096)
     path.chmod(0o666)
     try:
         yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -16,6 +15,9 @@ import grpc.aio
 
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_protocol import __version__
+from pharoah_protocol.backoff import Backoff
+from pharoah_protocol.channels import Access
+from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
@@ -32,13 +34,17 @@ from pharoah_protocol.v1 import Telemetry as TelemetryMessage
 from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.telemetry import Sample, Telemetry
-from pharoah_provider.channel import Access
 from pharoah_provider.domain import Node
+from pharoah_provider.owned_tasks import OwnedTasks
 
 log = logging.getLogger("pharoah.agent")
 
 KEPT_BATCHES = 500
-LONGEST_PAUSE_SECONDS = 10.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
+
+
+KEEPALIVE = ("grpc.keepalive_time_ms", 60_000)
+"""A provider that is gone without a word is noticed after a minute; it allows pings no more often than that."""
 
 
 class AgentStream:
@@ -50,56 +56,49 @@ class AgentStream:
         self._out: asyncio.Queue[AgentMessage] = asyncio.Queue()
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
         self._batch = 0
-        self._work: set[asyncio.Task[None]] = set()
-        self.node_state: NodeState | None = None
-        """What the provider has sent of this node; None while it has sent nothing, or may know more by now."""
+        self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._orders = OwnedTasks()
+        """Work that the provider has ordered; it goes on while the connection is made again."""
+        self.node_state = NodeStateAnswer()
+        """What the provider has sent of this node."""
 
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
-        options = [("grpc.enable_http_proxy", 0), ("grpc.keepalive_time_ms", 60_000)]
-        pause = 0.5
-        credentials, endpoint = self._access.credentials, self._access.endpoint
-        async with (
-            grpc.aio.secure_channel(endpoint, credentials, options)
-            if credentials
-            else grpc.aio.insecure_channel(endpoint, options)
-        ) as channel:
+        endpoint = self._access.endpoint
+        async with self._access.aio_channel(KEEPALIVE) as channel, self._orders:
             while True:
+                why = "the provider closed the stream"
                 try:
                     await self._connected(channel)
-                    pause = 0.5
                 except grpc.aio.AioRpcError as error:
                     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                         raise PermissionError(f"{endpoint}: {error.details()}") from None
                     why = sanitize_text(error.details() or error.code().name, 120)
-                    log.warning("no connection to %s: %s; again in %.1f s", endpoint, why, pause)
-                await asyncio.sleep(pause * random.uniform(0.7, 1.0))
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                pause = self._backoff.next_pause()
+                log.warning("no connection to %s: %s; the next attempt is in %.1f s", endpoint, why, pause)
+                await asyncio.sleep(pause)
 
     async def _connected(self, channel: grpc.aio.Channel) -> None:
         self._out = asyncio.Queue()
         for batch in self._unacknowledged:
             self._out.put_nowait(AgentMessage(telemetry=batch))
         call = Stub(channel, "Agent").Connect(self._messages(), metadata=self._access.metadata)
-        sampling: asyncio.Task[None] | None = None
-        try:
+        if self.node_state.state is not IncidentState.CONFIRMED:
+            self.node_state = NodeStateAnswer()  # health may be over by now; an incident goes on until it is cleared
+        async with OwnedTasks() as sampling:
             async for order in call:
                 match order.WhichOneof("content"):
                     case "welcome":
                         log.info("connected to %s as %s", self._access.endpoint, self._node.node)
-                        sampling = asyncio.create_task(self._sample(order.welcome.telemetry_period_seconds))
+                        self._backoff.reset()
+                        sampling.start(self._sample(order.welcome.telemetry_period_seconds))
                     case "ack":
                         while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
                             self._unacknowledged.popleft()
                     case "node_state":
-                        self.node_state = order.node_state
+                        self.node_state = _node_state(order.node_state)
                     case _:
                         self._start(order)
-        finally:
-            if self.node_state is not None and self.node_state.state != IncidentState.CONFIRMED.code:
-                self.node_state = None  # a confirmed incident stays until the provider clears it; health may be over
-            if sampling:
-                sampling.cancel()
 
     async def _messages(self) -> AsyncIterator[AgentMessage]:
         node = self._node
@@ -133,20 +132,10 @@ class AgentStream:
             self._unacknowledged.append(message)
             await self._out.put(AgentMessage(telemetry=message))
 
-    def reported_state(self) -> dict[str, Any]:
-        """What is known of this node, for its local socket. Empty while nothing is."""
-        known = self.node_state
-        if known is None:
-            return {}
-        state = IncidentState.from_code(known.state)
-        return {"state": state, "since": known.since, "evidence": sanitize_text(known.evidence)}
-
     def _start(self, order: AgentOrder) -> None:
         """Orders run beside each other: a probe may be wanted while a cell trains."""
         work = self._probe(order.probe) if order.WhichOneof("content") == "probe" else self._cell(order.cell)
-        task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        self._orders.start(work)
 
     async def _probe(self, order: ProbeOrder) -> None:
         await self._probes.warm()
@@ -182,3 +171,9 @@ class AgentStream:
         except (ChildDied, TimeoutError) as error:
             outcome = Outcome(cell.id, "crash", f"the campaign process ended: {error}").to_json()
         await self._out.put(AgentMessage(cell=CellResult(order_id=order.order_id, outcome=outcome.strip())))
+
+
+def _node_state(message: NodeState) -> NodeStateAnswer:
+    """The message for the local socket."""
+    state = IncidentState.from_code(message.state)
+    return NodeStateAnswer(state, int(message.since), sanitize_text(message.evidence))

@@ -308,6 +308,6 @@ def _shown(column: str, value: Any) -> str:
 
 def _stub(arguments: argparse.Namespace, method: str) -> Callable[[Any], Any]:
     access = channel.access(arguments)
-    call = getattr(Stub(access.channel(), "Operator"), method)
+    call = getattr(Stub(channel.operator_channel(access), "Operator"), method)
     seconds = None if method in LASTING else CALL_SECONDS
     return lambda request: call(request, metadata=access.metadata, timeout=seconds)

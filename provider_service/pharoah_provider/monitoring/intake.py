@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.monitoring.monitor import Monitor
-from pharoah_provider.store import Store
-from pharoah_provider.store.runs import RunStore
+from pharoah_provider.storage.base import RunStore
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.metrics import Metrics
 
@@ -39,8 +38,8 @@ class _Taken:
 class Intake:
     """Keeps in memory, for each run, what was taken: the store is asked for it once, after a restart."""
 
-    def __init__(self, store: Store, runs: RunStore, monitor: Monitor, metrics: Metrics, clock: Clock) -> None:
-        self._store, self._runs, self._monitor, self._metrics, self._clock = store, runs, monitor, metrics, clock
+    def __init__(self, runs: RunStore, monitor: Monitor, metrics: Metrics, clock: Clock) -> None:
+        self._runs, self._monitor, self._metrics, self._clock = runs, monitor, metrics, clock
         self._taken: dict[bytes, _Taken] = {}
         self._opening = asyncio.Lock()
 
@@ -58,7 +57,7 @@ class Intake:
             for at in range(0, len(fresh), step := AT_ONCE // run.ranks * run.ranks or run.ranks):
                 part = fresh[at : at + step]
                 masked, risks = self._monitor.score(run, part)
-                await self._store.append_reports(run, part, masked, risks)
+                await self._runs.append_reports(run, part, masked, risks)
                 taken.last = part[-1].row_number
                 await self._monitor.react(run, part, masked, risks)
 
@@ -73,7 +72,7 @@ class Intake:
         async with self._opening:  # two first reports must not open it twice
             taken = self._taken.get(run.run_id)
             if taken is None or taken.attempt != run.attempt:
-                last, now = await self._runs.last_row_number(run), self._clock.steady()
+                last, now = await self._runs.last_row_number(run.run_id, run.attempt), self._clock.steady()
                 left = min(taken.left, CAUGHT_UP_SECONDS) if taken else CAUGHT_UP_SECONDS
                 at = taken.at if taken else now
                 taken = self._taken[run.run_id] = _Taken(run.attempt, last, left, at, began_at=now)

@@ -11,17 +11,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
+from pharoah_benchmarks.micro import MicroBenchmark
 from pharoah_learning.evidence import BenchmarkResult
-from pharoah_learning.models.cross_validation import NOISE, UNKNOWN_NOISE, BenchmarkLevel, spread, typical_seconds
+from pharoah_learning.models.cross_validation import BenchmarkLevel, spread, typical_seconds
 from pharoah_learning.release import Release
-from pharoah_provider.campaigns import BENCHMARKS
 from pharoah_provider.domain import Run
 
 ROUNDS, MOST_ROUNDS = 3, 6
 """Probes beside a healthy job until its level counts as known: more when they differ more than noise explains."""
 OTHER_JOB_ERROR = 0.1
+IDLE_ERROR = 0.05
 LEAST_ERROR = 0.03
-"""Error of a level, as a ratio: taken beside another job, and taken under the very load, at least."""
+"""Error of a level, as a ratio: taken beside another job; taken on the idle node, where a campaign's two rounds of 6 %
+noise leave 4 %; and taken beside this very job, at least."""
 
 
 class NodeLevels:
@@ -40,12 +42,13 @@ class NodeLevels:
             if probe.seconds:
                 self._rounds[run.run_id, probe.benchmark].append(typical_seconds(probe.seconds))
 
-    def known(self, run: Run) -> bool:
-        return all(_settled(benchmark, self._rounds[run.run_id, benchmark]) for benchmark in BENCHMARKS)
+    def known(self, run: Run, benchmarks: Sequence[MicroBenchmark]) -> bool:
+        """Whether each of these was measured beside the run until its level is certain enough."""
+        return all(_settled(benchmark, self._rounds[run.run_id, benchmark.name]) for benchmark in benchmarks)
 
     def known_idle(self, node: str) -> bool:
         """Whether a campaign has measured the node while it was idle."""
-        return any(self.of(node, None, benchmark) for benchmark in BENCHMARKS)
+        return any(baseline.node == node and not baseline.beside_job for baseline in self._release.baselines)
 
     def forget(self, run_id: bytes) -> None:
         for key in [key for key in self._rounds if key[0] == run_id]:
@@ -58,11 +61,10 @@ class NodeLevels:
             return BenchmarkLevel(median(rounds), max(LEAST_ERROR, spread(rounds) / len(rounds) ** 0.5))
         for baseline in self._release.baselines:
             if (baseline.node, baseline.benchmark, baseline.beside_job) == (node, benchmark, run is not None):
-                own = max(LEAST_ERROR, baseline.spread_ratio / max(1, baseline.rounds) ** 0.5)
-                return BenchmarkLevel(baseline.seconds, own if run is None else OTHER_JOB_ERROR)
+                return BenchmarkLevel(baseline.seconds, IDLE_ERROR if run is None else OTHER_JOB_ERROR)
         return None
 
 
-def _settled(benchmark: str, rounds: Sequence[float]) -> bool:
-    steady = spread(rounds) <= 2 * NOISE.get(benchmark, UNKNOWN_NOISE)
+def _settled(benchmark: MicroBenchmark, rounds: Sequence[float]) -> bool:
+    steady = spread(rounds) <= 2 * benchmark.noise.log_ratio_sd
     return len(rounds) >= (ROUNDS if steady else MOST_ROUNDS)

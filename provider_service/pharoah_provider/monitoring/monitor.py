@@ -23,10 +23,9 @@ from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, In
 from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer
 from pharoah_provider.monitoring.validation import Validator, described
+from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.shielding import complete_despite_cancellation
-from pharoah_provider.store import Store
-from pharoah_provider.store.incidents import IncidentStore
-from pharoah_provider.store.runs import RunStore
+from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.metrics import Metrics
 
@@ -71,15 +70,13 @@ class Monitor:
 
     def __init__(
         self,
-        store: Store,
-        runs: RunStore,
-        incidents: IncidentStore,
+        store: Storage,
         fleet: Fleet,
         metrics: Metrics,
         settle_seconds: float = SETTLE_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        self._runs, self._stored_incidents, self._fleet, self._metrics = runs, incidents, fleet, metrics
+        self._runs, self._stored_incidents, self._fleet, self._metrics = store.runs, store.incidents, fleet, metrics
         self._settle_seconds, self._clock = settle_seconds, clock or Clock()
         self._scorer = Scorer()
         self._validator = Validator(fleet, store, self.run_on, self._is_slow)
@@ -87,14 +84,15 @@ class Monitor:
         self._watched: dict[bytes, WatchedRun] = {}
         self._incidents: dict[str, Incident] = {}
         self._probing: dict[str, Probing] = {}
+        self._background = OwnedTasks()
 
     async def restore(self) -> None:
         """After a restart: go on with the open incidents and the runs that had not ended."""
-        open_incidents = await self._stored_incidents.open()
+        open_incidents = await self._stored_incidents.open_incidents()
         for change in open_incidents:
             self._incidents[change.resource.name] = Incident.restored(change)
         self._notifier.restore(open_incidents)
-        for run in await self._runs.active():
+        for run in await self._runs.active_runs():
             missed = await self._stored_incidents.changes(Resource.node(run.node), run.joined_at)
             self._watch(run, missed)
 
@@ -133,10 +131,7 @@ class Monitor:
 
     async def close(self) -> None:
         """End every validation that goes on."""
-        tasks = [probing.task for probing in self._probing.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._background.close()
 
     async def keep_watch(self) -> None:
         """`tick` once a second, until it is cancelled."""
@@ -227,7 +222,7 @@ class Monitor:
         """A run that has gone silent ends. When the agent of its node has gone as well, the node is suspected."""
         run, silent = watched.run, self._clock.steady() - watched.heard_at
         log.info("run on %s is lost: no report for %.0f s", run.node, silent)
-        await self._runs.end(run, EndState.LOST, self._clock.wall())
+        await self._runs.end_run(run, EndState.LOST, self._clock.wall())
         self.unwatch(run.run_id)
         incident = self._incident(run.node)
         if self._fleet.is_connected(run.node):
@@ -247,7 +242,7 @@ class Monitor:
         now = self._clock.steady()
         if incident.quiet:
             settled = now - watched.began_at >= self._settle_seconds and watched.counters.calm
-            if settled and not self._validator.levels.known(run):
+            if settled and not self._validator.levels_known(run):
                 self._start_probing(run.node, run, self._learn(run))
         elif incident.raised_by == run.run_id and watched.counters.risky and incident.wants_validation(now):
             self._start_probing(run.node, run, self._validate(incident, run))
@@ -274,7 +269,7 @@ class Monitor:
         return all(run.beside_job for run in self._alive_on(node))
 
     def _start_probing(self, node: str, run: Run | None, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        task = self._background.start(work)
         probing = self._probing[node] = Probing(task, run)
 
         def over(_: asyncio.Task[None]) -> None:
@@ -329,7 +324,7 @@ class Monitor:
             changed_at=incident.changed_at,
             step_ratio=step_ratio,
         )
-        await self._stored_incidents.put(change)
+        await self._stored_incidents.put_transition(change)
         log.info("incident %s on %s: %s", change.incident_id, change.resource.name, state)
         self._notifier.publish(change)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from pharoah_learning.models.hazard import features, risk
+from pharoah_learning.models.hazard import risk
 from pharoah_learning.release import Release, SurvivalModel
-from pharoah_learning.survival import fit_survival
+from pharoah_learning.signals import features
 from pharoah_provider.domain import Report
 
 KEPT_WINDOWS = 16
@@ -21,7 +21,7 @@ class Scorer:
 
     def __init__(self) -> None:
         self._windows: dict[bytes, dict[int, deque[Report]]] = {}
-        self._model: SurvivalModel = fit_survival([])[0]
+        self._model = SurvivalModel.threshold_only()
 
     def use(self, release: Release) -> None:
         """Score with the model of this release from now on, if it has one."""
@@ -32,7 +32,7 @@ class Scorer:
         """The risk after this window of its rank."""
         windows = self._windows.setdefault(run_id, {}).setdefault(report.rank, deque(maxlen=KEPT_WINDOWS))
         windows.append(report)
-        x = features([r.step_ratio for r in windows], [r.memory_ratio for r in windows])
+        x = features([window.window for window in windows])
         return risk(x, self._model.coefficients, self._model.means)
 
     def risky(self, score: float) -> bool:

@@ -10,14 +10,15 @@ import logging
 import math
 from collections.abc import Callable
 
+from pharoah_benchmarks.micro import micro_benchmarks
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.models.cross_validation import Comparison, compare, typical_seconds
 from pharoah_protocol.vocabulary import Purpose
-from pharoah_provider.campaigns import BENCHMARKS, PROBE_LIMIT_SECONDS, PROBE_REPEATS
 from pharoah_provider.domain import BESIDE_JOB, Node, Run
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.micro_benchmarks import benchmarks_of, measure
 from pharoah_provider.monitoring.levels import NodeLevels
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady
 
 log = logging.getLogger("pharoah.provider.monitoring")
@@ -30,7 +31,7 @@ class Validator:
     """Orders benchmarks and compares them with levels that know the load."""
 
     def __init__(
-        self, fleet: Fleet, store: Store, run_on: Callable[[str], Run | None], is_slow: Callable[[str], bool]
+        self, fleet: Fleet, store: Storage, run_on: Callable[[str], Run | None], is_slow: Callable[[str], bool]
     ) -> None:
         """`run_on(node)` is the run on a node now, if there is one. A node that `is_slow`, by a confirmed incident, is
         no peer."""
@@ -41,23 +42,28 @@ class Validator:
         """One round of probes beside a run that looks healthy. Raises NotReady when the node cannot be measured."""
         self.levels.learn(run, await self._probe(run.node, run, Purpose.LEVEL))
 
+    def levels_known(self, run: Run) -> bool:
+        """Whether the level of every micro-benchmark that suits the run's node was measured beside this run."""
+        return self.levels.known(run, benchmarks_of(self._fleet, run.node, beside_job=True))
+
     async def validate(self, name: str, run: Run | None, *, learn: bool) -> list[Comparison]:
         """Comparisons for each benchmark that could be judged, beside a run or on the idle node.
 
         `learn`: the level beside this run may be taken from this validation. Raises NotReady when the node cannot be
         measured.
         """
-        node = await self._store.node(name)
+        node = await self._store.nodes.node(name)
         if node is None:
             raise NotReady(f"node {name} is not known")
         own, ratios = await asyncio.gather(self._probe(name, run, Purpose.VALIDATION), self._peer_ratios(node, run))
         comparisons = []
         for probe in own:
             level = self.levels.of(name, run, probe.benchmark)
-            if level is not None and probe.seconds:
+            benchmark = micro_benchmarks().get(probe.benchmark)  # absent: an agent measured what was not ordered
+            if level is not None and probe.seconds and benchmark is not None:
                 now, peer_ratio = typical_seconds(probe.seconds), ratios.get(probe.benchmark, 1.0)
-                comparisons.append(compare(probe.benchmark, now, level, peer_ratio))
-        if run is not None and learn and not self.levels.known(run):
+                comparisons.append(compare(probe.benchmark, now, level, benchmark.noise.log_ratio_sd, peer_ratio))
+        if run is not None and learn and not self.levels_known(run):
             # Suspected before its level was known: what does not look slow beyond the doubt of another job's baseline
             # becomes the level. Otherwise a run that is slow from its beginning would never get one.
             normal = {c.benchmark for c in comparisons if c.slowdown < DOUBT}
@@ -92,9 +98,8 @@ class Validator:
         return next(iter([*busy, *idle] if own else [*idle, *busy]), None)
 
     async def _probe(self, node: str, run: Run | None, purpose: Purpose) -> list[BenchmarkResult]:
-        limit = PROBE_LIMIT_SECONDS if run is None else min(PROBE_LIMIT_SECONDS, run.limit_seconds)
-        probes = await self._fleet.probe(node, BENCHMARKS, PROBE_REPEATS, run is not None, limit)
-        await self._store.append_probes(probes, purpose)
+        probes = await measure(self._fleet, node, run is not None, run.limit_seconds if run else math.inf)
+        await self._store.evidence.append_probes(probes, purpose)
         return probes
 
 

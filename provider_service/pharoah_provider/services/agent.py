@@ -23,7 +23,7 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet, Order, OrderKind
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import NodeStore
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
 from pharoah_serving.errors import Invalid, Refused
@@ -34,8 +34,8 @@ MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
 
 
 class AgentServicer:
-    def __init__(self, store: Store, fleet: Fleet) -> None:
-        self._store, self._fleet = store, fleet
+    def __init__(self, nodes: NodeStore, fleet: Fleet) -> None:
+        self._nodes, self._fleet = nodes, fleet
 
     async def Connect(self, messages: AsyncIterator[AgentMessage], _: Context) -> AsyncIterator[AgentOrder]:
         first = await anext(aiter(messages), None)
@@ -44,7 +44,7 @@ class AgentServicer:
         if first.hello.node != caller().name:
             raise Refused("this caller stands on another node")
         node = _node(first.hello)
-        await self._store.put_node(node)
+        await self._nodes.put_node(node)
         connection = self._fleet.connect(node)
         yield AgentOrder(welcome=Welcome(telemetry_period_seconds=TELEMETRY_PERIOD_SECONDS))
         acks: asyncio.Queue[AgentOrder | None] = asyncio.Queue()
@@ -57,9 +57,10 @@ class AgentServicer:
             if not reading.cancelled():  # as it is when the provider ends
                 reading.result()  # raises what ended it
         finally:
+            self._fleet.disconnect(connection)
             sending.cancel()
             reading.cancel()
-            self._fleet.disconnect(connection)
+            await asyncio.wait({sending, reading})
 
     async def _read(
         self,
@@ -89,7 +90,7 @@ class AgentServicer:
         if size > LARGEST_BATCH:
             raise Invalid(f"telemetry.sampled_at: {size} rows, at most {LARGEST_BATCH} in one batch")
         if size:
-            await self._store.append_telemetry(node, rows.sampled_at, rows.metric, rows.device, rows.value)
+            await self._nodes.append_telemetry(node, rows.sampled_at, rows.metric, rows.device, rows.value)
 
 
 async def _orders(connection: Connection, out: asyncio.Queue[AgentOrder | None]) -> None:

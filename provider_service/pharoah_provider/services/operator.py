@@ -31,7 +31,7 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning import learn
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.publication import Publisher
-from pharoah_provider.store import Store
+from pharoah_provider.storage.base import Storage
 from pharoah_serving import Context
 from pharoah_serving.errors import Invalid, NotReady
 from pharoah_serving.keys import Keys
@@ -41,7 +41,7 @@ ROWS_OF = {"table": ("arch", "name"), "near_duplicates": ("band",)}
 
 
 class OperatorServicer:
-    def __init__(self, store: Store, keys: Keys, fleet: Fleet, publisher: Publisher, monitor: Monitor) -> None:
+    def __init__(self, store: Storage, keys: Keys, fleet: Fleet, publisher: Publisher, monitor: Monitor) -> None:
         self._store, self._keys, self._fleet = store, keys, fleet
         self._publisher, self._monitor = publisher, monitor
         self._campaign: Campaign | None = None
@@ -53,7 +53,7 @@ class OperatorServicer:
             raise Invalid(f"campaign: {error}") from None
         if self._campaign is not None:
             raise NotReady("a campaign is running already")
-        self._campaign = Campaign(plan, self._fleet, self._store)
+        self._campaign = Campaign(plan, self._fleet, self._store.evidence)
         try:
             async for progress in self._campaign.run():
                 yield RunCampaignResponse(**progress.__dict__)
@@ -75,7 +75,7 @@ class OperatorServicer:
 
     async def Rollback(self, _: RollbackRequest, __: Context) -> RollbackResponse:
         release, epoch = await self._publisher.rollback(time.time())
-        if (served := await self._store.release(release)) is not None:
+        if (served := await self._store.published.release(release)) is not None:
             self._monitor.use(served)
         return RollbackResponse(release=release, epoch=epoch)
 
@@ -112,11 +112,11 @@ class OperatorServicer:
 
     async def _rows(self, kinds: tuple[str, ...]) -> list[dict[str, Any]]:
         """The newest release's rows of some kinds, with their intervals."""
-        release = await self._store.newest_release()
+        release = await self._store.published.newest_release()
         if release is None:
             return []
-        revoked = set(await self._store.revoked_ids())
-        nodes = await self._store.nodes()
+        revoked = set(await self._store.log.revoked_ids())
+        nodes = await self._store.nodes.nodes()
         names = {node.context_id: "+".join(n.node for n in nodes if n.context_id == node.context_id) for node in nodes}
         return [
             {

@@ -8,7 +8,7 @@ from math import isfinite
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_learning.evidence import OutcomeReport
 from pharoah_learning.release import identity
-from pharoah_protocol.pseudonyms import NAME_BYTES, period_at
+from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
 from pharoah_protocol.v1 import (
     Alert,
@@ -29,8 +29,7 @@ from pharoah_provider.domain import Report, Run
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.shielding import complete_despite_cancellation
-from pharoah_provider.store import Store
-from pharoah_provider.store.runs import RunStore
+from pharoah_provider.storage.base import Storage
 from pharoah_provider.ticket_check import verified
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
@@ -48,8 +47,9 @@ LARGEST_NUMBER = 1 << 40
 
 
 class RunsServicer:
-    def __init__(self, store: Store, runs: RunStore, monitor: Monitor, intake: Intake, clock: Clock) -> None:
-        self._store, self._runs, self._monitor, self._intake, self._clock = store, runs, monitor, intake, clock
+    def __init__(self, store: Storage, monitor: Monitor, intake: Intake, clock: Clock) -> None:
+        self._nodes, self._runs, self._evidence = store.nodes, store.runs, store.evidence
+        self._monitor, self._intake, self._clock = monitor, intake, clock
 
     async def JoinRun(self, request: JoinRunRequest, _: Context) -> JoinRunResponse:
         if len(request.run_id) != ID_BYTES:
@@ -63,9 +63,9 @@ class RunsServicer:
         return await complete_despite_cancellation(self._join(request, caller().name))
 
     async def _join(self, request: JoinRunRequest, tenant: str) -> JoinRunResponse:
-        ticket, node = await verified(self._store, request.ticket.body, request.ticket.signature)
-        before = await self._runs.newest(request.run_id)
-        if (before and before.tenant != tenant) or not await self._store.take_ticket(ticket.nonce, request.run_id):
+        ticket, node = await verified(self._nodes, request.ticket.body, request.ticket.signature)
+        before = await self._runs.run(request.run_id)
+        if (before and before.tenant != tenant) or not await self._runs.take_ticket(ticket.nonce, request.run_id):
             raise Refused("the node ticket is not valid")
         run = Run(
             run_id=request.run_id,
@@ -78,7 +78,7 @@ class RunsServicer:
             job_id=request.job_id,
             joined_at=self._clock.wall(),
         )
-        await self._runs.put(run)
+        await self._runs.put_run(run)
         self._monitor.watch(run)
         return JoinRunResponse(attempt=run.attempt, node_alias=_alias(run))
 
@@ -96,11 +96,11 @@ class RunsServicer:
         run = await self._run(request.run_id)
         state, attribution = _end_state(request.state), _attribution(request.attribution)
         counts = state in COUNTED_STATES and attribution is not Attribution.USER
-        vote = await self._vote(run, request, failed=state is EndState.FAILED) if request.name and counts else None
+        vote = await self._vote(run, request, failed=state is EndState.FAILED) if request.pseudonym and counts else None
         ended_before = await self._runs.end_state(run)
-        await self._runs.end(run, state, self._clock.wall(), attribution)
+        await self._runs.end_run(run, state, self._clock.wall(), attribution)
         if vote is not None and not ended_before:
-            await self._store.put_vote(vote)
+            await self._evidence.put_vote(vote)
         self._monitor.unwatch(run.run_id)
         self._intake.forget(run.run_id)
         return EndRunResponse()
@@ -115,19 +115,19 @@ class RunsServicer:
             raise Invalid(f"fingerprint: {error}") from None
         if len(request.fingerprint) > LARGEST_FINGERPRINT:
             raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT}")
-        node = await self._store.node(run.node)
-        await self._store.put_revealed(run, node.context_id if node else "", fingerprint)
+        node = await self._nodes.node(run.node)
+        await self._evidence.put_revealed(run, node.context_id if node else "", fingerprint)
         return RevealResponse()
 
     async def _vote(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
         """How a run ended, under the job's name. Raises Invalid."""
-        if len(request.name) != NAME_BYTES:
-            raise Invalid(f"name: {len(request.name)} bytes, expected {NAME_BYTES}")
+        if len(request.pseudonym) != PSEUDONYM_BYTES:
+            raise Invalid(f"pseudonym: {len(request.pseudonym)} bytes, expected {PSEUDONYM_BYTES}")
         if abs(request.period - period_at(self._clock.wall())) > 1:
             raise Invalid(f"period: {request.period} is over, or has not begun")
-        node, who = await self._store.node(run.node), caller().organisation
+        node, who = await self._nodes.node(run.node), caller().organisation
         return (
-            OutcomeReport(run.run_id, request.period, request.name.hex(), who, node.context_id, failed)
+            OutcomeReport(run.run_id, request.period, request.pseudonym.hex(), who, node.context_id, failed)
             if node
             else None
         )
@@ -148,7 +148,7 @@ class RunsServicer:
             )
 
     async def _run(self, run_id: bytes) -> Run:
-        run = await self._runs.newest(run_id)
+        run = await self._runs.run(run_id)
         if run is None or run.tenant != caller().name:
             raise Unknown("no such run")
         return run

@@ -15,7 +15,7 @@ from typing import Any
 
 from grpc_reflection.v1alpha import reflection
 
-from pharoah_protocol.log.view import AUDIT, NAMES, Entry
+from pharoah_protocol.log.view import AUDIT, PSEUDONYM_KEY, Entry
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
 from pharoah_provider.clock import Clock
@@ -23,6 +23,7 @@ from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
+from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.publication import Publisher
 from pharoah_provider.services.agent import AgentServicer
 from pharoah_provider.services.exchange import ExchangeServicer
@@ -30,9 +31,7 @@ from pharoah_provider.services.health import SERVICE as HEALTH
 from pharoah_provider.services.health import Health
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
-from pharoah_provider.store import Database, Store
-from pharoah_provider.store.incidents import IncidentStore
-from pharoah_provider.store.runs import RunStore
+from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.witnesses import read_witnesses
 from pharoah_serving.audit_log import AuditLog
@@ -85,26 +84,27 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
     libsodium.library()  # raises with what to install, before anything is opened
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens)
     keys, witnesses, audit = open_keys(settings.keys), read_witnesses(settings.witnesses), AuditLog(settings.audit)
-    database, clock = Database(settings.db), Clock()
-    store, runs = Store(database), RunStore(database)
+    store, clock = DuckStorage(settings.db), Clock()
     try:
         metrics, fleet = Metrics(), Fleet(clock)
         metrics.watch_agents(fleet.last_seen)
-        transparency = TransparencyLog(await store.log_entries(), keys.signing_key, witnesses, await store.checkpoint())
+        transparency = TransparencyLog(
+            await store.log.log_entries(), keys.signing_key, witnesses, await store.log.checkpoint()
+        )
         publisher, monitor = (
             Publisher(store, keys, transparency),
-            Monitor(store, runs, IncidentStore(database), fleet, metrics, settings.settle_seconds, clock),
+            Monitor(store, fleet, metrics, settings.settle_seconds, clock),
         )
         await publisher.open(time.time())
-        if release := await store.newest_release():
+        if release := await store.published.newest_release():
             monitor.use(release)
         await monitor.restore()
         quotas = _quotas_so_far(settings.limits, audit)
         servicers = {
-            "Exchange": ExchangeServicer(ExchangeServer(store, keys, publisher, quotas, fleet)),
-            "Runs": RunsServicer(store, runs, monitor, Intake(store, runs, monitor, metrics, clock), clock),
-            "Names": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
-            "Agent": AgentServicer(store, fleet),
+            "Exchange": ExchangeServicer(ExchangeServer(store.nodes, keys, publisher, quotas, fleet)),
+            "Runs": RunsServicer(store, monitor, Intake(store.runs, monitor, metrics, clock), clock),
+            "Pseudonyms": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
+            "Agent": AgentServicer(store.nodes, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
         assert servicers.keys() == RULES.keys()
@@ -115,16 +115,15 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             names_served = [service(name).full_name for name in servicers]
             reflection.enable_server_reflection([*names_served, HEALTH, reflection.SERVICE_NAME], server)
         http = _serve_metrics(metrics, settings.http)
-        await server.start()
-        ticking = asyncio.create_task(_tick(publisher, audit, names, status))
-        watching = asyncio.create_task(monitor.keep_watch())
-        await _log_name_key(publisher, names)
-        _tell_health(publisher, status)
         try:
-            yield f"{host}:{bound}" if port == "0" else settings.listen
+            await server.start()
+            async with OwnedTasks() as background:
+                background.start(_tick(publisher, audit, names, status))
+                background.start(monitor.keep_watch())
+                await _log_pseudonym_key(publisher, names)
+                _tell_health(publisher, status)
+                yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
-            ticking.cancel()
-            watching.cancel()
             status.tell(serving=False)
             monitor.drain()
             await server.stop(DRAIN_SECONDS)
@@ -153,7 +152,7 @@ async def _tick(publisher: Publisher, audit: AuditLog, names: PseudonymKeys, sta
     """What a minute brings: a new epoch if one is due, the hash of yesterday's audit log, how ready we are."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
-        for work in (publisher.rotate(time.time()), _log_days(publisher, audit), _log_name_key(publisher, names)):
+        for work in (publisher.rotate(time.time()), _log_days(publisher, audit), _log_pseudonym_key(publisher, names)):
             try:
                 await work
             except Exception:  # one that fails must not end the others
@@ -168,11 +167,11 @@ async def _log_days(publisher: Publisher, audit: AuditLog) -> None:
         await publisher.append(Entry(AUDIT, day, digest))
 
 
-async def _log_name_key(publisher: Publisher, names: PseudonymKeys) -> None:
+async def _log_pseudonym_key(publisher: Publisher, names: PseudonymKeys) -> None:
     """One key of names for everybody, once a period."""
     period, public, _ = names.current()
     if period > publisher.log.view.period:
-        await publisher.append(Entry.of(NAMES, period, public))
+        await publisher.append(Entry.of(PSEUDONYM_KEY, period, public))
 
 
 def _quotas_so_far(limits: Limits, audit: AuditLog) -> Quotas:

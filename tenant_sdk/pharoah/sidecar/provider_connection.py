@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import grpc
 import grpc.aio
@@ -11,15 +10,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
+from pharoah_protocol.channels import Access, AccessError, AccessFiles
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_protocol.text import sanitize_text
 
-OPTIONS = [
-    ("grpc.max_receive_message_length", 2 << 20),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 5000),
-]
+LARGEST_ANSWER_BYTES = 2 << 20
+"""A page of the log has at most 4,096 entries of less than 200 bytes; all other answers are smaller."""
 
 
 class ProviderConnection:
@@ -29,19 +25,18 @@ class ProviderConnection:
         """Raises UnknownReason when the settings do not say how to reach and recognise the provider."""
         self.key = _public_key(settings.provider_key_file)
         self.timeout = settings.timeout_seconds
-        self.metadata: tuple[tuple[str, str], ...] = ()
-        files = (settings.ca_file, settings.certificate_file, settings.certificate_key_file)
-        if any(files):
-            self.channel = grpc.aio.secure_channel(settings.endpoint, _credentials(*files), OPTIONS)
-            return
-        host = urlsplit(f"//{settings.endpoint}").hostname
-        if host not in ("127.0.0.1", "localhost", "::1"):
-            raise UnknownReason(
-                f"endpoint {settings.endpoint}: a token travels unencrypted to loopback only; elsewhere a certificate "
-                "is needed (PHAROAH_CA_FILE, PHAROAH_CERT_FILE, PHAROAH_CERT_KEY_FILE)"
-            )
-        self.metadata = (("authorization", f"Bearer {_token(settings.token_file)}"),)
-        self.channel = grpc.aio.insecure_channel(settings.endpoint, OPTIONS)
+        files = AccessFiles(
+            ca=settings.ca_file,
+            certificate=settings.certificate_file,
+            key=settings.certificate_key_file,
+            token=settings.token_file,
+        )
+        try:
+            access = Access.from_files(settings.endpoint, files)
+        except AccessError as error:
+            raise UnknownReason(str(error)) from None
+        self.metadata = access.metadata
+        self.channel = access.aio_channel(("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES))
 
 
 def reason(error: grpc.aio.AioRpcError) -> str:
@@ -55,26 +50,6 @@ def reason(error: grpc.aio.AioRpcError) -> str:
     }
     code = error.code()
     return meanings.get(code, f"the provider answered {code.name}: {details}")
-
-
-def _credentials(ca: str, certificate: str, key: str) -> grpc.ChannelCredentials:
-    if not all((ca, certificate, key)):
-        raise UnknownReason("PHAROAH_CA_FILE, PHAROAH_CERT_FILE and PHAROAH_CERT_KEY_FILE belong together")
-    try:
-        contents = [Path(path).read_bytes() for path in (ca, key, certificate)]
-    except OSError as error:
-        raise UnknownReason(f"certificate file {error.filename}: {error.strerror}") from None
-    return grpc.ssl_channel_credentials(*contents)
-
-
-def _token(path: str) -> str:
-    try:
-        token = Path(path).read_text().strip() if path else ""
-    except OSError as error:
-        raise UnknownReason(f"token file {path}: {error.strerror}") from None
-    if not token.isascii() or not token.isprintable():
-        raise UnknownReason(f"token file {path}: not a token")
-    return token
 
 
 def _public_key(path: str) -> Ed25519PublicKey:

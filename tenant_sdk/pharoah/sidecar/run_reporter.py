@@ -18,7 +18,6 @@ from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
-from pharoah_protocol import v1
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
@@ -35,7 +34,6 @@ from pharoah_protocol.vocabulary import EndState, IncidentState
 
 log = logging.getLogger("pharoah.sidecar")
 
-END_STATES = {state.value for state in EndState if state is not EndState.LOST}
 ALERT_STATES = {
     state.code: state.value for state in (IncidentState.SUSPECTED, IncidentState.CONFIRMED, IncidentState.CLEARED)
 }
@@ -111,7 +109,7 @@ class RunReporter:
             self.second(number, time.time())
             number += 1
 
-    async def end(self, state: str, name: tuple[int, bytes] | None = None) -> None:
+    async def end(self, state: EndState, name: tuple[int, bytes] | None = None) -> None:
         """Send what is left and the end state, within the shutdown time; with the job's (period, name), if shared."""
         for task in self._tasks:
             task.cancel()
@@ -121,9 +119,15 @@ class RunReporter:
                     while self._seconds:
                         await self._send()
                     period, named = name or (0, b"")
-                    request = EndRunRequest(run_id=self._run_id, period=period, name=named)
-                    request.state = v1.EndState.ValueType(EndState(state).code)
-                    await self._call("EndRun", request)
+                    await self._call(
+                        "EndRun",
+                        EndRunRequest(
+                            run_id=self._run_id,
+                            state=state.code,  # type: ignore[arg-type]
+                            period=period,
+                            pseudonym=named,
+                        ),
+                    )
         except (TimeoutError, grpc.aio.AioRpcError) as error:
             log.info("the end of the run could not be told: %s", error)
 

@@ -1,0 +1,82 @@
+"""The description of a micro-benchmark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pharoah_protocol.vocabulary import DeviceKind
+
+Kernel = Callable[[], object]
+"""One repeat. On a GPU it returns after the work has ended, not when it was queued."""
+
+_NAME = re.compile("[a-z][a-z0-9_]*")
+
+
+class Resource(StrEnum):
+    """What a micro-benchmark measures."""
+
+    COMPUTE = "compute"
+    MEMORY_BANDWIDTH = "memory_bandwidth"
+    MEMORY_CAPACITY = "memory_capacity"
+    HOST_LINK = "host_link"
+    """Copies between the memory of the host and that of a GPU."""
+    NETWORK = "network"
+    STORAGE = "storage"
+
+
+class Placement(StrEnum):
+    """Where a micro-benchmark may run."""
+
+    EXCLUSIVE = "exclusive"
+    """Only on a node without a job."""
+    BESIDE_JOB = "beside_job"
+    """Also beside a job whose tenant consents."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How much two healthy nodes differ from one validation to the next."""
+
+    log_ratio_sd: float
+    """Standard deviation of log(own ratio / peer ratio); 0.06 is 6 %."""
+    source: str
+    """The command that measured it, or a reference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicroBenchmark:
+    """One micro-benchmark. Raises ValueError that names the benchmark and the parameter."""
+
+    name: str
+    """Stored with every result, so it never changes its meaning."""
+    measures: str
+    resource: Resource
+    device: DeviceKind
+    dtype: str
+    size: int
+    """What one repeat works on, in the unit that `measures` names."""
+    noise: Noise
+    placement: Placement
+    repeats: int
+    limit_seconds: float
+    """Time for all repeats together; fewer are made when it is over."""
+    build: Callable[[], Kernel]
+    """Makes the kernel, with its inputs. May import torch."""
+
+    def __post_init__(self) -> None:
+        problems = {
+            "name": not _NAME.fullmatch(self.name),
+            "resource": not isinstance(self.resource, Resource),
+            "device": not isinstance(self.device, DeviceKind),
+            "placement": not isinstance(self.placement, Placement),
+            "size": self.size < 1,
+            "noise": not 0 < self.noise.log_ratio_sd < 10 or not self.noise.source,
+            "repeats": self.repeats < 1,
+            "limit_seconds": not 0 < self.limit_seconds < float("inf"),
+        }
+        for parameter, wrong in problems.items():
+            if wrong:
+                raise ValueError(f"micro-benchmark {self.name!r}: {parameter}: {getattr(self, parameter)!r} is invalid")

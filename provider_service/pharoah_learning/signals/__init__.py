@@ -1,0 +1,29 @@
+"""The signals: what is measured of a run and its node, window by window, and the features that risk is made of.
+
+A signal is one file here, or an entry point of the group `pharoah.signals` in another distribution: an object of the
+type `Signal`. Cells, the survival model and the monitor work with the names of signals and features, so that a new
+signal needs no other change.
+"""
+
+from pharoah_learning.signals._registry import (
+    FEATURE_LIMIT,
+    GROUP,
+    HEALTHY_FEATURE,
+    feature_names,
+    features,
+    signals,
+)
+from pharoah_learning.signals._signal import Feature, Signal, Source, Worse
+
+__all__ = [
+    "FEATURE_LIMIT",
+    "GROUP",
+    "HEALTHY_FEATURE",
+    "Feature",
+    "Signal",
+    "Source",
+    "Worse",
+    "feature_names",
+    "features",
+    "signals",
+]

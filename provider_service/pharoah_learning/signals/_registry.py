@@ -1,0 +1,55 @@
+"""The registry of signals, and the features of a run's windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+
+from pharoah_learning.signals._signal import Signal, Worse
+from pharoah_protocol.plugins import PluginError, discover
+from pharoah_protocol.windows import Window
+
+GROUP = "pharoah.signals"
+"""Entry points of this group are signals of other distributions."""
+FEATURE_LIMIT = 2.0
+"""Features are clipped to this distance from 0, so that one wild value of a few windows does not decide a fit."""
+HEALTHY_FEATURE = 0.0
+"""What a feature is where its signal was not measured: nothing speaks against the run."""
+
+
+@cache
+def signals() -> Mapping[str, Signal]:
+    """All signals by name, in the order of their columns.
+
+    Raises PluginError naming the entry that cannot be used, or whose feature has the name of another.
+    """
+    found = discover(__package__, "SIGNAL", GROUP, Signal)
+    ordered = sorted(found.values(), key=lambda signal: (signal.column, signal.name))
+    owners: dict[str, str] = {}
+    for signal in ordered:
+        for feature in signal.features:
+            if feature.name in owners:
+                raise PluginError(f"signal {signal.name}: {owners[feature.name]} has a feature {feature.name!r}, too")
+            owners[feature.name] = signal.name
+    return MappingProxyType({signal.name: signal for signal in ordered})
+
+
+def feature_names() -> tuple[str, ...]:
+    """The names of all features, in the order of the columns of a fit."""
+    return tuple(feature.name for signal in signals().values() for feature in signal.features)
+
+
+def features(windows: Sequence[Window]) -> dict[str, float]:
+    """All features by name after the last of these windows of one run, oldest first; larger is worse.
+
+    Feature values are clipped to FEATURE_LIMIT. A signal that no window has a value of gives HEALTHY_FEATURE.
+    """
+    computed: dict[str, float] = {}
+    for signal in signals().values():
+        values = [window.values[signal.name] for window in windows if signal.name in window.values]
+        sign = 1.0 if signal.worse is Worse.HIGHER else -1.0
+        for feature in signal.features:
+            value = sign * float(feature.compute(values)) if values else HEALTHY_FEATURE
+            computed[feature.name] = max(-FEATURE_LIMIT, min(FEATURE_LIMIT, value))
+    return computed

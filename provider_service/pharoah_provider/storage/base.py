@@ -1,0 +1,198 @@
+"""What a storage must offer, one Protocol per subject. Arguments and results are domain types, never rows.
+
+Every method that writes returns once the change is committed. Every method raises `StoreError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial
+from pharoah_learning.release import Release, SealInputs
+from pharoah_protocol.tables.epoch_head import EpochHead
+from pharoah_protocol.vocabulary import Attribution, EndState
+from pharoah_provider.domain import Node, Report, Resource, Run, Transition
+from pharoah_provider.storage.records import EpochRecord
+
+
+class NodeStore(Protocol):
+    """Nodes as their agents describe them, and what the agents measure."""
+
+    async def put_node(self, node: Node) -> None: ...
+    async def node(self, name: str) -> Node | None: ...
+    async def nodes(self) -> list[Node]: ...
+    async def append_telemetry(
+        self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
+    ) -> None:
+        """Samples as columns of equal length; `at` in unix seconds."""
+
+
+class RunStore(Protocol):
+    """Runs, the node tickets they joined with, and their reports."""
+
+    async def put_run(self, run: Run) -> None:
+        """A new attempt. An attempt of the same run that has not ended by then is lost."""
+
+    async def take_ticket(self, nonce: str, run_id: bytes) -> bool:
+        """Whether this run holds the ticket: no other run has used it before."""
+        ...
+
+    async def run(self, run_id: bytes) -> Run | None:
+        """The newest attempt of a run."""
+        ...
+
+    async def active_runs(self) -> list[Run]:
+        """Attempts that have not ended."""
+        ...
+
+    async def end_state(self, run: Run) -> EndState | None:
+        """None while the attempt goes on."""
+        ...
+
+    async def end_run(
+        self, run: Run, state: EndState, ended_at: float, attribution: Attribution = Attribution.UNKNOWN
+    ) -> None:
+        """How an attempt ended, at a unix time. The first end state stands."""
+
+    async def append_reports(
+        self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
+    ) -> None:
+        """Reports in the order of their row numbers, each with its mask and its risk."""
+
+    async def last_row_number(self, run_id: bytes, attempt: int) -> int:
+        """-1 before the first report."""
+        ...
+
+
+class IncidentStore(Protocol):
+    """Incidents of nodes, and their history."""
+
+    async def put_transition(self, change: Transition) -> None:
+        """What an incident has become: the newest change is what it is now, the others are its history."""
+
+    async def open_incidents(self) -> list[Transition]:
+        """Incidents that are suspected or confirmed, oldest first."""
+        ...
+
+    async def changes(self, resource: Resource, since: float) -> list[Transition]:
+        """What has changed on a resource since then (unix seconds), oldest first."""
+        ...
+
+
+class EvidenceStore(Protocol):
+    """What learning reads: trials, benchmark results, shared outcomes and revealed jobs."""
+
+    async def append_cell(self, campaign: str, node: Node, cell: Cell, outcome: Outcome) -> None: ...
+    async def trials(self, before: float = float("inf")) -> list[Trial]:
+        """Trials that ran until then (unix seconds), in the order in which they ran."""
+        ...
+
+    async def degraded_runs(self) -> list[DegradedRun]: ...
+    async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None: ...
+    async def baseline_probes(self) -> list[BenchmarkResult]: ...
+    async def put_vote(self, vote: OutcomeReport) -> None:
+        """The first report about a run stands."""
+
+    async def votes(self, period: int) -> list[OutcomeReport]: ...
+    async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
+
+
+class PublishedStore(Protocol):
+    """Releases and the epochs they were sealed as."""
+
+    async def put_release(self, release: Release, made_at: float | None = None) -> None:
+        """`made_at` (unix seconds) is when the evidence was read; the default is now."""
+
+    async def newest_release(self) -> Release | None:
+        """The newest release that was not rolled back."""
+        ...
+
+    async def release(self, number: int) -> Release | None: ...
+    async def release_made_at(self, number: int) -> float: ...
+    async def last_release_number(self) -> int:
+        """0 before the first release; releases that were rolled back count."""
+        ...
+
+    async def release_before(self, number: int) -> Release | None:
+        """The newest release below this number that was not rolled back."""
+        ...
+
+    async def roll_back_release(self, number: int) -> None: ...
+    async def put_epoch(
+        self,
+        recipe: SealInputs,
+        sealed: tuple[EpochHead, bytes, bytes],
+        revoked: Sequence[bytes],
+        position: int,
+        entries: Sequence[bytes],
+    ) -> None:
+        """An epoch (head, body, signature), its revoked rows and its entries in the log: all or nothing."""
+
+    async def epoch(self, number: int) -> EpochRecord | None: ...
+    async def newest_epochs(self, count: int) -> list[EpochRecord]:
+        """The newest comes first."""
+        ...
+
+    async def seeds_before(self, began: float) -> list[int]:
+        """Epochs that began before then (unix seconds) and whose seed still exists."""
+        ...
+
+    async def put_seed_destroyed(self, epoch: int) -> None: ...
+
+
+class LogStore(Protocol):
+    """The transparency log, its newest checkpoint, and revoked rows."""
+
+    async def log_entries(self) -> list[bytes]: ...
+    async def put_log_entries(self, position: int, entries: Sequence[bytes]) -> None:
+        """Entries from this position on, all or none."""
+
+    async def put_checkpoint(self, note: bytes) -> None:
+        """The newest checkpoint, with its cosignatures."""
+
+    async def checkpoint(self) -> bytes:
+        """Empty before the first checkpoint."""
+        ...
+
+    async def put_revoked(
+        self, epoch: int, release: int, rows: Mapping[str, bytes], position: int, entry: bytes
+    ) -> None:
+        """Revoked rows, by id, and their entry in the log, both or neither."""
+
+    async def revoked(self, epoch: int) -> list[bytes]:
+        """Class handle and tag of each revoked row of an epoch."""
+        ...
+
+    async def revoked_ids(self) -> list[str]:
+        """Ids of rows that were revoked in any epoch and have not been reinstated."""
+        ...
+
+    async def keep_revoked(self, epoch: int, rows: Mapping[str, bytes]) -> None:
+        """Revoked rows of an epoch, by id, that stay revoked in later epochs."""
+
+    async def reinstate(self, ids: Sequence[str]) -> None:
+        """Rows that hold again from the next epoch on."""
+
+
+class Storage(Protocol):
+    """All stores of one provider."""
+
+    @property
+    def nodes(self) -> NodeStore: ...
+    @property
+    def runs(self) -> RunStore: ...
+    @property
+    def incidents(self) -> IncidentStore: ...
+    @property
+    def evidence(self) -> EvidenceStore: ...
+    @property
+    def published(self) -> PublishedStore: ...
+    @property
+    def log(self) -> LogStore: ...
+    async def listing(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a listing, ready for JSON."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,165 @@
+"""DuckDB with one writer thread. A change is committed when its call returns."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from pharoah_serving.errors import StoreError
+
+Change = Callable[[duckdb.DuckDBPyConnection], object]
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""Values for `?`, or by name for `$name`."""
+LARGEST_GROUP = 512
+"""Most changes of one commit."""
+
+
+class Database:
+    """Changes go through a queue to one thread that commits them in groups; each read uses a cursor of its own.
+
+    Thread-safe. A group that cannot be committed is tried again change by change, so that one bad row does not make
+    other changes fail.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file and bring its schema up to date. Raises StoreError naming the file."""
+        self.path = path
+        try:
+            self._connection = duckdb.connect(str(path))
+            migrate(self._connection)
+        except duckdb.Error as error:
+            raise StoreError(_explained(path, error)) from None
+        self._queue: queue.Queue[tuple[Change, Future[None]] | None] = queue.Queue()
+        self._writer = threading.Thread(target=self._write, name="pharoah-store", daemon=True)
+        self._writer.start()
+
+    async def append(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append rows given as columns of equal length. Raises StoreError."""
+        await self._change(appending(table, columns))
+
+    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """One statement. Raises StoreError."""
+        await self._change(executing(sql, parameters))
+
+    async def execute_all(self, *changes: tuple[str, Sequence[Any]]) -> None:
+        """Several statements, all or none. Raises StoreError."""
+        await self.apply(*(executing(sql, parameters) for sql, parameters in changes))
+
+    async def apply(self, *changes: Change) -> None:
+        """Several changes, all or none. Raises StoreError."""
+
+        def each(connection: duckdb.DuckDBPyConnection) -> None:
+            for change in changes:
+                change(connection)
+
+        await self._change(each)
+
+    def query(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
+        """Rows of a read, on a cursor of the calling thread. Raises StoreError."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql, parameters)
+                names = [column[0] for column in cursor.description or ()]
+                return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        except duckdb.Error as error:
+            raise StoreError(_explained(self.path, error)) from None
+
+    async def read(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
+        """`query` off the event loop."""
+        return await asyncio.to_thread(self.query, sql, parameters)
+
+    def close(self) -> None:
+        """Commit what is queued and release the file."""
+        self._queue.put(None)
+        self._writer.join()
+        self._connection.close()
+
+    async def _change(self, change: Change) -> None:
+        done: Future[None] = Future()
+        done.set_running_or_notify_cancel()  # a caller that stops waiting does not remove its change from the queue
+        self._queue.put((change, done))
+        await asyncio.wrap_future(done)
+
+    def _write(self) -> None:
+        while (first := self._queue.get()) is not None:
+            group = [first]
+            while len(group) < LARGEST_GROUP and not self._queue.empty():
+                if (more := self._queue.get()) is None:
+                    self._queue.put(None)
+                    break
+                group.append(more)
+            if self._commit([change for change, _ in group]) is None:
+                for _, done in group:
+                    done.set_result(None)
+                continue
+            for change, done in group:
+                if (error := self._commit([change])) is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(StoreError(_explained(self.path, error)))
+
+    def _commit(self, changes: Sequence[Change]) -> Exception | None:
+        try:
+            self._connection.begin()
+            for change in changes:
+                change(self._connection)
+            self._connection.commit()
+        except Exception as error:  # noqa: BLE001 - passed to the caller that waits for the change
+            try:
+                self._connection.rollback()
+            except duckdb.Error:
+                pass  # a failed commit has rolled back by itself
+            return error
+        return None
+
+
+def appending(table: str, columns: Mapping[str, Sequence[Any] | pa.Array]) -> Change:
+    """The change that appends rows given as columns of equal length. An arrow array sets the type of its column."""
+    batch = pa.table({name: v if isinstance(v, pa.Array) else list(v) for name, v in columns.items()})
+
+    def append(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.register("batch", batch)
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM batch")
+        connection.unregister("batch")
+
+    return append
+
+
+def executing(sql: str, parameters: Sequence[Any] = ()) -> Change:
+    """The change that executes one statement."""
+    return lambda connection: connection.execute(sql, list(parameters))
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, before: int | None = None) -> None:
+    """Apply the numbered migrations that are missing; doing it twice changes nothing.
+
+    `before` leaves out the migrations from that number on, as an older release does.
+    """
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)")
+    applied = {row[0] for row in connection.execute("SELECT version FROM schema_version").fetchall()}
+    files = resources.files(__package__).joinpath("migrations").iterdir()
+    for file in sorted((f for f in files if f.name.endswith(".sql")), key=lambda f: f.name):
+        version = int(file.name.partition("_")[0])
+        if version not in applied and (before is None or version < before):
+            connection.begin()
+            connection.execute(file.read_text())
+            connection.execute("INSERT INTO schema_version VALUES (?)", [version])
+            connection.commit()
+
+
+def _explained(path: Path, error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    if "lock" in text.lower():
+        return f"{path}: another process has this database open; one provider owns it (ask it through pharoah-provider)"
+    if "not a valid DuckDB" in text or "Serialization" in text or "corrupt" in text.lower():
+        return f"{path}: not a readable DuckDB database ({text}); restore a copy or start with another --db"
+    return f"{path}: {text}"

@@ -1,0 +1,52 @@
+"""Nodes and their telemetry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pharoah_provider.domain import Node
+from pharoah_provider.storage.duckdb.database import Database
+from pharoah_provider.storage.duckdb.statements import statements
+
+SQL = statements("nodes")
+
+
+class DuckNodeStore:
+    """See `storage.base.NodeStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def put_node(self, node: Node) -> None:
+        await self._db.execute(
+            SQL["put_node"],
+            [node.node, node.ticket_key, node.boot_id, node.context_id, node.device_id, list(node.server_facts),
+             list(node.device_facts), list(node.cpus), node.version, time.time()],
+        )  # fmt: skip
+
+    async def node(self, name: str) -> Node | None:
+        rows = await self._db.read(SQL["node"], [name])
+        return _node(rows[0]) if rows else None
+
+    async def nodes(self) -> list[Node]:
+        return [_node(row) for row in await self._db.read(SQL["nodes"])]
+
+    async def append_telemetry(
+        self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
+    ) -> None:
+        columns = {"node": [node] * len(at), "sampled_at": at, "metric": metric, "device": device, "value": value}
+        await self._db.append("telemetry", columns)
+
+
+def _node(row: dict[str, Any]) -> Node:
+    return Node(
+        row["node"],
+        bytes(row["ticket_key"]),
+        row["boot_id"],
+        tuple(row["server_facts"]),
+        tuple(row["device_facts"]),
+        tuple(row["cpus"]),
+        row["version"],
+    )

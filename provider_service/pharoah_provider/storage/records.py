@@ -1,0 +1,23 @@
+"""What the storage returns that no other module defines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pharoah_learning.release import ClassKey
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One sealed epoch as it was committed."""
+
+    epoch: int
+    release: int
+    began: int
+    """Unix seconds."""
+    groups: tuple[ClassKey, ...]
+    """The classes that were sealed; empty for an epoch from before they were recorded."""
+    head: bytes
+    signature: bytes
+    seed_kept: bool
+    """Whether the seed still exists; after the audit retention it is destroyed."""

@@ -1,0 +1,146 @@
+"""The registry of micro-benchmarks, and one that a plug-in adds without a change to any file of ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pharoah_benchmarks.facts import device_kinds
+from pharoah_benchmarks.micro import MicroBenchmark, Noise, Placement, micro_benchmarks, suitable
+from pharoah_protocol.vocabulary import DeviceKind
+from tests.harness.plugins import install_plugin
+
+
+def test_the_benchmarks_that_come_with_pharoah_and_their_noise() -> None:
+    """The numbers of ADR 4; they may change with a new measurement only."""
+    assert {name: benchmark.noise.log_ratio_sd for name, benchmark in micro_benchmarks().items()} == {
+        "gemm": 0.22,
+        "memory": 0.06,
+    }
+    assert {benchmark.size for benchmark in micro_benchmarks().values()} == {640, 64 << 20}
+    assert {(b.repeats, b.limit_seconds, b.device) for b in micro_benchmarks().values()} == {(100, 4.0, DeviceKind.CPU)}
+
+
+def test_the_registry_is_read_without_torch() -> None:
+    code = (
+        "import sys; from pharoah_benchmarks.micro import micro_benchmarks as all; all(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameter"),
+    [
+        ({"name": "My GEMM"}, "name"),
+        ({"resource": "compute"}, "resource"),
+        ({"device": "tpu"}, "device"),
+        ({"placement": "anywhere"}, "placement"),
+        ({"size": 0}, "size"),
+        ({"noise": Noise(log_ratio_sd=0.0, source="nobody")}, "noise"),
+        ({"noise": Noise(log_ratio_sd=0.1, source="")}, "noise"),
+        ({"repeats": 0}, "repeats"),
+        ({"limit_seconds": float("nan")}, "limit_seconds"),
+    ],
+)
+def test_a_micro_benchmark_checks_its_parameters(changes: dict[str, object], parameter: str) -> None:
+    with pytest.raises(ValueError, match=f"micro-benchmark .*: {parameter}: "):
+        replace(micro_benchmarks()["gemm"], **changes)  # type: ignore[arg-type]
+
+
+def test_a_node_gets_the_benchmarks_that_suit_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gemm = micro_benchmarks()["gemm"]
+    known = {
+        benchmark.name: benchmark
+        for benchmark in (
+            gemm,
+            replace(gemm, name="gpu_gemm", device=DeviceKind.CUDA),
+            replace(gemm, name="disk", placement=Placement.EXCLUSIVE),
+        )
+    }
+    monkeypatch.setattr("pharoah_benchmarks.micro._registry.micro_benchmarks", lambda: known)
+
+    def names(facts: tuple[str, ...], beside_job: bool) -> list[str]:
+        return [benchmark.name for benchmark in suitable(device_kinds(facts), beside_job)]
+
+    assert names(("device=a CPU",), beside_job=True) == ["gemm"]
+    assert names(("device=a CPU",), beside_job=False) == ["gemm", "disk"]
+    assert names(("device=a CPU", "gpu=a GPU"), beside_job=True) == ["gemm", "gpu_gemm"]
+
+
+PLUGIN = """
+from pharoah_benchmarks.micro import MicroBenchmark, Noise, Placement, Resource
+from pharoah_protocol.vocabulary import DeviceKind
+
+
+def build():
+    values = list(range(1000))
+    return lambda: sum(values)
+
+
+BENCHMARK = MicroBenchmark(
+    name="{name}",
+    measures="time of a sum in the interpreter; size: the numbers in it",
+    resource=Resource.COMPUTE,
+    device=DeviceKind.CPU,
+    dtype="int64",
+    size={size},
+    noise=Noise(log_ratio_sd=0.1, source="a guess of this test"),
+    placement=Placement.BESIDE_JOB,
+    repeats=7,
+    limit_seconds=2.0,
+    build=build,
+)
+"""
+ROOT = Path(__file__).parents[2]
+GROUP = "pharoah.micro_benchmarks"
+
+
+def installed(folder: Path, name: str = "interpreter", size: int = 1000) -> dict[str, str]:
+    return install_plugin(folder, GROUP, {"sum": "a_plugin:BENCHMARK"}, PLUGIN.format(name=name, size=size))
+
+
+def test_a_plug_in_adds_a_benchmark_to_registry_worker_and_campaign(tmp_path: Path) -> None:
+    environ = installed(tmp_path)
+    show = "from pharoah_benchmarks.micro import micro_benchmarks as all; print(*all())"
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, env=environ, check=True)
+    assert done.stdout.split() == ["gemm", "interpreter", "memory"]
+
+    order = json.dumps({"benchmark": "interpreter", "repeats": 3, "limit_seconds": 5})
+    worker = [sys.executable, "-m", "pharoah_benchmarks.micro"]
+    done = subprocess.run(worker, input=order + "\n", capture_output=True, text=True, env=environ, check=True)
+    answer = json.loads(done.stdout)
+    assert answer["error"] == "" and len(answer["seconds"]) == 3 and min(answer["seconds"]) > 0
+
+    campaign = [sys.executable, "-m", "tests.harness.recorded_campaign", str(tmp_path / "c.duckdb")]
+    done = subprocess.run(campaign, capture_output=True, text=True, env=environ, check=True, cwd=ROOT)
+    # Per round of the baseline one order for the two that ask for 100 repeats in 4 s, and one for the plug-in's.
+    assert "(('gemm', 'memory'), 100, 4.0)" in done.stdout and "(('interpreter',), 7, 2.0)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "named"),
+    [
+        ("gemm", 1000, "the name 'gemm' is taken by pharoah_benchmarks.micro.gemm"),
+        ("interpreter", 0, "size: 0 is invalid"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_used_is_named(tmp_path: Path, name: str, size: int, named: str) -> None:
+    show = "from pharoah_benchmarks.micro import micro_benchmarks; micro_benchmarks()"
+    done = subprocess.run(
+        [sys.executable, "-c", show], capture_output=True, text=True, env=installed(tmp_path, name, size)
+    )
+    assert done.returncode != 0
+    assert f"entry point sum = a_plugin:BENCHMARK ({GROUP})" in done.stderr and named in done.stderr
+
+
+def test_an_entry_point_that_is_no_micro_benchmark_is_named(tmp_path: Path) -> None:
+    environ = install_plugin(tmp_path, GROUP, {"sum": "a_plugin:BENCHMARK"}, "BENCHMARK = 3\n")
+    show = "from pharoah_benchmarks.micro import micro_benchmarks; micro_benchmarks()"
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, env=environ)
+    assert f"({GROUP}): expected a {MicroBenchmark.__name__}, not int" in done.stderr

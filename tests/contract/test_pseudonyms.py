@@ -1,0 +1,261 @@
+"""Names by two key holders, over real gRPC: what each sees, what both make, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pharoah._errors import UnknownReason
+from pharoah._settings import Settings
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.pseudonym_client import PseudonymClient
+from pharoah.sidecar.run_reporter import reveal
+from pharoah.sidecar.verdict_rules import verdict_from_rows
+from pharoah_auditor.pseudonym_service import PseudonymServiceSettings, pseudonym_service
+from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_learning.release import Release
+from pharoah_protocol import pseudonyms
+from pharoah_protocol.pseudonyms import PERIOD_SECONDS, period_at
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.v1 import (
+    EndRunRequest,
+    EndState,
+    EvaluatePseudonymRequest,
+    GetPseudonymKeyRequest,
+    LearnRequest,
+    Listing,
+    ListRequest,
+)
+from pharoah_protocol.voprf import protocol
+from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_serving import pseudonym_keys as holder_side
+from pharoah_serving.keys import open_keys
+from tests.contract.test_exchange import KNOWN, OTHER, RELEASE, refused
+from tests.contract.test_runs import join
+from tests.harness.loopback import TOKENS, Loopback, bearer, loopback, node, ticket
+
+Work = Callable[[Loopback, Settings], Awaitable[None]]
+
+
+@asynccontextmanager
+async def with_auditor(folder: Path, release: Release = RELEASE) -> AsyncIterator[tuple[Loopback, Settings]]:
+    (folder / "auditor-tokens").write_text("\n".join(TOKENS.values()) + "\n")
+    settings = PseudonymServiceSettings("127.0.0.1:0", folder / "auditor", tokens=folder / "auditor-tokens")
+    async with loopback(folder, release) as site, pseudonym_service(settings) as (address, public):
+        (folder / "auditor.pub").write_text(public)
+        yield site, site.settings(auditor_endpoint=address, auditor_key_file=str(folder / "auditor.pub"))
+
+
+def among_three(folder: Path, work: Work) -> None:
+    async def inside() -> None:
+        async with with_auditor(folder) as (site, settings):
+            await work(site, settings)
+
+    asyncio.run(inside())
+
+
+async def name_of(settings: Settings, fingerprint: Any = KNOWN) -> tuple[int, bytes]:
+    provider = ProviderConnection(settings)
+    namer = PseudonymClient(provider, settings)
+    try:
+        exchange = ExchangeClient(provider, settings)
+        await exchange.epoch()
+        return await namer.name(fingerprint, exchange.log)
+    finally:
+        await namer.close()
+        await provider.channel.close(None)
+
+
+def test_a_name_is_the_same_for_everybody_and_takes_both_keys(tmp_path: Path) -> None:
+    async def work(_: Loopback, settings: Settings) -> None:
+        period, name = await name_of(settings)
+        assert (period, name) == await name_of(settings) and period == period_at(time.time())
+        assert name != (await name_of(settings, OTHER))[1]
+        secrets_ = [
+            open_keys(tmp_path / "keys").pseudonym_secret,
+            open_keys(tmp_path / "auditor" / "keys").pseudonym_secret,
+        ]
+        halves = [protocol.derive_key(s, names_info(period))[0] for s in secrets_]
+        both = (sum(int.from_bytes(half, "little") for half in halves) % protocol.group.ORDER).to_bytes(32, "little")
+        value = pseudonyms.pseudonym_input(KNOWN)
+        assert name == protocol.full_evaluate(both, value)[:32]
+        assert all(name != protocol.full_evaluate(half, value)[:32] for half in halves), (
+            "one key alone does not make it"
+        )
+
+    among_three(tmp_path, work)
+
+
+def names_info(period: int) -> bytes:
+    from pharoah_archetypes.ladder import lp
+
+    return lp(b"pharoah/names/v1", period.to_bytes(8, "big"))
+
+
+def test_names_of_two_periods_have_nothing_in_common(tmp_path: Path) -> None:
+    clock = [1e9]
+    keys = holder_side.PseudonymKeys(open_keys(tmp_path / "keys"), lambda: clock[0])
+    first = keys.current()
+    clock[0] += PERIOD_SECONDS
+    second = keys.current()
+    assert second[0] == first[0] + 1 and second[1] != first[1]
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    async def work(site: Loopback, _: Settings) -> None:
+        period = (await site.call("Pseudonyms", "GetPseudonymKey", GetPseudonymKeyRequest())).period
+        good = protocol.blind(b"x")[1]
+        for request, code, field in (
+            (EvaluatePseudonymRequest(period=period + 1, blinded=good), grpc.StatusCode.NOT_FOUND, "period"),
+            (EvaluatePseudonymRequest(period=period, blinded=bytes(32)), grpc.StatusCode.INVALID_ARGUMENT, "blinded"),
+            (EvaluatePseudonymRequest(period=period, blinded=b"short"), grpc.StatusCode.INVALID_ARGUMENT, "blinded"),
+        ):
+            got, message = await refused(site.call("Pseudonyms", "EvaluatePseudonym", request))
+            assert got is code and field in message
+        got, _ = await refused(site.call("Pseudonyms", "GetPseudonymKey", GetPseudonymKeyRequest(), "ops"))
+        assert got is grpc.StatusCode.PERMISSION_DENIED
+
+    among_three(tmp_path, work)
+
+
+def test_an_organisation_gets_so_many_names_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(site: Loopback, _: Settings) -> None:
+        period = (await site.call("Pseudonyms", "GetPseudonymKey", GetPseudonymKeyRequest())).period
+        request = EvaluatePseudonymRequest(period=period, blinded=protocol.blind(b"x")[1])
+        codes = []
+        for who in ("one", "two", "one"):
+            call = Stub(site.channel, "Pseudonyms").EvaluatePseudonym(request, timeout=5, metadata=bearer(who))
+            codes.append((await refused(call))[0] if len(codes) == 2 else (await call) and grpc.StatusCode.OK)
+        assert codes == [grpc.StatusCode.OK, grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED]
+
+    monkeypatch.setattr(
+        "pharoah_provider.services.server.PseudonymKeys", lambda k, c: holder_side.PseudonymKeys(k, c, 2)
+    )
+    among_three(tmp_path, work)
+
+
+def test_another_key_for_one_tenant_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names made with a key of its own would tell the provider whose they are."""
+
+    async def work(_: Loopback, settings: Settings) -> None:
+        monkeypatch.setattr(holder_side.PseudonymKeys, "_key", lambda *_: protocol.derive_key(b"z" * 32, b""))
+        with pytest.raises(UnknownReason, match="not the one in its log"):
+            await name_of(settings)
+
+    among_three(tmp_path, work)
+
+
+def test_without_the_auditor_there_is_no_name_and_the_run_goes_on(tmp_path: Path) -> None:
+    async def work(_: Loopback, settings: Settings) -> None:
+        for changes, said in (
+            ({"auditor_endpoint": ""}, "AUDITOR"),
+            ({"auditor_endpoint": "127.0.0.1:9"}, "reached"),
+            ({"auditor_key_file": settings.provider_key_file}, "not signed"),
+        ):
+            from dataclasses import replace
+
+            with pytest.raises(UnknownReason, match=said):
+                await name_of(replace(settings, **changes))  # type: ignore[arg-type]
+
+    among_three(tmp_path, work)
+
+
+async def ended(site: Loopback, who: str, state: str, period: int, name: bytes) -> None:
+    run_id = await join(site, who=who)
+    request = EndRunRequest(run_id=run_id, state=EndState.Value(state), period=period, pseudonym=name)
+    await site.call("Runs", "EndRun", request, who)
+
+
+def test_what_tenants_tell_becomes_a_warning_for_the_next_one(tmp_path: Path) -> None:
+    organisations = {f"org{number}": f"tenant org{number} {number:02d}{'z' * 18}" for number in range(8)}
+
+    async def inside() -> None:
+        TOKENS.update(organisations)
+        store = DuckStorage(tmp_path / "p.duckdb")
+        await store.evidence.append_cell(
+            "c", node("n2"), Cell("c", "mlp", {}), Outcome("c", "ok", "", [0.1] * 4, [], {}, OTHER.to_json())
+        )
+        store.close()
+        try:
+            async with with_auditor(tmp_path) as (site, settings):
+                period, name = await name_of(settings, OTHER)
+                for who in organisations:
+                    await ended(site, who, "END_STATE_FAILED", period, name)
+                    await ended(site, who, "END_STATE_CANCELLED", period, name)
+                listed = await site.call(
+                    "Operator", "List", ListRequest(listing=Listing.Value("LISTING_OUTCOMES")), "ops"
+                )
+                assert '"organisations": 8, "runs": 8, "failed": 8' in listed.rows[0]
+                async for _ in Stub(site.channel, "Operator").Learn(LearnRequest(), metadata=bearer("ops"), timeout=30):
+                    pass
+                provider = ProviderConnection(settings)
+                exchange = ExchangeClient(provider, settings)
+                told = verdict_from_rows(await exchange.ask(OTHER, ticket(), await name_of(settings, OTHER)), "")
+                assert [f.what for f in told.findings if f.rung == "told"] == ["this job fails here, others tell"]
+                assert not told.blocking
+                untold = verdict_from_rows(await exchange.ask(OTHER, ticket()), "")
+                assert not [f for f in untold.findings if f.rung == "told"]
+                await provider.channel.close(None)
+        finally:
+            for who in organisations:
+                del TOKENS[who]
+
+    asyncio.run(_prepared(tmp_path, organisations))
+    asyncio.run(inside())
+
+
+async def _prepared(folder: Path, organisations: dict[str, str]) -> None:
+    """Files of a provider that knows these organisations."""
+    async with loopback(folder, RELEASE):
+        pass
+    with (folder / "tokens").open("a") as file:
+        file.write("\n".join(organisations.values()) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"pseudonym": b"short"}, "pseudonym"), ({"period": 1}, "period"), ({"period": 2**40}, "period")],
+)
+def test_votes_that_make_no_sense_are_refused_and_the_run_goes_on(
+    tmp_path: Path, changes: dict[str, Any], field: str
+) -> None:
+    async def work(site: Loopback, _: Settings) -> None:
+        run_id = await join(site)
+        good = {"run_id": run_id, "state": EndState.Value("END_STATE_FAILED")}
+        vote = {"period": period_at(time.time()), "pseudonym": secrets.token_bytes(32)}
+        code, message = await refused(site.call("Runs", "EndRun", EndRunRequest(**{**good, **vote, **changes})))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT and field in message
+        await site.call("Runs", "EndRun", EndRunRequest(**good, **vote))
+        again = EndRunRequest(**good, **{**vote, "pseudonym": hashlib.sha256(b"").digest()})
+        await site.call("Runs", "EndRun", again)
+        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_OUTCOMES")), "ops")
+        assert len(listed.rows) == 1, "the first word about a run stands"
+
+    among_three(tmp_path, work)
+
+
+def test_only_runs_of_ones_own_that_have_ended_can_be_revealed(tmp_path: Path) -> None:
+    async def work(site: Loopback, settings: Settings) -> None:
+        run_id = await join(site)
+        with pytest.raises(UnknownReason, match="goes on"):
+            await reveal(settings, run_id, KNOWN.to_json())
+        await site.call("Runs", "EndRun", EndRunRequest(run_id=run_id, state=EndState.Value("END_STATE_FAILED")))
+        with pytest.raises(UnknownReason, match="fingerprint"):
+            await reveal(settings, run_id, "{}")
+        await reveal(settings, run_id, KNOWN.to_json())
+        with pytest.raises(UnknownReason, match="no such run"):
+            await reveal(settings, bytes(16), KNOWN.to_json())
+        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_REVEALED")), "ops")
+        assert len(listed.rows) == 1 and KNOWN.archetype in listed.rows[0] and "failed" in listed.rows[0]
+
+    among_three(tmp_path, work)

@@ -1,0 +1,185 @@
+"""The registry of signals: features by name, models by name, and signals of other distributions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from pharoah_learning.evidence import DegradedRun
+from pharoah_learning.models.hazard import risk
+from pharoah_learning.release import Release
+from pharoah_learning.signals import Feature, Signal, Source, Worse, feature_names, features, signals
+from pharoah_learning.survival import event_index, fit_survival
+from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
+from tests.harness.plugins import install_plugin
+
+WEIGHTS = {"slowdown": 7.3748521919793095, "trend": 4.336196675146061, "growth": 2.5257597782868846}
+MEANS = {"slowdown": 0.05094101476879616, "trend": 0.034002091936449506, "growth": 0.13661018064019828}
+"""What the same runs gave while windows were lists of three numbers (printed at commit 7fa3629)."""
+
+
+def planted(number: int) -> DegradedRun:
+    """A run that is healthy, slows down or grows, with a fixed pattern in place of noise."""
+    kind = ("none", "cpu_stressor", "leak")[number % 3]
+    windows = []
+    for at in range(14):
+        wobble = 1 + 0.03 * ((7 * number + 5 * at) % 11 - 5) / 5
+        step = wobble * (1 + (0.12 * max(0, at - 2 - number % 2) if kind == "cpu_stressor" else 0))
+        memory = 1 + 0.002 * ((3 * number + at) % 5) + (0.15 * max(0, at - 3) if kind == "leak" else 0)
+        windows.append(Window(at_seconds=0.5 * (at + 1), values={STEP_RATIO: step, MEMORY_RATIO: memory}))
+    return DegradedRun(kind, tuple(windows), kind == "leak")
+
+
+RUNS = [planted(number) for number in range(24)]
+
+
+def test_the_fit_is_the_one_of_windows_without_names() -> None:
+    model, note = fit_survival(RUNS)
+    assert note == (
+        "survival: 24 runs, 16 events; log hazard ratios slowdown +7.37, trend +4.34, growth +2.53; threshold 0.16"
+    )
+    assert list(model.coefficients) == ["slowdown", "trend", "growth"]
+    assert model.coefficients == pytest.approx(WEIGHTS, rel=1e-9)
+    assert model.means == pytest.approx(MEANS, rel=1e-12)
+    assert model.threshold == pytest.approx(0.1625569550830563, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("number", "count", "event", "expected", "score"),
+    [
+        (0, 14, None, (0.0, 0.031036010579507445, 0.005982071677547469), -0.7184791900790315),
+        (1, 14, 10, (0.708075201144182, 0.13904436524146147, 0.001998002662673058), 4.961753426266802),
+        (2, 14, 13, (-0.012072581234269249, -0.0020373172688313472, 0.9194856227706742), 1.356365380163845),
+        (4, 1, None, (0.005982071677547469, 0.0, 0.003992021269537457), -0.8139669308172665),
+        (4, 2, None, (-0.012238567903580553, 0.0, 0.005982071677547469), -0.9433150652940984),
+        (4, 3, None, (0.0, -0.021211675419901755, 0.007968169649176881), -0.9400190260212664),
+        (4, 5, None, (0.14288748754854774, 0.18414944268901876, 0.001998002662673058), 0.9891620646365683),
+    ],
+)
+def test_features_and_risk_are_those_of_windows_without_names(
+    number: int, count: int, event: int | None, expected: tuple[float, float, float], score: float
+) -> None:
+    windows = RUNS[number].windows[:count]
+    if count == 14:
+        assert event_index(RUNS[number]) == event
+    found = features(windows)
+    assert tuple(found) == feature_names()
+    assert tuple(found.values()) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    assert risk(found, WEIGHTS, MEANS) == pytest.approx(score, rel=1e-12)
+
+
+def test_a_signal_that_was_not_measured_speaks_for_nothing() -> None:
+    without_memory = [Window(at_seconds=1.0, values={STEP_RATIO: 2.0})]
+    assert features(without_memory)["growth"] == 0.0
+    assert features(without_memory)["slowdown"] > 0.6
+
+
+def test_a_stored_release_of_the_first_format_scores_as_before() -> None:
+    """The coefficients were a list, and the model and the baselines had figures that nobody read."""
+    first = {
+        "release": 3,
+        "rows": [],
+        "survival": {
+            "coefficients": list(WEIGHTS.values()),
+            "means": list(MEANS.values()),
+            "hazard_per_second": 0.031,
+            "threshold": 0.16,
+            "runs": 24,
+            "events": 16,
+            "method": "cox",
+        },
+        "baselines": [
+            {
+                "node": "n1",
+                "benchmark": "gemm",
+                "beside_job": True,
+                "seconds": 0.01,
+                "spread_ratio": 0.1,
+                "rounds": 2,
+            }
+        ],
+        "notes": [],
+    }
+    release = Release.from_dict(first)
+    assert release.survival is not None and release.survival.coefficients == WEIGHTS
+    assert release.baselines[0].seconds == 0.01
+    assert Release.from_dict(asdict(release)) == release
+    with pytest.raises(ValueError, match="format 99"):
+        Release.from_dict({**first, "format": 99})
+
+
+def test_windows_of_the_first_format_are_read() -> None:
+    assert Window.from_data([0.5, 1.5, 1.1]) == Window(at_seconds=0.5, values={STEP_RATIO: 1.5, MEMORY_RATIO: 1.1})
+    with pytest.raises(ValueError, match="expected 3 numbers"):
+        Window.from_data([0.5, 1.5])
+
+
+def test_a_signal_checks_its_parameters() -> None:
+    feature = Feature(name="heat", measures="m", compute=max)
+    for changes in ({"name": "GPU heat"}, {"features": ()}, {"features": (feature, feature)}, {"worse": "higher"}):
+        parameters = {
+            "name": "heat",
+            "measures": "m",
+            "source": Source.TELEMETRY,
+            "worse": Worse.HIGHER,
+            "features": (feature,),
+        }
+        with pytest.raises(ValueError, match="signal"):
+            Signal(**{**parameters, **changes})  # type: ignore[arg-type]
+
+
+PLUGIN = """
+from pharoah_learning.signals import Feature, Signal, Source, Worse
+
+SIGNAL = Signal(
+    name="{name}",
+    measures="clock of the GPU over its highest clock, a ratio",
+    source=Source.TELEMETRY,
+    worse=Worse.LOWER,
+    features=(Feature(name="{feature}", measures="newest clock ratio less 1", compute=lambda v: v[-1] - 1),),
+)
+"""
+SHOW = """
+from pharoah_learning.signals import features, signals
+from pharoah_protocol.windows import Window
+print(list(signals()))
+print(features([Window(at_seconds=1.0, values={"clock_ratio": 0.25})]))
+"""
+
+
+def shown(folder: Path, name: str, feature: str) -> subprocess.CompletedProcess[str]:
+    environ = install_plugin(
+        folder, "pharoah.signals", {"clock": "a_plugin:SIGNAL"}, PLUGIN.format(name=name, feature=feature)
+    )
+    return subprocess.run([sys.executable, "-c", SHOW], capture_output=True, text=True, env=environ)
+
+
+def test_a_plug_in_adds_a_signal_and_its_feature(tmp_path: Path) -> None:
+    done = shown(tmp_path, "clock_ratio", "clock_loss")
+    assert done.returncode == 0, done.stderr
+    names, found = done.stdout.splitlines()
+    assert names == "['step_ratio', 'memory_ratio', 'clock_ratio']"
+    # A lower value is worse, so the feature is turned round: 1 - 0.25.
+    assert "'clock_loss': 0.75" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "feature", "named"),
+    [
+        ("step_ratio", "clock_loss", "entry point clock = a_plugin:SIGNAL (pharoah.signals): the name 'step_ratio'"),
+        ("clock_ratio", "growth", "signal clock_ratio: memory_ratio has a feature 'growth', too"),
+        ("Clock", "clock_loss", "entry point clock = a_plugin:SIGNAL (pharoah.signals): cannot be loaded"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_used_is_named(tmp_path: Path, name: str, feature: str, named: str) -> None:
+    done = shown(tmp_path, name, feature)
+    assert done.returncode != 0 and named in done.stderr
+
+
+def test_the_signals_that_come_with_pharoah() -> None:
+    assert list(signals())[:2] == [STEP_RATIO, MEMORY_RATIO]
+    assert feature_names()[:3] == ("slowdown", "trend", "growth")

@@ -1,0 +1,91 @@
+"""The audit log: its chain of hashes, restarts, and a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from pharoah_serving.audit_log import AuditLog, verify
+from pharoah_serving.errors import StoreError
+
+
+def lines(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def test_a_line_cannot_be_changed_dropped_or_moved(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    for number in range(4):
+        log.record(1e9 + number, method=str(number))
+    log.close()
+    (file,) = lines(tmp_path)
+    text = file.read_text().splitlines()
+    verify(file)
+    for changed in (
+        text[1:],
+        [text[0], *text[2:]],
+        [text[1], text[0], *text[2:]],
+        [text[0].replace("0", "9"), *text[1:]],
+    ):
+        file.write_text("\n".join(changed) + "\n")
+        with pytest.raises(StoreError, match="does not follow"):
+            verify(file)
+
+
+def test_it_goes_on_after_a_restart_and_after_a_crash_in_a_line(tmp_path: Path) -> None:
+    for number in range(3):
+        log = AuditLog(tmp_path)
+        log.record(1e9 + number, method="m")
+        log.close()
+        (file,) = lines(tmp_path)
+        with file.open("a") as half:
+            half.write('{"time": 1')
+    AuditLog(tmp_path).close()
+    verify(file)
+    assert len(file.read_text().splitlines()) == 3
+
+
+def test_days_are_told_when_they_are_over_whatever_the_clock_does(tmp_path: Path) -> None:
+    day = 86_400
+    log = AuditLog(tmp_path)
+    log.record(10 * day + 1, method="a")
+    assert list(log.finished(0, 10 * day + 2)) == []
+    ((number, digest),) = log.finished(0, 11 * day + 5)
+    assert number == 10 and digest.hex() == verify(lines(tmp_path)[0])
+    log.record(11 * day + 7, method="b")
+    log.record(10 * day + 9, method="the clock was set back")
+    assert list(log.finished(10, 11 * day + 9)) == [], "a day that was told does not change any more"
+    assert len(lines(tmp_path)[1].read_text().splitlines()) == 2
+    assert [number for number, _ in log.finished(10, 12 * day)] == [11]
+    log.close()
+
+
+def test_a_full_disk_leaves_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AuditLog(tmp_path)
+    log.record(1e9, method="a")
+    honest = os.write
+    monkeypatch.setattr("os.write", lambda file, data: honest(file, data[:10]))
+    with pytest.raises(StoreError, match="space"):
+        log.record(1e9, method="b")
+    monkeypatch.setattr("os.write", honest)
+    log.record(1e9, method="c")
+    log.close()
+    AuditLog(tmp_path).close()
+    assert [json.loads(line)["method"] for line in lines(tmp_path)[0].read_text().splitlines()] == ["a", "c"]
+
+
+def test_today_is_read_back_for_the_quotas(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.record(1e9, method="a")
+    assert [line["method"] for line in AuditLog(tmp_path).today(1e9 + 5)] == ["a"]
+    assert list(AuditLog(tmp_path).today(1e9 + 90_000)) == []
+    log.close()
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file"):
+        AuditLog(tmp_path / "file")

@@ -1,0 +1,70 @@
+"""Secrets of a provider: a folder, or a key service that is called as a command."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from pharoah_serving.errors import StoreError
+from pharoah_serving.keys import KeyFolder, open_keys
+
+
+def test_secrets_are_owner_only_and_stay_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    first = open_keys(folder)
+    seed = first.new_epoch_seed(1)
+    assert open_keys(folder).epoch_seed(1) == seed and open_keys(folder).public == first.public
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
+    assert first.new_epoch_seed(1) != seed
+    first.forget_epoch(1)
+    first.forget_epoch(1)
+    assert not (folder / "epoch-1.seed").exists()
+    folder.chmod(0o755)
+    with pytest.raises(StoreError, match="chmod 700"):
+        open_keys(folder)
+
+
+def test_secrets_are_never_shown(tmp_path: Path) -> None:
+    keys = open_keys(tmp_path / "keys")
+    seed = keys.new_epoch_seed(1)
+    assert seed.hex() not in repr(keys) + repr(KeyFolder(tmp_path / "keys")) and repr(seed) not in repr(vars(keys))
+
+
+def test_a_truncated_secret_is_named(tmp_path: Path) -> None:
+    keys = open_keys(tmp_path / "keys")
+    keys.new_epoch_seed(1)
+    (tmp_path / "keys" / "epoch-1.seed").write_bytes(b"short")
+    with pytest.raises(StoreError, match=r"epoch-1\.seed"):
+        keys.epoch_seed(1)
+
+
+SERVICE = """
+import hashlib, pathlib, sys
+verb, name = sys.argv[2:]
+file = pathlib.Path(sys.argv[1], name)
+if verb == "forget":
+    file.unlink(missing_ok=True)
+elif verb == "new" or not file.exists():
+    file.write_text(hashlib.sha256(name.encode() + bytes([len(list(file.parent.iterdir()))])).hexdigest())
+print(file.read_text() if file.exists() else "")
+"""
+
+
+def test_secrets_come_from_a_key_service(tmp_path: Path) -> None:
+    script, folder = tmp_path / "service.py", tmp_path / "vault"
+    script.write_text(SERVICE)
+    folder.mkdir()
+    keys = open_keys(f"command:{sys.executable} {script} {folder}")
+    seed = keys.new_epoch_seed(4)
+    assert keys.epoch_seed(4) == seed and len(keys.public) == 32
+    keys.forget_epoch(4)
+    assert not (folder / "epoch-4.seed").exists()
+
+
+@pytest.mark.parametrize("command", ["false", "echo no-hex", "/nowhere/vault", "echo 00"])
+def test_a_key_service_that_fails_is_named_and_says_no_secret(command: str) -> None:
+    with pytest.raises(StoreError, match=f"{command.split()[0]} get signing.key"):
+        _ = open_keys(f"command:{command}").signing_key
