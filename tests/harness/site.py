@@ -28,7 +28,7 @@ from pharoah_protocol.v1 import ListRequest
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.certificates import Authority
 from pharoah_provider.channel import operator_channel
-from pharoah_provider.monitoring.validation import ROUNDS
+from pharoah_provider.monitoring.levels import ROUNDS
 from pharoah_serving.keys import open_keys
 from tests.harness.processes import STOP_SECONDS, ProcessScope
 
