@@ -5,7 +5,6 @@ Started by a launcher (RANK, WORLD_SIZE, ...). On CPU and gloo; what is checked 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -228,16 +227,23 @@ def main() -> None:
 
 
 def _capture_into(path: Path) -> None:
+    from pharoah._sidecar_link import SidecarLink
     from pharoah.capture import hooks
     from pharoah.capture.clock import StepClock
+    from pharoah_protocol.local_messages import Capture, Message
 
-    class File:
-        def tell(self, op: str, **content: Any) -> bool:
-            if op == "capture":
-                path.write_text(json.dumps(json.loads(content["fingerprint"])))
+    class FileLink(SidecarLink):
+        """Writes the fingerprint into the file."""
+
+        def __init__(self) -> None:  # without a sidecar
+            pass
+
+        def send(self, message: Message) -> bool:
+            if isinstance(message, Capture):
+                path.write_text(message.fingerprint)
             return True
 
-    hooks.attach(StepClock(File()))  # type: ignore[arg-type]
+    hooks.attach(StepClock(FileLink()))
 
 
 if __name__ == "__main__":

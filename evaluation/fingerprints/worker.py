@@ -21,9 +21,11 @@ import torch
 
 from evaluation.models.forks import in_fork
 from evaluation.models.zoo import BASE, DEVICE, FAMILIES, VARIATIONS, Family, Variation, training_step
+from pharoah._sidecar_link import SidecarLink
 from pharoah.capture import hooks
 from pharoah.capture.clock import CAPTURE_AFTER_STEP, StepClock
 from pharoah.capture.recorder import Recorder, fingerprint
+from pharoah_protocol.local_messages import Capture, Message
 
 Step = Callable[[], None]
 LARGE = Variation(batch=8, length=64, width=256, heads=4, depth=4, vocabulary=4096)
@@ -32,15 +34,15 @@ ROWS = 512
 """Batch size for models of tabular data, whose rows are small."""
 
 
-class Sink:
-    """Keeps what a step clock sends."""
+class Sink(SidecarLink):
+    """Keeps the fingerprint that a step clock sends. A subclass, so that the type checker holds it to the interface."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # without a sidecar
         self.fingerprint: dict[str, Any] | None = None
 
-    def tell(self, op: str, **content: Any) -> bool:
-        if op == "capture":
-            self.fingerprint = json.loads(content["fingerprint"])
+    def send(self, message: Message) -> bool:
+        if isinstance(message, Capture):
+            self.fingerprint = json.loads(message.fingerprint)
         return True
 
 
@@ -78,7 +80,7 @@ def compiled(family: Family) -> Any:
 
 def _captured(step: Step) -> Any:
     sink = Sink()
-    hooks.attach(StepClock(sink))  # type: ignore[arg-type]
+    hooks.attach(StepClock(sink))
     for _ in range(CAPTURE_AFTER_STEP + 2):
         step()
     hooks.detach()
@@ -91,7 +93,7 @@ def overhead(family: Family) -> dict[str, float]:
     step, _, _ = training_step(family, replace(LARGE, batch=ROWS) if of_tables else LARGE)
     for _ in range(3):
         step()
-    hooks.attach(StepClock(Sink()))  # type: ignore[arg-type]
+    hooks.attach(StepClock(Sink()))
     seconds = [_timed(step) for _ in range(CAPTURE_AFTER_STEP + 9)]
     touched = {CAPTURE_AFTER_STEP - 1, CAPTURE_AFTER_STEP}
     plain = statistics.median(s for at, s in enumerate(seconds) if at not in touched and at > 0)
@@ -100,7 +102,7 @@ def overhead(family: Family) -> dict[str, float]:
 
 def detached(_: Family) -> float:
     """Nanoseconds a step pays after capture: both optimizer hooks, timed over many calls."""
-    hooks.attach(clock := StepClock(Sink()))  # type: ignore[arg-type]
+    hooks.attach(clock := StepClock(Sink()))
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     for _step in range(CAPTURE_AFTER_STEP + 3):
         clock.tick("optimizer", optimizer)
@@ -197,7 +199,7 @@ def frames(_: Family, watched: str, event: str) -> dict[str, Any]:
     )
     optimizer = torch.optim.AdamW(model.parameters())
     if watched == "watched":
-        hooks.attach(StepClock(Sink()))  # type: ignore[arg-type]
+        hooks.attach(StepClock(Sink()))
     call: Any = model
     for at in range(CAPTURE_AFTER_STEP + 4):
         if at == (CAPTURE_AFTER_STEP if event == "first-call" else 0):
