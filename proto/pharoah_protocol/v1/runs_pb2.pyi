@@ -96,10 +96,13 @@ class JoinRunRequest(_message.Message):
     TICKET_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     CONSENT_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.bytes
     """16 random bytes."""
     ranks: _builtins.int
     """Ranks on this node, 1 to 1,024."""
+    job_id: _builtins.bytes
+    """16 bytes that all runs of one job share; empty for a job on one node."""
     @_builtins.property
     def ticket(self) -> _exchange_pb2.NodeTicket: ...
     @_builtins.property
@@ -111,10 +114,11 @@ class JoinRunRequest(_message.Message):
         ticket: _exchange_pb2.NodeTicket | None = ...,
         ranks: _builtins.int = ...,
         consent: Global___Consent | None = ...,
+        job_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consent", b"consent", "ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent", b"consent", "ranks", b"ranks", "run_id", b"run_id", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent", b"consent", "job_id", b"job_id", "ranks", b"ranks", "run_id", b"run_id", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
