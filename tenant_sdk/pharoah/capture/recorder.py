@@ -133,7 +133,7 @@ def fingerprint(
     Raises ValueError when there is no structure in them.
     """
     records = list(records)
-    on_gpu = bool(hardware.pretended_gpus())  # a dry run has its parameters elsewhere
+    on_gpu = bool(hardware.simulated_gpus())  # a dry run has its parameters elsewhere
     skeleton = skeleton_of(records)
     if not skeleton.forward:
         raise ValueError(

@@ -6,13 +6,13 @@ import json
 import subprocess
 import sys
 import venv
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from pharoah._errors import UnknownReason
-from pharoah.dryrun import dry_run, dry_run_step
-from pharoah.dryrun.isolation import IsolationError
+from pharoah.dryrun import dry_run, dry_run_step, isolation
 from pharoah_archetypes import Fingerprint
 
 REAL = """
@@ -143,10 +143,10 @@ SIDE_EFFECTS = {
 
 
 @pytest.mark.parametrize("line", SIDE_EFFECTS.values(), ids=SIDE_EFFECTS)
-def test_behind_the_fence_side_effects_happen_and_are_not_real(
+def test_in_the_sandbox_side_effects_succeed_and_change_nothing_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    if not fence_is_allowed():
+    if not sandbox_is_allowed():
         pytest.skip("this machine allows no namespaces")
     monkeypatch.chdir(tmp_path)
     assert dry(tmp_path, f"{line}\n{TRAIN}{STEP}").grammar.startswith("fwd: gemm act gemm")
@@ -154,11 +154,11 @@ def test_behind_the_fence_side_effects_happen_and_are_not_real(
 
 
 @pytest.mark.parametrize(("named", "line"), SIDE_EFFECTS.items(), ids=SIDE_EFFECTS)
-def test_without_a_fence_side_effects_are_refused_and_named(
+def test_without_a_sandbox_side_effects_are_refused_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, line: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pharoah.dryrun.isolation.enter", no_fence)
+    monkeypatch.setattr(isolation, "isolate", refuse_sandbox)
     swallowing = f"try:\n    {line}\nexcept BaseException:\n    pass"
     for source in (line, swallowing):
         with pytest.raises(UnknownReason, match=f"{named}.*not today"):
@@ -166,12 +166,13 @@ def test_without_a_fence_side_effects_are_refused_and_named(
     assert list(tmp_path.iterdir()) == []
 
 
-def no_fence() -> None:
-    raise IsolationError(1, "not today")
+def refuse_sandbox() -> None:
+    raise isolation.IsolationError(1, "not today")
 
 
-def fence_is_allowed() -> bool:
-    code = "from pharoah.dryrun import fence; fence.enter()"
+@cache
+def sandbox_is_allowed() -> bool:
+    code = "from pharoah.dryrun.isolation import isolate; isolate()"
     return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

@@ -15,9 +15,9 @@ from pharoah.cost.advice import advise
 from pharoah.cost.findings import memory_finding
 from pharoah.cost.memory import peak
 from pharoah.cost.memory_fit import MemoryBudget, fit
+from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import Memory, StepCost
 from pharoah.dryrun import dry_run
-from pharoah.dryrun.mitigations import Mitigation
 from tests.tenant_sdk.test_cost import ADAM, LOOP, MODEL, SCRIPTS, cost_of
 
 MIB = 1 << 20
