@@ -50,13 +50,11 @@ def _simulated_gpus(text: str) -> list[str]:
         match = re.fullmatch(r"(\d{1,3})\s?x\s+(\S.*)|(\D.*)", part)
         if not match:
             raise UnknownReason(
-                f"{SIMULATED_GPUS}={text}: write `8x NVIDIA H100 80GB HBM3` or names with commas between"
+                f"{SIMULATED_GPUS}={text}: write `8x NVIDIA H100 80GB HBM3` or names separated by commas"
             )
         name = match[2] or match[3]
         if device_named(name) is None:
             known = ", ".join(device.part for device in devices())
-            raise UnknownReason(
-                f"{SIMULATED_GPUS}={text}: no data sheet is known for the GPU {name}; known are {known}"
-            )
+            raise UnknownReason(f"{SIMULATED_GPUS}={text}: no data sheet is known for GPU {name}; known are {known}")
         names += [name] * int(match[1] or 1)
     return names
