@@ -17,12 +17,14 @@ from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
 from pharoah_learning.evidence import BenchmarkResult, OutcomeReport
 from pharoah_learning.release import Release
 from pharoah_protocol.vocabulary import Attribution, EndState, IncidentState
+from pharoah_protocol.windows import Window
 from pharoah_provider.domain import IncidentKind, Node, Report, Resource, Run, Transition
 from pharoah_provider.storage import base
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.duckdb.database import migrate
 from pharoah_provider.storage.duckdb.statements import statements
+from tests.harness.listings import listed
 
 STORAGES: dict[str, Callable[[Path], Storage]] = {"duckdb": lambda folder: DuckStorage(folder / "p.duckdb")}
 RUN = Run(
@@ -69,7 +71,7 @@ async def report(storage: Storage, *seconds: list[Report], run: Run = RUN, risk:
 
 
 async def spans(storage: Storage, rank: int = 0) -> list[tuple[float, float, int, float]]:
-    rows = [row for row in await storage.listing("reports") if row["rank"] == rank]
+    rows = [row for row in await listed(storage, "reports") if row["rank"] == rank]
     return [(row["started_at"], row["ended_at"], row["seconds"], row["step_ratio"]) for row in rows]
 
 
@@ -120,7 +122,7 @@ def test_a_run_keeps_all_its_attempts_and_nodes(opened: Opened) -> None:
         await storage.runs.put_run(third_attempt)
         assert await storage.runs.run(RUN.run_id) == third_attempt
         assert await storage.runs.active_runs() == [third_attempt]
-        rows = await storage.listing("runs")
+        rows = await listed(storage, "runs")
         shown = [(row["attempt"], row["node"], row["end_state"], row["ended_at"], row["attribution"]) for row in rows]
         assert shown == [
             (1, "n1", "preempted", 940.0, "platform"),
@@ -158,7 +160,7 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
         assert await storage.incidents.changes(Resource.node("n1"), 1005.0) == [confirmed]
         await storage.incidents.put_transition(replace(confirmed, state=IncidentState.CLEARED, changed_at=1020.0))
         assert await storage.incidents.open_incidents() == [elsewhere]
-        states = [(row["node"], row["state"], row["fault_domain"]) for row in await storage.listing("alerts")]
+        states = [(row["node"], row["state"], row["fault_domain"]) for row in await listed(storage, "alerts")]
         assert states == [("n1", "cleared", "node"), ("n2", "suspected", "unknown")]
 
     opened(work)
@@ -229,7 +231,7 @@ def test_runs_that_report_at_the_same_time_keep_their_own_spans(opened: Opened) 
     async def work(storage: Storage) -> None:
         for at in range(5):
             await asyncio.gather(*(report(storage, second(at, 1.0, 2.0), run=run) for run in runs))
-        rows = await storage.listing("reports")
+        rows = await listed(storage, "reports")
         assert len(rows) == 2 * len(runs) and {row["seconds"] for row in rows} == {5}
 
     opened(work)
@@ -241,6 +243,7 @@ def test_reports_that_were_acknowledged_are_there_after_kill_9(tmp_path: Path) -
 import asyncio, os, sys
 from pathlib import Path
 from pharoah_provider.storage.duckdb import DuckStorage
+from tests.harness.listings import listed
 from tests.provider_service.test_storage import report, second
 storage = DuckStorage(Path(sys.argv[1]))
 async def work():
@@ -255,7 +258,7 @@ asyncio.run(work())
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True)
     assert done.returncode == -9 and len(done.stdout.split()) == 31, done.stderr
     storage = DuckStorage(path)
-    assert [row["seconds"] for row in asyncio.run(storage.listing("reports"))] == [31]
+    assert [row["seconds"] for row in asyncio.run(listed(storage, "reports"))] == [31]
     storage.close()
 
 
@@ -280,14 +283,16 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
         await storage.evidence.append_cell("c", NODE, cell, Outcome(cell.id, "error", "why", fingerprint="{}"))
         degraded = replace(cell, degradation=Degradation("none"))
         for outcome in ("memory", "ok"):
-            await storage.evidence.append_cell("c", NODE, degraded, Outcome(cell.id, outcome, rows=[(1.0, 1.0, 1.0)]))
+            await storage.evidence.append_cell(
+                "c", NODE, degraded, Outcome(cell.id, outcome, windows=[Window(at_seconds=1.0, values={})])
+            )
         await storage.evidence.append_probes([probe], "baseline")
         await storage.evidence.append_probes([replace(probe, seconds=(0.5,), error="")], "baseline")
         (trial,) = await storage.evidence.trials()
         assert trial.outcome == "error" and trial.step_seconds == ()
         assert [run.died for run in await storage.evidence.degraded_runs()] == [True, False]
         assert [probe.seconds for probe in await storage.evidence.baseline_probes()] == [(0.5,)]
-        assert len(await storage.listing("probes")) == 2
+        assert len(await listed(storage, "probes")) == 2
 
     opened(work)
 
@@ -338,7 +343,9 @@ def test_the_log_keeps_its_order_and_revoked_rows_their_ids(opened: Opened) -> N
     opened(work)
 
 
-@pytest.mark.parametrize("store", ["nodes", "runs", "reports", "incidents", "evidence", "published", "log"])
+@pytest.mark.parametrize(
+    "store", ["nodes", "runs", "reports", "retention", "incidents", "evidence", "published", "log"]
+)
 def test_every_statement_is_valid_sql_for_the_schema(tmp_path: Path, store: str) -> None:
     connection = duckdb.connect(str(tmp_path / "p.duckdb"))
     migrate(connection)

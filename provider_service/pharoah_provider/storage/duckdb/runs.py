@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ class DuckRunStore:
         await self._reports.close(run.run_id, lost, put)
 
     async def take_ticket(self, nonce: str, run_id: bytes) -> bool:
-        await self._db.execute(SQL["take_ticket"], [nonce, run_id])
+        await self._db.execute(SQL["take_ticket"], [nonce, run_id, time.time()])
         rows = await self._db.read(SQL["ticket_holder"], [nonce])
         return bytes(rows[0]["run_id"]) == run_id
 

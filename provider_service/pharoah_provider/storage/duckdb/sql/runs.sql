@@ -20,7 +20,7 @@ UPDATE runs SET ended_at = ?, end_state = ?, attribution = ?
 WHERE run_id = ? AND attempt = ? AND ended_at IS NULL
 
 -- name: take_ticket
-INSERT OR IGNORE INTO tickets (nonce, run_id) VALUES (?, ?)
+INSERT OR IGNORE INTO tickets (nonce, run_id, taken_at) VALUES (?, ?, ?)
 
 -- name: ticket_holder
 SELECT run_id FROM tickets WHERE nonce = ?
