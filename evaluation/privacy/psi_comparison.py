@@ -94,8 +94,24 @@ def _psi(folder: Path, rows: int) -> list[Cost]:
 
 async def _over_grpc() -> list[Cost]:
     """The round trip of 64 plain hashes, looked up or only echoed, on loopback without TLS."""
-    table = {hashlib.sha256(b"%d" % number).digest(): b"row" for number in range(10_000)}
     spent: list[float] = []
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("peer.Peer", _handlers(spent)),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            return [
+                await _round_trips(channel, "LookUp", "plain hashes over gRPC", spent),
+                await _round_trips(channel, "Echo", "gRPC echo of as many bytes", spent),
+            ]
+    finally:
+        await server.stop(None)
+
+
+def _handlers(spent: list[float]) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+    """The two methods; each appends the seconds of its own work to `spent`."""
+    table = {hashlib.sha256(b"%d" % number).digest(): b"row" for number in range(10_000)}
 
     async def look_up(request: Any, _: Any) -> Any:
         began = time.perf_counter()
@@ -107,36 +123,29 @@ async def _over_grpc() -> list[Cost]:
         spent.append(0.0)
         return EvaluateResponse(signature=request.request_id)
 
-    handlers = {
+    return {
         name: grpc.unary_unary_rpc_method_handler(
             work,
             request_deserializer=EvaluateRequest.FromString,
             response_serializer=EvaluateResponse.SerializeToString,
         )
         for name, work in (("LookUp", look_up), ("Echo", echo))
-    }  # fmt: skip
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("peer.Peer", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    rows = []
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        for name, scheme in (("LookUp", "plain hashes over gRPC"), ("Echo", "gRPC echo of as many bytes")):
-            call = channel.unary_unary(
-                f"/peer.Peer/{name}",
-                request_serializer=EvaluateRequest.SerializeToString,
-                response_deserializer=EvaluateResponse.FromString,
-            )
-            times, size = [], 0
-            spent.clear()
-            for _ in range(10 * REPEATS):
-                request = EvaluateRequest(
-                    request_id=bytes(16), blinded=[secrets.token_bytes(32) for _ in range(BATCH_ITEMS)]
-                )
-                began = time.perf_counter()
-                await call(request)
-                times.append(time.perf_counter() - began)
-                size = request.ByteSize()
-            rows.append(Cost(scheme, median(times) - median(spent), median(spent), size, 0, "no"))
-    await server.stop(None)
-    return rows
+    }
+
+
+async def _round_trips(channel: grpc.aio.Channel, method: str, scheme: str, spent: list[float]) -> Cost:
+    call = channel.unary_unary(
+        f"/peer.Peer/{method}",
+        request_serializer=EvaluateRequest.SerializeToString,
+        response_deserializer=EvaluateResponse.FromString,
+    )
+    times, size = [], 0
+    spent.clear()
+    for _ in range(10 * REPEATS):
+        blinded = [secrets.token_bytes(32) for _ in range(BATCH_ITEMS)]
+        request = EvaluateRequest(request_id=bytes(16), blinded=blinded)
+        began = time.perf_counter()
+        await call(request)
+        times.append(time.perf_counter() - began)
+        size = request.ByteSize()
+    return Cost(scheme, median(times) - median(spent), median(spent), size, 0, "no")
