@@ -27,7 +27,7 @@ from pharoah_protocol.log.merkle import TreeError, verify_consistency
 PROOF_HASHES_LIMIT = 63
 """C2SP tlog-witness."""
 TIMEOUT_SECONDS = 10.0
-"""Of a connection that sends nothing."""
+"""How long a connection may send nothing."""
 
 
 @dataclass

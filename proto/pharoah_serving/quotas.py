@@ -10,13 +10,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from grpc import StatusCode
+
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving.audit_log import AuditRecord, utc_day
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.principals import Principal
 
 QUESTION_METHODS = ("Evaluate", "Lookup")
-STATUSES_THAT_USED_AN_OFFER = ("OK", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL")
+STATUSES_THAT_USED_AN_OFFER = tuple(
+    status.name for status in (StatusCode.OK, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL)
+)
 
 
 @dataclass(frozen=True)
@@ -96,9 +100,9 @@ class Quotas:
             who = Principal(Role.TENANT, record.name)
             if record.method in QUESTION_METHODS and record.status in STATUSES_THAT_USED_AN_OFFER:
                 offers_asked[who.name].add(record.offer)
-            elif record.method == "GetOffer" and record.status == "OK":
+            elif record.method == "GetOffer" and record.status == StatusCode.OK.name:
                 self._offers.add_used(who.name, 1, now)
-            elif record.method == "EvaluatePseudonym" and record.status != "RESOURCE_EXHAUSTED":
+            elif record.method == "EvaluatePseudonym" and record.status != StatusCode.RESOURCE_EXHAUSTED.name:
                 self._pseudonyms.add_used(who.organisation, 1, now)
         for name, offers in offers_asked.items():
             self._tenant_questions.add_used(name, len(offers), now)
@@ -112,7 +116,7 @@ class TokenBucket:
     capacity: float
     refill_per_second: float
     message: str
-    """Of the error."""
+    """The text of the error."""
     clock: Callable[[], float] = time.monotonic
     _left: dict[bytes, tuple[float, float]] = field(default_factory=dict)
     """By holder: what was left, and when."""

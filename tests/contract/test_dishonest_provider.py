@@ -1,4 +1,4 @@
-"""Providers that lie, as the real tenant meets them: what is not believed, and which lies others can check."""
+"""Dishonest providers against the real tenant: which answers it rejects, and which of them prove misbehaviour."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def caught(folder: Path, patch: Patch, monkeypatch: pytest.MonkeyPatch, **change
 
 
 def proven(folder: Path, error: VerificationError) -> str:
-    """What an auditor, who has only the file and the provider's key, says of the evidence."""
+    """The verdict of an auditor that has only the file and the provider's key."""
     assert error.evidence is not None
     return prove(json.loads(json.dumps(error.evidence)), open_keys(folder / "keys").public)
 
@@ -66,7 +66,7 @@ def proven(folder: Path, error: VerificationError) -> str:
 def another_key(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = protocol.evaluate
     secret, public = protocol.derive_key(b"k" * 32, b"")
-    monkeypatch.setattr(provider_side.voprf, "evaluate", lambda _, __, blinded: honest(secret, public, blinded))
+    monkeypatch.setattr(provider_side.protocol, "evaluate", lambda _, __, blinded: honest(secret, public, blinded))
 
 
 def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider_side.ExchangeServer, "table", swapped)
 
 
-def hashed_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+def wrong_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenant_side, "AUDITED_INPUTS", 1)
     monkeypatch.setattr(provider_side.ExchangeServer, "_held", lambda *_: b"")
 
@@ -94,10 +94,10 @@ def hashed_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (another_key, {}, "another key", "another key than the one in its signed head"),
         (changed_table, {}, "table", "not the one in its signed head"),
-        (hashed_lie, {"privacy": "hashed"}, "hashed answer", "not what its sealed table says"),
+        (wrong_lookup, {"privacy": "hashed"}, "hashed answer", "differs from its sealed table"),
     ],
 )
-def test_signed_lies_are_caught_and_transferable(
+def test_signed_wrong_answers_are_rejected_and_proven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patch: Patch, changes: dict[str, Any], said: str, shown: str
 ) -> None:
     error = caught(tmp_path, patch, monkeypatch, **changes)
@@ -116,17 +116,17 @@ def test_a_checkpoint_that_always_differs_does_not_switch_audits_off(
         return Note.decode(honest(self)).with_signature("noise", os.urandom(68)).encode()
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        hashed_lie(monkeypatch)
+        wrong_lookup(monkeypatch)
         monkeypatch.setattr(TransparencyLog, "checkpoint", property(noisy))
 
     assert "hashed answer" in str(caught(tmp_path, patch, monkeypatch, privacy="hashed"))
 
 
 def test_an_honest_lookup_of_another_offer_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    evidence = caught(tmp_path, hashed_lie, monkeypatch, privacy="hashed").evidence
+    evidence = caught(tmp_path, wrong_lookup, monkeypatch, privacy="hashed").evidence
     assert evidence is not None
     public = open_keys(tmp_path / "keys").public
-    assert "not what its sealed table says" in prove(evidence, public)
+    assert "differs from its sealed table" in prove(evidence, public)
     other = {name: evidence["evaluation"][name] for name in ("offer", "offer_signature")}
     with pytest.raises(InvalidEvidenceError, match="not those of this offer"):
         prove({**evidence, "hashed": {**evidence["hashed"], **other}}, public)
@@ -164,7 +164,7 @@ def test_honest_answers_prove_nothing(tmp_path: Path) -> None:
     on_loopback(tmp_path, work)
 
 
-def test_a_row_that_was_taken_back_convicts_nobody(tmp_path: Path) -> None:
+def test_a_revoked_row_proves_nothing(tmp_path: Path) -> None:
     """What a tenant could put together of an honest provider's answers, and a list it was never given."""
 
     async def work(site: Loopback) -> None:
@@ -179,7 +179,7 @@ def test_a_row_that_was_taken_back_convicts_nobody(tmp_path: Path) -> None:
             name: b"".join(rows).hex() for (_, id_), rows in asking[0]._tables._held.items() for name in [id_.hex()]
         }
         whole = {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables}
-        with pytest.raises(InvalidEvidenceError, match="is what the sealed table says"):
+        with pytest.raises(InvalidEvidenceError, match="agrees with the sealed table"):
             prove({**whole, "revoked": hashed.served.revoked_list.hex()}, public)
         for other in (b"", signed_messages.revoked(1, [b"r" * 32])):
             with pytest.raises(InvalidEvidenceError, match="not the one that was in force"):
@@ -292,7 +292,7 @@ def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
     assert "two different logs of 2 entries" in proven(tmp_path, error)
 
 
-def test_without_fresh_cosignatures_nothing_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fresh_cosignatures_every_answer_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from pharoah_protocol.log.checkpoint import Note, cosign, log_verifier
@@ -364,7 +364,7 @@ def test_the_command_says_what_a_file_proves(
     assert file is not None and file.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("PHAROAH_PROVIDER_KEY_FILE", settings.provider_key_file)
     assert main(["audit", str(file)]) == 0
-    assert "proven: the provider has answered with another key" in capsys.readouterr().out
+    assert "proven: the provider answered with another key" in capsys.readouterr().out
     file.write_text("{}")
     assert main(["audit", str(file)]) == 1
     assert "not proven" in capsys.readouterr().out
