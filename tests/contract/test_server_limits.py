@@ -55,7 +55,7 @@ def test_no_call_stays_longer_than_the_provider_lets_it(tmp_path: Path, monkeypa
     on_loopback(tmp_path, work)
 
 
-def test_what_goes_wrong_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_reveals_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: Any) -> Any:
         raise KeyError("a secret")
 
@@ -160,15 +160,15 @@ def test_a_provider_whose_epoch_is_over_is_not_ready(tmp_path: Path, monkeypatch
     async def work(publisher: Publisher, _: Storage) -> None:
         status = health.Health(["pharoah.v1.Exchange"])
 
-        def told() -> set[int]:
+        def reported() -> set[int]:
             server._tell_health(publisher, status)
             return set(status._said.values())
 
         await publisher.open(time.time())
-        assert told() == {health_pb2.HealthCheckResponse.SERVING}
+        assert reported() == {health_pb2.HealthCheckResponse.SERVING}
         later = time.time() + LIFETIME_SECONDS + 60
         monkeypatch.setattr(server.time, "time", lambda: later)
-        assert told() == {health_pb2.HealthCheckResponse.NOT_SERVING}
+        assert reported() == {health_pb2.HealthCheckResponse.NOT_SERVING}
 
     with_publisher(tmp_path, work)
 
@@ -190,7 +190,7 @@ def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypa
     on_loopback(tmp_path, work)
 
 
-def test_health_is_told_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_is_served_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "QUESTION_SECONDS", 0.2)
     monkeypatch.setattr(health, "MOST_AT_ONCE", 5)
 
