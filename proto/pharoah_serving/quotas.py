@@ -1,13 +1,12 @@
 """Quotas: how often a tenant and its organisation may call on one UTC day, and how fast one run may report.
 
-Quotas of a day are counted again from the audit log after a restart, so that a restart gives nobody new questions.
+Quotas of a day are counted again from the audit log after a restart, so that a restart gives nobody new queries.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from grpc import StatusCode
@@ -111,25 +110,23 @@ class Quotas:
 
 @dataclass
 class TokenBucket:
-    """So much per second for each holder, and up to `capacity` at once (a token bucket per holder)."""
+    """A limit of so much per second, and of `capacity` at once. Seconds are those of the caller's clock."""
 
     capacity: float
     refill_per_second: float
-    message: str
-    """The text of the error."""
-    clock: Callable[[], float] = time.monotonic
-    _left: dict[bytes, tuple[float, float]] = field(default_factory=dict)
-    """By holder: what was left, and when."""
+    left: float
+    since: float
+    """When `left` was left."""
 
-    def take(self, holder: bytes, amount: float) -> None:
-        """Raises Exhausted; then nothing is taken."""
-        now = self.clock()
-        left, since = self._left.get(holder, (self.capacity, now))
-        left = min(self.capacity, left + self.refill_per_second * (now - since))
+    @classmethod
+    def full(cls, capacity: float, refill_per_second: float, now: float) -> TokenBucket:
+        """A bucket from which nothing was taken yet."""
+        return cls(capacity, refill_per_second, left=capacity, since=now)
+
+    def take(self, amount: float, now: float) -> bool:
+        """Whether that much is left; if so, it is taken."""
+        left = min(self.capacity, self.left + self.refill_per_second * (now - self.since))
         if amount > left:
-            raise Exhausted(self.message)
-        self._left[holder] = left - amount, now
-
-    def forget(self, holder: bytes) -> None:
-        """The holder is gone."""
-        self._left.pop(holder, None)
+            return False
+        self.left, self.since = left - amount, now
+        return True

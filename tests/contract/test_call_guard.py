@@ -23,7 +23,6 @@ from pharoah_protocol.v1 import (
     EvaluateRequest,
     GetEpochRequest,
     GetOfferRequest,
-    Listing,
     ListRequest,
     WatchAlertsRequest,
     services,
@@ -80,7 +79,7 @@ async def called(site: Loopback, with_: grpc.ChannelCredentials | None, service:
 
 def test_certificates_are_read_by_their_names_and_roles_are_kept_apart(tmp_path: Path) -> None:
     async def work(site: Loopback, pki: Path) -> None:
-        epoch, listing = GetEpochRequest(), ListRequest(listing=Listing.Value("LISTING_NODES"))
+        epoch, listing = GetEpochRequest(), ListRequest(listing="nodes")
         for name, service, request, expected in (
             ("tenant/lab/one", "Exchange", epoch, grpc.StatusCode.OK),
             ("tenant/acme", "Operator", listing, grpc.StatusCode.PERMISSION_DENIED),
@@ -98,7 +97,7 @@ def test_certificates_are_read_by_their_names_and_roles_are_kept_apart(tmp_path:
 def test_a_refusal_names_the_role_that_the_call_needs(tmp_path: Path) -> None:
     async def work(site: Loopback, pki: Path) -> None:
         async with grpc.aio.secure_channel(site.endpoint, credentials(pki, "tenant/acme")) as channel:
-            request = ListRequest(listing=Listing.Value("LISTING_NODES"))
+            request = ListRequest(listing="nodes")
             _, message = await refused(Stub(channel, "Operator").List(request, timeout=5))
             assert "this is for operators" in message and "tenant acme" in message
 

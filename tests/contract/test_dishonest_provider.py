@@ -152,7 +152,7 @@ def test_honest_answers_prove_nothing(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         settings = site.settings()
         answer = await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
-        with pytest.raises(InvalidEvidenceError, match="all its proofs hold"):
+        with pytest.raises(InvalidEvidenceError, match="all proofs of the evaluation hold"):
             prove({"kind": "evaluation", **answer.record}, open_keys(tmp_path / "keys").public)
         head = {"body": answer.served.body.hex(), "signature": answer.served.signature.hex()}
         with pytest.raises(InvalidEvidenceError, match="the same"):
@@ -241,7 +241,7 @@ def test_offers_of_other_classes_than_two(tmp_path: Path, monkeypatch: pytest.Mo
     async def other(self: Any, *arguments: Any) -> Any:
         offer_id, offer = await honest(self, *arguments)
         offer.class_ids = (offer.class_ids * 2)[:count]
-        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, offer.class_ids)
+        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, offer.class_ids, offer.node_state)
         offer.signature = sign(said, self.keys.signing_key)
         return offer_id, offer
 

@@ -33,7 +33,6 @@ from pharoah_protocol.v1 import (
     EvaluatePseudonymRequest,
     GetPseudonymKeyRequest,
     LearnRequest,
-    Listing,
     ListRequest,
 )
 from pharoah_protocol.voprf import protocol
@@ -196,9 +195,7 @@ def test_what_tenants_tell_becomes_a_warning_for_the_next_one(tmp_path: Path) ->
                 for who in organisations:
                     await ended(site, who, "END_STATE_FAILED", period, name)
                     await ended(site, who, "END_STATE_CANCELLED", period, name)
-                listed = await site.call(
-                    "Operator", "List", ListRequest(listing=Listing.Value("LISTING_OUTCOMES")), "ops"
-                )
+                listed = await site.call("Operator", "List", ListRequest(listing="outcomes"), "ops")
                 assert '"organisations": 8, "runs": 8, "failed": 8' in listed.rows[0]
                 async for _ in Stub(site.channel, "Operator").Learn(LearnRequest(), metadata=bearer("ops"), timeout=30):
                     pass
@@ -242,7 +239,7 @@ def test_votes_that_make_no_sense_are_refused_and_the_run_goes_on(
         await site.call("Runs", "EndRun", EndRunRequest(**good, **vote))
         again = EndRunRequest(**good, **{**vote, "pseudonym": hashlib.sha256(b"").digest()})
         await site.call("Runs", "EndRun", again)
-        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_OUTCOMES")), "ops")
+        listed = await site.call("Operator", "List", ListRequest(listing="outcomes"), "ops")
         assert len(listed.rows) == 1, "the first word about a run stands"
 
     among_three(tmp_path, work)
@@ -259,7 +256,7 @@ def test_only_runs_of_ones_own_that_have_ended_can_be_revealed(tmp_path: Path) -
         await reveal(settings, run_id, KNOWN.to_json())
         with pytest.raises(UnknownReason, match="no such run"):
             await reveal(settings, bytes(16), KNOWN.to_json())
-        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_REVEALED")), "ops")
+        listed = await site.call("Operator", "List", ListRequest(listing="revealed"), "ops")
         assert len(listed.rows) == 1 and KNOWN.archetype in listed.rows[0] and "failed" in listed.rows[0]
 
     among_three(tmp_path, work)

@@ -184,8 +184,8 @@ def _offer(record: Mapping[str, Any], public: bytes) -> tuple[bytes, int, tuple[
     """Id, epoch and classes of the signed offer."""
     message = bytes.fromhex(record["offer"])
     _require(message, record["offer_signature"], public, "offer")
-    magic, offer_id, epoch, _, *class_ids = parts(message)
-    if magic != b"pharoah/offer/v1":
+    magic, offer_id, epoch, _, _, *class_ids = parts(message)
+    if magic != signed_messages.OFFER_MAGIC:
         raise InvalidEvidenceError("the offer has another form")
     return offer_id, read_u64(epoch), tuple(class_ids)
 
