@@ -16,6 +16,7 @@ import pytest
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
 from pharoah_learning.evidence import BenchmarkResult, OutcomeReport
 from pharoah_learning.release import Release
+from pharoah_protocol.windows import Window
 from pharoah_provider.domain import Node, Report, Run
 from pharoah_provider.storage import base
 from pharoah_provider.storage.base import Storage
@@ -28,6 +29,7 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {"duckdb": lambda folder: DuckS
 RUN = Run(b"r" * 16, "acme", "n1", 1, 2, True, 1.0)
 NODE = Node("n1", b"k" * 32, "boot", ("cpu=x",), ("device=cpu",), (0, 1), "1")
 UNKNOWN = float("nan")
+WINDOW = Window(at_seconds=1.0, values={"step_ratio": 1.0, "memory_ratio": 1.0})
 
 
 @pytest.fixture(params=sorted(STORAGES))
@@ -192,7 +194,7 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
         await storage.evidence.append_cell("c", NODE, cell, Outcome(cell.id, "error", "why", fingerprint="{}"))
         degraded = replace(cell, degradation=Degradation("none"))
         for outcome in ("memory", "ok"):
-            await storage.evidence.append_cell("c", NODE, degraded, Outcome(cell.id, outcome, rows=[(1.0, 1.0, 1.0)]))
+            await storage.evidence.append_cell("c", NODE, degraded, Outcome(cell.id, outcome, windows=[WINDOW]))
         await storage.evidence.append_probes([probe], "baseline")
         await storage.evidence.append_probes([replace(probe, seconds=(0.5,), error="")], "baseline")
         (trial,) = await storage.evidence.trials()
