@@ -27,9 +27,10 @@ from pharoah_protocol.v1 import (
     WatchAlertsRequest,
     services,
 )
+from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.certificates import Authority
-from pharoah_serving import call_guard
+from pharoah_serving import admission
 from pharoah_serving.audit_log import verify
 from pharoah_serving.call_guard import RULES, STREAMING_METHODS
 from pharoah_serving.listener import Tls
@@ -202,7 +203,7 @@ def test_a_call_without_a_deadline_is_refused(tmp_path: Path) -> None:
 def test_streams_are_counted_by_tenant_and_one_does_not_take_anothers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(call_guard.CONCURRENT_STREAMS, "tenant", 2)
+    monkeypatch.setitem(admission.CONCURRENT_STREAMS, Role.TENANT, 2)
 
     async def work(site: Loopback) -> None:
         mine, theirs = await join(site), await join(site, "n2", "rival")
@@ -235,8 +236,8 @@ def test_many_short_calls_wait_for_their_turn_within_their_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job of many nodes asks from all of them at once."""
-    monkeypatch.setitem(call_guard.CONCURRENT_CALLS, "tenant", 1)
-    monkeypatch.setattr(call_guard, "MOST_WAITING", 40)
+    monkeypatch.setitem(admission.CONCURRENT_CALLS, Role.TENANT, 1)
+    monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 40)
 
     async def work(site: Loopback) -> None:
         calls = [site.call("Exchange", "GetEpoch", GetEpochRequest()) for _ in range(40)]

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import signal
 import time
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -40,7 +39,6 @@ from pharoah_serving.identity import Certificates, Tokens
 from pharoah_serving.keys import open_keys
 from pharoah_serving.listener import LOOPBACK, Tls, listen, raise_descriptor_limit
 from pharoah_serving.metrics import Metrics
-from pharoah_serving.principals import Principal
 from pharoah_serving.pseudonym_keys import PseudonymKeys
 from pharoah_serving.pseudonym_service import PseudonymServicer
 from pharoah_serving.quotas import Limits, Quotas
@@ -50,8 +48,6 @@ log = logging.getLogger("pharoah.provider")
 DRAIN_SECONDS = 2.0
 LARGEST_PORT = 65_535
 TICK_SECONDS = 60.0
-TAKEN = ("OK", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL")
-"""How a call may have ended that used up its offer."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +97,12 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         if release := await store.published.newest_release():
             monitor.use(release)
         await monitor.restore()
-        quotas = _quotas_so_far(settings.limits, audit)
+        quotas = Quotas(settings.limits)
+        quotas.recount(audit.today(time.time()), time.time())
         servicers = {
             "Exchange": ExchangeServicer(ExchangeServer(store.nodes, keys, publisher, quotas)),
             "Runs": RunsServicer(store, monitor),
-            "Pseudonyms": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
+            "Pseudonyms": PseudonymServicer(names := PseudonymKeys(keys, time.time, quotas)),
             "Agent": AgentServicer(store.nodes, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
@@ -180,25 +177,6 @@ async def _log_pseudonym_key(publisher: Publisher, names: PseudonymKeys) -> None
     period, public, _ = names.current()
     if period > publisher.log.view.period:
         await publisher.append(Entry.of(PSEUDONYM_KEY, period, public))
-
-
-def _quotas_so_far(limits: Limits, audit: AuditLog) -> Quotas:
-    """Today's use, as the audit log has it."""
-    asked: dict[str, set[str]] = defaultdict(set)
-    offers, now = Counter[str](), time.time()
-    for line in audit.today(now):
-        if line["role"] == "tenant" and line["method"] in ("Evaluate", "Lookup") and line["status"] in TAKEN:
-            asked[line["name"]].add(line["offer"])
-        offers[line["name"]] += line["method"] == "GetOffer" and line["status"] == "OK"
-    quotas = Quotas(limits)
-    for name in asked.keys() | offers.keys():
-        quotas.recount(Principal("tenant", name), len(asked[name]), offers[name], now)
-    return quotas
-
-
-def _names_so_far(names: PseudonymKeys, audit: AuditLog) -> PseudonymKeys:
-    names.recount(audit.today(time.time()))
-    return names
 
 
 def _tell_health(publisher: Publisher, status: Health) -> None:

@@ -50,7 +50,7 @@ class MonitoredRun:
         windows = self._windows.setdefault(rank, RankWindows(plan))
         self._recorder.stepped(rank, durations)
         if self.reporter and self.reporter.measuring:
-            windows.put_off()
+            windows.discard_open_window()
         else:
             windows.add(durations, resident)
 
