@@ -210,9 +210,9 @@ def test_the_first_outcome_report_about_a_run_stands(opened: Opened) -> None:
     first = OutcomeReport(b"r", 7, "ab", "acme", "ctx", True)
 
     async def work(storage: Storage) -> None:
-        await storage.evidence.put_vote(first)
-        await storage.evidence.put_vote(replace(first, failed=False))
-        assert await storage.evidence.votes(7) == [first] and await storage.evidence.votes(8) == []
+        await storage.evidence.put_outcome_report(first)
+        await storage.evidence.put_outcome_report(replace(first, failed=False))
+        assert await storage.evidence.outcome_reports(7) == [first] and await storage.evidence.outcome_reports(8) == []
 
     opened(work)
 

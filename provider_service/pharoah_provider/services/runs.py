@@ -124,7 +124,7 @@ class RunsServicer:
         ended_before = await self._store.runs.end_state(run.run_id)
         await self._store.runs.end_run(run.run_id, state)
         if vote is not None and not ended_before:
-            await self._store.evidence.put_vote(vote)
+            await self._store.evidence.put_outcome_report(vote)
         await self._monitor.unwatch(run.run_id)
         self._taking.pop(run.run_id, None)
         self._allowed.pop(run.run_id, None)
