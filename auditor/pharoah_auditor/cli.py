@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="pharoah-auditor", description="Pharoah for who is neither side.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     again = commands.add_parser("replay", help="seal a handed-over epoch again, and learn it again")
-    again.add_argument("file", type=Path, help="from `pharoah-provider hand-over`")
+    again.add_argument("file", type=Path, help="from `pharoah-provider audit-bundle`")
     again.add_argument("--seen", type=Path, metavar="FILE",
                        help="a checkpoint that others were shown, or a tenant's kept answer")  # fmt: skip
     again.set_defaults(run=_replay)

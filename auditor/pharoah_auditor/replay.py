@@ -1,4 +1,4 @@
-"""Sealing an epoch again from what the provider has handed over: does its head commit to what was learned?
+"""Sealing an epoch again from an audit bundle: does its head commit to what was learned?
 
 This is what proofs cannot show: that rows were left out, invented, or made to find somebody out. Trials are the
 provider's own word: who invents rows must invent trials as well, and keep doing so.
@@ -28,7 +28,7 @@ from pharoah_protocol.tables.epoch_head import is_signed
 
 
 class AuditBundleError(ValueError):
-    """A file that is no hand-over; the message says why."""
+    """A file that is not an audit bundle; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class AuditFinding:
 
 
 def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFinding]:
-    """Everything a hand-over shows about the provider with this key.
+    """Everything that an audit bundle shows about the provider with this key.
 
-    `seen` is a checkpoint that a tenant or a witness has seen, or a tenant's kept answer. Raises HandOverError.
+    `seen` is a checkpoint that a tenant or a witness has seen, or a tenant's kept answer. Raises AuditBundleError.
     """
     try:
         data = json.loads(file.read_text())
@@ -52,7 +52,7 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFin
         trials = [_trial(row) for row in data["trials"]]
         log = [bytes.fromhex(entry) for entry in data["log"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AuditBundleError(f"{file}: no hand-over of a known format ({error})") from None
+        raise AuditBundleError(f"{file}: not an audit bundle of a known format ({error})") from None
     if not is_signed(head, signature, Ed25519PublicKey.from_public_bytes(public)):
         return [AuditFinding(False, "the head is not signed by this key; nothing else was looked at")]
     return [
@@ -84,7 +84,7 @@ def _logged(epoch: int, head: bytes, log: list[bytes]) -> AuditFinding:
 
 
 def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding:
-    """Whether this is the log that others were shown: a provider could hand over one that nobody has seen."""
+    """Whether this is the log that others were shown: a provider could export one that nobody else has seen."""
     if seen is None:
         return AuditFinding(None, "that this is the log others have seen was not checked (--seen FILE)")
     try:
@@ -111,7 +111,7 @@ def _learned_again(release: Release, groups: tuple[ClassKey, ...], trials: list[
     yield AuditFinding(not missing, f"{missing} rows that follow from the trials were left out")
     if names:
         loud = sum(row.severity == "block" for row in names)
-        told = f"{len(names)} rows are about what tenants told, whose votes are not handed over"
+        told = f"{len(names)} rows are about what tenants told, whose reports are not in the bundle"
         yield AuditFinding(False if loud else None, f"{told}; {loud} of them block" if loud else told)
     known = {("server", trial.context_id) for trial in trials} | {("device", trial.device_id) for trial in trials}
     strange = len(set(groups) - known)
