@@ -153,7 +153,7 @@ def test_a_witness_that_is_away_holds_nothing_up(tmp_path: Path, witness: Witnes
 def test_a_witness_that_never_ends_its_answer_holds_nothing_up(
     tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pharoah_provider.transparency_log.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("pharoah_provider.transparency_log.WITNESS_SECONDS", 0.2)
     over, asked = threading.Event(), list[int]()
 
     def drips(*_: Any) -> Any:
