@@ -24,6 +24,7 @@ EVALUATIONS = {
     "demo": Evaluation("demo.run", "the main job end to end, with pictures (what `make demo` runs)"),
     "interrupt": Evaluation("demo.interrupt", "processes that a demo leaves behind when it is interrupted"),
     "loop": Evaluation("loop.run", "verdicts, detection and cost of the whole loop, on real processes"),
+    "odd_rank": Evaluation("loop.odd_rank_detection", "one slow rank of several: suspected, and not cleared too early"),
     "capture": Evaluation("fingerprints.run", "archetypes, dry runs against real steps, cost of capture"),
     "distributed": Evaluation("distributed.run", "jobs on many ranks, costs, diagnosis, and published traces"),
     "kernel_memory": Evaluation("costs.kernel_memory", "memory that CPU kernels take, beside what is counted"),

@@ -21,7 +21,7 @@ from statistics import median, stdev
 from typing import Any
 
 from evaluation.figures import OUTPUT, ROOT, Figures, timed
-from evaluation.loop import full_information
+from evaluation.loop import full_information, odd_rank_detection
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from tests.harness.jobs import Job, losses_identical, start_cpu_stressor
 from tests.harness.site import Site, running_site
@@ -64,6 +64,7 @@ INJECTION_SECONDS = 90.0
 def run(arguments: argparse.Namespace) -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     figures, chance = Figures("loop"), random.Random(arguments.seed)
+    timed("one slow rank of several", lambda: odd_rank_detection.measure(figures, arguments.quick, arguments.seed))
     with running_site(FOLDER / "site") as site:
         timed("campaign and learning", lambda: _learn(site))
         timed("verdicts against what really happens", lambda: _verdicts(site, figures))

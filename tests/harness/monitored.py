@@ -55,6 +55,7 @@ class MonitoredSite:
     monitor: Monitor
     intake: Intake
     time: HandClock
+    metrics: Metrics
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(lambda: HEALTHY_SECONDS))
     """What a micro-benchmark takes now, by node."""
     states: dict[str, list[NodeState]] = field(default_factory=lambda: defaultdict(list))
@@ -62,9 +63,9 @@ class MonitoredSite:
     _agents: dict[str, tuple[Connection, asyncio.Task[None]]] = field(default_factory=dict)
     _next: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
 
-    async def add_node(self, name: str, cpu: int) -> None:
-        """A node that the provider knows and whose agent is connected."""
-        node = Node(name, b"k" * 32, "boot", FACTS, ("device=cpu",), (cpu,))
+    async def add_node(self, name: str, cpu: int, *facts: str) -> None:
+        """A node that the provider knows and whose agent is connected. Nodes with the same facts are peers."""
+        node = Node(name, b"k" * 32, "boot", (*FACTS, *facts), ("device=cpu",), (cpu,))
         await self.storage.nodes.put_node(node)
         connection = self.fleet.connect(node)
         self._agents[name] = connection, asyncio.create_task(self._answer(connection))
@@ -156,7 +157,7 @@ async def monitored_site(
     time = time or HandClock()
     storage, metrics, fleet = DuckStorage(folder / "monitored.duckdb"), Metrics(), Fleet(time.clock)
     monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock)
-    site = MonitoredSite(storage, fleet, monitor, Intake(storage.runs, monitor, metrics, time.clock), time)
+    site = MonitoredSite(storage, fleet, monitor, Intake(storage.runs, monitor, metrics, time.clock), time, metrics)
     try:
         if release is not None:
             monitor.use(release)

@@ -244,3 +244,20 @@ def test_a_node_that_vanishes_with_its_run_is_suspected_and_validated_when_it_is
         assert await site.alerts() == [("n1", "dismissed")]
 
     at_site(tmp_path, work)
+
+
+def test_seconds_that_a_sidecar_dropped_are_counted_once(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1")
+        for dropped in (0, 5, 5, 7, 7):
+            await site.passes(1.0)
+            await site.intake.take(run, [], dropped)
+        assert dropped_seconds(site) == 7
+        await site.intake.take(run, [], 2**60)
+        assert dropped_seconds(site) < 2**20, "no tenant can make the metric useless"
+
+    def dropped_seconds(site: MonitoredSite) -> float:
+        name = "pharoah_ingest_dropped_total"
+        return site.metrics.registry.get_sample_value(name, {"reason": "dropped_by_sidecar"}) or 0.0
+
+    at_site(tmp_path, work)
