@@ -343,9 +343,10 @@ def test_the_log_keeps_its_order_and_revoked_rows_their_ids(opened: Opened) -> N
     opened(work)
 
 
-@pytest.mark.parametrize(
-    "store", ["nodes", "runs", "reports", "retention", "incidents", "evidence", "published", "log"]
-)
+STATEMENTS = ["nodes", "runs", "reports", "retention", "incidents", "evidence", "published", "log"]
+
+
+@pytest.mark.parametrize("store", STATEMENTS)
 def test_every_statement_is_valid_sql_for_the_schema(tmp_path: Path, store: str) -> None:
     connection = duckdb.connect(str(tmp_path / "p.duckdb"))
     migrate(connection)

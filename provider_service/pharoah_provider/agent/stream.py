@@ -33,7 +33,7 @@ from pharoah_protocol.v1 import (
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
 from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider.agent.child_processes import Child, ChildDied
-from pharoah_provider.agent.telemetry import Sample, Telemetry
+from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
 from pharoah_provider.owned_tasks import OwnedTasks
 
@@ -53,7 +53,8 @@ class AgentStream:
     def __init__(self, node: Node, access: Access, telemetry: Telemetry, probes: Child, fork_server: Child) -> None:
         self._node, self._access = node, access
         self._telemetry, self._probes, self._fork_server = telemetry, probes, fork_server
-        self._out: asyncio.Queue[AgentMessage] = asyncio.Queue()
+        self._out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
+        """What goes out on this connection; None ends it."""
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
         self._batch = 0
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
@@ -79,28 +80,31 @@ class AgentStream:
                 await asyncio.sleep(pause)
 
     async def _connected(self, channel: grpc.aio.Channel) -> None:
-        self._out = asyncio.Queue()
+        self._out = out = asyncio.Queue[AgentMessage | None]()
         for batch in self._unacknowledged:
-            self._out.put_nowait(AgentMessage(telemetry=batch))
-        call = Stub(channel, "Agent").Connect(self._messages(), metadata=self._access.metadata)
+            out.put_nowait(AgentMessage(telemetry=batch))
+        call = Stub(channel, "Agent").Connect(self._messages(out), metadata=self._access.metadata)
         if self.node_state.state is not IncidentState.CONFIRMED:
             self.node_state = NodeStateAnswer()  # health may be over by now; an incident goes on until it is cleared
-        async with OwnedTasks() as sampling:
-            async for order in call:
-                match order.WhichOneof("content"):
-                    case "welcome":
-                        log.info("connected to %s as %s", self._access.endpoint, self._node.node)
-                        self._backoff.reset()
-                        sampling.start(self._sample(order.welcome.telemetry_period_seconds))
-                    case "ack":
-                        while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
-                            self._unacknowledged.popleft()
-                    case "node_state":
-                        self.node_state = _node_state(order.node_state)
-                    case _:
-                        self._start(order)
+        try:
+            async with OwnedTasks() as sampling:
+                async for order in call:
+                    match order.WhichOneof("content"):
+                        case "welcome":
+                            log.info("connected to %s as %s", self._access.endpoint, self._node.node)
+                            self._backoff.reset()
+                            sampling.start(self._sample(order.welcome.telemetry_period_seconds))
+                        case "ack":
+                            while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
+                                self._unacknowledged.popleft()
+                        case "node_state":
+                            self.node_state = _node_state(order.node_state)
+                        case _:
+                            self._start(order)
+        finally:
+            out.put_nowait(None)  # gRPC reads from the queue in a task that it does not end with the call
 
-    async def _messages(self) -> AsyncIterator[AgentMessage]:
+    async def _messages(self, out: asyncio.Queue[AgentMessage | None]) -> AsyncIterator[AgentMessage]:
         node = self._node
         yield AgentMessage(
             hello=Hello(
@@ -113,22 +117,20 @@ class AgentStream:
                 version=__version__,
             )
         )
-        queue = self._out
-        while True:
-            yield await queue.get()
+        while (message := await out.get()) is not None:
+            yield message
 
     async def _sample(self, period_seconds: float) -> None:
         while True:
             await asyncio.sleep(period_seconds)
-            samples: list[Sample] = self._telemetry.sample()
             self._batch += 1
-            message = TelemetryMessage(
-                batch=self._batch,
-                sampled_at=[s[0] for s in samples],
-                metric=[s[1] for s in samples],
-                device=[s[2] for s in samples],
-                value=[s[3] for s in samples],
-            )
+            message = TelemetryMessage(batch=self._batch)
+            for sample in self._telemetry.sample():
+                for name, value in sample.values.items():
+                    message.sampled_at.append(sample.sampled_at)
+                    message.metric.append(name)
+                    message.device.append(sample.device)
+                    message.value.append(value)
             self._unacknowledged.append(message)
             await self._out.put(AgentMessage(telemetry=message))
 

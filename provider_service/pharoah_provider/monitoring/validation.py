@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable
 
-from pharoah_benchmarks.micro import micro_benchmarks
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.models.cross_validation import Comparison, compare, typical_seconds
 from pharoah_protocol.vocabulary import Purpose
@@ -59,7 +59,7 @@ class Validator:
         comparisons = []
         for probe in own:
             level = self.levels.of(name, run, probe.benchmark)
-            benchmark = micro_benchmarks().get(probe.benchmark)  # absent: an agent measured what was not ordered
+            benchmark = MICRO_BENCHMARKS.entries.get(probe.benchmark)  # absent: an agent measured what was not ordered
             if level is not None and probe.seconds and benchmark is not None:
                 now, peer_ratio = typical_seconds(probe.seconds), ratios.get(probe.benchmark, 1.0)
                 comparisons.append(compare(probe.benchmark, now, level, benchmark.noise.log_ratio_sd, peer_ratio))
