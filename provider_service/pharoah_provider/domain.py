@@ -17,6 +17,8 @@ REPORTED_STATES = (IncidentState.CONFIRMED, IncidentState.CLEARED)
 
 @dataclass(frozen=True)
 class Node:
+    """A node as its agent describes it."""
+
     node: str
     ticket_key: bytes
     boot_id: str
@@ -85,6 +87,8 @@ class IncidentKind(StrEnum):
 
 @dataclass(frozen=True)
 class Resource:
+    """One thing that can have an incident."""
+
     kind: ResourceKind
     name: str
 

@@ -44,6 +44,8 @@ Evaluated = tuple[list[bytes], bytes]
 
 @dataclass
 class Offer:
+    """One offer to one tenant, good for one question."""
+
     tenant: Principal
     node: Node
     epoch: int
@@ -89,7 +91,7 @@ class ExchangeServer:
         return offer_id, offer
 
     def _forget_offers(self, now: float) -> None:
-        """Those that are over, once a minute."""
+        """Remove offers that have expired, once a minute."""
         if now - self._forgotten_at > FORGET_SECONDS:
             self._forgotten_at = now
             self._offers = {key: offer for key, offer in self._offers.items() if offer.expires_at > now}
@@ -127,8 +129,8 @@ class ExchangeServer:
                 done = [protocol.evaluate(one.secret, one.public, blinded) for one in sealed]
             except GroupError:
                 raise Invalid("blinded: not all are canonical group elements") from None
-            told = [(one.class_id, *answered) for one, answered in zip(sealed, done, strict=True)]
-            said = signed_messages.evaluation(offer_id, request_id, blinded, told)
+            answers = [(one.class_id, *answered) for one, answered in zip(sealed, done, strict=True)]
+            said = signed_messages.evaluation(offer_id, request_id, blinded, answers)
             return done, sign(said, self.keys.signing_key)
 
         return await self._once(offer, length_prefixed(b"evaluate", request_id, *blinded), answer)

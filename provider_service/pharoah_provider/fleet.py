@@ -24,6 +24,8 @@ KEPT_PROBES = 20
 
 
 class OrderKind(StrEnum):
+    """What an agent can be sent."""
+
     PROBE = "probe"
     CELL = "cell"
     NODE_STATE = "node_state"

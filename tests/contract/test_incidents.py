@@ -146,7 +146,7 @@ def test_a_sidecar_whose_run_was_taken_for_lost_joins_again(tmp_path: Path, monk
     async def work(site: Loopback) -> None:
         provider = ProviderConnection(site.settings())
         run_id = secrets.token_bytes(16)
-        reporter = RunReporter(provider, run_id, site.settings(), lambda _: None)
+        reporter = RunReporter(provider, run_id, b"", site.settings(), lambda _: None)
         reporter.start(ticket("n1"), 1, lambda: [ReportedLevels()], tick_seconds=0.2)
         await until(site, None)
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Runs over real gRPC: joining, reporting, being alarmed exactly once, surviving a restart of the provider."""
+"""Runs over real gRPC: joining, reporting, receiving each alert once, surviving a restart of the provider."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_run_belongs_to_its_tenant_and_a_ticket_to_its_run(tmp_path: Path) -> 
 
 
 class Listener:
-    """A run as the sidecar keeps it, with the alerts it was told."""
+    """A run as the sidecar keeps it, with the alerts it received."""
 
     def __init__(self, site: Loopback, run_id: bytes = b"") -> None:
         self._site = site
@@ -175,7 +175,7 @@ class Listener:
                 await self.feel(1.0)
                 await asyncio.sleep(0.05)
 
-    async def told(self, *states: str) -> None:
+    async def received(self, *states: str) -> None:
         async with asyncio.timeout(15):
             while [alert.state for alert in self.alerts] != list(states):
                 await asyncio.sleep(0.05)
@@ -185,7 +185,7 @@ class Listener:
         await self._provider.channel.close()
 
 
-def test_a_degraded_node_is_validated_told_once_and_cleared_once(tmp_path: Path) -> None:
+def test_a_degraded_node_is_validated_and_reported_once_and_cleared_once(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         seconds = {"n1": 0.03, "n2": 0.01}
         await site.agent("n1", lambda _: seconds["n1"])
@@ -195,11 +195,11 @@ def test_a_degraded_node_is_validated_told_once_and_cleared_once(tmp_path: Path)
         await listener.settled()
         seconds["n1"] = 0.06  # the campaign said 0.01: what counts is the level beside this job
         await listener.feel(*[1.6] * 4)
-        await listener.told("confirmed")
+        await listener.received("confirmed")
         alert = listener.alerts[0]
         assert "gemm 2.00x" in alert.evidence and alert.fault_domain == "node" and "n1" not in alert.node_alias
         await listener.feel(*[1.6] * 3, *[1.0] * 8)
-        await listener.told("confirmed", "cleared")
+        await listener.received("confirmed", "cleared")
         assert len({a.alert_id for a in listener.alerts}) == 1
         await listener.close()
 
@@ -335,14 +335,14 @@ def test_a_restart_of_the_provider_does_not_fire_again_and_clears_once(tmp_path:
             await first.settled()
             seconds[0] = 0.02
             await first.feel(*[1.6] * 4)
-            await first.told("confirmed")
+            await first.received("confirmed")
             first_id = first.alerts[0].alert_id
         await first.close()  # nobody hears of it: the provider is down
         async with loopback(tmp_path) as site:
             assert "confirmed" in "".join(await rows(site, "alerts"))
             second = Listener(site, first.run_id)
             await second.feel(*[1.0] * 8)
-            await second.told("confirmed", "cleared")
+            await second.received("confirmed", "cleared")
             assert {alert.alert_id for alert in second.alerts} == {first_id}
             await second.close()
 
@@ -392,10 +392,10 @@ def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_pat
     on_loopback(tmp_path, work, RELEASE)
 
 
-def test_alerts_of_a_mad_provider_are_bounded_and_can_be_printed(tmp_path: Path) -> None:
+def test_alerts_of_a_malicious_provider_are_bounded_and_can_be_printed(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        provider, told = ProviderConnection(site.settings()), list[Alert]()
-        reporter = RunReporter(provider, bytes(16), b"", site.settings(), told.append)
+        provider, delivered = ProviderConnection(site.settings()), list[Alert]()
+        reporter = RunReporter(provider, bytes(16), b"", site.settings(), delivered.append)
         sound = {"alert_id": "al-1", "state": 1, "since": 1.0, "at": 2.0, "step_ratio": 3.0}
         for change in (
             {"state": 0},
@@ -406,13 +406,13 @@ def test_alerts_of_a_mad_provider_are_bounded_and_can_be_printed(tmp_path: Path)
             {"at": 1e18},
         ):
             reporter._received(AlertMessage(**{**sound, **change}))
-        assert told == []
+        assert delivered == []
         for number in range(3 * REMEMBERED_ALERTS):
             reporter._received(
                 AlertMessage(**{**sound, "alert_id": f"{number}" + "x" * 5000, "what": "\x1b[2J" * 5000})
             )
         assert len(reporter._seen) == REMEMBERED_ALERTS
-        assert all(len(str(alert)) < 1000 and "\x1b" not in str(alert) for alert in told)
+        assert all(len(str(alert)) < 1000 and "\x1b" not in str(alert) for alert in delivered)
         await provider.channel.close()
 
     on_loopback(tmp_path, work, RELEASE)

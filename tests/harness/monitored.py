@@ -37,7 +37,7 @@ FACTS = ("device=cpu", "threads=1")
 
 @dataclass
 class HandClock:
-    """Both clocks of the provider; time passes only when it is told to."""
+    """Both clocks of the provider; time passes only when a test sets it."""
 
     now: float = BEGAN_AT
 

@@ -34,6 +34,8 @@ MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
 
 
 class AgentServicer:
+    """Streams of the agents: facts, telemetry and results in, orders out."""
+
     def __init__(self, nodes: NodeStore, fleet: Fleet) -> None:
         self._nodes, self._fleet = nodes, fleet
 

@@ -27,6 +27,8 @@ from pharoah_serving.call_guard import caller
 
 
 class ExchangeServicer:
+    """Decodes the calls of the exchange and encodes its answers."""
+
     def __init__(self, exchange: ExchangeServer) -> None:
         self._exchange = exchange
 

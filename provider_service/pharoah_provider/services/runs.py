@@ -43,10 +43,12 @@ COUNTED_STATES = (EndState.OK, EndState.FAILED)
 """End states that say something about the job and its node."""
 OLDEST_SECONDS = 86_400.0
 LARGEST_NUMBER = 1 << 40
-"""Of a second: a run of thirty thousand years."""
+"""The largest number of a second: 2^40 seconds are thirty thousand years."""
 
 
 class RunsServicer:
+    """Decodes the calls of sidecars about their runs and encodes the answers."""
+
     def __init__(self, store: Storage, monitor: Monitor, intake: Intake, clock: Clock) -> None:
         self._nodes, self._runs, self._evidence = store.nodes, store.runs, store.evidence
         self._monitor, self._intake, self._clock = monitor, intake, clock
