@@ -26,6 +26,9 @@ from pharoah_protocol.log.view import HEAD, Entry, LogError, View
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
 
+FORMAT = 1
+"""Version of the bundle that is read here; `pharoah-provider audit-bundle` writes it."""
+
 
 class AuditBundleError(ValueError):
     """A file that is not an audit bundle; the message says why."""
@@ -45,6 +48,8 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFin
     """
     try:
         data = json.loads(file.read_text())
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']!r}, expected {FORMAT}")
         release = Release.from_dict(data["release"])
         groups = tuple((scope, group) for scope, group in data["groups"])
         recipe = SealInputs(int(data["epoch"]), release, groups, int(data["began"]))

@@ -1,4 +1,4 @@
-"""The auditor: a witness that never forgets, and epochs sealed again from what was handed over."""
+"""The auditor: a witness that never forgets, and epochs sealed again from an audit bundle."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ ROWS = learn_plans(learn_incompatibilities(TRIALS), TRIALS)
 ROWS += learn_near_duplicates(ROWS, TRIALS)
 
 
-def handed_over(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> Path:
+def bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> Path:
     groups = tuple(sorted({(row.scope, row.group_id) for row in rows}))
     recipe = SealInputs(4, Release(2, rows), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
@@ -193,7 +193,7 @@ def handed_over(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> P
         "log": [Entry.of(HEAD, 4, epoch.body).encode().hex()],
         **changes,
     }
-    file = folder / "hand-over.json"
+    file = folder / "audit-bundle.json"
     file.write_text(json.dumps(content))
     return file
 
@@ -203,12 +203,12 @@ def failing(file: Path, seen: Path | None = None) -> str:
 
 
 def test_an_honest_epoch_replays(tmp_path: Path) -> None:
-    assert failing(handed_over(tmp_path, tuple(ROWS))) == ""
+    assert failing(bundle(tmp_path, tuple(ROWS))) == ""
 
 
 def test_a_log_that_nobody_else_has_seen_is_found(tmp_path: Path) -> None:
     """A provider that has served one epoch and hands over another."""
-    file, kept = handed_over(tmp_path, tuple(ROWS)), tmp_path / "kept"
+    file, kept = bundle(tmp_path, tuple(ROWS)), tmp_path / "kept"
     entries = [bytes.fromhex(entry) for entry in json.loads(file.read_text())["log"]]
     kept.write_bytes(TransparencyLog(entries, KEY).checkpoint)
     assert failing(file, kept) == ""
@@ -228,21 +228,21 @@ def test_a_log_that_nobody_else_has_seen_is_found(tmp_path: Path) -> None:
 
 def test_rows_about_names_never_block_and_tables_of_no_trial_are_told(tmp_path: Path) -> None:
     name = replace(ROWS[0], kind="name", tokens=("period=1", "name=ab"), severity="block")
-    assert "1 of them block" in failing(handed_over(tmp_path, (*ROWS, name)))
+    assert "1 of them block" in failing(bundle(tmp_path, (*ROWS, name)))
     extra = replace(ROWS[0], group_id="made for one tenant")
-    told = [finding.what for finding in replay(handed_over(tmp_path, (*ROWS, extra)), PUBLIC) if not finding.holds]
+    told = [finding.what for finding in replay(bundle(tmp_path, (*ROWS, extra)), PUBLIC) if not finding.holds]
     assert any(what.startswith("1 of") and what.endswith("tables are of machines without a trial") for what in told)
 
 
 def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
     guess = replace(ROWS[0], tokens=("archetype=guessed",))
-    assert "1 of" in failing(handed_over(tmp_path, (*ROWS, guess)))
-    assert "1 rows that follow from the trials were left out" in failing(handed_over(tmp_path, tuple(ROWS[1:])))
+    assert "1 of" in failing(bundle(tmp_path, (*ROWS, guess)))
+    assert "1 rows that follow from the trials were left out" in failing(bundle(tmp_path, tuple(ROWS[1:])))
     bad = next(row for row in ROWS if row.severity != "ok")
     rosier = tuple(replace(row, failures=0, severity="ok") if row is bad else row for row in ROWS)
-    assert "1 of" in failing(handed_over(tmp_path, rosier))
+    assert "1 of" in failing(bundle(tmp_path, rosier))
     marked = tuple(replace(row, plan=RESTLESS.pack().hex()) if row is bad else row for row in ROWS)
-    assert "1 monitoring plans are shared by fewer than 5" in failing(handed_over(tmp_path, marked))
+    assert "1 monitoring plans are shared by fewer than 5" in failing(bundle(tmp_path, marked))
 
 
 @pytest.mark.parametrize(
@@ -256,21 +256,24 @@ def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
     ],
 )
 def test_another_seed_time_signature_or_log_is_found(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    assert said in failing(handed_over(tmp_path, tuple(ROWS), **changes))
+    assert said in failing(bundle(tmp_path, tuple(ROWS), **changes))
 
 
 def test_the_command_says_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = tmp_path / "provider.pub"
     key.write_text(PUBLIC.hex())
-    assert main(["replay", str(handed_over(tmp_path, tuple(ROWS))), "--provider-key", str(key)]) == 0
+    assert main(["replay", str(bundle(tmp_path, tuple(ROWS))), "--provider-key", str(key)]) == 0
     assert "seal to the head's roots" in capsys.readouterr().out
-    assert main(["replay", str(handed_over(tmp_path, tuple(ROWS[1:]))), "--provider-key", str(key)]) == 1
+    assert main(["replay", str(bundle(tmp_path, tuple(ROWS[1:]))), "--provider-key", str(key)]) == 1
     assert "FAIL" in capsys.readouterr().out
     other = tmp_path / "other.pub"
     other.write_text(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex())
-    assert main(["replay", str(handed_over(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
+    assert main(["replay", str(bundle(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
     told = capsys.readouterr().out
     assert "not signed by this key" in told and "ok " not in told
+    other_format = bundle(tmp_path, tuple(ROWS), format=2)
+    with pytest.raises(AuditBundleError, match="format 2, expected 1"):
+        replay(other_format, PUBLIC)
     (tmp_path / "broken").write_text("{}")
     for command in ("replay", "verify"):
         assert main([command, str(tmp_path / "broken"), "--provider-key", str(key)]) == 1
