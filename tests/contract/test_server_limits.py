@@ -55,7 +55,7 @@ def test_no_call_stays_longer_than_the_provider_lets_it(tmp_path: Path, monkeypa
     on_loopback(tmp_path, work)
 
 
-def test_what_goes_wrong_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_reveals_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: Any) -> Any:
         raise KeyError("a secret")
 
@@ -182,7 +182,7 @@ def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypa
     on_loopback(tmp_path, work)
 
 
-def test_health_is_told_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_is_served_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "QUESTION_SECONDS", 0.2)
     monkeypatch.setattr(health, "MOST_AT_ONCE", 5)
 
