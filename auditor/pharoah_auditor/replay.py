@@ -27,6 +27,9 @@ from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
 from pharoah_protocol.vocabulary import RowKind, Scope, Severity
 
+FORMAT = 1
+"""Version of the bundles that are read here; `pharoah-provider audit-bundle` writes it."""
+
 
 class AuditBundleError(ValueError):
     """A file that is not an audit bundle, or not a checkpoint; the message says why."""
@@ -73,6 +76,8 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFin
 def _read(file: Path) -> _Bundle:
     try:
         data = json.loads(file.read_text())
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']!r}, expected {FORMAT}")
         groups = tuple((scope, group) for scope, group in data["groups"])
         head, signature, seed = (bytes.fromhex(data[name]) for name in ("head", "signature", "seed"))
         return _Bundle(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
 from pharoah_benchmarks.campaign.plan import CampaignPlan
+from pharoah_protocol.vocabulary import Outcome as CellOutcome
 from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet, shares_cores
@@ -17,8 +18,11 @@ from pharoah_provider.storage.base import EvidenceStore
 from pharoah_serving.errors import NotReady
 
 IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2
+"""Rounds of micro-benchmarks per node, idle and beside a job."""
+COMPANION_START_SECONDS = 2.5
+"""Time for the companion to start before the first round beside it."""
 COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation("none"))
-"""What trains while the beside-a-job baseline is taken."""
+"""The cell that trains while the baseline beside a job is measured."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Campaign:
             await self._measure(node, beside_job=False)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}")))
-            await asyncio.sleep(2.5)  # past its start-up
+            await asyncio.sleep(COMPANION_START_SECONDS)
             for _ in range(BESIDE_ROUNDS):
                 await self._measure(node, beside_job=True)
 
@@ -110,7 +114,9 @@ class Campaign:
         results = await measure(self._fleet, node.node, beside_job)
         await self._evidence.append_probes(results, Purpose.BASELINE)
         failed = [result.error for result in results if result.error]
-        await self._advance(node, f"baseline {'beside a job' if beside_job else 'idle'}", failed[0] if failed else "ok")
+        await self._advance(
+            node, f"baseline {'beside a job' if beside_job else 'idle'}", failed[0] if failed else CellOutcome.OK
+        )
 
     async def _advance(self, node: Node, cell: str, outcome: str) -> None:
         self._done += 1

@@ -12,13 +12,18 @@ from pharoah_learning.baselines import learn_baselines
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
-from pharoah_learning.release import Release, SealInputs
+from pharoah_learning.release import LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
 from pharoah_learning.survival import fit_survival
 from pharoah_protocol.pseudonyms import period_at
+from pharoah_protocol.vocabulary import Rung, Scope, Severity
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady, ProviderError
+
+
+def _is_exact_incompatibility(row: LearnedRow) -> bool:
+    return row.severity == Severity.BLOCK and row.rung == Rung.EXACT and row.scope == Scope.SERVER
 
 
 async def learn(store: Storage) -> AsyncIterator[str | Release]:
@@ -31,7 +36,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     if not trials:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign FILE)")
     rows = await asyncio.to_thread(learn_incompatibilities, trials)
-    found = sum(row.severity == "block" and row.rung == "exact" and row.scope == "server" for row in rows)
+    found = sum(_is_exact_incompatibility(row) for row in rows)
     yield f"table: {len(rows)} rows from {len(trials)} trials; {found} exact incompatibilities"
     rows = await asyncio.to_thread(learn_plans, rows, trials)
     bands = await asyncio.to_thread(learn_near_duplicates, rows, trials)

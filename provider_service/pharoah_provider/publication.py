@@ -14,6 +14,7 @@ from pharoah_learning.release import ClassKey, Release, SealInputs
 from pharoah_learning.sealing import Epoch, groups_of, seal
 from pharoah_protocol.log.view import HEAD, REVOKED, Entry, View
 from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.vocabulary import Scope
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.records import EpochRecord
@@ -220,7 +221,7 @@ class Publisher:
 
     async def _groups(self) -> set[ClassKey]:
         nodes = await self._store.nodes.nodes()
-        return {("server", node.context_id) for node in nodes} | {("device", node.device_id) for node in nodes}
+        return {(Scope.SERVER, node.context_id) for node in nodes} | {(Scope.DEVICE, node.device_id) for node in nodes}
 
 
 def _rows_of(epoch: Epoch, ids: Iterable[str]) -> dict[str, bytes]:

@@ -275,6 +275,8 @@ def test_the_command_prints_what_holds(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["replay", str(audit_bundle(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
     printed = capsys.readouterr().out
     assert "not signed by this key" in printed and "ok " not in printed
+    with pytest.raises(AuditBundleError, match="format 2, expected 1"):
+        replay(audit_bundle(tmp_path, tuple(ROWS), format=2), PUBLIC)
     (tmp_path / "broken").write_text("{}")
     for command in ("replay", "verify"):
         assert main([command, str(tmp_path / "broken"), "--provider-key", str(key)]) == 1

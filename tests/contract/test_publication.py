@@ -1,4 +1,4 @@
-"""Epochs over their life: rotated, taken back, lost; and what tenants, who remember, make of it."""
+"""Epochs over their life: rotated, revoked, lost; and what tenants, who remember earlier answers, conclude."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from pharoah._errors import UnknownReason
@@ -18,17 +19,25 @@ from pharoah.sidecar.exchange_client import Answer, ExchangeClient
 from pharoah.sidecar.log_client import VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.verdict_rules import verdict_from_rows
+from pharoah_auditor.replay import replay
 from pharoah_learning.release import Release
 from pharoah_protocol.log.view import AUDIT, HEAD, Entry, LogError, View
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.v1 import GetEpochRequest, ListRequest, RevokeRequest, RollbackRequest
+from pharoah_protocol.v1 import (
+    ExportAuditBundleRequest,
+    GetEpochRequest,
+    ListRequest,
+    ReinstateRequest,
+    RevokeRequest,
+    RollbackRequest,
+)
 from pharoah_provider.publication import AUDIT_RETENTION_SECONDS, Publisher
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Invalid, NotReady, Unknown
 from pharoah_serving.keys import open_keys
-from tests.contract.test_exchange import KNOWN, RELEASE, ROW, ask, on_loopback
+from tests.contract.test_exchange import KNOWN, RELEASE, ROW, ask, on_loopback, refused
 from tests.harness.loopback import Loopback, loopback, node, ticket
 
 DAY = 86_400
@@ -138,7 +147,7 @@ def test_a_crash_around_the_commit_leaves_one_log(tmp_path: Path, when: str, mon
     with_publisher(tmp_path, goes_on)
 
 
-def test_who_asks_for_an_epoch_may_go_away(tmp_path: Path) -> None:
+def test_a_caller_that_goes_away_does_not_stop_a_publication(tmp_path: Path) -> None:
     async def work(publisher: Publisher, store: Storage) -> None:
         await publisher.open(time.time())
         asked = asyncio.create_task(publisher.publish(RELEASE, time.time()))
@@ -151,7 +160,7 @@ def test_who_asks_for_an_epoch_may_go_away(tmp_path: Path) -> None:
     with_publisher(tmp_path, work)
 
 
-def test_rows_are_taken_back_inside_the_epoch_also_over_a_restart(tmp_path: Path) -> None:
+def test_rows_are_revoked_inside_the_epoch_also_over_a_restart(tmp_path: Path) -> None:
     async def revoke(publisher: Publisher, _: Storage) -> None:
         await publisher.open(time.time())
         with pytest.raises(Invalid, match="nothing"):
@@ -166,7 +175,7 @@ def test_rows_are_taken_back_inside_the_epoch_also_over_a_restart(tmp_path: Path
         publisher.log.view.check(publisher.epoch().body, publisher.revoked())
         await publisher.publish(RELEASE, time.time())
         (again,) = publisher.revoked_rows(2)
-        assert again != row and publisher.revoked_rows(1) == {row}, "what was taken back stays so"
+        assert again != row and publisher.revoked_rows(1) == {row}, "a revoked row stays revoked"
         publisher.log.view.check(publisher.epoch().body, publisher.revoked())
         await publisher.publish(replace(RELEASE, release=2), time.time())
         (row,) = publisher.revoked_rows(3)
@@ -183,7 +192,7 @@ def test_rows_are_taken_back_inside_the_epoch_also_over_a_restart(tmp_path: Path
     with_publisher(tmp_path, remembers)
 
 
-def test_asking_witnesses_again_does_not_take_back_what_happens_meanwhile(
+def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest, going = TransparencyLog._cosigned, asyncio.Event()
@@ -210,7 +219,7 @@ def test_asking_witnesses_again_does_not_take_back_what_happens_meanwhile(
 def test_a_head_is_never_shown_without_its_log_nor_the_log_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks while something is published gets what was before or what comes after, never half of each."""
+    """A tenant that asks during a publication gets the state before it or after it, never a mixture."""
 
     async def work(publisher: Publisher, store: Storage) -> None:
         await publisher.open(time.time())
@@ -268,7 +277,34 @@ def test_a_revoked_row_is_gone_with_the_next_question_in_both_modes(tmp_path: Pa
     on_loopback(tmp_path, work)
 
 
-def test_a_release_is_taken_back_and_stays_so_over_a_restart(tmp_path: Path) -> None:
+def test_an_exported_audit_bundle_replays(tmp_path: Path) -> None:
+    """From the service to the auditor's file: the only test in which both ends are the real ones."""
+
+    async def work(site: Loopback) -> None:
+        answer = await site.call("Operator", "ExportAuditBundle", ExportAuditBundleRequest(epoch=1), "ops")
+        (tmp_path / "bundle.json").write_text(answer.content)
+        with pytest.raises(Exception, match="epoch 2 was not sealed here"):
+            await site.call("Operator", "ExportAuditBundle", ExportAuditBundleRequest(epoch=2), "ops")
+
+    on_loopback(tmp_path, work, RELEASE)
+    findings = replay(tmp_path / "bundle.json", open_keys(tmp_path / "keys").public)
+    by_text = {finding.what: finding.holds for finding in findings}
+    assert by_text["the head is signed by this key"]
+    assert any("seal to the roots" in what and holds for what, holds in by_text.items())
+
+
+def test_a_reinstated_row_holds_again_with_the_next_epoch(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        code, message = await refused(site.call("Operator", "Reinstate", ReinstateRequest(rows=[ROW.id]), "ops"))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT and "is not revoked" in message
+        await site.call("Operator", "Revoke", RevokeRequest(rows=[ROW.id]), "ops")
+        answer = await site.call("Operator", "Reinstate", ReinstateRequest(rows=[ROW.id]), "ops")
+        assert answer.reinstated == 1
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_a_release_is_rolled_back_and_stays_so_over_a_restart(tmp_path: Path) -> None:
     async def inside() -> None:
         async with loopback(tmp_path, RELEASE):
             pass
@@ -302,7 +338,7 @@ def test_a_machine_remembers_the_log_and_reads_only_what_is_new(tmp_path: Path) 
     on_loopback(tmp_path, work)
 
 
-def test_a_provider_that_starts_its_log_anew_is_not_believed(tmp_path: Path) -> None:
+def test_a_provider_that_starts_its_log_anew_is_rejected(tmp_path: Path) -> None:
     """The same key with another history: what a provider does that shows tenants different logs."""
 
     async def inside() -> None:

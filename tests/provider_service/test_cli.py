@@ -11,22 +11,22 @@ from pharoah_provider import cli
 TOKENS = "operator ops oooooooooooooooooooo\n"
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return cli.main(list(arguments)), capsys.readouterr().err
 
 
 def test_a_missing_campaign_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, error = said(capsys, "campaign", str(tmp_path / "none.toml"))
+    code, error = run_command(capsys, "campaign", str(tmp_path / "none.toml"))
     assert code == 1 and "none.toml" in error
 
 
 def test_a_missing_token_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, error = said(capsys, "nodes", "--token-file", str(tmp_path / "none.token"))
+    code, error = run_command(capsys, "nodes", "--token-file", str(tmp_path / "none.token"))
     assert code == 1 and "none.token" in error
 
 
-def test_a_provider_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    code, error = said(capsys, "nodes", "--endpoint", "127.0.0.1:9")
+def test_a_provider_that_is_not_there_is_an_error_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
+    code, error = run_command(capsys, "nodes", "--endpoint", "127.0.0.1:9")
     assert code == 1 and "UNAVAILABLE" in error
 
 
@@ -36,13 +36,13 @@ def serve(tmp_path: Path, *arguments: str) -> list[str]:
 
 
 def test_serving_without_a_token_file_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, error = said(capsys, *serve(tmp_path))
+    code, error = run_command(capsys, *serve(tmp_path))
     assert code == 1 and "tokens" in error
 
 
 def test_plain_text_never_leaves_loopback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tokens").write_text(TOKENS)
-    code, error = said(capsys, *serve(tmp_path, "--listen", "0.0.0.0:7443"))
+    code, error = run_command(capsys, *serve(tmp_path, "--listen", "0.0.0.0:7443"))
     assert code == 1 and "--tls-cert" in error
 
 
@@ -52,10 +52,10 @@ def test_a_taken_port_and_a_corrupt_database_are_named(tmp_path: Path, capsys: p
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, error = said(capsys, *serve(tmp_path, "--listen", address))
+        code, error = run_command(capsys, *serve(tmp_path, "--listen", address))
         assert code == 1 and address in error
-        code, error = said(capsys, *serve(tmp_path, "--http", address))
+        code, error = run_command(capsys, *serve(tmp_path, "--http", address))
         assert code == 1 and address in error
     (tmp_path / "p.duckdb").write_bytes(os.urandom(9000))
-    code, error = said(capsys, *serve(tmp_path))
+    code, error = run_command(capsys, *serve(tmp_path))
     assert code == 1 and "p.duckdb" in error

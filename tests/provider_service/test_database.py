@@ -17,7 +17,7 @@ def telemetry(value: float) -> dict[str, list[object]]:
     return {"node": ["n"], "sampled_at": [1.0], "metric": ["m"], "device": [""], "value": [value]}
 
 
-def test_what_append_returned_from_is_there_after_kill_9(tmp_path: Path) -> None:
+def test_rows_that_append_has_acknowledged_are_there_after_kill_9(tmp_path: Path) -> None:
     script = """
 import asyncio, os, sys
 from pathlib import Path
@@ -39,7 +39,7 @@ for value in range(50):
     database.close()
 
 
-def test_one_bad_row_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
+def test_a_bad_row_does_not_make_other_changes_of_its_group_fail(tmp_path: Path) -> None:
     database = Database(tmp_path / "p.duckdb")
 
     async def all_at_once() -> list[BaseException | None]:
@@ -53,7 +53,7 @@ def test_one_bad_row_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
     database.close()
 
 
-def test_who_stops_waiting_does_not_stop_the_store(tmp_path: Path) -> None:
+def test_a_caller_that_stops_waiting_does_not_stop_the_writer(tmp_path: Path) -> None:
     """A tenant's connection breaks in the middle of a call."""
     database = Database(tmp_path / "p.duckdb")
 

@@ -48,6 +48,7 @@ from pharoah_serving.quotas import Limits, Quotas
 log = logging.getLogger("pharoah.provider")
 
 DRAIN_SECONDS = 2.0
+"""Time for calls to end when the provider stops; tenants connect again by themselves."""
 LARGEST_PORT = 65_535
 
 
