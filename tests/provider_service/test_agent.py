@@ -16,6 +16,7 @@ from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.node_profile import ProfileError, check_profile, command_under, environment
 from pharoah_protocol.node_ticket import Ticket
+from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider.agent import cli
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
@@ -205,3 +206,28 @@ def test_a_check_that_cannot_know_speaks_its_callers_codes(
 ) -> None:
     assert cli.main(["check", "--socket", str(tmp_path / "none"), "--format", format_]) == code
     assert len(capsys.readouterr().out.strip()) <= 80
+
+
+@pytest.mark.parametrize(
+    ("known", "code", "line"),
+    [
+        (NodeStateAnswer(), 2, "has not heard from the provider"),
+        (NodeStateAnswer(IncidentState.QUIET), 0, "no incident"),
+        (
+            NodeStateAnswer(IncidentState.CONFIRMED, 1_700_000_000, "memory 2.00x"),
+            1,
+            "confirmed incident since 2023-11",
+        ),
+    ],
+)
+def test_a_check_reports_what_the_agent_has_been_sent_of_its_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], known: NodeStateAnswer, code: int, line: str
+) -> None:
+    path = tmp_path / "agent.sock"
+
+    async def inside() -> int:
+        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), {}, lambda: known):
+            return await asyncio.to_thread(cli.main, ["check", "--socket", str(path), "--format", "npd"])
+
+    assert asyncio.run(inside()) == code
+    assert line in capsys.readouterr().out
