@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pharoah._errors import UnknownReason
-from pharoah.cost.memory_fit import Fit, MemoryBudget, fit
+from pharoah.cost.memory_fit import Fit, FitStatus, MemoryBudget, fit
 from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, StepCost
 from pharoah_archetypes.devices import devices
@@ -34,14 +34,14 @@ class Advice:
     """Floating-point operations of a sample, compared with those before."""
 
 
-def advise(command: Sequence[str], cost: StepCost, room: MemoryBudget, trial: Trial) -> Iterator[Advice]:
+def advise(command: Sequence[str], cost: StepCost, budget: MemoryBudget, trial: Trial) -> Iterator[Advice]:
     """Changes after which a job fits that does not, those first that change least.
 
     A fused optimizer and a smaller micro-batch with accumulated gradients compute the same; checkpointing computes the
     same twice; shards instead of replicas send more; more nodes help where parameters are sharded; autocast computes
     something else.
     """
-    search = _Search(tuple(command), cost, room, trial)
+    search = _Search(tuple(command), cost, budget, trial)
     yield from search.as_it_is(Mitigation(fused=True))
     yield from search.smaller_batch(Mitigation())
     for change in (
@@ -56,14 +56,14 @@ def advise(command: Sequence[str], cost: StepCost, room: MemoryBudget, trial: Tr
         yield from search.smaller_batch(Mitigation(checkpointing=True))
     if not search.found:
         yield from search.smaller_batch(Mitigation(checkpointing=True, autocast=True))
-    if room.on_gpu:
+    if budget.on_gpu:
         yield from search.larger_device()
 
 
 class _Search:
-    def __init__(self, command: tuple[str, ...], cost: StepCost, room: MemoryBudget, trial: Trial) -> None:
-        self._command, self._cost, self._room, self._trial = command, cost, room, trial
-        self._before = fit(cost, room)
+    def __init__(self, command: tuple[str, ...], cost: StepCost, budget: MemoryBudget, trial: Trial) -> None:
+        self._command, self._cost, self._budget, self._trial = command, cost, budget, trial
+        self._before = fit(cost, budget)
         self.found = False
 
     def as_it_is(self, change: Mitigation) -> Iterator[Advice]:
@@ -73,7 +73,7 @@ class _Search:
             return
         if change.sharded and ("AG" in collectives or "AR" not in collectives):
             return
-        if (tried := self._tried(self._command, change, 1, _told(change))) and tried.fit.status == "fits":
+        if (tried := self._tried(self._command, change, 1, _told(change))) and tried.fit.status is FitStatus.FITS:
             self.found = True
             yield tried
 
@@ -82,7 +82,7 @@ class _Search:
         roles = self._before.peak.roles
         growing = roles.get(ACTIVATION, 0) + roles.get(OTHER, 0)
         parts = 2
-        while growing / parts > max(1, self._room.bytes - (self._before.needed - growing)) and parts < _MOST_PARTS:
+        while growing / parts > max(1, self._budget.bytes - (self._before.needed - growing)) and parts < _MOST_PARTS:
             parts *= 2
         needed = self._before.needed
         for parts in (parts << times for times in range(4)):
@@ -91,7 +91,7 @@ class _Search:
             tried = self._tried(command, divided, parts, ", ".join(filter(None, [what, _told(change)])))
             if tried is None or tried.fit.needed > 0.99 * needed:
                 return  # nothing left to divide, or nothing that has to do with it
-            if tried.fit.status == "fits":
+            if tried.fit.status is FitStatus.FITS:
                 self.found = True
                 yield tried
                 return
@@ -102,7 +102,7 @@ class _Search:
         larger = sorted({device.memory_bytes: device for device in reversed(devices())}.items())
         for memory, device in larger:
             fitting = fit(self._cost, MemoryBudget(device.part, memory, on_gpu=True))
-            if memory > self._room.bytes and fitting.status == "fits":
+            if memory > self._budget.bytes and fitting.status is FitStatus.FITS:
                 yield Advice(f"{device.part} with {memory >> 30} GiB", self._command, Mitigation(), fitting, 1.0)
                 return
 
@@ -114,7 +114,7 @@ class _Search:
             cost = self._trial(command, change)
         except UnknownReason:
             return None
-        tried = fit(cost, self._room)
+        tried = fit(cost, self._budget)
         if parts > 1:  # gradients of the parts before are there in every forward pass
             kept = tried.peak.roles.get(PARAMETER, 0) - tried.peak.roles.get(GRADIENT, 0)
             tried = replace(tried, needed=tried.needed + max(0, kept))

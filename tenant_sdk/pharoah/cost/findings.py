@@ -10,15 +10,20 @@ from pharoah._verdict import Finding, Verdict
 from pharoah.cost.advice import Advice
 from pharoah.cost.ceilings import CeilingsError
 from pharoah.cost.duration import Duration, ceilings_of, duration
-from pharoah.cost.memory_fit import Fit, fit, room_of
+from pharoah.cost.memory_fit import Fit, FitStatus, fit, memory_budget_of
 from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, OTHER, PARAMETER, STATE, StepCost
 from pharoah_archetypes import Fingerprint
+from pharoah_protocol.vocabulary import FindingSeverity, Rung
 
 _NAMES = {
     PARAMETER: "parameters", GRADIENT: "gradients", STATE: "optimizer state", ACTIVATION: "activations",
     KERNEL: "kernels", OTHER: "other",
 }  # fmt: skip
-_SEVERITIES = {"fits": "info", "tight": "warn", "does not fit": "block"}
+_SEVERITIES = {
+    FitStatus.FITS: FindingSeverity.INFO,
+    FitStatus.TIGHT: FindingSeverity.WARN,
+    FitStatus.DOES_NOT_FIT: FindingSeverity.BLOCK,
+}
 
 
 def cost_findings(
@@ -26,23 +31,24 @@ def cost_findings(
     cost: StepCost,
     profile: Mapping[str, Any],
     verdict: Verdict,
-    ways_out: Callable[[Fit], Iterable[Advice]] = lambda _: (),
+    suggest: Callable[[Fit], Iterable[Advice]] = lambda _: (),
 ) -> Iterator[Finding]:
     """Whether a job fits on a node and how long its steps take, as far as anybody knows what the node can do.
 
     `profile` is the node's, `verdict` what is known of such runs there: where they worked, a prediction that they do
-    not fit only warns. `ways_out` is asked for changes where there is too little room.
+    not fit only warns. `suggest` is asked for changes where there is too little room.
     """
-    if room := room_of(fingerprint, profile):
-        needs = fit(cost, room)
-        finding = memory_finding(needs, ways_out(needs) if needs.status != "fits" else (), cost.uncounted)
-        worked = verdict.ok and verdict.rung == "exact"
-        yield replace(finding, severity="warn") if worked and finding.severity == "block" else finding
+    if budget := memory_budget_of(fingerprint, profile):
+        needs = fit(cost, budget)
+        finding = memory_finding(needs, suggest(needs) if needs.status is not FitStatus.FITS else (), cost.uncounted)
+        blocks = finding.severity == FindingSeverity.BLOCK
+        worked = verdict.ok and verdict.rung == Rung.EXACT
+        yield replace(finding, severity=FindingSeverity.WARN) if worked and blocks else finding
     try:
         if ceilings := ceilings_of(fingerprint, profile):
             yield time_finding(duration(cost, ceilings), cost)
     except CeilingsError as error:
-        yield Finding("info", f"no step time: {error}", "node profile")
+        yield Finding(FindingSeverity.INFO, f"The step time is not known: {error}", "node profile")
 
 
 def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[str] = ()) -> Finding:
@@ -51,13 +57,13 @@ def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[
         f"{name} {gib(fit.peak.roles[role])}" for role, name in _NAMES.items() if fit.peak.roles.get(role)
     )
     told = {
-        "fits": "fits into memory",
-        "tight": "fits into memory only just",
-        "does not fit": "does not fit into memory",
+        FitStatus.FITS: "fits into memory",
+        FitStatus.TIGHT: "fits into memory, but only just",
+        FitStatus.DOES_NOT_FIT: "does not fit into memory",
     }
     return Finding(
         _SEVERITIES[fit.status],
-        f"this job {told[fit.status]}: {gib(fit.needed)} of {gib(fit.room.bytes)} GiB ({fit.room.name})",
+        f"this job {told[fit.status]}: {gib(fit.needed)} of {gib(fit.budget.bytes)} GiB ({fit.budget.name})",
         f"dry run, GiB at the peak: {parts}" + (f"; not counted: {', '.join(uncounted[:3])}" if uncounted else ""),
         " - or: ".join(_told(option) for option in advice),
     )
@@ -100,7 +106,7 @@ def time_finding(predicted: Duration, cost: StepCost) -> Finding:
     work = f"{operations(cost.flops)}, {size(cost.moved)} moved"
     sent = f", {size(cost.traffic)} through collectives" if cost.traffic else ""
     return Finding(
-        "warn" if bound else "info",
+        FindingSeverity.WARN if bound else FindingSeverity.INFO,
         f"a step takes {takes} on {name}" + (": it waits for collectives" if bound else ""),
         f"dry run and {'measured ceilings' if known else 'data sheet'}: {spent}; {work}{sent}",
         "send less: larger micro-batches, or parameters sharded within a node only" if bound else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from pharoah.cost import cuda_allocator
@@ -12,7 +13,7 @@ from pharoah.cost.step import StepCost
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
 
-_TIGHT = 0.05
+_TIGHT_SHARE = 0.05
 """Of what is offered: what kernels take for a moment and nobody can predict."""
 _HEAP = 4 << 20
 """Bytes that the heap of a training loop grows by besides tensors and kernels: `python -m evaluation distributed`."""
@@ -33,23 +34,30 @@ class MemoryBudget:
     """Whether the interpreter and its libraries were there before the limit, and do not count."""
 
 
+class FitStatus(StrEnum):
+    """Whether a job fits into its memory budget."""
+
+    FITS = "fits"
+    TIGHT = "tight"
+    DOES_NOT_FIT = "does not fit"
+
+
 @dataclass(frozen=True)
 class Fit:
-    room: MemoryBudget
+    budget: MemoryBudget
     needed: int
     """Bytes."""
     peak: Peak
     """What of it is tensors and kernels."""
 
     @property
-    def status(self) -> str:
-        """`fits`, `tight` or `does not fit`."""
-        if self.needed > self.room.bytes:
-            return "does not fit"
-        return "tight" if self.needed > self.room.bytes * (1 - _TIGHT) else "fits"
+    def status(self) -> FitStatus:
+        if self.needed > self.budget.bytes:
+            return FitStatus.DOES_NOT_FIT
+        return FitStatus.TIGHT if self.needed > self.budget.bytes * (1 - _TIGHT_SHARE) else FitStatus.FITS
 
 
-def room_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> MemoryBudget | None:
+def memory_budget_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> MemoryBudget | None:
     """What a node offers, from the job's own view of it and the node's profile; None when nobody knows."""
     if name := fingerprint.hardware.get("gpu"):
         device = device_named(name)
@@ -59,15 +67,15 @@ def room_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> MemoryBudge
     return None
 
 
-def fit(cost: StepCost, room: MemoryBudget) -> Fit:
+def fit(cost: StepCost, budget: MemoryBudget) -> Fit:
     """Compare what a step needs with what is offered."""
     most = peak(cost.memory)
-    if not room.on_gpu:
-        outside = 0 if room.inside else cost.process_bytes
-        return Fit(room, most.bytes + _HEAP + outside, most)
+    if not budget.on_gpu:
+        outside = 0 if budget.inside else cost.process_bytes
+        return Fit(budget, most.bytes + _HEAP + outside, most)
     outside = _CONTEXT + (_COMMUNICATOR if cost.transfers else 0)
     try:
-        reserved = cuda_allocator.most_reserved(cost.memory.events, room.bytes - outside)
+        reserved = cuda_allocator.most_reserved(cost.memory.events, budget.bytes - outside)
     except cuda_allocator.OutOfMemory:
-        reserved = max(cuda_allocator.most_reserved(cost.memory.events), room.bytes + 1 - outside)
-    return Fit(room, reserved + outside, most)
+        reserved = max(cuda_allocator.most_reserved(cost.memory.events), budget.bytes + 1 - outside)
+    return Fit(budget, reserved + outside, most)
