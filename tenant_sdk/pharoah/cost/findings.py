@@ -1,4 +1,4 @@
-"""What arithmetic says about a job, as findings of a verdict."""
+"""Findings about a job that this machine computes by itself: its memory and its step time."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def cost_findings(
     verdict: Verdict,
     suggest: Callable[[Fit], Iterable[Advice]] = lambda _: (),
 ) -> Iterator[Finding]:
-    """Whether a job fits on a node and how long its steps take, as far as anybody knows what the node can do.
+    """Whether a job fits on a node and how long its steps take, as far as the node's limits are known.
 
-    `profile` is the node's, `verdict` what is known of such runs there: where they worked, a prediction that they do
-    not fit only warns. `suggest` is asked for changes where there is too little room.
+    `profile` is that of the node. `verdict` is what is known about such runs there: where they worked, a prediction
+    that the job does not fit is only a warning. `suggest` yields changes when the job does not fit well.
     """
     if budget := memory_budget_of(fingerprint, profile):
         needs = fit(cost, budget)
@@ -56,36 +56,36 @@ def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[
     parts = ", ".join(
         f"{name} {gib(fit.peak.roles[role])}" for role, name in _NAMES.items() if fit.peak.roles.get(role)
     )
-    told = {
+    results = {
         FitStatus.FITS: "fits into memory",
         FitStatus.TIGHT: "fits into memory, but only just",
         FitStatus.DOES_NOT_FIT: "does not fit into memory",
     }
     return Finding(
         _SEVERITIES[fit.status],
-        f"this job {told[fit.status]}: {gib(fit.needed)} of {gib(fit.budget.bytes)} GiB ({fit.budget.name})",
+        f"this job {results[fit.status]}: {gib(fit.needed)} of {gib(fit.budget.bytes)} GiB ({fit.budget.name})",
         f"dry run, GiB at the peak: {parts}" + (f"; not counted: {', '.join(uncounted[:3])}" if uncounted else ""),
-        " - or: ".join(_told(option) for option in advice),
+        " - or: ".join(_described(option) for option in advice),
     )
 
 
-def _told(option: Advice) -> str:
+def _described(option: Advice) -> str:
     work = f", {option.work:.2f} times the work" if option.work > 1.01 else ""
     return f"{option.what} ({gib(option.fit.needed)} GiB{work})"
 
 
 def gib(amount: int) -> str:
-    """Bytes in GiB, three digits."""
+    """Bytes as a number of GiB with three digits."""
     return f"{amount / (1 << 30):.3g}"
 
 
 def size(amount: int) -> str:
-    """Bytes as people say them, `1.21 GiB`."""
+    """Bytes as text, `1.21 GiB`."""
     return _scaled(amount, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 def operations(count: int) -> str:
-    """Floating-point operations as people say them, `92.3 GFLOP`."""
+    """Floating-point operations as text, `92.3 GFLOP`."""
     return _scaled(count, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"))
 
 
@@ -97,7 +97,7 @@ def _scaled(amount: float, step: int, units: Sequence[str]) -> str:
 
 
 def time_finding(predicted: Duration, cost: StepCost) -> Finding:
-    """How long a step takes, what of, and whether it waits for the network."""
+    """How long a step takes, which parts it consists of, and whether it waits for the network."""
     name, known = predicted.ceilings.name, predicted.ceilings.measured
     takes = f"about {_seconds(predicted.seconds)}" if known else f"{_seconds(predicted.seconds)} or more"
     bound = predicted.communication > sum(predicted.parts)

@@ -1,4 +1,4 @@
-"""Does a job fit into the memory that is offered to it?"""
+"""Whether a job fits into its memory budget."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
 
 _TIGHT_SHARE = 0.05
-"""Of what is offered: what kernels take for a moment and nobody can predict."""
+"""Share of the budget that covers short-lived memory of kernels, which cannot be predicted."""
 _HEAP = 4 << 20
-"""Bytes that the heap of a training loop grows by besides tensors and kernels: `python -m evaluation distributed`."""
+"""Bytes by which the heap of a training loop grows besides tensors and kernels: `python -m evaluation distributed`."""
 _CONTEXT = 640 << 20
-"""Bytes a CUDA process takes before its first tensor, with the workspaces of cuBLAS."""
+"""Bytes that a CUDA process allocates before its first tensor, with the workspaces of cuBLAS."""
 _COMMUNICATOR = 256 << 20
-"""Bytes NCCL takes for the groups of a distributed job."""
+"""Bytes that NCCL allocates for the groups of a distributed job."""
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """Memory that is offered to one process."""
+    """The memory that one process may use."""
 
     name: str
     bytes: int
     on_gpu: bool = False
     inside: bool = False
-    """Whether the interpreter and its libraries were there before the limit, and do not count."""
+    """Whether the limit does not count the interpreter and its libraries."""
 
 
 class FitStatus(StrEnum):
@@ -46,9 +46,9 @@ class FitStatus(StrEnum):
 class Fit:
     budget: MemoryBudget
     needed: int
-    """Bytes."""
+    """Bytes that the job needs."""
     peak: Peak
-    """What of it is tensors and kernels."""
+    """The part of it that is tensors and kernels."""
 
     @property
     def status(self) -> FitStatus:
@@ -58,7 +58,7 @@ class Fit:
 
 
 def memory_budget_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> MemoryBudget | None:
-    """What a node offers, from the job's own view of it and the node's profile; None when nobody knows."""
+    """The budget on a node, from the hardware that the job sees and the node's profile; None when it is not known."""
     if name := fingerprint.hardware.get("gpu"):
         device = device_named(name)
         return MemoryBudget(name, device.memory_bytes, on_gpu=True) if device else None
@@ -68,7 +68,7 @@ def memory_budget_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> Me
 
 
 def fit(cost: StepCost, budget: MemoryBudget) -> Fit:
-    """Compare what a step needs with what is offered."""
+    """Compare the memory that a step needs with a budget."""
     most = peak(cost.memory)
     if not budget.on_gpu:
         outside = 0 if budget.inside else cost.process_bytes

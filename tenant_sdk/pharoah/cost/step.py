@@ -30,7 +30,7 @@ class Transfer(NamedTuple):
     """Equal collectives of one step, counted together."""
 
     phase: str
-    letter: str
+    operator_class: str
     moved: int
     """Bytes of the larger side on this rank: what an all-gather receives, what a reduce-scatter starts from."""
     ranks: int
@@ -74,7 +74,7 @@ class Memory:
     """Codes of `MemoryEvent`, since a job has millions: the bytes of an allocation, or minus the number of the
     allocation that is freed."""
     roles: str
-    """One letter for each allocation."""
+    """One character for each allocation."""
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class AllocationLedger:
         if operator.communicates:
             phase = FORWARD if phase == ASIDE else phase  # as in the skeleton
             larger = max(_bytes(inputs), _bytes(outputs))
-            self.work.transfers[phase, operator.letter, larger, _group_size(args)] += 1
+            self.work.transfers[phase, operator.operator_class, larger, _group_size(args)] += 1
         else:
             flops = self._flops(operator, func, args, kwargs, result)
             dtype = str(outputs[0].dtype)[6:] if outputs else "none"
@@ -214,7 +214,7 @@ class AllocationLedger:
     def _flops(self, operator: Reader, func: Any, args: Any, kwargs: Any, result: Any) -> int:
         if formula := formula_of(func):
             return int(formula(*map(local, args), **kwargs, out_val=local(result)))
-        if operator.letter in vocabulary().compute:
+        if operator.operator_class in vocabulary().compute:
             self.uncounted.add(operator.name)
         return 0
 
@@ -259,7 +259,7 @@ _TABLE_LOOKUPS = {"emb", "embbag", "idx"}
 def _moved(operator: Reader, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
     """Bytes read and written. Only the selected rows of a table are read."""
     written = _bytes(outputs)
-    if operator.letter in _TABLE_LOOKUPS:
+    if operator.operator_class in _TABLE_LOOKUPS:
         return 2 * written + _bytes(inputs[1:])
     return written + sum(map(_read, inputs))
 
