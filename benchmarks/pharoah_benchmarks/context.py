@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import os
 import resource
-from pathlib import Path
 from typing import Any
+
+from pharoah.capture.hardware import cpu_field
 
 
 def effective_context() -> dict[str, Any]:
@@ -30,10 +31,7 @@ def effective_context() -> dict[str, Any]:
 
 
 def device_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith(("model name", "Processor", "CPU part")):
-            return line.partition(":")[2].strip()
-    return os.uname().machine
+    return cpu_field("model name", "Processor", "CPU part") or os.uname().machine
 
 
 if __name__ == "__main__":

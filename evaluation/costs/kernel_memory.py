@@ -143,7 +143,7 @@ class Watch(TorchDispatchMode):
         self._kernels = Kernels()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not self._kernels.knows(func):
+        if not self._kernels.has_formula(func):
             return func(*args, **(kwargs or {}))
         # The kernel's mark of the highest address space must equal the present size: a mapping that is never touched
         # fills the gap.

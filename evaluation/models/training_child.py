@@ -23,7 +23,7 @@ import torch
 from evaluation.models.forks import address_space, in_fork
 from evaluation.models.zoo import BASE
 from evaluation.scripts.train_zoo import add_options, family_named, prepared, train
-from pharoah_protocol.node_profile import data_segment
+from pharoah_protocol.process_memory import data_bytes
 
 STEPS_AT_LEAST = 6
 SECONDS_AT_LEAST = 3.0
@@ -41,7 +41,7 @@ def memory(arguments: argparse.Namespace) -> int:
 
 def ends(arguments: argparse.Namespace, limit: int) -> bool:
     """Whether a run ends normally when its data segment may grow by `limit` bytes."""
-    most = data_segment() + limit
+    most = data_bytes() + limit
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     train(arguments)
     return True

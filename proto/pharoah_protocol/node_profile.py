@@ -14,7 +14,6 @@ import os
 import resource
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 ISA_CAPS = {"default": ("default", "SSE41"), "avx2": ("avx2", "AVX2"), "avx512": ("avx512", "AVX512_CORE")}
@@ -62,14 +61,6 @@ def limit_memory(limit_bytes: int) -> None:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
-
-
-def data_segment() -> int:
-    """Bytes of this process that such a limit counts, and the stack; 0 where the system does not report them."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
-    except OSError:
-        return 0
 
 
 def command_under(profile: Mapping[str, Any], command: list[str], memory: bool = True) -> list[str]:

@@ -15,5 +15,8 @@ def resident_bytes() -> int:
 
 
 def data_bytes() -> int:
-    """Bytes of the data segment, which RLIMIT_DATA limits."""
-    return int(_STATM.read_bytes().split()[5]) * _PAGE
+    """Size of the data segment, which RLIMIT_DATA limits; 0 where /proc does not show this process."""
+    try:
+        return int(_STATM.read_bytes().split()[5]) * _PAGE
+    except OSError:
+        return 0

@@ -48,7 +48,7 @@ def facts() -> dict[str, str]:
         "gpu": gpus[0] if gpus else "",
         "gpus": str(len(gpus)) if gpus else "",
         "driver": driver(),
-        "cpu": _field(Path("/proc/cpuinfo"), "model name"),
+        "cpu": cpu_field("model name"),
         "cpus": str(os.cpu_count() or ""),
         "memory": f"2^{_memory_bytes().bit_length() - 1}",
     }
@@ -68,10 +68,15 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _field(path: Path, name: str) -> str:
+def cpu_field(*names: str) -> str:
+    """The first field of /proc/cpuinfo with one of the names; empty without one."""
+    return _field(Path("/proc/cpuinfo"), *names)
+
+
+def _field(path: Path, *names: str) -> str:
     try:
         for line in path.read_text().splitlines():
-            if line.startswith(name):
+            if line.startswith(names):
                 return line.partition(":")[2].strip()
     except OSError:
         pass

@@ -45,18 +45,18 @@ _NO_NOTES: frozenset[str] = frozenset()
 class Reader:
     """Facts about an operator, worked out once; `read` does what remains for each call."""
 
-    __slots__ = ("_notes", "changes", "communicates", "is_view", "letter", "name")
+    __slots__ = ("_notes", "changes", "communicates", "is_view", "name", "operator_class")
 
     def __init__(self, func: Any) -> None:
         schema = getattr(func, "_schema", None)
         self.name = str(schema.name if schema else f"higher_order::{func.name()}").replace("::", ".")
-        self.letter = vocabulary().classes.get(self.name, "")
-        self.communicates = self.letter in vocabulary().collectives
+        self.operator_class = vocabulary().classes.get(self.name, "")
+        self.communicates = self.operator_class in vocabulary().collectives
         self.is_view = is_view(func)
         arguments = schema.arguments if schema else []
         self.changes = tuple(at for at, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write)
         """Positions of the arguments that it writes to."""
-        self._notes = _notes(self.name, self.letter, [a.name for a in arguments])
+        self._notes = _notes(self.name, self.operator_class, [a.name for a in arguments])
 
     def read(self, args: Any, kwargs: Any, result: Any) -> Reading:
         """Read one call off its arguments and its result.
@@ -108,11 +108,11 @@ def is_view(func: Any) -> bool:
     return alias is not None and not alias.is_write
 
 
-def _notes(name: str, letter: str, arguments: list[str]) -> tuple[_Note, ...]:
-    notes: list[_Note] = [_integer] if letter else []
-    if letter == "attn":
+def _notes(name: str, operator_class: str, arguments: list[str]) -> tuple[_Note, ...]:
+    notes: list[_Note] = [_integer] if operator_class else []
+    if operator_class == "attn":
         notes += [_flag("causal", at, arguments[at]) for at in range(len(arguments)) if "causal" in arguments[at]]
-    if letter == "conv" and "transposed" in arguments:
+    if operator_class == "conv" and "transposed" in arguments:
         notes.append(_flag("transposed", arguments.index("transposed"), "transposed"))
     if name in ("aten.bmm", "aten.baddbmm"):
         notes.append(lambda call: "rank1" if _known(call.args[-2].shape[-1]) == 1 else "")

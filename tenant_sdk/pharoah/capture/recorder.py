@@ -130,7 +130,9 @@ def is_compiled() -> bool:
 
 def operators(records: Iterable[Record]) -> list[str]:
     """Names of the structural operators of the forward pass. A skeleton only has their classes."""
-    return sorted({record.operator.name for record in records if record.operator.letter and record.phase == FORWARD})
+    return sorted(
+        {record.operator.name for record in records if record.operator.operator_class and record.phase == FORWARD}
+    )
 
 
 def fingerprint(
@@ -177,7 +179,7 @@ def _compute_dtype(records: list[Record]) -> str:
     seen = Counter(
         record.call.dtype
         for record in records
-        if record.phase == FORWARD and record.operator.letter in heavy and record.call.dtype
+        if record.phase == FORWARD and record.operator.operator_class in heavy and record.call.dtype
     )
     return str(seen.most_common(1)[0][0]).removeprefix("torch.") if seen else "none"
 
@@ -187,7 +189,7 @@ def activation_bytes(records: list[Record]) -> int:
     started, total = False, 0
     for record in records:
         if record.phase == FORWARD:
-            started = started or bool(record.operator.letter)
+            started = started or bool(record.operator.operator_class)
             total += record.call.size if started else 0
     return total
 

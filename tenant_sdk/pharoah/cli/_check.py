@@ -50,9 +50,9 @@ def with_cost(checked: Checked, trial: Trial | None = None, command: Sequence[st
     if dry is None:
         return verdict
 
-    def remedies(needs: Fit) -> Iterator[Advice]:
+    def suggest(needs: Fit) -> Iterator[Advice]:
         if trial:
             print(f"pharoah: {needs.status}; trying changes in dry runs", file=sys.stderr, flush=True)
-            yield from advise(command, dry.cost, needs.room, trial)
+            yield from advise(command, dry.cost, needs.budget, trial)
 
-    return verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, remedies))
+    return verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, suggest))

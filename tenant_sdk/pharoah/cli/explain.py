@@ -106,7 +106,7 @@ def _show_cost(cost: StepCost) -> None:
     print(f"costs       {operations(cost.flops)}, {size(cost.moved)} moved, {most} of tensors at the peak")
     groups: Counter[tuple[str, int]] = Counter()
     for row in cost.transfers:
-        groups[row.letter, row.ranks] += row.times * row.moved
+        groups[row.operator_class, row.ranks] += row.times * row.moved
     for (letter, ranks), moved in groups.items():
         print(f"            {letter} of {size(moved)} in groups of {ranks:,}")
 

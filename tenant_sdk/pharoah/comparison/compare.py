@@ -36,12 +36,12 @@ class Difference:
 
 
 def compare(left: Record, right: Record) -> list[Difference]:
-    """All differences in what both records know, the heaviest first. Raises RecordError when none can be told."""
+    """All differences in what both records know, the heaviest first. Raises RecordError if they are not comparable."""
     if left.sealed != right.sealed:
         raise RecordError(_not_comparable(left, right))
     if not (left.groups.keys() & right.groups.keys()):
         which = "A" if not left.groups else "B"
-        raise RecordError(f"there is nothing to compare: of {which} nobody has seen a step")
+        raise RecordError(f"there is nothing to compare: no step of {which} was recorded")
     found = [
         _judged(group, name, mine.get(name, ""), theirs.get(name, ""), bool(left.sealed))
         for group in GROUPS
@@ -70,8 +70,8 @@ def _judged(group: str, name: str, left: str, right: str, sealed: bool) -> Diffe
         return Difference(group, name, left, right, 0.3 if sealed else _of_cost(left, right), _WHY[group])
     why = _WHY[group]
     if group == "structure" and not sealed and name in ("fwd", "bwd", "opt"):
-        told = differences(parse(f"{name}: {left}"), parse(f"{name}: {right}"))
-        why = "; ".join(told[:2]) or why
+        found = differences(parse(f"{name}: {left}"), parse(f"{name}: {right}"))
+        why = "; ".join(found[:2]) or why
     return Difference(group, name, left, right, _WEIGHTS[group], why)
 
 

@@ -20,7 +20,7 @@ from pharoah_protocol.files import write_atomically
 
 SHORTEST_PREFIX = 4
 NOT_ENDED = "not ended"
-"""It still runs, or whoever watched it was killed."""
+"""The run continues, or its sidecar was killed."""
 _LIST = "`pharoah status --ended` lists the runs"
 
 
@@ -73,7 +73,7 @@ class History:
             try:
                 found.append(read(path))
             except RecordError:
-                continue  # told when it is asked for
+                continue  # reported when the user names it
         return sorted(found, key=lambda run: -run.began)
 
     def find(self, prefix: str) -> Run:
@@ -122,7 +122,7 @@ def _newest_first(paths: Iterator[Path]) -> list[Path]:
         try:
             times[path] = path.stat().st_mtime
         except FileNotFoundError:
-            continue  # another run took it away
+            continue  # another run deleted it
     return sorted(times, key=lambda path: -times[path])
 
 

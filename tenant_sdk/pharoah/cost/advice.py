@@ -1,4 +1,4 @@
-"""The smallest changes after which a job fits, each of them tried in a dry run."""
+"""The smallest changes after which a job fits. Each of them is tried in a dry run."""
 
 from __future__ import annotations
 
@@ -7,41 +7,42 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pharoah._errors import UnknownReason
-from pharoah.cost.memory_fit import Fit, MemoryBudget, fit
+from pharoah.cost.memory_fit import Fit, FitStatus, MemoryBudget, fit
 from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, StepCost
 from pharoah_archetypes.devices import devices
 
 _BATCH = re.compile(r"--?(per[-_]device[-_])?(train[-_])?(micro[-_]?)?(batch[-_]?size|batch|bs|mbs)")
-"""How scripts call the number of samples in a micro-batch."""
+"""Options of scripts for the number of samples in a micro-batch."""
 _MOST_PARTS = 1024
+"""Largest number of parts that a batch is split into; more is not a micro-batch of a real job."""
 
 Trial = Callable[[Sequence[str], Mitigation], StepCost]
-"""Dry-runs a command line with a change. Raises UnknownReason."""
+"""Dry-runs a command line with a mitigation. Raises UnknownReason."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A change that was tried, and after which the job fits."""
+    """A change that was tried and after which the job fits."""
 
     what: str
     command: tuple[str, ...]
     """The command line with it."""
     change: Mitigation
-    """What the script has to do besides."""
+    """What the script has to change as well."""
     fit: Fit
     work: float
-    """Floating-point operations of a sample, compared with those before."""
+    """Floating-point operations per sample, relative to the job without the change."""
 
 
-def advise(command: Sequence[str], cost: StepCost, room: MemoryBudget, trial: Trial) -> Iterator[Advice]:
-    """Changes after which a job fits that does not, those first that change least.
+def advise(command: Sequence[str], cost: StepCost, budget: MemoryBudget, trial: Trial) -> Iterator[Advice]:
+    """Yield changes after which a job fits, the smallest changes first.
 
     A fused optimizer and a smaller micro-batch with accumulated gradients compute the same; checkpointing computes the
     same twice; shards instead of replicas send more; more nodes help where parameters are sharded; autocast computes
     something else.
     """
-    search = _Search(tuple(command), cost, room, trial)
+    search = _Search(tuple(command), cost, budget, trial)
     yield from search.as_it_is(Mitigation(fused=True))
     yield from search.smaller_batch(Mitigation())
     for change in (
@@ -56,42 +57,44 @@ def advise(command: Sequence[str], cost: StepCost, room: MemoryBudget, trial: Tr
         yield from search.smaller_batch(Mitigation(checkpointing=True))
     if not search.found:
         yield from search.smaller_batch(Mitigation(checkpointing=True, autocast=True))
-    if room.on_gpu:
+    if budget.on_gpu:
         yield from search.larger_device()
 
 
 class _Search:
-    def __init__(self, command: tuple[str, ...], cost: StepCost, room: MemoryBudget, trial: Trial) -> None:
-        self._command, self._cost, self._room, self._trial = command, cost, room, trial
-        self._before = fit(cost, room)
+    def __init__(self, command: tuple[str, ...], cost: StepCost, budget: MemoryBudget, trial: Trial) -> None:
+        self._command, self._cost, self._budget, self._trial = command, cost, budget, trial
+        self._before = fit(cost, budget)
         self.found = False
 
     def as_it_is(self, change: Mitigation) -> Iterator[Advice]:
-        """The job with nothing else changed."""
-        collectives = {row.letter for row in self._cost.transfers}
+        """The job with this mitigation and no other change."""
+        collectives = {row.operator_class for row in self._cost.transfers}
         if change.nodes > 1 and (self.found or "AG" not in collectives):
             return
         if change.sharded and ("AG" in collectives or "AR" not in collectives):
             return
-        if (tried := self._tried(self._command, change, 1, _told(change))) and tried.fit.status == "fits":
+        if (
+            tried := self._tried(self._command, change, 1, _description(change))
+        ) and tried.fit.status is FitStatus.FITS:
             self.found = True
             yield tried
 
     def smaller_batch(self, change: Mitigation) -> Iterator[Advice]:
-        """The largest part of the batch that fits, by powers of two."""
+        """The largest part of the batch that fits, in powers of two."""
         roles = self._before.peak.roles
         growing = roles.get(ACTIVATION, 0) + roles.get(OTHER, 0)
         parts = 2
-        while growing / parts > max(1, self._room.bytes - (self._before.needed - growing)) and parts < _MOST_PARTS:
+        while growing / parts > max(1, self._budget.bytes - (self._before.needed - growing)) and parts < _MOST_PARTS:
             parts *= 2
         needed = self._before.needed
         for parts in (parts << times for times in range(4)):
             command, what = _with_smaller_batch(self._command, parts)
             divided = replace(change, batches=parts) if command == self._command else change
-            tried = self._tried(command, divided, parts, ", ".join(filter(None, [what, _told(change)])))
+            tried = self._tried(command, divided, parts, ", ".join(filter(None, [what, _description(change)])))
             if tried is None or tried.fit.needed > 0.99 * needed:
-                return  # nothing left to divide, or nothing that has to do with it
-            if tried.fit.status == "fits":
+                return  # the batch cannot be divided further, or it does not take the memory
+            if tried.fit.status is FitStatus.FITS:
                 self.found = True
                 yield tried
                 return
@@ -102,29 +105,29 @@ class _Search:
         larger = sorted({device.memory_bytes: device for device in reversed(devices())}.items())
         for memory, device in larger:
             fitting = fit(self._cost, MemoryBudget(device.part, memory, on_gpu=True))
-            if memory > self._room.bytes and fitting.status == "fits":
+            if memory > self._budget.bytes and fitting.status is FitStatus.FITS:
                 yield Advice(f"{device.part} with {memory >> 30} GiB", self._command, Mitigation(), fitting, 1.0)
                 return
 
     def _tried(self, command: tuple[str, ...], change: Mitigation, parts: int, what: str) -> Advice | None:
-        """What a change comes to; None when the script cannot do that."""
+        """The result of a change; None when the script does not support it."""
         if not command:
             return None
         try:
             cost = self._trial(command, change)
         except UnknownReason:
             return None
-        tried = fit(cost, self._room)
-        if parts > 1:  # gradients of the parts before are there in every forward pass
+        tried = fit(cost, self._budget)
+        if parts > 1:  # the gradients of earlier parts exist in every forward pass
             kept = tried.peak.roles.get(PARAMETER, 0) - tried.peak.roles.get(GRADIENT, 0)
             tried = replace(tried, needed=tried.needed + max(0, kept))
         return Advice(what, command, change, tried, parts * cost.flops / max(1, self._cost.flops))
 
 
 def _with_smaller_batch(command: tuple[str, ...], parts: int) -> tuple[tuple[str, ...], str]:
-    """The command line with a part of its batch, and what to say; nothing when there is nothing left to divide.
+    """The command line with a part of its batch, and a description; nothing when the batch cannot be divided further.
 
-    A command line that does not name its batch stays as it is: then the loader's is divided.
+    A command line without a batch option stays unchanged: then the batch of the loader is divided.
     """
     words = list(command)
     for at, word in enumerate(words):
@@ -142,7 +145,7 @@ def _with_smaller_batch(command: tuple[str, ...], parts: int) -> tuple[tuple[str
     return command, f"1/{parts} of the loader's batch, gradients of {parts} accumulated"
 
 
-def _told(change: Mitigation) -> str:
+def _description(change: Mitigation) -> str:
     parts = [
         "activation checkpointing" if change.checkpointing else "",
         "autocast to bfloat16" if change.autocast else "",

@@ -1,4 +1,4 @@
-"""What a device can do at most: from its vendor's data sheet, or as the micro-benchmarks have measured it."""
+"""The ceilings of a device: from its vendor's data sheet, or measured by the micro-benchmarks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Curve = tuple[tuple[float, float], ...]
 
 
 class CeilingsError(ValueError):
-    """What should be ceilings is none; the message names the part."""
+    """Malformed ceilings. The message names the part."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Ceilings:
     name: str
     measured: bool
     overhead: float
-    """Seconds of calling an operator in a training step, however small it is."""
+    """Seconds that the call of an operator costs in a training step, whatever its size."""
     curves: Mapping[str, Mapping[str, Curve]]
-    """By kind of operator and dtype; float32 is always there."""
+    """Curves by kind of operator and dtype. float32 is always present."""
     link: float = 0.0
-    """Bytes a second to the other devices of a node; 0 when nobody knows."""
+    """Bytes per second to the other devices of a node; 0 when it is not known."""
 
     def seconds(self, kind: str, dtype: str, work: float) -> float:
-        """What one operator takes: work is floating-point operations for computing kinds, bytes for others.
+        """Seconds of one operator. Work is floating-point operations for computing kinds and bytes for others.
 
         Between points of a curve time is a power of work; beyond the last it grows in proportion, and below the first
         it is constant where it was measured, in proportion on a data sheet.
@@ -50,7 +50,7 @@ class Ceilings:
 
 
 def measured(name: str, data: Any) -> Ceilings:
-    """Read what `python -m pharoah_benchmarks.ceilings` printed. Raises CeilingsError."""
+    """Read the JSON that `pharoah-agent measure` prints. Raises CeilingsError."""
     try:
         curves = {
             kind: {dtype: _curve(f"{kind}.{dtype}", points) for dtype, points in data["curves"][kind].items()}
@@ -81,9 +81,9 @@ def _curve(name: str, points: Any) -> Curve:
 
 
 def of_device(device: Device) -> Ceilings:
-    """A data sheet's: every operator at full speed, called for nothing.
+    """The ceilings of a data sheet: every operator runs at full speed, and its call costs nothing.
 
-    Products in float32 count as tf32 where there is such a thing: the script may allow it.
+    Products in float32 count as tf32 where the device has it, since the script may allow it.
     """
     flops = {**device.flops, "float32": max(device.flops["float32"], device.flops.get("tf32", 0.0))}
     compute = {dtype: ((1.0, 1 / most),) for dtype, most in flops.items()}

@@ -1,9 +1,9 @@
-"""torch's caching allocator for CUDA, without CUDA: what it takes from a device for a row of allocations.
+"""A model of torch's caching allocator for CUDA: the bytes that it reserves on a device for a sequence of allocations.
 
 The rules are those of c10/cuda/CUDACachingAllocator.cpp with its default settings: sizes are rounded to 512 bytes;
 allocations of up to 1 MiB come out of segments of 2 MiB, those below 10 MiB out of segments of 20 MiB, larger ones get
 segments of their own, rounded to 2 MiB; the smallest free block that is large enough is taken and split; a freed block
-joins its free neighbours; when the device is full, segments without any block in use go back to it first.
+joins its free neighbours; when the device is full, segments without a used block are released first.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ _LARGE, _LARGE_SEGMENT, _ROUND_LARGE = 10 << 20, 20 << 20, 2 << 20
 
 
 class OutOfMemory(Exception):
-    """An allocation the device has no room for; `size` bytes beside `reserved` ones that are in use."""
+    """An allocation of `size` bytes that the device has no memory for, beside `reserved` bytes in use."""
 
     def __init__(self, size: int, reserved: int) -> None:
-        super().__init__(f"no room for {size:,} bytes beside {reserved:,}")
+        super().__init__(f"no memory for {size:,} bytes beside {reserved:,}")
         self.size, self.reserved = size, reserved
 
 
 def most_reserved(events: Iterable[int], capacity: int | None = None) -> int:
-    """The most bytes a process takes from its device (`torch.cuda.max_memory_reserved`).
+    """The most bytes that a process reserves on its device (`torch.cuda.max_memory_reserved`).
 
-    `events` are those of `pharoah.cost.step.Memory`. Raises OutOfMemory when a capacity in bytes is given that does
-    not do.
+    `events` are those of `pharoah.cost.step.Memory`. Raises OutOfMemory when a `capacity` in bytes is not enough.
     """
     device = _Device(capacity)
     addresses = [0]
@@ -62,7 +61,7 @@ class _Device:
         self._blocks: dict[int, _Block] = {}
 
     def allocate(self, wanted: int) -> int:
-        """The address of a block of at least so many bytes."""
+        """Allocate a block of at least `wanted` bytes. Returns its address."""
         size = _rounded(wanted, _ROUND)
         pool = self._small if size <= _SMALL else self._large
         at = bisect_left(pool, (size, 0))
@@ -85,7 +84,7 @@ class _Device:
     def _segment(self, size: int, pool: list[tuple[int, int]]) -> _Block:
         taken = _SMALL_SEGMENT if size <= _SMALL else _LARGE_SEGMENT if size < _LARGE else _rounded(size, _ROUND_LARGE)
         if self._capacity is not None and self._reserved + taken > self._capacity:
-            self._give_back()
+            self._release_unused_segments()
             if self._reserved + taken > self._capacity:
                 raise OutOfMemory(size, self._reserved)
         self._reserved += taken
@@ -95,7 +94,7 @@ class _Device:
         self._blocks[block.address] = block
         return block
 
-    def _give_back(self) -> None:
+    def _release_unused_segments(self) -> None:
         for pool in (self._small, self._large):
             for size, address in tuple(pool):
                 block = self._blocks[address]

@@ -22,24 +22,24 @@ class Parts(NamedTuple):
     """Seconds of a step."""
 
     overhead: float
-    """Of the interpreter and the framework."""
+    """Seconds in the interpreter and the framework."""
     compute: float
     memory: float
 
 
 FITTED = Parts(overhead=0.5, compute=1.1, memory=1.5)
-"""How many times each part counts where ceilings were measured: in a step operators find their inputs less often in a
-cache than in a benchmark. Fitted to real steps of 17 families by `python -m evaluation distributed`."""
+"""Weights of the parts where ceilings were measured: operators find their inputs in a cache less often in a step
+than in a benchmark. Fitted to real steps of 17 families by `python -m evaluation distributed`."""
 
 
 @dataclass(frozen=True)
 class Duration:
-    """A predicted step. Without measured ceilings it is the least that a step of eager torch can take."""
+    """The predicted time of a step. Without measured ceilings it is a lower bound for eager torch."""
 
     ceilings: Ceilings
     parts: Parts
     communication: float
-    """Seconds of all collectives; 0 where the speed of the links is not known."""
+    """Seconds of all collectives; 0 when the speed of the links is not known."""
 
     @property
     def seconds(self) -> float:
@@ -47,9 +47,9 @@ class Duration:
 
 
 def ceilings_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> Ceilings | None:
-    """Those of a node, from the job's own view of it and the node's profile; None when nobody knows.
+    """The ceilings of a node, from its profile or the GPU that the job sees; None when they are not known.
 
-    Raises CeilingsError when the profile's are none.
+    Raises CeilingsError when the profile's ceilings are malformed.
     """
     name = fingerprint.hardware.get("gpu", "")
     if content := profile.get("ceilings"):
@@ -68,13 +68,13 @@ def duration(cost: StepCost, ceilings: Ceilings, weights: Parts = FITTED) -> Dur
 
 
 def _sent(row: Transfer) -> float:
-    """Bytes a rank has to send for collectives of a kind, whatever the algorithm: the bus bandwidth of nccl-tests."""
-    share = (row.ranks - 1) / row.ranks if row.letter not in ("BC", "P2P") else 1.0
-    return row.times * row.moved * share * (2 if row.letter == "AR" else 1)
+    """Bytes that a rank has to send for equal collectives with any algorithm: the bus bandwidth of nccl-tests."""
+    share = (row.ranks - 1) / row.ranks if row.operator_class not in ("BC", "P2P") else 1.0
+    return row.times * row.moved * share * (2 if row.operator_class == "AR" else 1)
 
 
 def operators(cost: StepCost, ceilings: Ceilings) -> Parts:
-    """What the operators of a step would take one by one, as they were benchmarked."""
+    """The time that the operators of a step take one after the other, as they were benchmarked."""
     overhead = compute = memory = 0.0
     for row in cost.operations:
         kind = kind_of(row.name)

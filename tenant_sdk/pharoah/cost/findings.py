@@ -1,4 +1,4 @@
-"""What the cost of a job means on a node, as findings of a verdict."""
+"""Findings about a job that this machine computes by itself: its memory and its step time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pharoah._verdict import Finding, Verdict
 from pharoah.cost.advice import Advice
 from pharoah.cost.ceilings import CeilingsError
 from pharoah.cost.duration import Duration, ceilings_of, duration
-from pharoah.cost.memory_fit import Fit, fit, room_of
+from pharoah.cost.memory_fit import Fit, FitStatus, fit, memory_budget_of
 from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, OTHER, PARAMETER, STATE, StepCost
 from pharoah.findings.memory_does_not_fit import MEMORY_DOES_NOT_FIT
 from pharoah.findings.memory_fits import MEMORY_FITS
@@ -19,13 +19,17 @@ from pharoah.findings.no_step_time import NO_STEP_TIME
 from pharoah.findings.step_time import STEP_TIME
 from pharoah.findings.waits_for_collectives import WAITS_FOR_COLLECTIVES
 from pharoah_archetypes import Fingerprint
-from pharoah_protocol.vocabulary import FindingSeverity
+from pharoah_protocol.vocabulary import FindingSeverity, Rung
 
 _NAMES = {
     PARAMETER: "parameters", GRADIENT: "gradients", STATE: "optimizer state", ACTIVATION: "activations",
     KERNEL: "kernels", OTHER: "other",
 }  # fmt: skip
-_KINDS = {"fits": MEMORY_FITS, "tight": MEMORY_TIGHT, "does not fit": MEMORY_DOES_NOT_FIT}
+_KINDS = {
+    FitStatus.FITS: MEMORY_FITS,
+    FitStatus.TIGHT: MEMORY_TIGHT,
+    FitStatus.DOES_NOT_FIT: MEMORY_DOES_NOT_FIT,
+}
 
 
 def cost_findings(
@@ -33,22 +37,19 @@ def cost_findings(
     cost: StepCost,
     profile: Mapping[str, Any],
     verdict: Verdict,
-    remedies: Callable[[Fit], Iterable[Advice]] = lambda _: (),
+    suggest: Callable[[Fit], Iterable[Advice]] = lambda _: (),
 ) -> Iterator[Finding]:
-    """Whether a job fits on a node and how long its steps take, as far as anybody knows what the node can do.
+    """Whether a job fits on a node and how long its steps take, as far as the node's limits are known.
 
-    `profile` is the node's, `verdict` what is known of such runs there: where they worked, a prediction that they do
-    not fit only warns. `remedies` is asked for changes where there is too little room.
+    `profile` is that of the node. `verdict` is what is known about such runs there: where they worked, a prediction
+    that the job does not fit is only a warning. `suggest` yields changes when the job does not fit well.
     """
-    if room := room_of(fingerprint, profile):
-        needs = fit(cost, room)
-        finding = memory_finding(needs, remedies(needs) if needs.status != "fits" else (), cost.uncounted)
-        worked = verdict.ok and verdict.rung == "exact"
-        yield (
-            replace(finding, severity=FindingSeverity.WARN)
-            if worked and finding.severity == FindingSeverity.BLOCK
-            else finding
-        )
+    if budget := memory_budget_of(fingerprint, profile):
+        needs = fit(cost, budget)
+        finding = memory_finding(needs, suggest(needs) if needs.status is not FitStatus.FITS else (), cost.uncounted)
+        blocks = finding.severity == FindingSeverity.BLOCK
+        worked = verdict.ok and verdict.rung == Rung.EXACT
+        yield replace(finding, severity=FindingSeverity.WARN) if worked and blocks else finding
     try:
         if ceilings := ceilings_of(fingerprint, profile):
             yield time_finding(duration(cost, ceilings), cost)
@@ -63,31 +64,31 @@ def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[
     )
     return _KINDS[fit.status].found(
         needed=gib(fit.needed),
-        room=gib(fit.room.bytes),
-        place=fit.room.name,
+        room=gib(fit.budget.bytes),
+        place=fit.budget.name,
         evidence=f"dry run, GiB at the peak: {parts}"
         + (f"; not counted: {', '.join(uncounted[:3])}" if uncounted else ""),
-        remedy=" - or: ".join(_advised(option) for option in advice),
+        remedy=" - or: ".join(_described(option) for option in advice),
     )
 
 
-def _advised(option: Advice) -> str:
+def _described(option: Advice) -> str:
     work = f", {option.work:.2f} times the work" if option.work > 1.01 else ""
     return f"{option.what} ({gib(option.fit.needed)} GiB{work})"
 
 
 def gib(amount: int) -> str:
-    """Bytes in GiB, three digits."""
+    """Bytes as a number of GiB with three digits."""
     return f"{amount / (1 << 30):.3g}"
 
 
 def size(amount: int) -> str:
-    """Bytes as people say them, `1.21 GiB`."""
+    """Bytes as text, `1.21 GiB`."""
     return _scaled(amount, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 def operations(count: int) -> str:
-    """Floating-point operations as people say them, `92.3 GFLOP`."""
+    """Floating-point operations as text, `92.3 GFLOP`."""
     return _scaled(count, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"))
 
 
@@ -99,7 +100,7 @@ def _scaled(amount: float, step: int, units: Sequence[str]) -> str:
 
 
 def time_finding(predicted: Duration, cost: StepCost) -> Finding:
-    """How long a step takes, what of, and whether it waits for the network."""
+    """How long a step takes, which parts it consists of, and whether it waits for the network."""
     name, known = predicted.ceilings.name, predicted.ceilings.measured
     takes = f"about {_seconds(predicted.seconds)}" if known else f"{_seconds(predicted.seconds)} or more"
     bound = predicted.communication > sum(predicted.parts)

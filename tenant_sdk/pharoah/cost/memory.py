@@ -1,4 +1,4 @@
-"""How much memory the allocations of a job come to, and what it is taken by."""
+"""The peak of a job's memory, and what it consists of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pharoah.cost.step import KERNEL, Memory
 
 
 class Peak(NamedTuple):
-    """The moment at which most bytes are allocated."""
+    """The moment at which the most bytes are allocated."""
 
     bytes: int
     roles: dict[str, int]
@@ -21,10 +21,10 @@ class Peak(NamedTuple):
 
 
 def peak(memory: Memory, *, tensors_only: bool = False) -> Peak:
-    """The most that is allocated at one time, from the script's start to the end of its third step.
+    """The peak from the script's start to the end of its third step.
 
-    With `tensors_only` without what kernels take for themselves. What allocators add for alignment and fragmentation is
-    not in it: see `pharoah.cost.cuda_allocator`.
+    `tensors_only` leaves out memory that kernels allocate outside of tensors. The peak does not include what allocators
+    add for alignment and fragmentation: see `pharoah.cost.cuda_allocator`.
     """
     if tensors_only:
         memory = _tensors(memory)
@@ -39,7 +39,7 @@ def peak(memory: Memory, *, tensors_only: bool = False) -> Peak:
 
 
 def _tensors(memory: Memory) -> Memory:
-    """The same with allocations of no bytes for those of kernels."""
+    """The same events, where allocations of kernels have no bytes."""
     numbers = count(0)
     events = (0 if event > 0 and memory.roles[next(numbers)] == KERNEL else event for event in memory.events)
     return Memory(array("q", events), memory.roles)

@@ -1,9 +1,10 @@
-"""Does a job fit into the memory that is offered to it?"""
+"""Whether a job fits into its memory budget."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from pharoah.cost import cuda_allocator
@@ -12,45 +13,52 @@ from pharoah.cost.step import StepCost
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
 
-_TIGHT = 0.05
-"""Of what is offered: what kernels take for a moment and nobody can predict."""
+_TIGHT_SHARE = 0.05
+"""Share of the budget that covers short-lived memory of kernels, which cannot be predicted."""
 _HEAP = 4 << 20
-"""Bytes that the heap of a training loop grows by besides tensors and kernels: `python -m evaluation distributed`."""
+"""Bytes by which the heap of a training loop grows besides tensors and kernels: `python -m evaluation distributed`."""
 _CONTEXT = 640 << 20
-"""Bytes a CUDA process takes before its first tensor, with the workspaces of cuBLAS."""
+"""Bytes that a CUDA process allocates before its first tensor, with the workspaces of cuBLAS."""
 _COMMUNICATOR = 256 << 20
-"""Bytes NCCL takes for the groups of a distributed job."""
+"""Bytes that NCCL allocates for the groups of a distributed job."""
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """Memory that is offered to one process."""
+    """The memory that one process may use."""
 
     name: str
     bytes: int
     on_gpu: bool = False
     inside: bool = False
-    """Whether the interpreter and its libraries were there before the limit, and do not count."""
+    """Whether the limit does not count the interpreter and its libraries."""
+
+
+class FitStatus(StrEnum):
+    """Whether a job fits into its memory budget."""
+
+    FITS = "fits"
+    TIGHT = "tight"
+    DOES_NOT_FIT = "does not fit"
 
 
 @dataclass(frozen=True)
 class Fit:
-    room: MemoryBudget
+    budget: MemoryBudget
     needed: int
-    """Bytes."""
+    """Bytes that the job needs."""
     peak: Peak
-    """What of it is tensors and kernels."""
+    """The part of it that is tensors and kernels."""
 
     @property
-    def status(self) -> str:
-        """`fits`, `tight` or `does not fit`."""
-        if self.needed > self.room.bytes:
-            return "does not fit"
-        return "tight" if self.needed > self.room.bytes * (1 - _TIGHT) else "fits"
+    def status(self) -> FitStatus:
+        if self.needed > self.budget.bytes:
+            return FitStatus.DOES_NOT_FIT
+        return FitStatus.TIGHT if self.needed > self.budget.bytes * (1 - _TIGHT_SHARE) else FitStatus.FITS
 
 
-def room_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> MemoryBudget | None:
-    """What a node offers, from the job's own view of it and the node's profile; None when nobody knows."""
+def memory_budget_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> MemoryBudget | None:
+    """The budget on a node, from the hardware that the job sees and the node's profile; None when it is not known."""
     if name := fingerprint.hardware.get("gpu"):
         device = device_named(name)
         return MemoryBudget(name, device.memory_bytes, on_gpu=True) if device else None
@@ -59,15 +67,15 @@ def room_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> MemoryBudge
     return None
 
 
-def fit(cost: StepCost, room: MemoryBudget) -> Fit:
-    """Compare what a step needs with what is offered."""
+def fit(cost: StepCost, budget: MemoryBudget) -> Fit:
+    """Compare the memory that a step needs with a budget."""
     most = peak(cost.memory)
-    if not room.on_gpu:
-        outside = 0 if room.inside else cost.process_bytes
-        return Fit(room, most.bytes + _HEAP + outside, most)
+    if not budget.on_gpu:
+        outside = 0 if budget.inside else cost.process_bytes
+        return Fit(budget, most.bytes + _HEAP + outside, most)
     outside = _CONTEXT + (_COMMUNICATOR if cost.transfers else 0)
     try:
-        reserved = cuda_allocator.most_reserved(cost.memory.events, room.bytes - outside)
+        reserved = cuda_allocator.most_reserved(cost.memory.events, budget.bytes - outside)
     except cuda_allocator.OutOfMemory:
-        reserved = max(cuda_allocator.most_reserved(cost.memory.events), room.bytes + 1 - outside)
-    return Fit(room, reserved + outside, most)
+        reserved = max(cuda_allocator.most_reserved(cost.memory.events), budget.bytes + 1 - outside)
+    return Fit(budget, reserved + outside, most)

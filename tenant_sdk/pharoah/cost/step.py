@@ -1,4 +1,4 @@
-"""What one training step costs, wherever it runs: its operators, its collectives and the life of its memory."""
+"""What one training step costs on any machine: its operators, its collectives and the lifetimes of its memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import base64
 import json
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum, auto
 from typing import NamedTuple
 
 
@@ -19,9 +20,9 @@ class Operation(NamedTuple):
     """As in the vocabulary: `aten.mm`."""
     dtype: str
     flops: int
-    """Floating-point operations of one, a multiplication and an addition being two."""
+    """Floating-point operations of one call. A multiplication and an addition are two."""
     moved: int
-    """Bytes read and written by one."""
+    """Bytes that one call reads and writes."""
     times: int
 
 
@@ -29,7 +30,7 @@ class Transfer(NamedTuple):
     """Equal collectives of one step, counted together."""
 
     phase: str
-    letter: str
+    operator_class: str
     moved: int
     """Bytes of the larger side on this rank: what an all-gather receives, what a reduce-scatter starts from."""
     ranks: int
@@ -38,19 +39,42 @@ class Transfer(NamedTuple):
 
 
 PARAMETER, GRADIENT, STATE, ACTIVATION, KERNEL, OTHER = "pgsak-"
-"""Roles of allocations. Activations are what a forward pass leaves for the backward pass; kernels' are no tensors."""
+"""Roles of allocations. Activations are kept for the backward pass; kernels allocate memory outside of tensors."""
+
+
+class EventKind(Enum):
+    """What happens to memory."""
+
+    ALLOCATE = auto()
+    FREE = auto()
+
+
+class MemoryEvent(NamedTuple):
+    kind: EventKind
+    number: int
+    """Bytes of an allocation; the number of the allocation that is freed, counted from 1."""
+
+    @property
+    def coded(self) -> int:
+        """The event as `Memory.events` stores it."""
+        return self.number if self.kind is EventKind.ALLOCATE else -self.number
+
+
+def decoded(events: Iterable[int]) -> Iterator[MemoryEvent]:
+    """Events as `Memory.events` stores them."""
+    for event in events:
+        yield MemoryEvent(EventKind.ALLOCATE, event) if event >= 0 else MemoryEvent(EventKind.FREE, -event)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Allocations of a script from its start to the end of its third step, in order.
-
-    An event above zero is an allocation of so many bytes; one below frees allocation number `-event`, counted from 1.
-    """
+    """The allocations of a script from its start to the end of its third step, in order."""
 
     events: array[int]
+    """Codes of `MemoryEvent`, since a job has millions: the bytes of an allocation, or minus the number of the
+    allocation that is freed."""
     roles: str
-    """One letter for each allocation."""
+    """One character for each allocation."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +83,18 @@ class StepCost:
     transfers: tuple[Transfer, ...]
     memory: Memory
     process_bytes: int = 0
-    """Data segment of the dry run's own process: interpreter, libraries, what the script keeps besides tensors."""
+    """Data segment of the dry run: the interpreter, libraries, and what the script keeps besides tensors."""
     uncounted: tuple[str, ...] = ()
-    """Names of operators that may compute much and have no known formula."""
+    """Names of operators that may compute much and whose formula is not known."""
 
     @property
     def flops(self) -> int:
-        """Of the whole step."""
+        """Floating-point operations of the whole step."""
         return sum(row.flops * row.times for row in self.operations)
 
     @property
     def moved(self) -> int:
-        """Bytes read and written by the whole step, if no operator finds its input in a cache."""
+        """Bytes that the whole step reads and writes when no operator finds its input in a cache."""
         return sum(row.moved * row.times for row in self.operations)
 
     @property

@@ -26,21 +26,22 @@ _DEVICE = torch.ops.prim.device.default
 
 
 class DryRecorder(capture.Recorder):
-    """Records, and keeps small real data real: what a script reads and prepares may be looked at."""
+    """Records operators, and keeps small real tensors real: a script may read the values of data that it prepares."""
 
     def __init__(self) -> None:
         super().__init__()
         self._shapes = Shapes()
         self.paused = False
-        self.updating = False
-        """An optimizer applies gradients."""
-        self.pretending = False
-        """It applies them to stand-ins: what that costs counts, but it is no part of the step's structure."""
+        self.in_update = False
+        """Whether an optimizer applies gradients."""
+        self.on_stand_ins = False
+        """Whether it applies them to stand-ins: that is part of the cost and not of the structure of the step."""
         self.ledger = AllocationLedger(on_gpu=bool(simulated_gpus()))
         self.loaders: list[Any] = []
-        """Those that were read from."""
+        """Loaders that the script has iterated over."""
         self.written: dict[int, torch.Tensor] = {}
-        """Real tensors that fakes were written to: what is in there now is not known. Kept, as addresses come again."""
+        """Real tensors whose content is not known, because fakes were written to them. They are kept alive, since their
+        addresses would be used again."""
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         return self._shapes.call(func, args, kwargs, _compute)
@@ -52,36 +53,36 @@ class DryRecorder(capture.Recorder):
             return func(*args, **(kwargs or {}))
         overwritten = _overwritten(func, args)
         if (
-            self.updating
-            and not self.pretending
+            self.in_update
+            and not self.on_stand_ins
             and overwritten
             and overwritten[0] is args[0]
             and isinstance(args[0], FakeTensor)
         ):
-            return args[0]  # in place: it changes values, which fakes have none of
+            return args[0]  # in place: it changes values only
         if FakeTensor not in types and _stays_real(func, args, kwargs or {}):
             with unset_fake_temporarily():
-                return self._seen(func, types, args, kwargs)
+                return self._recorded(func, types, args, kwargs)
         if func is torch.ops.aten.index.Tensor:
             args = (args[0], _positions(args[1]))
-        result = self._seen(func, types, args, kwargs)
+        result = self._recorded(func, types, args, kwargs)
         for tensor in overwritten:
             if type(tensor) is torch.Tensor:
                 self.written[storage_of(tensor)] = tensor
         return result
 
     def _record(self, *call: Any) -> None:
-        if not self.pretending:
+        if not self.on_stand_ins:
             super()._record(*call)
 
-    def _seen(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def _recorded(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        self.ledger.saw(reader(func), self._phase(), func, args, kwargs or {}, result)
+        self.ledger.record(reader(func), self._phase(), func, args, kwargs or {}, result)
         return result
 
 
 def _compute(func: Any, args: Any, kwargs: Any) -> Any:
-    if getattr(func, "namespace", "") == "profiler":  # marks of frameworks: fakes look for tensors in them for long
+    if getattr(func, "namespace", "") == "profiler":  # marks of frameworks; a search for fakes in them is slow
         with unset_fake_temporarily():
             return func(*args, **kwargs)
     stand_in = _STAND_INS.get(str(func))
@@ -94,13 +95,13 @@ def _overwritten(func: Any, args: Any) -> list[Any]:
 
 
 def _grouped_product(func: Any, left: torch.Tensor, right: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
-    """Fakes know this product in half precision only."""
+    """Fake tensors support this product in bfloat16 only."""
     product: torch.Tensor = func(left.bfloat16(), right.bfloat16(), *rest, **options)
     return product.to(left.dtype)
 
 
 def _recurrent_layer(func: Any, sequence: torch.Tensor, *rest: Any, **options: Any) -> Any:
-    """Fakes say nothing of what oneDNN keeps for the backward pass, at each position, in each sequence and unit."""
+    """Add what fake tensors leave out: the memory that oneDNN keeps for the backward pass, for each output element."""
     output, hidden, cell, _ = func(sequence, *rest, **options)
     size = output.numel() * (18 + 11 * output.element_size()) if options.get("train", rest[-1]) else 0
     kept = sequence.new_empty(size, dtype=torch.uint8)
@@ -121,11 +122,11 @@ _STAND_INS: dict[str, Callable[..., Any]] = {
     "aten._ctc_loss_backward.default": lambda _, __, log_probabilities, *___: torch.empty_like(log_probabilities),
     "aten._ctc_loss_backward.Tensor": lambda _, __, log_probabilities, *___: torch.empty_like(log_probabilities),
 }
-"""Operators that have no kernel for fakes, or one that refuses or leaves out what the real kernel does."""
+"""Operators whose kernel for fake tensors is missing, refuses these arguments or allocates less than the real one."""
 
 
 def _positions(indices: list[Any]) -> list[Any]:
-    """Masks whose values are known become positions, so that the number of what they pick is known as well."""
+    """Turn masks whose values are known into positions, so that the number of selected elements is known as well."""
     positions: list[Any] = []
     for index in indices:
         if type(index) is torch.Tensor and index.dtype == torch.bool:
@@ -137,7 +138,7 @@ def _positions(indices: list[Any]) -> list[Any]:
 
 
 def _stays_real(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether an operator without fakes is the script's own handling of its data, and cheap."""
+    """Whether an operator on real tensors prepares data of the script and is cheap."""
     inputs = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, (list, tuple)) else (a,))]
     tensors = [tensor for tensor in inputs if isinstance(tensor, torch.Tensor)]
     if not tensors:
@@ -145,17 +146,17 @@ def _stays_real(func: Any, args: Any, kwargs: Any) -> bool:
     if any(isinstance(tensor, (FakeTensor, torch.nn.Parameter)) for tensor in tensors):
         return False
     if func is torch.ops.aten.index.Tensor:
-        tensors = tensors[1:]  # picks rows of a whole dataset
+        tensors = tensors[1:]  # it selects rows of a whole dataset
     return is_view(func) or sum(max(1, tensor.numel()) for tensor in tensors) <= _SMALL_ELEMENTS
 
 
 def _makes_integers(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether an operator makes a few integers out of nothing: token ids, positions, masks of ones."""
+    """Whether an operator without tensor arguments makes a few integers: token ids, positions, masks of ones."""
     name = func.name().partition(".")[0]
     if name in ("aten::arange", "aten::randperm"):
         return all(isinstance(limit, int) and abs(limit) <= _LARGEST_DATASET for limit in args)
     if name in ("aten::rand", "aten::randn") and args[0] == []:
-        return True  # a throw of dice: a branch on it goes either way in the real run, too
+        return True  # a random scalar: in the real run, too, a branch on it may go either way
     sizes = next((a for a in args if isinstance(a, (list, tuple))), None)
     integers = name == "aten::randint" or kwargs.get("dtype") in (torch.int64, torch.int32, torch.bool)
     if not integers or sizes is None or not all(isinstance(size, int) for size in sizes):

@@ -1,4 +1,4 @@
-"""Environment variables with which the parent tells the child of a dry run what to do, and the GPUs it simulates."""
+"""The environment of the child of a dry run: what it has to do, and the GPUs that it simulates."""
 
 from __future__ import annotations
 

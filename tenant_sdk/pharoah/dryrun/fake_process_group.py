@@ -1,4 +1,4 @@
-"""The other ranks of a distributed job, pretended: collectives return at once, groups and meshes are whole.
+"""A fake process group for a distributed job: collectives return at once, groups and meshes have all their ranks.
 
 One rank of a world of any size runs in one process without a network. torch's own `fake` process group stands behind
 every group, whatever backend the script asks for; collectives still go through the dispatcher, where they are recorded.
@@ -20,11 +20,11 @@ from pharoah.dryrun.strategies import patch_strategies
 
 
 class OtherRank(RuntimeError):
-    """The script waits for a value that only another rank could send."""
+    """The script needs a value that only another rank could send."""
 
 
-def pretend_world() -> None:
-    """Nothing to do where torch was built without its distributed parts."""
+def install_fake_process_group() -> None:
+    """Patch `torch.distributed`. Does nothing where torch was built without it."""
     if not torch.distributed.is_available():
         return
     from torch.distributed import device_mesh, distributed_c10d
@@ -113,7 +113,7 @@ def _scatter_object_list(_: Any, received: list[Any], sent: list[Any] | None = N
 
 
 def _waits(name: str, *_: Any, **__: Any) -> NoReturn:
-    raise OtherRank(f"{name}: this rank waits for an object of another; a dry run has one rank only")
+    raise OtherRank(f"{name}: this rank waits for an object of another rank, and a dry run has only one")
 
 
 _OBJECTS: dict[str, Callable[..., Any]] = {
@@ -124,7 +124,7 @@ _OBJECTS: dict[str, Callable[..., Any]] = {
     "send_object_list": lambda *_, **__: None,
     "recv_object_list": lambda *_, **__: _waits("recv_object_list"),
 }
-"""What a script sends as pickled objects, seen from one rank: every other rank says the same."""
+"""Collectives of pickled objects, as one rank sees them if all other ranks send the same."""
 
 
 def _spawn(fn: Any, args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:

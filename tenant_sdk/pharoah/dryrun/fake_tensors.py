@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from pharoah.capture import recorder as capture
 from pharoah.dryrun.dry_recorder import DryRecorder
-from pharoah.dryrun.fake_process_group import pretend_world
+from pharoah.dryrun.fake_process_group import install_fake_process_group
 from pharoah.dryrun.patches import (
     follow_resizes,
     load_data_in_this_process,
@@ -26,20 +26,21 @@ from pharoah.dryrun.patches import (
     skip_initialisation,
 )
 from pharoah.dryrun.placeholder_values import ReadablePlaceholders, print_unknown_sizes
-from pharoah.dryrun.redirect import CudaToCpu, redirect
+from pharoah.dryrun.redirect import CudaToCpu, redirect_cuda
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.step_boundary import Window, before
 
 
 @contextmanager
-def fake_step(seen: Callable[[DryRun, bool], None], undecided: Callable[[str], None]) -> Iterator[None]:
+def fake_step(report: Callable[[DryRun, bool], None], undecided: Callable[[str], None]) -> Iterator[None]:
     """Inside, tensors are fake and recorded; the end of the second step raises Finished.
 
-    `seen` is told of the first step (not final: it begins with whatever the script did before) and of the second.
-    `undecided` is told when the script asks for a value that fakes do not have, before an exception says the same.
+    `report` gets the result of the first step, with false since that step includes what the script did before, and the
+    result of the second step, with true. `undecided` gets the reason when the script needs a value that fake tensors do
+    not have, before the exception is raised.
     """
     recorder = DryRecorder()
-    window = Window(recorder, seen, undecided)
+    window = Window(recorder, report, undecided)
     register_optimizer_step_pre_hook(window.begin)
     register_optimizer_step_post_hook(window.end)
     before(torch.optim.Optimizer, "__init__", window.made)
@@ -54,7 +55,7 @@ def fake_step(seen: Callable[[DryRun, bool], None], undecided: Callable[[str], N
     fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     save_without_values(fakes)
     with fakes:
-        pretend_world()
-        redirect(recorder.ledger)  # fakes ask for a GPU when they begin: answer from here on
+        install_fake_process_group()
+        redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU
         with CudaToCpu(recorder.ledger), ReadablePlaceholders(undecided, recorder.written), recorder:
             yield

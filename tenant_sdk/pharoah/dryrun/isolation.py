@@ -1,7 +1,7 @@
-"""A throw-away copy of the machine for one process: Linux namespaces, where they are allowed.
+"""A sandbox for one process, made of Linux namespaces and overlay file systems, where they are allowed.
 
 Inside, every file can be read and written and nothing written is kept; the network is a loopback of its own; other
-processes cannot be seen or signalled, and what is started ends with the fence. Works as root and, where user
+processes cannot be seen or signalled, and every process inside ends with the sandbox. It works as root and, where user
 namespaces are on (most distributions, few containers), for everybody else. Standard library and ctypes only.
 """
 
@@ -22,44 +22,44 @@ _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1
 _PR_SET_PDEATHSIG = 1
 
-# File systems that are windows into the kernel: shown as they are. Everything else gets a writable layer of its own.
+# File systems of the kernel are shown unchanged. Every other file system gets a writable layer of its own.
 _KERNEL = {
     "proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "devtmpfs", "securityfs", "debugfs", "tracefs", "bpf",
     "configfs", "pstore", "hugetlbfs", "nsfs", "binfmt_misc", "fusectl", "efivarfs", "selinuxfs",
 }  # fmt: skip
 _SCRATCH_BYTES = 256 << 20
 _COPIED_BYTES = 16 << 20
-"""Most that loose files of rebuilt folders may take; larger ones are shown read-only."""
+"""Limit for copies of the files of rebuilt folders; files beyond it are shown read-only."""
 
 
 class IsolationError(OSError):
-    """This machine allows no fence; the message says which step was refused."""
+    """This machine does not allow a sandbox. The message names the step that was refused."""
 
 
 def isolate() -> None:
-    """Put this process and all it will start behind a fence, for good. Call it before there are threads.
+    """Put this process, and all that it will start, into a sandbox for good. Call it before there are threads.
 
     Returns in a descendant with its own process numbers; the caller's process stays outside, waits, and ends as the
-    descendant ends. Raises FenceError in the caller's process, untouched, when no fence can be built.
+    descendant ends. Raises IsolationError in the caller's unchanged process when there can be no sandbox.
     """
-    news, tell = os.pipe()
+    read_end, write_end = os.pipe()
     child = _fork()
     if child:
-        os.close(tell)
-        refused = os.read(news, 512)  # not to its end: those who wait in between hold it open
-        os.close(news)
+        os.close(write_end)
+        refused = os.read(read_end, 512)  # one message: processes in between keep the pipe open
+        os.close(read_end)
         if refused == _READY:
             _wait_for(child)
         os.waitpid(child, 0)
-        raise IsolationError(0, refused.decode(errors="replace") or "the fence fell over")
-    os.close(news)
+        raise IsolationError(0, refused.decode(errors="replace") or "the process in the sandbox died")
+    os.close(read_end)
     try:
         _build(ctypes.CDLL(None, use_errno=True))
-    except BaseException as fault:  # noqa: BLE001 - said to the process that waits outside
-        os.write(tell, str(fault).encode()[:400])
+    except BaseException as fault:  # noqa: BLE001 - reported to the process that waits outside
+        os.write(write_end, str(fault).encode()[:400])
         os._exit(1)
-    os.write(tell, _READY)
-    os.close(tell)
+    os.write(write_end, _READY)
+    os.close(write_end)
 
 
 _READY = b"\0ready"
@@ -69,7 +69,7 @@ def _fork() -> int:
     """`os.fork` past the handlers of libraries, where the C library can (glibc 2.34).
 
     A forked child of the job has none of the job's threads, and gRPC's handlers wait for its own before they let a
-    process fork again. With one thread there is nothing that such handlers would have to put right.
+    process fork again. A process with one thread does not need such handlers.
     """
     fork = getattr(ctypes.PyDLL(None, use_errno=True), "_Fork", os.fork)
     if (child := int(fork())) < 0:
@@ -129,7 +129,7 @@ def _copy_file_systems(libc: ctypes.CDLL, folder: Path, mapped: bool) -> None:
 
 
 def _empty_folder() -> Path:
-    """Somewhere to put the layers: mounting over it hides nothing."""
+    """An empty folder to mount the layers on, so that they hide nothing."""
     for path in (Path("/mnt"), Path("/media"), Path("/srv"), Path("/opt"), Path("/home"), Path("/boot")):
         if path.is_dir() and os.access(path, os.R_OK) and not any(path.iterdir()):
             return path
@@ -137,11 +137,11 @@ def _empty_folder() -> Path:
 
 
 class _Tree:
-    """The mounts of this machine, to be shown under another root."""
+    """Shows the mounts of this machine under another root."""
 
     def __init__(self, libc: ctypes.CDLL, scratch: Path, mounts: dict[Path, str], mapped: bool) -> None:
         self.read_only: list[Path] = []
-        """What could not be given a layer."""
+        """Paths without a writable layer."""
         self._libc = libc
         self._scratch = scratch
         self._mounts = mounts
@@ -162,10 +162,10 @@ class _Tree:
                 try:
                     self._entry(path / name, target / name)
                 except OSError:
-                    pass  # somebody else's FUSE mount, a stale handle, a file that has just gone
+                    pass  # a FUSE mount of another user, a stale handle, a file that was just deleted
 
     def _entries(self, path: Path) -> set[str]:
-        """Names in a folder; of one that may be entered but not listed, those that are known to be there."""
+        """Names in a folder. For a folder that cannot be listed, the names of the mounts in it."""
         known = {p.relative_to(path).parts[0] for p in self._mounts if p != path and p.is_relative_to(path)}
         try:
             return known | set(os.listdir(path))  # noqa: PTH208 - names are what is wanted
@@ -237,7 +237,7 @@ def _raise_loopback() -> None:
 
 
 def _start_over(libc: ctypes.CDLL) -> None:
-    """Go on as process 2 of a process space of our own; process 1 only waits, and takes all with it when it ends."""
+    """Continue as process 2 of a new PID namespace. Process 1 only waits; when it ends, the kernel ends all others."""
     first = _fork()
     if first:
         _wait_for(first)
@@ -245,7 +245,7 @@ def _start_over(libc: ctypes.CDLL) -> None:
     try:
         _mount(libc, "proc", Path("/proc"), "proc", 0)
     except IsolationError:
-        pass  # masked, as in a container: the outer numbers stay visible, the processes out of reach
+        pass  # masked, as in a container: outer process numbers stay visible, the processes cannot be reached
     else:
         _mount(libc, "/proc/sys", Path("/proc/sys"), "", _MS_BIND)
         _mount(libc, "none", Path("/proc/sys"), "", _MS_BIND | _MS_REMOUNT | _MS_RDONLY | os.ST_NOSUID | os.ST_NODEV)
@@ -260,8 +260,8 @@ def _die_with_parent(libc: ctypes.CDLL) -> None:
 
 
 def _wait_for(child: int) -> None:
-    """End as `child` ends. Never returns."""
+    """End in the same way as `child` ends. Never returns."""
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status < 0:
-        os.kill(os.getpid(), -status)  # process 1 of a space ignores this: then the exit code has to say it
+        os.kill(os.getpid(), -status)  # process 1 of a namespace ignores it: then the exit code shows it
     os._exit(status if status >= 0 else 128 - status)

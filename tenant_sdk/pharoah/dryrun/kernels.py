@@ -1,7 +1,8 @@
-"""Memory that kernels of a CPU take for themselves and that no tensor shows: while they run, and for ever.
+"""Memory that kernels of a CPU allocate outside of tensors, for the duration of a call or for good.
 
-Nobody documents it; these are measurements (`docs/adr/0011-memory.md`) of oneDNN and MKL as torch ships them. oneDNN
-compiles code for each shape it meets and works in an order of its own; MKL keeps the buffers of its largest products.
+It is not documented. The numbers are measurements of oneDNN and MKL as torch ships them (`docs/adr/0011-memory.md`,
+`evaluation/costs/kernel_memory.py`). oneDNN compiles code for each new shape and reorders data; MKL keeps the buffers
+of its largest products.
 """
 
 from __future__ import annotations
@@ -17,37 +18,39 @@ _MB = 1_000_000
 
 
 class Taken(NamedTuple):
-    """Bytes of one call besides its results."""
+    """Bytes that one call allocates besides its results."""
 
     kept: int = 0
+    """Bytes that stay allocated."""
     passing: int = 0
+    """Bytes that are freed when the call ends."""
 
 
 def are_known() -> bool:
-    """Whether this torch has the kernels that were measured; on other processors it has others."""
+    """Whether this torch has the kernels that were measured; torch has other kernels on other processors."""
     return bool(torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available())
 
 
 class Kernels:
-    """Told of every call in order, since what was taken once is used again."""
+    """Predicts the memory of calls in their order, since later calls use the memory of earlier ones again."""
 
     def __init__(self) -> None:
         self._known: set[Any] = set()
         self._buffer = 0
-        """Bytes of the largest that MKL has."""
+        """Bytes of the largest buffer that MKL keeps."""
 
     def take(self, func: Any, args: Any, result: Any) -> Taken:
-        """What this call takes, after those before it."""
+        """What a call allocates, given the calls before it."""
         formula = _FORMULAS.get(getattr(func, "_overloadpacket", func))
         return formula(self, args, result) if formula else Taken()
 
     @staticmethod
-    def knows(func: Any) -> bool:
-        """Whether a call of this operator takes anything."""
+    def has_formula(func: Any) -> bool:
+        """Whether calls of this operator allocate memory besides their results."""
         return getattr(func, "_overloadpacket", func) in _FORMULAS
 
     def code(self, first: int, later: int, *key: Any) -> int:
-        """Bytes of code for a shape: none where it was met before, more for the first of its kind."""
+        """Bytes of code for a shape: none for a known shape, more for the first shape of a kind."""
         if key in self._known:
             return 0
         kind = key[0]
@@ -56,7 +59,7 @@ class Kernels:
         return size
 
     def buffer(self, inner: int, columns: int) -> int:
-        """MKL packs panels of the right side; a buffer that was large enough before will do."""
+        """Bytes by which the buffer for packed panels of the right side grows."""
         panel = inner // 2 if _PANEL < inner < _TWO_PANELS else min(inner, _PANEL)
         size = _LEFT_PANEL + 4 * columns * panel
         if size <= self._buffer:
@@ -66,24 +69,24 @@ class Kernels:
 
 
 _PANEL, _TWO_PANELS, _LEFT_PANEL = 432, 640, 4_650_000
-"""Rows of a panel, from where on two are not made equal, and the bytes of a panel of the left side."""
+"""Rows of a panel; rows from which on two panels are no longer made equal; bytes of a panel of the left side."""
 _NARROW_PANEL = 512
 """Rows of a panel of bfloat16."""
 _FEWEST_COLUMNS, _FEWEST_ROWS = 256, 256
-"""Of a product that MKL packs; a transposed right side it packs for fewer rows."""
+"""The least columns and rows of a product that MKL packs. It packs a transposed right side for fewer rows, too."""
 _MANY_IMAGES = 16
-"""From where on float32 convolutions at every point are left to oneDNN on one thread, too."""
+"""Batch size from which on oneDNN computes pointwise float32 convolutions even with one thread."""
 _BACKWARD_CODE = {
     (True, False): 1_300_000,
     (True, True): 3_200_000,
     (False, False): 1_600_000,
     (False, True): 2_200_000,
 }
-"""Bytes of code for a convolution's backward pass: of float32 or not, with strides or without."""
+"""Bytes of code for a convolution's backward pass, by whether it is in float32 and whether it is strided."""
 _GRADIENT_OF_OUTPUT = 10
-"""Among the arguments of `mkldnn_rnn_layer_backward`."""
+"""Position among the arguments of `mkldnn_rnn_layer_backward`."""
 _MERGED_BELOW = 128
-"""Samples in a batch, up to which all positions of a recurrent layer are multiplied at once in a forward pass."""
+"""Batch size below which a recurrent layer multiplies all positions at once in a forward pass."""
 
 
 def _product(kernels: Kernels, left: torch.Tensor, right: torch.Tensor, result: torch.Tensor) -> Taken:
@@ -118,7 +121,7 @@ def _attention(kernels: Kernels, args: Any, result: Any) -> Taken:
 
 
 def _convolution(kernels: Kernels, args: Any, result: torch.Tensor) -> Taken:
-    """First image and weights, then the result, in oneDNN's own order, besides the code."""
+    """Besides the code: image and weights, then the result, in oneDNN's order."""
     image, weights, _, stride = args[:4]
     if _is_product(image, weights, stride):
         return Taken(kernels.buffer(*weights.shape[1::-1]) if weights.shape[0] >= _FEWEST_COLUMNS else 0)
@@ -129,7 +132,7 @@ def _convolution(kernels: Kernels, args: Any, result: torch.Tensor) -> Taken:
 
 
 def _convolution_backward(kernels: Kernels, args: Any, result: Any) -> Taken:
-    """The image and the gradient that came in oneDNN's own order, and the gradient of weights; besides the code."""
+    """Besides the code: the image and the incoming gradient in oneDNN's order, and the gradient of the weights."""
     gradient, image, weights, _, stride = args[:5]
     if _is_product(image, weights, stride):
         return Taken()
@@ -151,26 +154,26 @@ def _shape(image: torch.Tensor, weights: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _is_product(image: torch.Tensor, weights: torch.Tensor, stride: Sequence[int]) -> bool:
-    """Whether a convolution is left to MKL: float32, at every point, of few images, on one thread."""
+    """Whether MKL computes a convolution: float32, pointwise, few images, one thread."""
     pointwise = all(size == 1 for size in (*weights.shape[2:], *stride))
     small = image.shape[0] < _MANY_IMAGES and torch.get_num_threads() == 1
     return image.dtype == torch.float32 and pointwise and small
 
 
 def _is_reordered(image: torch.Tensor) -> bool:
-    """Images by channels keep their order."""
+    """Whether oneDNN reorders an image. It does not reorder channels-last images."""
     return image.is_contiguous() or not (image.dim() == 4 and image.is_contiguous(memory_format=torch.channels_last))
 
 
 def _recurrent(kernels: Kernels, args: Any, _: Any) -> Taken:
-    """Weights in oneDNN's own order, and all gates in float32, of every position where these are computed together."""
+    """Weights in oneDNN's order, and the gates in float32: of all positions where these are computed together."""
     positions, samples = args[0].shape[:2]
     kept = kernels.code(6_500_000, 300_000, "recurrent", *_shape(args[0], args[1]))
     return Taken(kept, _weights(args) + _gates(args) * (positions if samples < _MERGED_BELOW else 1))
 
 
 def _recurrent_backward(kernels: Kernels, args: Any, _: Any) -> Taken:
-    """The weights and their gradients, the gates of every position, and the gradient that came in order."""
+    """The weights and their gradients, the gates of every position, and a contiguous copy of the incoming gradient."""
     kept = kernels.code(1_200_000, 500_000, "recurrent backward", *_shape(args[0], args[1]))
     gradient = args[_GRADIENT_OF_OUTPUT]
     copied = gradient.nbytes if gradient is not None and not gradient.is_contiguous() else 0
@@ -182,13 +185,13 @@ def _weights(args: Any) -> int:
 
 
 def _gates(args: Any) -> int:
-    """Bytes of those of one position (`merge_gemm_layer` in oneDNN)."""
+    """Bytes of the gates of one position (`merge_gemm_layer` in oneDNN)."""
     return 4 * int(args[0].shape[1]) * int(args[1].shape[0])
 
 
 @cache
 def _has_tiles() -> bool:
-    """AMX. Processors that only have dot products of bfloat16 (AVX-512 BF16) sum up in float32 all the same."""
+    """Whether the processor has AMX. With AVX-512 BF16 only, kernels still accumulate in float32."""
     return bool(torch.cpu._is_amx_tile_supported())
 
 

@@ -1,6 +1,6 @@
-"""No more writing to files, for this thread and all it will start: Landlock (Linux 5.13), where there is no fence.
+"""Forbids writing to files, for this thread and everything that it starts, where there is no sandbox.
 
-Needs no privilege, cannot be undone, and holds for code in C as well.
+This uses Landlock (Linux 5.13). It needs no privilege, cannot be undone, and also holds for code in C.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
 
 
 def forbid_writes() -> None:
-    """From here on only devices can be written to. Raises OSError when this kernel has no Landlock."""
+    """From here on, only devices can be written to. Raises OSError when this kernel has no Landlock."""
     libc = ctypes.CDLL(None, use_errno=True)
     version = _call(libc, _CREATE_RULESET, None, 0, _VERSION)
     write = _WRITE_FILE | (_TRUNCATE if version >= 3 else 0)

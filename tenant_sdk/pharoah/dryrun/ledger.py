@@ -1,4 +1,4 @@
-"""What the operators of a dry run cost: floating-point operations, bytes, and memory from birth to death."""
+"""What the operators of a dry run cost: floating-point operations, bytes, and the lifetimes of memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pharoah_archetypes.vocabulary import vocabulary
 
 @dataclass
 class Work:
-    """What was computed and sent."""
+    """Operators and collectives, counted."""
 
     operations: Counter[tuple[str, str, str, int, int]] = field(default_factory=Counter)
     """Phase, operator, dtype, floating-point operations and bytes of one call; how many calls."""
@@ -34,34 +34,34 @@ class Work:
 
 
 class _Sum(NamedTuple):
-    """Two gradients that became one."""
+    """A sum of two gradients."""
 
     key: int
-    """Of the result's storage."""
+    """Identity of the result's storage."""
     number: int
-    """Of the result's allocation."""
+    """Number of the result's allocation."""
     first: int
-    """The allocation it may take the place of."""
+    """Number of the allocation that autograd may have reused for the result."""
 
 
 class AllocationLedger:
-    """Told of every operator; knows each storage until it dies."""
+    """Records every operator, and each storage until it is freed."""
 
     def __init__(self, *, on_gpu: bool = False, kernels: bool = True) -> None:
         self._events: array[int] = array("q")
         self._sum: _Sum | None = None
-        """The last operator, if it may have added gradients in place."""
+        """The last operator, if autograd may do it in place in a real run."""
         self.work = Work()
         self.uncounted: set[str] = set()
         self.activations: set[int] = set()
         """Allocations of forward passes that a backward pass freed."""
         self.on_gpu: set[int] | None = set() if on_gpu else None
-        """Allocations on the GPU, if there is one: what the script puts there, and what is computed from it."""
+        """Allocations on the GPU: what the script puts there and what is computed from it. None: all of them count."""
         self._kernels = Kernels() if kernels and not on_gpu and are_known() else None
         self.of_kernels: set[int] = set()
         """Allocations that kernels made for themselves."""
         self.allocations = 0
-        """How many there were."""
+        """Number of allocations so far."""
         self._forward: set[int] = set()
         self._phase = FORWARD
         self._numbers: dict[int, int] = {}
@@ -71,12 +71,12 @@ class AllocationLedger:
     @property
     def events(self) -> array[int]:
         """As in `pharoah.cost.step.Memory`."""
-        self._settle()
+        self._flush()
         return self._events
 
-    def saw(self, operator: Reader, phase: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """An operator has run. Its results may be views of what was there."""
-        self._settle()
+    def record(self, operator: Reader, phase: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Record an operator that has run. Its results may be views of existing memory."""
+        self._flush()
         self._phase = phase
         try:
             with torch._C.DisableTorchFunction():
@@ -101,7 +101,7 @@ class AllocationLedger:
         if operator.communicates:
             phase = FORWARD if phase == ASIDE else phase  # as in the skeleton
             larger = max(_bytes(inputs), _bytes(outputs))
-            self.work.transfers[phase, operator.letter, larger, _group_size(args)] += 1
+            self.work.transfers[phase, operator.operator_class, larger, _group_size(args)] += 1
         else:
             flops = self._flops(operator, func, args, kwargs, result)
             dtype = str(outputs[0].dtype)[6:] if outputs else "none"
@@ -116,7 +116,7 @@ class AllocationLedger:
             self._events.append(-self.allocations)
 
     def allocate(self, size: int, *, on_gpu: bool = False) -> int:
-        """Enter an allocation of so many bytes; its number."""
+        """Record an allocation of `size` bytes. Returns its number."""
         self.events.append(size)
         self.allocations += 1
         if on_gpu and self.on_gpu is not None:
@@ -125,13 +125,17 @@ class AllocationLedger:
             self._forward.add(self.allocations)
         return self.allocations
 
+    def free(self, number: int) -> None:
+        """Record that an allocation is freed."""
+        self.events.append(-number)
+
     def place(self, tensors: Iterable[torch.Tensor]) -> None:
-        """These are on the GPU."""
+        """Record that tensors are on the GPU."""
         if self.on_gpu is not None:
             self.on_gpu.update(map(self.number_of, tensors))
 
     def everything_on_gpu(self) -> None:
-        """From here on the script puts everything there, wherever it was."""
+        """Record that the script uses the GPU by default: all allocations count as being there."""
         self.on_gpu = None
 
     def cut(self) -> Work:
@@ -140,15 +144,15 @@ class AllocationLedger:
         return work
 
     def number_of(self, tensor: torch.Tensor) -> int:
-        """The allocation a tensor lies in; 0 when it was never seen, or has no storage of its own (a sparse one)."""
+        """The number of a tensor's allocation; 0 when none was recorded or the tensor is sparse."""
         return self._numbers.get(storage_of(tensor), 0) if tensor.layout is torch.strided else 0
 
-    def overlook(self, tensor: torch.Tensor) -> None:
-        """A tensor that was there before and shall not count."""
+    def ignore(self, tensor: torch.Tensor) -> None:
+        """Do not count the memory of a tensor."""
         self._numbers[storage_of(tensor)] = 0
 
     def resized(self, storage: torch.UntypedStorage) -> None:
-        """A storage has another size now, as sharded parameters do between their uses."""
+        """Record a new size of a storage: sharded parameters are freed between their uses."""
         key = storage._cdata
         self._died(key, None)
         self._enter(key, storage)
@@ -179,17 +183,18 @@ class AllocationLedger:
                 self.activations.add(number)
 
     def _sum_of(self, first: torch.Tensor, output: torch.Tensor) -> _Sum | None:
-        """A view keeps what it is a view of, so that its memory is never its own."""
+        """The sum that autograd may make in place: never into a view, whose base holds another reference."""
         whole = first._base is None and _size(first) == first.untyped_storage().nbytes()
         number = self.number_of(output)
         if not whole or number != self.allocations or self._events[-1] < 0:
             return None
         return _Sum(storage_of(output), number, self.number_of(first))
 
-    def _settle(self) -> None:
-        """Where autograd sums up gradients it adds to the first if nobody else has it; not so with fakes.
+    def _flush(self) -> None:
+        """Undo the allocation of a sum of gradients that autograd makes in place in a real run.
 
-        (torch/csrc/autograd/input_buffer.cpp.) Nobody else had what has died since.
+        Autograd adds to the first gradient when it holds the only reference (torch/csrc/autograd/input_buffer.cpp); it
+        does not with fake tensors. It held the only reference if that gradient has been freed since.
         """
         if self._sum is None:
             return
@@ -209,13 +214,13 @@ class AllocationLedger:
     def _flops(self, operator: Reader, func: Any, args: Any, kwargs: Any, result: Any) -> int:
         if formula := formula_of(func):
             return int(formula(*map(local, args), **kwargs, out_val=local(result)))
-        if operator.letter in vocabulary().compute:
+        if operator.operator_class in vocabulary().compute:
             self.uncounted.add(operator.name)
         return 0
 
 
 def autograd_calls() -> bool:
-    """Whether autograd itself called the operator that is being seen, and no function of anybody's."""
+    """Whether autograd itself called the operator that is being recorded, and not a Python function."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("pharoah.", "torch._compile")):
         frame = frame.f_back
@@ -223,12 +228,12 @@ def autograd_calls() -> bool:
 
 
 def local(value: Any) -> Any:
-    """This rank's part of a distributed tensor; anything else as it is."""
+    """This rank's part of a distributed tensor; every other value unchanged."""
     return getattr(value, "_local_tensor", value)
 
 
 def _tensors(arguments: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors among arguments, and in lists of them; of distributed ones, what this rank has."""
+    """The tensors among arguments and in lists of them; this rank's parts of distributed tensors."""
     found: list[torch.Tensor] = []
     for argument in arguments:
         if isinstance(argument, torch.Tensor):
@@ -248,13 +253,13 @@ def _size(tensor: torch.Tensor) -> int:
     return size if type(size) is int else 0
 
 
-_PICKED = {"emb", "embbag", "idx"}
+_TABLE_LOOKUPS = {"emb", "embbag", "idx"}
 
 
 def _moved(operator: Reader, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
-    """Bytes read and written. A row that is not picked from a table is not read."""
+    """Bytes read and written. Only the selected rows of a table are read."""
     written = _bytes(outputs)
-    if operator.letter in _PICKED:
+    if operator.operator_class in _TABLE_LOOKUPS:
         return 2 * written + _bytes(inputs[1:])
     return written + sum(map(_read, inputs))
 
@@ -266,7 +271,7 @@ def _read(tensor: torch.Tensor) -> int:
 
 
 def _group_size(args: Any) -> int:
-    """How many ranks a collective's group has: functional ones name it, the others hold it."""
+    """Number of ranks of a collective's group. Functional collectives name their group; others hold it."""
     from torch.distributed import ProcessGroup, distributed_c10d
 
     resolve: Any = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""What an update allocates and computes: the optimizer's own code on stand-ins for one parameter of each shape.
+"""What an update allocates and computes: the optimizer's own code runs on stand-ins for one parameter of each shape.
 
-A model of billions of parameters has hundreds of them, in a dozen shapes.
+A model with billions of weights has hundreds of parameters, but only about a dozen different shapes.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
+from enum import Enum, auto
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -15,25 +16,38 @@ import torch
 
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.recorder import implementation
+from pharoah.cost.step import EventKind, MemoryEvent, decoded
 from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.ledger import AllocationLedger, Work, local
 
-_BEFORE = 1 << 32
-"""Added to the number of an allocation that was made for the parameter before."""
+
+class _UpdateEventKind(Enum):
+    ALLOCATE = auto()
+    FREE = auto()
+    """It frees an allocation that was made for the same parameter."""
+    FREE_PREVIOUS = auto()
+    """It frees an allocation that was made for the parameter before."""
+
+
+class _UpdateEvent(NamedTuple):
+    """What the update of one parameter does to memory."""
+
+    kind: _UpdateEventKind
+    number: int
+    """Bytes of an allocation; the number of the allocation that is freed, counted from 1 for each parameter."""
 
 
 class _Template(NamedTuple):
     """One parameter's part of an update."""
 
     state: tuple[int, ...] = ()
-    """Sizes of what the first update makes and keeps."""
-    events: tuple[int, ...] = ()
-    """As in `pharoah.cost.step.Memory`, with numbers of its own."""
+    """Sizes in bytes of what the first update allocates and keeps."""
+    events: tuple[_UpdateEvent, ...] = ()
     work: Work = Work()
 
 
 class OptimizerCost:
-    """Enters updates that do not happen into the ledger of a recorder."""
+    """Records updates that are not computed in the ledger of a recorder."""
 
     def __init__(self, recorder: DryRecorder) -> None:
         self._recorder = recorder
@@ -41,7 +55,7 @@ class OptimizerCost:
         self._templates: dict[Any, _Template] = {}
 
     def enter(self, optimizer: torch.optim.Optimizer) -> None:
-        """What this step of an optimizer would do to the parameters that have gradients."""
+        """Record what this step of an optimizer would do to the parameters that have gradients."""
         for at, group in enumerate(optimizer.param_groups):
             parameters = [p for p in group["params"] if p.grad is not None]
             if not parameters:
@@ -59,66 +73,72 @@ class OptimizerCost:
             ledger.work += _together(works) if together else sum(works, Work())
         self._stepped.add(id(optimizer))
 
-    def _allocate(self, parts: Sequence[Sequence[int]], together: bool, on_gpu: bool) -> None:
-        """Enter the events of all parameters: one after the other, or side by side."""
-        ordered: Iterable[tuple[int, int]]
+    def _allocate(self, parts: Sequence[Sequence[_UpdateEvent]], together: bool, on_gpu: bool) -> None:
+        """Enter the events of all parameters, interleaved or one parameter after the other."""
+        ordered: Iterable[tuple[int, _UpdateEvent]]
         if together:
-            rows = zip_longest(*parts, fillvalue=0)
-            ordered = ((at, event) for row in rows for at, event in enumerate(row))
+            rows = zip_longest(*parts)
+            ordered = ((at, event) for row in rows for at, event in enumerate(row) if event)
         else:
             ordered = ((at, event) for at, part in enumerate(parts) for event in part)
         ledger, made, numbers = self._recorder.ledger, Counter[int](), dict[tuple[int, int], int]()
+        """`numbers`: parameter and number of its allocation to the allocation in the ledger."""
         for at, event in ordered:
-            if event > 0:
+            if event.kind is _UpdateEventKind.ALLOCATE:
                 made[at] += 1
-                numbers[at, made[at]] = ledger.allocate(event, on_gpu=on_gpu)
-            elif event < 0:
-                owner = (at - 1, -event - _BEFORE) if -event > _BEFORE else (at, -event)
-                if owner in numbers:
-                    ledger.events.append(-numbers.pop(owner))
-        ledger.events.extend(-number for number in numbers.values())
+                numbers[at, made[at]] = ledger.allocate(event.number, on_gpu=on_gpu)
+                continue
+            owner = at - 1 if event.kind is _UpdateEventKind.FREE_PREVIOUS else at
+            if (owner, event.number) in numbers:
+                ledger.free(numbers.pop((owner, event.number)))
+        for number in numbers.values():
+            ledger.free(number)
 
     def _template(
         self, optimizer: torch.optim.Optimizer, group: int, parameter: torch.Tensor, together: bool
     ) -> _Template:
         key = id(optimizer), group, local(parameter).shape, parameter.dtype
         if key not in self._templates:
-            ledger, self._recorder.pretending = self._recorder.ledger, True
+            ledger, self._recorder.on_stand_ins = self._recorder.ledger, True
             try:
-                self._templates[key] = self._tried(optimizer, group, parameter, together)
-            except Exception as fault:  # noqa: BLE001 - code of any optimizer; the job's step has been seen
+                self._templates[key] = self._measured(optimizer, group, parameter, together)
+            except Exception as fault:  # noqa: BLE001 - code of any optimizer; the step itself is recorded
                 ledger.uncounted.add(f"update of {type(optimizer).__name__}: {fault}")
                 self._templates[key] = _Template()
             finally:
-                self._recorder.ledger, self._recorder.pretending = ledger, False
+                self._recorder.ledger, self._recorder.on_stand_ins = ledger, False
         return self._templates[key]
 
-    def _tried(
+    def _measured(
         self, optimizer: torch.optim.Optimizer, group: int, parameter: torch.Tensor, together: bool
     ) -> _Template:
-        self._recorder.ledger = AllocationLedger(kernels=False)  # the stand-ins are there before
+        self._recorder.ledger = AllocationLedger(kernels=False)  # it does not count how the stand-ins are made
         clone = _clone(optimizer, group, parameter, 1 if together else 2)
         ledger = self._recorder.ledger = AllocationLedger(kernels=False)
         for stand_in in clone.param_groups[0]["params"]:
             for tensor in (stand_in, stand_in.grad, *clone.state[stand_in].values()):
                 if isinstance(tensor, torch.Tensor):
-                    ledger.overlook(tensor)
-        # Past the hooks that all optimizers have.
+                    ledger.ignore(tensor)
+        # The wrapped function has no hooks: they would take this for a step of the job.
         step: Any = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
         step(clone)
         state = _kept(ledger.events)
         end, made, _ = len(ledger.events), ledger.allocations, ledger.cut()
         step(clone)
-        events = [event if event > 0 else event + made for event in ledger.events[end:] if event > 0 or -event > made]
+        events = [
+            event if event.kind is EventKind.ALLOCATE else event._replace(number=event.number - made)
+            for event in decoded(ledger.events[end:])
+            if event.kind is EventKind.ALLOCATE or event.number > made
+        ]
         work = ledger.cut()
         if together:
-            return _Template(state, tuple(events), work)
+            return _Template(state, _of_one_parameter(events), work)
         halved = Counter({row: times // 2 for row, times in work.operations.items()})
         return _Template(state[: len(state) // 2], _second_half(events), Work(halved))
 
 
 def _clone(optimizer: torch.optim.Optimizer, group: int, parameter: torch.Tensor, count: int) -> Any:
-    """The same optimizer before its first step, of so many parameters like this one; one means all at once."""
+    """The same optimizer before its first step, with `count` copies of a parameter; 1 selects the foreach version."""
     clone: Any = object.__new__(type(optimizer))
     clone.__dict__.update(optimizer.__dict__)
     clone._optimizer_step_pre_hooks, clone._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
@@ -150,24 +170,29 @@ def _kept(events: array[int]) -> tuple[int, ...]:
     return tuple(sizes.values())
 
 
-def _second_half(events: Sequence[int]) -> tuple[int, ...]:
-    """Of the events of two parameters in a row, those of the second.
+def _of_one_parameter(events: Sequence[MemoryEvent]) -> tuple[_UpdateEvent, ...]:
+    kinds = {EventKind.ALLOCATE: _UpdateEventKind.ALLOCATE, EventKind.FREE: _UpdateEventKind.FREE}
+    return tuple(_UpdateEvent(kinds[event.kind], event.number) for event in events)
 
-    Variables of a loop keep what they hold until the next turn: an allocation for one parameter may be freed when the
-    next one's replaces it, and is then written as one from before.
+
+def _second_half(events: Sequence[MemoryEvent]) -> tuple[_UpdateEvent, ...]:
+    """The events of the second parameter, from those of two parameters in a row.
+
+    The variables of a loop keep their values until the next iteration. So the update of one parameter may free an
+    allocation that was made for the parameter before.
     """
-    half = sum(event > 0 for event in events) // 2
-    made = [at for at, event in enumerate(events) if event > 0]
+    made = [at for at, event in enumerate(events) if event.kind is EventKind.ALLOCATE]
+    half = len(made) // 2
     start = made[half] if made else 0
-    in_time = {-event for event in events[:start] if event < 0}
-    part: list[int] = []
+    freed_in_time = {event.number for event in events[:start] if event.kind is EventKind.FREE}
+    part: list[_UpdateEvent] = []
     for event in events[start:]:
-        if event > 0:
-            part.append(event)
-        elif -event <= half:
-            part.append(event - _BEFORE)
-        elif -event - half in in_time:
-            part.append(event + half)
+        if event.kind is EventKind.ALLOCATE:
+            part.append(_UpdateEvent(_UpdateEventKind.ALLOCATE, event.number))
+        elif event.number <= half:
+            part.append(_UpdateEvent(_UpdateEventKind.FREE_PREVIOUS, event.number))
+        elif event.number - half in freed_in_time:
+            part.append(_UpdateEvent(_UpdateEventKind.FREE, event.number - half))
     return tuple(part)
 
 

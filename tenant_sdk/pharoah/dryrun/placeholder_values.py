@@ -1,6 +1,6 @@
-"""Values that fake tensors do not have: numbers a script may print and average, but not decide on.
+"""Placeholders for values that fake tensors do not have: a script may print and average them, but not branch on them.
 
-A loss that is logged must not stop a dry run, a branch on a loss must: the step after it could be another one.
+A script that logs a loss can be dry-run. A branch on a loss ends the dry run, since the real step could differ.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from torch.overrides import TorchFunctionMode
 
 from pharoah.capture.operator_notes import storage_of
 
-_READS = {torch.Tensor.item, torch.Tensor.__float__}
-_FINITE = {
+_FLOAT_READS = {torch.Tensor.item, torch.Tensor.__float__}
+_FINITE_CHECKS = {
     torch.isfinite: True, torch.Tensor.isfinite: True, torch.isnan: False, torch.Tensor.isnan: False,
     torch.isinf: False, torch.Tensor.isinf: False,
 }  # fmt: skip
-"""A guard against broken numbers is not a branch: a step worth checking passes it."""
-_LOOKS = {
+"""Checks for finite values are not branches: a step that is worth checking passes them."""
+_VALUE_READS = {
     torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__bool__, torch.Tensor.__int__,
     torch.Tensor.__float__, torch.Tensor.__index__,
 }  # fmt: skip
-_COPIES: Any = torch.Tensor.__deepcopy__
-_DECIDES = {torch.Tensor.__int__, torch.Tensor.__index__}
+_DEEP_COPY: Any = torch.Tensor.__deepcopy__
+_INTEGER_READS = {torch.Tensor.__int__, torch.Tensor.__index__}
 
 
 class DataDependentBranch(BaseException):
-    """The script branches on a value that a dry run does not have; a BaseException so that it is not swallowed."""
+    """The script branches on a value that a dry run does not have. A BaseException, so that scripts do not catch it."""
 
 
 class PlaceholderNumber(float):
-    """A number that stands for an unknown one: sums and prints like any, refuses to be compared."""
+    """A placeholder for an unknown number. It can be added and printed; a comparison ends the dry run."""
 
     __slots__ = ("_report",)
     _report: Callable[[str], None]
 
     def __new__(cls, report: Callable[[str], None]) -> PlaceholderNumber:
-        guess = super().__new__(cls, 1.0)
-        guess._report = report
-        return guess
+        number = super().__new__(cls, 1.0)
+        number._report = report
+        return number
 
     def _combined(self, _: object = None) -> PlaceholderNumber:
         return self
@@ -64,10 +64,10 @@ class PlaceholderNumber(float):
 
 
 class ReadablePlaceholders(TorchFunctionMode):
-    """Reads of fake tensors give a Guess; decisions on them end the dry run with a reason."""
+    """Reads of fake tensors return placeholder numbers; branches on their values end the dry run with a reason."""
 
     def __init__(self, report: Callable[[str], None], written: Container[int]) -> None:
-        """`written` is memory of real tensors whose values are no longer known."""
+        """`written` holds the storages of real tensors whose values are not known any more."""
         super().__init__()
         self._report = report
         self._written = written
@@ -76,28 +76,28 @@ class ReadablePlaceholders(TorchFunctionMode):
         if func is torch.Tensor.__bool__ and isinstance(args[0], FakeTensor):
             undecided(self._report, "branches on a tensor's value")
         if args and isinstance(args[0], FakeTensor) and args[0].is_floating_point():
-            if func in _READS:
+            if func in _FLOAT_READS:
                 return PlaceholderNumber(self._report)
-            if func in _DECIDES:
+            if func in _INTEGER_READS:
                 undecided(self._report, "branches on a tensor's value")
-            if func in _FINITE:
+            if func in _FINITE_CHECKS:
                 with unset_fake_temporarily():
-                    return torch.full(tuple(args[0].shape), _FINITE[func], dtype=torch.bool)
+                    return torch.full(tuple(args[0].shape), _FINITE_CHECKS[func], dtype=torch.bool)
             if func is torch.Tensor.__format__ and args[0].dim() == 0:
                 return format(PlaceholderNumber(self._report), *args[1:])
             if func is torch.Tensor.tolist and args[0].dim() <= 1:
                 values = [PlaceholderNumber(self._report) for _ in range(args[0].numel())]
                 return values if args[0].dim() else values[0]
-        if func is _COPIES and not isinstance(args[0], FakeTensor):
+        if func is _DEEP_COPY and not isinstance(args[0], FakeTensor):
             with unset_fake_temporarily():
                 return func(*args, **(kwargs or {}))
-        if func in _LOOKS and type(args[0]) is torch.Tensor and storage_of(args[0]) in self._written:
+        if func in _VALUE_READS and type(args[0]) is torch.Tensor and storage_of(args[0]) in self._written:
             undecided(self._report, "reads a tensor that holds computed values")
         return func(*args, **(kwargs or {}))
 
 
 def print_unknown_sizes() -> None:
-    """Counts that depend on values may be logged: as text, as a ratio."""
+    """Let scripts log counts that depend on values, as text or as a ratio."""
     numbers: list[tuple[Any, Any]] = [(torch.SymInt, 1), (torch.SymFloat, 1.0), (torch.SymBool, True)]
     for number, stand_in in numbers:
         number.__format__ = lambda _, spec, value=stand_in: format(value, spec)
@@ -113,7 +113,7 @@ def undecided(report: Callable[[str], None], what: str) -> NoReturn:
 
 
 def caller() -> str:
-    """`train.py:42`: the innermost frame that is neither torch's nor ours."""
+    """The innermost frame outside of torch and this package, as `train.py:42`."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_library(frame.f_code.co_filename):
         frame = frame.f_back
@@ -121,7 +121,7 @@ def caller() -> str:
 
 
 def place(trace: TracebackType | None) -> str:
-    """The same for a traceback."""
+    """The innermost frame of a traceback outside of torch and this package, as `train.py:42`."""
     found = "<string>", 0
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename

@@ -1,6 +1,6 @@
-"""CUDA on a machine without it: scripts written for a GPU run their dry step on the CPU, unchanged.
+"""A CUDA shim: scripts that are written for a GPU run their dry step on the CPU, unchanged.
 
-Devices are rewritten where torch functions take them; `torch.cuda` answers as the GPUs of this machine would, or like a
+Devices are rewritten where torch functions take them. `torch.cuda` answers as the simulated GPUs would, or as on a
 machine without GPUs when there are none. Runs in the dry-run child only.
 """
 
@@ -35,11 +35,11 @@ _SILENT = (
     "seed", "seed_all", "set_rng_state", "reset_peak_memory_stats", "reset_max_memory_allocated",
     "set_per_process_memory_fraction", "set_sync_debug_mode",
 )  # fmt: skip
-"""Functions of `torch.cuda` that have nothing to do and nothing to say."""
+"""Functions of `torch.cuda` that do nothing and return None here."""
 
 
 class CudaToCpu(TorchFunctionMode):
-    """Every device that is not there becomes the CPU; the ledger is told what the script puts there."""
+    """Replaces CUDA devices with the CPU, and records in the ledger what the script puts there."""
 
     def __init__(self, ledger: AllocationLedger) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class CudaToCpu(TorchFunctionMode):
         return self._put(result) if any(map(_is_gpu, wanted)) and isinstance(result, torch.Tensor) else result
 
     def _put(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor on the GPU; of a part of a larger one a copy, as only that part travels."""
+        """Record a tensor on the GPU. A part of a larger tensor is copied, as only that part would be transferred."""
         if not tensor.is_leaf or isinstance(tensor, torch.nn.Parameter) or tensor._base is None:
             self._ledger.place([tensor])
             return tensor
@@ -75,12 +75,12 @@ def _is_gpu(device: Any) -> bool:
 
 
 def _placed(device: Any) -> Any:
-    """Where a device is meant, a bare number is the index of one."""
+    """The device to use instead of a device argument, where a bare number is the index of a GPU."""
     return "cpu" if type(device) is int else to_cpu(device)
 
 
 def to_cpu(device: Any) -> Any:
-    """The device to use instead: `cuda:1` is `cpu`; what is no device stays as it is."""
+    """The device to use instead: `cpu` for `cuda:1`. Other values are returned unchanged."""
     if isinstance(device, torch.device):
         return torch.device("cpu") if device.type == "cuda" else device
     if isinstance(device, str) and device.partition(":")[0] == "cuda":
@@ -88,14 +88,14 @@ def to_cpu(device: Any) -> Any:
     return device
 
 
-def redirect(ledger: AllocationLedger) -> None:
-    """Patch torch for the rest of this process. Enter `OnCpu` as well."""
+def redirect_cuda(ledger: AllocationLedger) -> None:
+    """Patch torch for the rest of this process. Enter `CudaToCpu` as well."""
     for name, answer in _answers(simulated_gpus()).items():
         if hasattr(torch.cuda, name):
             setattr(torch.cuda, name, answer)
     for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
         if hasattr(torch.optim.Optimizer, check):
-            setattr(torch.optim.Optimizer, check, _constant(None))  # asks the device, which is not there
+            setattr(torch.optim.Optimizer, check, _constant(None))  # asks the device
     torch.Tensor.record_stream = _constant(None)  # type: ignore[method-assign]
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(torch.cuda.nvtx, name, _constant(None))
@@ -107,7 +107,7 @@ def redirect(ledger: AllocationLedger) -> None:
 
 
 def _answers(names: list[str]) -> dict[str, Any]:
-    """What `torch.cuda` says with these GPUs."""
+    """What the functions of `torch.cuda` return with these GPUs."""
     device = device_named(names[0] if names else "") or usual_device()
     memory = device.memory_bytes
     properties = SimpleNamespace(
@@ -187,7 +187,7 @@ def _without_cuda(function: Any, ledger: AllocationLedger) -> Any:
 
 
 def _redirect_generator() -> None:
-    """`torch.Generator("cuda")`; the type stays a type, as scripts ask for it."""
+    """Allow `torch.Generator("cuda")`. The replacement is a type as well, for `isinstance` in scripts."""
     original = torch.Generator
 
     class Kind(type):
@@ -201,7 +201,7 @@ def _redirect_generator() -> None:
 
 
 def _redirect_autocast() -> None:
-    """`autocast("cuda")` computes in half precision here as there; without this, torch switches it off."""
+    """Let `autocast("cuda")` compute in half precision; without this, torch switches it off."""
     original = torch.autocast.__init__
 
     @functools.wraps(original)
@@ -214,7 +214,7 @@ def _redirect_autocast() -> None:
 
 
 def _disable_grad_scaler() -> None:
-    """Scaling changes values, which fakes have none of; what is left of a scaler is the call of the optimizer."""
+    """Reduce a gradient scaler to the call of the optimizer: scaling changes values only."""
     scaler: Any = torch.amp.GradScaler
     scaler.scale = lambda _, outputs: outputs
     scaler.unscale_ = _constant(None)
@@ -232,7 +232,7 @@ def was_compiled() -> bool:
 
 
 def _disable_compile() -> None:
-    """What a compiled model computes is what it says in eager mode; that it was to be compiled is noted."""
+    """Run compiled models in eager mode, which computes the same, and note that the script compiles."""
 
     def compile(model: Any = None, *_: Any, **__: Any) -> Any:
         _compiled.append(None)

@@ -1,4 +1,4 @@
-"""What a script has set besides what it computes: precision, determinism, numbers of optimizers and loaders."""
+"""Settings of a script that its operators do not show: precision, determinism, numbers of optimizers and loaders."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TORCH: dict[str, Callable[[], Any]] = {
     "anomaly detection": torch.is_anomaly_enabled,
 }
 LOADER_SETTINGS = "_pharoah_settings"
-"""Attribute of loaders: what the script asked of them, since a dry run makes them otherwise."""
+"""Attribute of loaders: the arguments of the script, since a dry run constructs loaders with other ones."""
 
 
 def settings_of(optimizers: Sequence[torch.optim.Optimizer], loaders: Sequence[Any]) -> dict[str, str]:
-    """Names and values as people read them; of optimizers, what their first group says."""
+    """Settings as text, by name. Those of an optimizer are the settings of its first parameter group."""
     found = {name: str(read()).removeprefix("torch.") for name, read in _TORCH.items()}
     for optimizer in optimizers:
         kind = type(optimizer).__name__.lower()
@@ -37,7 +37,7 @@ def settings_of(optimizers: Sequence[torch.optim.Optimizer], loaders: Sequence[A
 
 
 def loader_settings(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Of the arguments of a loader: numbers and flags, and what kind of sampler draws from its data."""
-    told = {name: str(value) for name, value in arguments.items() if isinstance(value, (bool, int, float))}
+    """The numbers and flags among the arguments of a loader, and the classes of its samplers."""
+    numbers = {name: str(value) for name, value in arguments.items() if isinstance(value, (bool, int, float))}
     samplers = {name: arguments.get(name) for name in ("sampler", "batch_sampler")}
-    return told | {name: type(sampler).__name__ for name, sampler in samplers.items() if sampler is not None}
+    return numbers | {name: type(sampler).__name__ for name, sampler in samplers.items() if sampler is not None}

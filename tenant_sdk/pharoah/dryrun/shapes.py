@@ -1,7 +1,7 @@
-"""What operators make of shapes, remembered: a model's layers ask the same again and again.
+"""A cache of the result shapes of operators: the layers of a model repeat the same calls.
 
-torch remembers it too, for every kind of fake and at the price of a longer lookup. Here only the plain case is
-answered, and everything else is left to torch.
+torch has such a cache for every kind of fake tensor, with a slower lookup. This one covers the plain case only and
+leaves everything else to torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _VIEWS = {
     torch.ops.aten.unsqueeze.default, torch.ops.aten.expand.default, torch.ops.aten.permute.default,
     torch.ops.aten.detach.default, torch.ops.aten.as_strided.default,
 }  # fmt: skip
-"""Views that the kernel for shapes makes at once."""
+"""Views that the kernel for the meta device makes directly."""
 
 _PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 _LISTS = {list, tuple, torch.Size}
@@ -26,7 +26,7 @@ Key = tuple[Any, ...]
 
 
 class _Made(NamedTuple):
-    """A new tensor, without the tensor."""
+    """The properties of a new tensor."""
 
     mode: FakeTensorMode
     shape: torch.Size
@@ -36,14 +36,14 @@ class _Made(NamedTuple):
 
 
 class Shapes:
-    """Calls operators; those on fakes alone that were called alike before are not computed again."""
+    """Calls operators. A call on fake tensors is not computed again when an equal call was computed before."""
 
     def __init__(self) -> None:
         self._made: dict[Key, _Made] = {}
         self._repeatable: dict[Any, bool] = {}
 
     def call(self, func: Any, args: Any, kwargs: Any, compute: Callable[..., Any]) -> Any:
-        """What `compute(func, args, kwargs)` returns, or a fake just like it."""
+        """What `compute(func, args, kwargs)` returns, or an equal fake tensor."""
         if func in _VIEWS:
             return _view(func, args, kwargs) if _tensor_key(args[0]) else compute(func, args, kwargs)
         if func not in self._repeatable:
@@ -71,7 +71,7 @@ def _is_repeatable(func: Any) -> bool:
 
 
 def _key(func: Any, args: Any, kwargs: Any) -> Key | None:
-    """What the result depends on; None if more than shapes and plain values, or no fake at all."""
+    """What the result depends on. None if it depends on more than shapes and plain values, or on no fake tensor."""
     # Products with Python numbers take their dtype from the default one.
     key: list[Any] = [func, torch.get_default_dtype()]
     try:
@@ -79,17 +79,17 @@ def _key(func: Any, args: Any, kwargs: Any) -> Key | None:
         for name, argument in kwargs.items():
             key.append(name)
             fakes += _add(key, argument)
-    except _Elaborate:
+    except _NotPlain:
         return None
     return tuple(key) if fakes else None
 
 
-class _Elaborate(Exception):
-    """An argument that says more than a shape."""
+class _NotPlain(Exception):
+    """The result depends on more than the shape of an argument."""
 
 
 def _add(key: list[Any], argument: Any) -> int:
-    """Write an argument down; how many fakes were in it. Raises _Elaborate."""
+    """Append an argument to the key. Returns the number of fake tensors in it. Raises _NotPlain."""
     kind = type(argument)
     if kind in _PLAIN:
         key += (kind, argument)  # 1, 1.0 and True are equal, their products are not
@@ -98,13 +98,13 @@ def _add(key: list[Any], argument: Any) -> int:
         key += (list, len(argument))
         return sum(_add(key, item) for item in argument)
     if (tensor := _tensor_key(argument)) is None:
-        raise _Elaborate
+        raise _NotPlain
     key.append(tensor)
     return 1
 
 
 def _tensor_key(tensor: Any) -> Key | None:
-    """All there is to a strided fake of known size whose values nobody knows; None for any other."""
+    """The key of a strided fake tensor of known size without known values; None for every other tensor."""
     if type(tensor) is not FakeTensor or tensor.constant is not None or tensor.dtype.is_complex:
         return None
     if tensor.layout is not torch.strided or not all(type(size) is int for size in tensor.shape):

@@ -19,7 +19,7 @@ from pharoah_archetypes import Fingerprint
 
 
 class Finished(BaseException):
-    """The step is over; a BaseException so that no `except Exception` in a script keeps it."""
+    """The step is over. A BaseException, so that no `except Exception` in a script catches it."""
 
     def __init__(self, fingerprint: Fingerprint) -> None:
         super().__init__()
@@ -29,25 +29,26 @@ class Finished(BaseException):
 class Window:
     """A step reaches from one step of the first optimizer to its next, as it does when a running job is captured.
 
-    With several optimizers (adversarial training, one per parameter kind) what lies between belongs to the step. With
-    one, the second step is over as soon as its forward pass has turned out to be the first one again.
+    With several optimizers (adversarial training, one for each kind of parameter) everything between belongs to the
+    step. With one optimizer, the second step is over as soon as its forward pass has turned out equal to the first.
     """
 
     def __init__(
-        self, recorder: DryRecorder, seen: Callable[[DryRun, bool], None], failed: Callable[[str], None]
+        self, recorder: DryRecorder, report: Callable[[DryRun, bool], None], failed: Callable[[str], None]
     ) -> None:
+        """`report` gets a result and whether it is final; `failed` gets the reason why there is none."""
         self._recorder = recorder
-        self._account = StepCostBuilder(recorder)
-        self._seen = seen
+        self._cost = StepCostBuilder(recorder)
+        self._report = report
         self._failed = failed
         self._first: torch.optim.Optimizer | None = None
         self._optimizers: list[torch.optim.Optimizer] = []
         self._gradients: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
-        """Set aside while an optimizer steps."""
+        """Parameters and their gradients, taken off while an optimizer steps."""
         self._made = 0
         self._provisional: Fingerprint | None = None
         self._beginnings: list[object] = []
-        """What each window did before its first backward pass."""
+        """What was recorded in each window before its first backward pass."""
 
     def made(self) -> None:
         """An optimizer was constructed."""
@@ -56,10 +57,10 @@ class Window:
     def differentiate(self) -> None:
         """A backward pass begins."""
         if len(self._beginnings) > (self._provisional is not None):
-            return  # not the first of its window
+            return  # not the first one of its window
         records = self._recorder.records
         skeleton = capture.skeleton_of(records)
-        self._account.differentiate()
+        self._cost.differentiate()
         self._beginnings.append((skeleton.text, skeleton.features, capture.activation_bytes(records)))
         if self._provisional and self._made == 1 and self._beginnings[0] == self._beginnings[1]:
             self._finish(self._provisional)
@@ -68,18 +69,18 @@ class Window:
         """An optimizer begins a step."""
         self._recorder.in_optimizer = True
         closure = computes_inside(args, kwargs)
-        self._recorder.updating = not closure  # with one, forward and backward are still to come
+        self._recorder.in_update = not closure  # with one, forward and backward are still to come
         if closure:
             return
         if optimizer is self._first:
             self._close()
-        pretended = type(optimizer).step.__module__.startswith("torch.optim")
-        self._account.update(optimizer, pretended)
-        if pretended:
-            self._set_aside(optimizer)
+        by_torch = type(optimizer).step.__module__.startswith("torch.optim")
+        self._cost.update(optimizer, by_torch)
+        if by_torch:
+            self._take_gradients_off(optimizer)
 
-    def _set_aside(self, optimizer: torch.optim.Optimizer) -> None:
-        """An update changes values only, and torch's own optimizers pass over parameters without gradients."""
+    def _take_gradients_off(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take the gradients off: an update changes values only, and torch's optimizers skip parameters without one."""
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -91,8 +92,8 @@ class Window:
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
         self._gradients.clear()
-        self._account.updated()
-        self._recorder.in_optimizer = self._recorder.updating = False
+        self._cost.updated()
+        self._recorder.in_optimizer = self._recorder.in_update = False
         if self._first is None:
             self._first = optimizer
         if all(optimizer is not known for known in self._optimizers):
@@ -105,23 +106,23 @@ class Window:
         try:
             fingerprint = self._fingerprint()
         except ValueError as reason:
-            self._failed(str(reason))  # said at once: this may be a thread, whose exceptions nobody sees
+            self._failed(str(reason))  # reported at once: nothing catches the exceptions of a thread
             raise
-        self._account.end()
+        self._cost.end()
         if self._provisional:
             self._finish(fingerprint)
         self._provisional = fingerprint
-        self._seen(self._found(fingerprint), False)
+        self._report(self._found(fingerprint), False)
         self._recorder.records.clear()
 
     def _finish(self, fingerprint: Fingerprint) -> NoReturn:
-        self._seen(self._found(fingerprint), True)
+        self._report(self._found(fingerprint), True)
         raise Finished(fingerprint)
 
     def _found(self, fingerprint: Fingerprint) -> DryRun:
         return DryRun(
             fingerprint,
-            self._account.cost(),
+            self._cost.cost(),
             settings_of(self._optimizers, self._recorder.loaders),
         )
 
@@ -132,7 +133,7 @@ class Window:
 
 
 def before(owner: Any, name: str, event: Callable[[], None]) -> None:
-    """Have `event` told whenever a function of `owner` is called."""
+    """Call `event` before every call of a function of `owner`."""
     original = getattr(owner, name)
 
     @functools.wraps(original)

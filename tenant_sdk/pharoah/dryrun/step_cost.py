@@ -1,7 +1,7 @@
-"""The cost of a step, put together from what the ledger saw of the first two.
+"""The cost of a step, put together from what the ledger recorded of the first two.
 
 A dry run ends as soon as the second forward pass has turned out to be the first one again, and torch's own updates are
-not computed at all: what is missing is repeated from what was seen.
+not computed at all: the missing parts are repetitions of recorded ones.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import torch
 from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
 from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.ledger import Work, local
-from pharoah.dryrun.lifetimes import HOST, Lifetimes, allocations
+from pharoah.dryrun.lifetimes import HOST, Lifetimes, count_allocations
 from pharoah.dryrun.optimizer_cost import OptimizerCost
-from pharoah_protocol.node_profile import data_segment
+from pharoah_protocol.process_memory import data_bytes
 
 
 class StepCostBuilder:
-    """Told where passes and updates begin and end.
+    """Builds the cost of a step; its methods are called where passes and updates begin and end.
 
     The first window reaches from the script's start to the end of the first update, the second one from there to the
     beginning of that optimizer's next.
@@ -27,9 +27,9 @@ class StepCostBuilder:
         self._ledger = recorder.ledger
         self._updates = OptimizerCost(recorder)
         self._forward: list[Work] = []
-        """Of each window, up to its first backward pass."""
+        """The work of each window up to its first backward pass."""
         self._backward: list[Work] = []
-        """Of each window, from there on; without the update that ends the first."""
+        """The work of each window from its first backward pass on, without the update that ends the first window."""
         self._update = Work()
         self._differentiated = self._update_began = 0
         """Positions in the events of the first window."""
@@ -43,8 +43,8 @@ class StepCostBuilder:
         self._forward.append(self._ledger.cut())
         self._differentiated = self._differentiated or len(self._ledger.events)
 
-    def update(self, optimizer: torch.optim.Optimizer, pretended: bool) -> None:
-        """An optimizer begins to step; a pretended one does nothing by itself."""
+    def update(self, optimizer: torch.optim.Optimizer, by_torch: bool) -> None:
+        """An optimizer begins to step. With `by_torch` its cost is that of the stand-ins."""
         self._steps_began = len(self._ledger.events)
         if not self._update_began:
             self._update_began = self._steps_began
@@ -55,15 +55,15 @@ class StepCostBuilder:
             for value in optimizer.state.get(parameter, {}).values():
                 if isinstance(value, torch.Tensor):
                     self._roles[self._ledger.number_of(local(value))] = STATE
-        if pretended:
+        if by_torch:
             self._updates.enter(optimizer)
 
     def updated(self) -> None:
-        """It has stepped: what it made and keeps is its state."""
+        """An optimizer has stepped: what it has allocated and kept is its state."""
         if not self._update_began:
             return  # the step was computed inside, by a closure
         events = self._ledger.events
-        made = range(allocations(events[: self._steps_began]) + 1, self._ledger.allocations + 1)
+        made = range(count_allocations(events[: self._steps_began]) + 1, self._ledger.allocations + 1)
         freed = {-event for event in events[self._steps_began :] if event < 0}
         self._roles |= {number: STATE for number in made if number not in freed}
 
@@ -79,13 +79,13 @@ class StepCostBuilder:
             self._update = self._ledger.cut()
 
     def cost(self) -> StepCost:
-        """Of the last step seen; called at the end of a window, or at the first backward pass of the second."""
+        """The cost of the last step. Call it when a window ends or the second backward pass begins."""
         work = self._forward[-1] + self._backward[-1] + self._update
         return StepCost(
             operations=tuple(Operation(*row, times) for row, times in work.operations.items()),
             transfers=tuple(Transfer(*row, times) for row, times in work.transfers.items()),
             memory=self._memory(),
-            process_bytes=data_segment(),
+            process_bytes=data_bytes(),
             uncounted=tuple(sorted(self._ledger.uncounted)),
         )
 

@@ -1,7 +1,7 @@
-"""Where torch's own parallel strategies look at values, at a device, or at what another rank says.
+"""Patches of torch's parallel strategies where they read values, a device, or what another rank sends.
 
-Patched when a script joins a process group; in the dry-run child only. Private parts of torch that a release does not
-have are left alone: the dry run then ends with what torch says.
+They are applied when a script joins a process group, in the dry-run child only. Private parts of torch that a release
+does not have are not patched: the dry run then ends with torch's own error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def patch_strategies() -> None:
     distributed.dist.Logger = lambda reducer: reducer  # type: ignore[attr-defined]
     distributed._verify_param_shape_across_processes = lambda *_, **__: None  # type: ignore[attr-defined]
     _init_with(distributed.DistributedDataParallel, device_ids=None, output_device=None)
-    # Without one it takes the accelerator that is not there.
+    # Without a device, FSDP uses the accelerator, which does not exist here.
     _init_with(fsdp.FullyShardedDataParallel, device_id=torch.device("cpu"))
     for name in ("fsdp._fully_shard._fsdp_param", "_composable.fsdp._fsdp_param"):
         _replace_in(f"torch.distributed.{name}", "_chunk_with_empty", lambda _: _Chunks)
@@ -43,7 +43,7 @@ def _init_with(owner: Any, **fixed: Any) -> None:
 
 
 def _replace_in(module: str, path: str, make: Callable[[Any], Any]) -> None:
-    """Put `make(original)` in a module's place for it, if this release has one."""
+    """Replace an attribute of a module with `make(original)`, if this release of torch has it."""
     try:
         owner: Any = importlib.import_module(module)
     except ImportError:
@@ -56,7 +56,7 @@ def _replace_in(module: str, path: str, make: Callable[[Any], Any]) -> None:
 
 
 class _Chunks(Sequence[torch.Tensor]):
-    """`torch.chunk` for as many chunks as there are ranks, each made when it is asked for: one of a thousand is."""
+    """`torch.chunk` with one chunk for each rank. Chunks are made on access, since only one of a thousand is used."""
 
     def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
         self._tensor, self._count, self._dim = tensor, num_chunks, dim
@@ -73,7 +73,7 @@ class _Chunks(Sequence[torch.Tensor]):
 
 
 def _next_stage_agrees(original: Any) -> Any:
-    """What the next stage says of its gradients follows from what this one sends it."""
+    """Derive the gradients of the next pipeline stage from what this stage sends to it."""
 
     def receive(self: Any, src_stage: int) -> Any:
         if src_stage != self.stage_index + 1:
