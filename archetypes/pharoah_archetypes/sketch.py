@@ -14,13 +14,14 @@ from functools import cache
 from pharoah_archetypes.canonical import Skeleton, parse
 from pharoah_archetypes.fingerprint import Fingerprint
 from pharoah_archetypes.ladder import rung_tokens
+from pharoah_archetypes.rungs import Rung
 from pharoah_archetypes.similarity import grams
 
 BANDS = 16
 _ROWS = 8
 _PRIME = 2**61 - 1
 _SEED = "pharoah/bands/v1"
-RUNG = "minor"
+RUNG = Rung.MINOR
 """How specific a band's software is; sizes say nothing about other archetypes."""
 
 

@@ -49,7 +49,7 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFin
         groups = tuple((scope, group) for scope, group in data["groups"])
         recipe = SealInputs(int(data["epoch"]), release, groups, int(data["began"]))
         head, signature, seed = (bytes.fromhex(data[name]) for name in ("head", "signature", "seed"))
-        trials = [_trial(row) for row in data["trials"]]
+        trials = [Trial.from_dict(row) for row in data["trials"]]
         log = [bytes.fromhex(entry) for entry in data["log"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AuditBundleError(f"{file}: no hand-over of a known format ({error})") from None
@@ -142,7 +142,3 @@ def _said(row: LearnedRow) -> tuple[Any, ...]:
         row.remedy,
         row.plan,
     )
-
-
-def _trial(data: dict[str, Any]) -> Trial:
-    return Trial(**{**data, "step_seconds": tuple(data["step_seconds"])})

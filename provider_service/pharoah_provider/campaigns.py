@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
-from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_benchmarks.campaign.plan import CampaignPlan
-from pharoah_protocol.vocabulary import Purpose
+from pharoah_protocol.vocabulary import Fault, Purpose
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet, shares_cores
 from pharoah_provider.micro_benchmarks import measure
@@ -17,7 +17,7 @@ from pharoah_provider.storage.base import EvidenceStore
 from pharoah_serving.errors import NotReady
 
 IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2
-COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation("none"))
+COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation(Fault.NONE))
 """What trains while the beside-a-job baseline is taken."""
 
 
@@ -89,7 +89,7 @@ class Campaign:
         while degraded:
             await self._cell(plain, degraded.pop())
 
-    async def _cell(self, node: Node, cell: Cell) -> Outcome:
+    async def _cell(self, node: Node, cell: Cell) -> CellResult:
         outcome = await self._fleet.run_cell(node.node, cell)
         await self._evidence.append_cell(self._plan.name, node, cell, outcome)
         await self._advance(node, cell.id, outcome.outcome)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
+from pharoah_learning.evidence import on_their_device
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
@@ -17,12 +18,13 @@ from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
 from pharoah_learning.survival import fit_survival
 from pharoah_protocol.pseudonyms import period_at
+from pharoah_protocol.vocabulary import Rung, Scope, Severity
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady, ProviderError
 
 
 async def learn(store: Storage) -> AsyncIterator[str | Release]:
-    """Say what is learned as it is learned; the release comes last.
+    """Report each result as it is learned; the release comes last.
 
     Raises NotReady without any trial, and ProviderError for a release that cannot be sealed: it is not kept.
     """
@@ -31,13 +33,15 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     if not trials:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign FILE)")
     rows = await asyncio.to_thread(learn_incompatibilities, trials)
-    found = sum(row.severity == "block" and row.rung == "exact" and row.scope == "server" for row in rows)
+    found = sum(row.severity is Severity.BLOCK and row.rung is Rung.EXACT and row.scope is Scope.SERVER for row in rows)
     yield f"table: {len(rows)} rows from {len(trials)} trials; {found} exact incompatibilities"
+    if elsewhere := len(trials) - len(on_their_device(trials)):
+        yield f"left out: {elsewhere} trials that did not run on the device that their context names"
     rows = await asyncio.to_thread(learn_plans, rows, trials)
     bands = await asyncio.to_thread(learn_near_duplicates, rows, trials)
     yield f"near duplicates: {len(bands)} rows"
     names = learn_shared_outcomes(await store.evidence.votes(period_at(time.time())))
-    yield f"told by tenants: {len(names)} rows"
+    yield f"shared by tenants: {len(names)} rows"
     survival, note = await asyncio.to_thread(fit_survival, await store.evidence.degraded_runs())
     yield note
     baselines = learn_baselines(await store.evidence.baseline_probes())

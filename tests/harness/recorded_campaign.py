@@ -7,9 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns import Campaign
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet
@@ -38,7 +39,7 @@ async def _answer(connection: Connection, ordered: set[tuple[tuple[str, ...], in
         kind, order_id, content = await connection.orders.get()
         if kind == "cell":
             cell = Cell.from_json(content["cell"])
-            connection.result(order_id, Outcome(cell.id, "ok", step_seconds=[0.1]))
+            connection.result(order_id, CellResult(cell=cell.id, outcome=Outcome.OK, step_seconds=[0.1]))
             continue
         ordered.add((tuple(content["benchmarks"]), content["repeats"], content["limit_seconds"]))
         now = time.time()

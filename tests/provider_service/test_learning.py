@@ -23,6 +23,7 @@ from pharoah_learning.models.proportions import confidence, wilson
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.signals import features
 from pharoah_learning.survival import event_index, fit_survival
+from pharoah_protocol.vocabulary import Fault, Outcome
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 
@@ -38,7 +39,15 @@ def trials(
         {"torch": "2.13.0"},
     )
     steps = () if outcome in ("memory", "error") else (seconds, seconds, seconds)
-    row = Trial("gpt", {"length": length, **settings}, context, "cpu", outcome, steps, print_.to_json())
+    row = Trial(
+        workload="gpt",
+        settings={"length": length, **settings},
+        context_id=context,
+        device_id="cpu",
+        outcome=Outcome(outcome),
+        step_seconds=steps,
+        fingerprint=print_.to_json(),
+    )
     return [row] * count
 
 
@@ -147,7 +156,7 @@ def windows(step_ratios: list[float], memory_ratios: list[float] | None = None) 
 
 
 def degraded(kind: str, ratios: list[float], died: bool = False) -> DegradedRun:
-    return DegradedRun(kind, windows(ratios), died)
+    return DegradedRun(Fault(kind), windows(ratios), died)
 
 
 def test_failure_is_a_slowdown_that_lasts_or_death() -> None:

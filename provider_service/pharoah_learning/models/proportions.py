@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from scipy.stats import binomtest
 
-Z95 = 1.959963984540054
+CONFIDENCE_LEVEL = 0.95
+CONFIDENCE_WIDTHS = (0.6, 0.35, 0.15)
+"""An interval that is at most this wide is in bucket 1, 2, 3."""
 
 
-def wilson(failures: int, runs: int, z: float = Z95) -> tuple[float, float]:
-    """Wilson score interval of a failure rate (Wilson 1927); (0, 1) without runs.
+def wilson(failures: int, runs: int) -> tuple[float, float]:
+    """Wilson score interval of a failure rate (Wilson 1927) at 95 %; (0, 1) without runs.
 
     Raises ValueError if failures > runs.
     """
@@ -16,13 +18,11 @@ def wilson(failures: int, runs: int, z: float = Z95) -> tuple[float, float]:
         raise ValueError(f"{failures} failures in {runs} runs")
     if runs == 0:
         return 0.0, 1.0
-    rate, square = failures / runs, z * z
-    centre = (rate + square / (2 * runs)) / (1 + square / runs)
-    half = z * sqrt(rate * (1 - rate) / runs + square / (4 * runs * runs)) / (1 + square / runs)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    interval = binomtest(failures, runs).proportion_ci(confidence_level=CONFIDENCE_LEVEL, method="wilson")
+    return max(0.0, float(interval.low)), min(1.0, float(interval.high))
 
 
 def confidence(failures: int, runs: int) -> int:
     """Four buckets by the width of the Wilson interval: 0 (wider than 0.6) to 3 (at most 0.15)."""
     low, high = wilson(failures, runs)
-    return sum(high - low <= edge for edge in (0.6, 0.35, 0.15))
+    return sum(high - low <= width for width in CONFIDENCE_WIDTHS)
