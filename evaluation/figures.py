@@ -1,51 +1,70 @@
-"""Figures of an evaluation: numbers with intervals and bounds, printed as a table and written as JSON."""
+"""Figures of an evaluation: numbers with intervals and bounds, printed, written as JSON, and put into the docs."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
+import os
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from scipy import stats
 
 from pharoah_learning.models.proportions import wilson
+from pharoah_protocol.files import write_atomically
+
+ROOT = Path(__file__).parents[1]
+"""The repository: evaluations may be started in any folder."""
+OUTPUT = ROOT / "evaluation-out"
+DOCS = ROOT / "docs"
+PAGES = {"privacy": "exchange.md"}
+"""The page in docs/ that holds an evaluation's tables, where it is not evaluation.md."""
+
+
+class Figure(NamedTuple):
+    """One row of the printed table."""
+
+    key: str
+    value: str
+    interval: str
+    bound: str
+    """The bound in words, or `printed` for a figure without one."""
 
 
 @dataclass
 class Figures:
+    """All figures of one evaluation."""
+
     name: str
     values: dict[str, float | bool] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
-    _lines: list[tuple[str, str, str, str]] = field(default_factory=list)
+    rows: list[Figure] = field(default_factory=list)
+    tables: list[list[str]] = field(default_factory=list)
+    """Further tables for the docs, each as lines of Markdown."""
     _holds: bool = True
 
     def add(self, key: str, value: float | bool, must: str = "", holds: bool = True, interval: str = "") -> None:
         """One figure; `must` is the bound in words, `holds` whether it is met."""
         self.values[key] = value
-        self._holds &= bool(holds)  # numpy has its own
+        self._holds &= bool(holds)  # numpy has a bool type of its own
         shown = str(value) if isinstance(value, bool) else f"{value:.4g}"
-        self._lines.append((key, shown, interval, f"{must}{'' if holds else '   DOES NOT HOLD'}" or "printed"))
-        print(f"  {key:42} {shown:>9}  {interval:18} {self._lines[-1][3]}", flush=True)
+        self._show(Figure(key, shown, interval, f"{must}{'' if holds else '   DOES NOT HOLD'}" or "printed"))
 
     def ratio(self, key: str, hits: int, trials: int, bound: float | None = None) -> None:
-        """A proportion with its Wilson interval; at least `bound`."""
+        """A proportion with its Wilson interval; it must be at least `bound`."""
         low, high = wilson(hits, trials)
         value = hits / trials if trials else float("nan")
         holds = bound is None or value >= bound
-        self.add(
-            key,
-            value,
-            f">= {bound:g}" if bound is not None else "",
-            holds,
-            f"[{low:.2f}, {high:.2f}] n={trials}",
-        )
+        must = f">= {bound:g}" if bound is not None else ""
+        self.add(key, value, must, holds, f"[{low:.2f}, {high:.2f}] n={trials}")
 
     def rate(self, key: str, events: int, exposure: float) -> None:
         """Events per unit of exposure with its exact Poisson interval."""
@@ -53,32 +72,87 @@ class Figures:
         high = stats.chi2.ppf(0.975, 2 * events + 2) / 2 / exposure
         self.add(key, events / exposure, interval=f"[{low:.2f}, {high:.2f}] {events} in {exposure:.2f}")
 
+    def skip(self, key: str, reason: str) -> None:
+        """A figure that was not measured; its row holds the reason, such as `needs --data`."""
+        self._show(Figure(key, "-", "", reason))
+
+    def table(self, caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A further table for the docs. The caption is one sentence and may be empty."""
+        lines = ([caption, ""] if caption else []) + [_row(columns), "|---" * len(columns) + "|"]
+        self.tables.append([*lines, *map(_row, rows)])
+        print("\n".join(self.tables[-1]), flush=True)
+
+    def finish(self, arguments: argparse.Namespace) -> int:
+        """Print all figures once more, write JSON and, with `--docs`, the docs. Returns the exit code."""
+        print("\nall figures")
+        for row in self.rows:
+            print(f"  {row.key:42} {row.value:>9}  {row.interval:40} {row.bound}")
+        if arguments.docs:
+            write_section(DOCS / PAGES.get(self.name, "evaluation.md"), self.name, self.markdown(command(arguments)))
+        return self.write(arguments.out)
+
+    def markdown(self, command: str) -> list[str]:
+        """The section of the docs: command, machine and date, the figures, the further tables."""
+        lines = [
+            f"`{command}`, {machine()}, {time.strftime('%Y-%m-%d')}.",
+            "",
+            _row(("figure", "value", "interval, trials", "must be")),
+            "|---|---|---|---|",
+            *(_row((f"`{row.key}`", *row[1:])) for row in self.rows),
+        ]
+        for table in self.tables:
+            lines += ["", *table]
+        return lines
+
     def write(self, path: Path | None) -> int:
-        """JSON to `path` or standard output; the exit code."""
+        """Write JSON to `path` and a summary to standard output. Returns the exit code."""
         result = {
             "name": self.name,
             "figures": self.values,
             "holds": self._holds,
             "details": self.details,
-            "machine": f"{platform.machine()}, {_cores()} cores, Python {platform.python_version()}",
+            "tables": self.tables,
+            "machine": machine(),
             "date": time.strftime("%Y-%m-%d"),
         }
-        text = json.dumps(result, indent=1, default=str)
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text + "\n")
+            path.write_text(json.dumps(result, indent=1, default=str) + "\n")
         print(json.dumps({key: result[key] for key in ("name", "figures", "holds")}))
         return 0 if self._holds else 1
 
+    def _show(self, row: Figure) -> None:
+        self.rows.append(row)
+        print(f"  {row.key:42} {row.value:>9}  {row.interval:18} {row.bound}", flush=True)
 
-def _cores() -> int:
-    import os
 
-    return len(os.sched_getaffinity(0))
+def write_section(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Replace what a page holds between the two markers of an evaluation; everything else stays as it is.
+
+    Raises SystemExit when a marker is missing.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, opened, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not opened or not closed:
+        raise SystemExit(f"{page}: there is no section between {begin} and {end}")
+    write_atomically(page, "\n".join([before + begin, *lines, end + after]), mode=0o644)
+
+
+def command(arguments: argparse.Namespace) -> str:
+    """The command that makes these figures again."""
+    data = " --data DIR" if arguments.data else ""
+    return f"python -m evaluation {arguments.name} --seed {arguments.seed}{' --quick' * arguments.quick}{data}"
+
+
+def machine() -> str:
+    """What a reader must know about the machine to compare figures."""
+    cores = len(os.sched_getaffinity(0))
+    return f"{platform.machine()}, {cores} cores, Python {platform.python_version()}, torch {version('torch')}"
 
 
 def timed(what: str, work: Callable[[], None]) -> None:
-    """Run a part and say how long it took."""
+    """Run a part of an evaluation and print how long it took."""
     began = time.monotonic()
     print(f"\n{what}", flush=True)
     work()
@@ -86,7 +160,7 @@ def timed(what: str, work: Callable[[], None]) -> None:
 
 
 class Peak:
-    """The most memory any process below this one has had, by asking the kernel while they live."""
+    """The most memory that any process below this one has had, as the kernel reports it while they live."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -108,3 +182,7 @@ class Peak:
                     status = Path(f"/proc/{child.pid}/status").read_text()
                     high = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), 0)
                     self.bytes = max(self.bytes, 1024 * int(high))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -6,7 +6,9 @@ tenant's environment has whatever version its other packages want (docs/adr/0002
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -19,6 +21,8 @@ FILES = sorted(str(path.relative_to(SCHEMA)) for path in SCHEMA.glob("pharoah/v1
 
 
 def main() -> None:
+    # protoc looks for its plugin protoc-gen-mypy on the PATH; it is installed beside this interpreter.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with tempfile.TemporaryDirectory() as scratch:
         arguments = [
             "protoc",
@@ -29,6 +33,8 @@ def main() -> None:
         ]
         if protoc.main(arguments) != 0:
             raise SystemExit("protoc failed; the message above names the file")
+        for stale in TARGET.glob("*_pb2.pyi"):
+            stale.unlink()
         for stub in Path(scratch, "pharoah", "v1").glob("*_pb2.pyi"):
             text = re.sub(r"pharoah\.v1(?=[ .])", "pharoah_protocol.v1", stub.read_text())
             text = re.sub(r"from pharoah\.v1 import", "from pharoah_protocol.v1 import", text)

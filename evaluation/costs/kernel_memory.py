@@ -1,7 +1,7 @@
-"""`python -m evaluation kernel_memory`: what kernels of this CPU take besides tensors, and what a dry run counts.
+"""`python -m evaluation kernel_memory`: memory that CPU kernels take besides tensors, and what a dry run counts.
 
-Each call is measured in a process of its own, in the course of a small job: as the first of its kind, and again after a
-smaller one. What it takes is what the address space grows by, at most and for good, less its results.
+Each call is measured in a process of its own, within a small job: as the first of its kind, and again after a smaller
+one. It takes what the address space grows by, at its peak and for good, less its results.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ KINDS = {
 
 def run(arguments: argparse.Namespace) -> int:
     figures = Figures("kernel_memory")
-    # As a node profile with a memory limit has it, so that what is freed is given back; from a process's first moment.
+    # A node profile with a memory limit sets this before a process starts: freed memory returns to the system.
     surroundings = {**os.environ, **environment({"memory_limit_bytes": 1}), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "evaluation.costs.kernel_memory"]
     print(f"  {'MB, measured (counted)':62} {'at most':>15} {'for good':>15}")
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     figures.add("kernel_calls", len(differences), "printed")
     figures.add("difference_bytes_median", median(differences), "printed")
     figures.add("difference_bytes_worst", max(differences), "printed")
-    return figures.write(arguments.out)
+    return figures.finish(arguments)
 
 
 def main() -> None:
@@ -122,7 +122,7 @@ def main() -> None:
 
 
 def _row(kind: Kind, second: bool, position: int) -> dict[str, Any] | None:
-    """What one of a job's calls takes in this process."""
+    """Memory that one of a job's calls takes in this process."""
     watch = Watch(-1)
     if second:
         with watch:
@@ -145,7 +145,8 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self._kernels.knows(func):
             return func(*args, **(kwargs or {}))
-        # The mark of the highest address space must be the present one: something that is never touched fills it up.
+        # The kernel's mark of the highest address space must equal the present size: a mapping that is never touched
+        # fills the gap.
         gap = address_space("VmPeak") - address_space("VmSize")
         filling = mmap(-1, gap) if gap else None
         before = address_space("VmSize")

@@ -1,6 +1,6 @@
-"""Does a job fit? Predictions of dry runs against real runs under a memory limit, and whether advice helps.
+"""Does a job fit? Predictions of dry runs against real runs under a memory limit, and whether remedies work.
 
-The limit is RLIMIT_DATA, set when everything is imported; the allocator is set as node profiles with a limit set it.
+The limit is RLIMIT_DATA, set when everything is imported; the allocator is set as in node profiles with a limit.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Job:
     arguments: list[str]
     cost: StepCost
     needed: int
-    """Bytes its data segment really grows by."""
+    """Bytes by which its data segment really grows."""
 
     @property
     def counted(self) -> int:
@@ -99,7 +99,9 @@ def _jobs(family: str, count: int) -> list[Job]:
     jobs = []
     for size in sizes[:count]:
         arguments = [family, *size]
-        job = Job(family, arguments, trial(command_of(arguments), Mitigation()), _local.worker.run("memory", arguments))
+        job = Job(
+            family, arguments, what_if(command_of(arguments), Mitigation()), _local.worker.run("memory", arguments)
+        )
         print(
             f"  {' '.join(arguments):75} {job.needed / 1e6:7.1f} MB,"
             f" tensors {peak(job.cost.memory, tensors_only=True).bytes / 1e6:7.1f},"
@@ -111,13 +113,13 @@ def _jobs(family: str, count: int) -> list[Job]:
 
 
 def limits(figures: Figures, pool: Executor, jobs: list[Job]) -> None:
-    """Jobs that need 0.8 to 1.2 times what they may have: which run out of memory, and which were said to?"""
+    """Jobs that need 0.8 to 1.2 times their limit: which run out of memory, and for which was it predicted?"""
     chance = random.Random(SEED)
     trials = [(job, int(job.needed / chance.uniform(0.8, 1.2))) for job in jobs for _ in range(LIMITS_OF_EACH)]
     failed = list(pool.map(lambda trial: not _ends(trial[0].arguments, trial[1]), trials))
     learned = {job.family: _learned(job.family, jobs) for job in jobs}
     predicted = [job.counted + learned[job.family] > limit for job, limit in trials]
-    right = sum(fails and said for fails, said in zip(failed, predicted, strict=True))
+    right = sum(fails and expected for fails, expected in zip(failed, predicted, strict=True))
     figures.add("oom_runs", len(trials), ">= 300 unless --quick")
     figures.add("bytes_besides_tensors_and_kernels", mean(job.besides for job in jobs), "printed")
     figures.ratio("oom_precision", right, sum(predicted), 0.95)
@@ -125,29 +127,29 @@ def limits(figures: Figures, pool: Executor, jobs: list[Job]) -> None:
 
 
 def _learned(family: str, jobs: list[Job]) -> float:
-    """What is taken besides tensors and kernels, as the other families have it."""
+    """The bytes besides tensors and kernels, learned from the other families."""
     return mean(job.besides for job in jobs if job.family != family)
 
 
 def advice(figures: Figures, pool: Executor, jobs: list[Job]) -> None:
-    """Jobs that need 1.4 times what they may have: do they run as they were advised to?"""
+    """Jobs that need 1.4 times their limit: do they run with the remedies that are advised?"""
     worked = [ended for tried in pool.map(_follow, jobs) for ended in tried]
     figures.ratio("fix_works_ratio", sum(worked), len(worked), 0.95)
 
 
 def _follow(job: Job) -> list[bool]:
-    room = MemoryBudget("limit", int(job.needed / 1.4), inside=True)
+    budget = MemoryBudget("limit", int(job.needed / 1.4), inside=True)
     worked = []
-    for option in advise(command_of(job.arguments), job.cost, room, trial):
+    for option in advise(command_of(job.arguments), job.cost, budget, what_if):
         arguments = [*option.command[3:]]
         arguments += ["--gradient-checkpointing"] * option.change.checkpointing
         arguments += ["--bf16"] * option.change.autocast + ["--fused"] * option.change.fused
         if (parts := int(job.arguments[2]) // int(arguments[2])) > 1:
             arguments += ["--micro-batches", str(parts)]
-        worked.append(_ends(arguments, room.bytes))
+        worked.append(_ends(arguments, budget.bytes))
         print(f"  {job.family:10} {option.what}: {'runs' if worked[-1] else 'does not run'}", flush=True)
     if not worked:
-        print(f"  {job.family:10} no advice", flush=True)
+        print(f"  {job.family:10} no remedy", flush=True)
     return worked
 
 
@@ -155,5 +157,5 @@ def command_of(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "evaluation.scripts.train_zoo", *arguments]
 
 
-def trial(command: Sequence[str], change: Mitigation) -> StepCost:
+def what_if(command: Sequence[str], change: Mitigation) -> StepCost:
     return dry_run(command, TIMEOUT_SECONDS, change=change).cost

@@ -1,4 +1,4 @@
-"""What a dry run counts beside what torch's own counters see in a real step: operations and memory."""
+"""Operations and memory as a dry run counts them, beside torch's own counters in a real step."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ SIZES = {
     "whisper": ("2 64 32 2", "8 192 64 2", "16 256 128 3"),
     "clip": ("4 64 32 2", "16 192 32 3", "32 256 64 4"),
 }
-"""Batch, width, length and depth of a family's jobs: a few milliseconds a step, some tens, some hundreds."""
+"""Batch, width, length and depth of three jobs per family, with steps of some 5, 50 and 500 milliseconds."""
 WARM_UP_STEPS = 2
 TIMEOUT_SECONDS = 120.0
 
@@ -51,7 +51,7 @@ class Job:
     arguments: Sequence[str]
     cost: StepCost
     seconds: float
-    """Of a real step, the median."""
+    """The median of the real steps."""
 
 
 def measure(figures: Figures, quick: bool) -> None:
@@ -119,11 +119,11 @@ def _together(benchmarked: Sequence[Ceilings]) -> Ceilings:
 
 
 def _held_out(number: int, jobs: Sequence[Job], parts: Any, real: Any) -> float:
-    """A job's step as the other families have it."""
+    """The predicted step of a job, with weights that are fitted to the other families."""
     others = np.array([job.family != jobs[number].family for job in jobs])
     return float(parts[number] @ _fitted(parts[others], real[others]))
 
 
 def _fitted(parts: Any, real: Any) -> Any:
-    """How many times each part counts, with the least relative error."""
+    """The weights of the parts with the least relative error."""
     return nnls(parts / real[:, None], np.ones(len(real)))[0]

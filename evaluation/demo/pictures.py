@@ -15,11 +15,11 @@ BLUE, RED, GREY, AMBER, GREEN = "#2b6cb0", "#c53030", "#718096", "#dd9a1f", "#2f
 
 
 def step_time(summary: dict[str, Any], path: Path) -> None:
-    """Step time of the main job over its own baseline, with the real disturbance and the alert."""
+    """Step time of the main job over its own baseline, with the real degradation and the alert."""
     rows = [row for row in summary["reports"] if row["run"].lower() == summary["main"]["run"].lower()]
     if not rows:
         return
-    start = rows[0]["ended_at"]
+    start = rows[0]["started_at"]
     figure, axis = plt.subplots(figsize=(9, 4.2), dpi=120)
     stressor = summary["stressor"]
     axis.axvspan(
@@ -32,14 +32,15 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
     axis.axhline(1.0, color=GREY, lw=0.8)
     seen = [row for row in rows if not row["masked"]]
     masked = [row for row in rows if row["masked"]]
-    axis.plot([r["ended_at"] - start for r in rows], [r["step_ratio"] for r in rows], color=BLUE, lw=1, alpha=0.5)
+    times = [r[side] - start for r in rows for side in ("started_at", "ended_at")]
+    axis.plot(times, [r["step_ratio"] for r in rows for _ in range(2)], color=BLUE, lw=1, alpha=0.5)
     axis.plot(
         [r["ended_at"] - start for r in seen],
         [r["step_ratio"] for r in seen],
         "o",
         color=BLUE,
         ms=4,
-        label="window of steps",
+        label="end of a stretch of equal reports",
     )
     axis.plot(
         [r["ended_at"] - start for r in masked],
@@ -53,7 +54,7 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
     top = max(r["step_ratio"] for r in rows) * 1.12
     for alert in summary["alerts"]:
         if alert["run"].lower() != summary["main"]["run"].lower() or alert["state"] != "cleared":
-            continue  # of what was dismissed nobody heard
+            continue  # the script receives no message about a dismissed incident
         axis.axvline(alert["changed_at"] - start, color=GREEN, lw=1.2, ls="--")
         axis.text(alert["changed_at"] - start, top, " cleared", color=GREEN, va="top", fontsize=9)
     confirmed = stressor["ended"] - start
@@ -70,7 +71,7 @@ def step_time(summary: dict[str, Any], path: Path) -> None:
 
 
 def incompatibility(table: list[dict[str, Any]], path: Path) -> None:
-    """Exact rows by context: failures of runs, coloured by what the table says."""
+    """Exact rows by context: failures of runs, coloured by severity."""
     rows = [row for row in table if row["rung"] == "exact" and row["scope"] == "server"]
     contexts = sorted({(row["nodes"], row["context"]) for row in rows})
     titles = sorted({row["title"] for row in rows})
@@ -84,9 +85,9 @@ def incompatibility(table: list[dict[str, Any]], path: Path) -> None:
             axis.add_patch(
                 Rectangle((x, y), 1, 1, facecolor=face, edgecolor="white", lw=2, hatch=None if row else "///")
             )
-            told = f"{row['outcome']}  {row['failures']}/{row['runs']}" if row and row["failures"] else ""
-            told = told or (f"ok  0/{row['runs']}" if row else "no data")
-            axis.text(x + 0.5, y + 0.5, told, ha="center", va="center", fontsize=9)
+            text = f"{row['outcome']}  {row['failures']}/{row['runs']}" if row and row["failures"] else ""
+            text = text or (f"ok  0/{row['runs']}" if row else "no data")
+            axis.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=9)
     axis.set_xlim(0, len(contexts))
     axis.set_ylim(len(titles), 0)
     axis.set_xticks([x + 0.5 for x in range(len(contexts))], [nodes for nodes, _ in contexts])
@@ -94,7 +95,7 @@ def incompatibility(table: list[dict[str, Any]], path: Path) -> None:
     axis.set_yticks([y + 0.5 for y in range(len(titles))], titles, fontsize=8)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
-    axis.set_title("What epoch 1 knows: failures of runs by context", loc="left", fontsize=11, pad=22)
+    axis.set_title("Rows of epoch 1: failures of runs by context", loc="left", fontsize=11, pad=22)
     handles = [Rectangle((0, 0), 1, 1, facecolor=colour) for colour in colours.values()]
     labels = ["compatible", "warn", "block"]
     axis.legend(handles, labels, loc="upper left", bbox_to_anchor=(0, -0.01), ncols=3, frameon=False, fontsize=9)

@@ -12,35 +12,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from evaluation.demo import pictures
+from evaluation.figures import ROOT
 from tests.harness.jobs import Job, start_cpu_stressor
 from tests.harness.site import Site, running_site
 
-FOLDER = Path("demo")
-CAMPAIGN = Path("examples/campaign.toml")
-PYTHON = sys.executable
-GPT = [PYTHON, "examples/train_gpt.py", "--batch", "4", "--length", "64", "--workers", "1"]
+FOLDER = ROOT / "demo"
+ALERTS, LOSSES, BARE_LOSSES = FOLDER / "alerts.txt", FOLDER / "losses.txt", FOLDER / "losses-bare.txt"
+EXAMPLES = ROOT / "examples"
+CAMPAIGN = EXAMPLES / "campaign.toml"
+TRAIN_GPT = [sys.executable, str(EXAMPLES / "train_gpt.py")]
+GPT = [*TRAIN_GPT, "--batch", "4", "--length", "64", "--workers", "1"]
 JOB_SECONDS = 75
-"""How long the main job takes when nothing disturbs it, however fast this machine is."""
+"""The duration of the undisturbed main job, on a machine of any speed."""
 BARE_STEPS = 300
-"""Of the same job without Pharoah, for comparison; the main job takes at least as many."""
-TOO_LARGE = [
-    PYTHON,
-    "examples/train_gpt.py",
-    "--attention",
-    "math",
-    "--length",
-    "1024",
-    "--batch",
-    "2",
-    "--steps",
-    "20",
-]
-NEVER_SEEN = [PYTHON, "examples/train_lstm.py", "--steps", "50"]
-REGISTERS = [PYTHON, "examples/train_mlp.py", "--seconds", str(JOB_SECONDS)]
+"""Steps of the same job without Pharoah, for comparison; the main job takes at least as many."""
+TOO_LARGE = [*TRAIN_GPT, "--attention", "math", "--length", "1024", "--batch", "2", "--steps", "20"]
+NEVER_SEEN = [sys.executable, str(EXAMPLES / "train_lstm.py"), "--steps", "50"]
+REGISTERS = [sys.executable, str(EXAMPLES / "train_mlp.py"), "--seconds", str(JOB_SECONDS)]
 
 
 def run(_: argparse.Namespace) -> int:
@@ -48,9 +41,9 @@ def run(_: argparse.Namespace) -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     summary: dict[str, Any] = {}
     with running_site(FOLDER / "site") as site:
-        _say(began, "a provider and three nodes are up", "n1, n2: one core each; n3: 440 MB, avx2 only")
+        _print(began, "a provider and three nodes are up", "n1, n2: one core each; n3: 440 MB, avx2 only")
         _campaign(site, summary)
-        _say(began, "campaign and learning are done", "epoch 1 is sealed")
+        _print(began, "campaign and learning are done", "epoch 1 is sealed")
         _launches(site, summary, began)
         summary["reports"] = site.listing("reports")
         summary["table"] = site.listing("table")
@@ -70,72 +63,87 @@ def _campaign(site: Site, summary: dict[str, Any]) -> None:
     summary["learned"] = learned.splitlines()
 
 
+@dataclass(frozen=True)
+class Stressed:
+    """When the main job's node was degraded, in Unix seconds."""
+
+    began: float
+    ended: float
+
+
 def _launches(site: Site, summary: dict[str, Any], began: float) -> None:
-    blocked = Job(site, "n3", TOO_LARGE, FOLDER / "blocked", "--gate", "block")
-    unknown = Job(site, "n1", NEVER_SEEN, FOLDER / "unknown")
-    blocked.wait()
-    _say(began, "a GPT with math attention and 1,024 tokens on n3:", f"exit code {blocked.returncode}")
-    print(_indented(blocked.verdict_text()), flush=True)
-    unknown.wait()
-    _say(began, "an LSTM, never campaigned, on n1:")
-    print(_indented("\n".join(unknown.verdict_text().splitlines()[:2])), flush=True)
-    alerts, losses = FOLDER / "alerts.txt", FOLDER / "losses.txt"
+    _first_verdicts(site, summary, began)
     steps = _steps(site)
-    command = [*GPT, "--steps", str(steps), "--alerts", str(alerts), "--losses", str(losses)]
+    command = [*GPT, "--steps", str(steps), "--alerts", str(ALERTS), "--losses", str(LOSSES)]
     launched = time.time()
     main = Job(site, "n1", command, FOLDER / "main", "--allow-beside-job")
     peer = Job(site, "n2", REGISTERS, FOLDER / "peer", wrapped=False)
-    _say(began, "a GPT starts on n1 (pharoah run), an MLP that registers itself on n2")
-    # The run must know itself before anything happens to its node.
+    _print(began, "a GPT starts on n1 (pharoah run), an MLP that registers itself on n2")
+    # The run must have its baseline and its levels before anything happens to its node.
     _wait(lambda: site.levels_known(launched, 2), 90, "the benchmarks' levels beside the main job", main)
-    _say(
-        began,
-        "n1 is degraded for real: a copy loop on its core",
-        f"(step time so far {_ratio(site, main):.2f}x)",
-    )
-    stressor_began = time.time()
-    stressor = start_cpu_stressor(site.profiles["n1"]["cpus"], 1.0)
-    try:
-        _wait(lambda: "CONFIRMED" in _text(alerts), 60, "the alert", main)
-    finally:
-        stressor.kill()
-        stressor.wait()
-    stressor_ended = time.time()
-    _say(
-        began,
-        f"the alert reached the training script after {stressor_ended - stressor_began:.1f} s; the copy loop stops",
-    )
-    print(_indented(_text(alerts).strip()), flush=True)
-    _wait(lambda: "CLEARED" in _text(alerts) or main.process.poll() is not None, 60, "the alert to clear", main)
-    peer.wait()
-    bare_losses = FOLDER / "losses-bare.txt"
-    bare = subprocess.Popen(
-        site.bare("n2", [*GPT, "--steps", str(BARE_STEPS), "--losses", str(bare_losses)]), stdout=subprocess.DEVNULL
-    )
-    _say(began, "the MLP is done; the same GPT starts on n2 without Pharoah, for its losses")
-    main.wait()
-    _say(began, "the watched job ends")
-    if bare.wait() != 0:
-        raise SystemExit(f"the job without Pharoah failed with {bare.returncode}")
+    stressed = _degrade(site, main, began)
+    _wait(lambda: "CLEARED" in _text(ALERTS) or main.process.poll() is not None, 60, "the alert to clear", main)
+    _endings(site, main, peer, began)
     summary.update(
         main={"exit_code": main.returncode, "verdict": main.verdict(), "run": main.verdict()["run_id"][:8]},
         registered={"exit_code": peer.returncode, "verdict": peer.output().splitlines()[0]},
-        blocked={"exit_code": blocked.returncode, "verdict": blocked.verdict()},
-        unknown={"exit_code": unknown.returncode, "verdict": unknown.verdict()},
-        stressor={
-            "began": stressor_began,
-            "ended": stressor_ended,
-            "detected_after_seconds": round(stressor_ended - stressor_began, 1),
-        },
+        stressor={**asdict(stressed), "detected_after_seconds": round(stressed.ended - stressed.began, 1)},
         alerts=site.listing("alerts"),
-        alert_lines={state: _text(alerts).count(state) for state in ("CONFIRMED", "CLEARED")},
-        loss_identical=_text(losses).splitlines()[:BARE_STEPS] == _text(bare_losses).splitlines(),
+        alert_lines={state: _text(ALERTS).count(state) for state in ("CONFIRMED", "CLEARED")},
+        loss_identical=_text(LOSSES).splitlines()[:BARE_STEPS] == _text(BARE_LOSSES).splitlines(),
         steps=steps,
     )
 
 
+def _first_verdicts(site: Site, summary: dict[str, Any], began: float) -> None:
+    """A job that must not start, and a job that no campaign has run."""
+    blocked = Job(site, "n3", TOO_LARGE, FOLDER / "blocked", "--gate", "block")
+    unknown = Job(site, "n1", NEVER_SEEN, FOLDER / "unknown")
+    blocked.wait()
+    _print(began, "a GPT with math attention and 1,024 tokens on n3:", f"exit code {blocked.returncode}")
+    print(_indented(blocked.verdict_text()), flush=True)
+    unknown.wait()
+    _print(began, "an LSTM, never campaigned, on n1:")
+    print(_indented("\n".join(unknown.verdict_text().splitlines()[:2])), flush=True)
+    summary.update(
+        blocked={"exit_code": blocked.returncode, "verdict": blocked.verdict()},
+        unknown={"exit_code": unknown.returncode, "verdict": unknown.verdict()},
+    )
+
+
+def _degrade(site: Site, main: Job, began: float) -> Stressed:
+    """Take time from the main job's core until its script has received the alert."""
+    what = "n1 is degraded for real: a copy loop on its core"
+    _print(began, what, f"(step time so far {_ratio(site, main):.2f}x)")
+    stressor_began = time.time()
+    stressor = start_cpu_stressor(site.profiles["n1"]["cpus"], 1.0)
+    try:
+        _wait(lambda: "CONFIRMED" in _text(ALERTS), 60, "the alert", main)
+    finally:
+        stressor.kill()
+        stressor.wait()
+    stressed = Stressed(stressor_began, time.time())
+    seconds = stressed.ended - stressed.began
+    _print(began, f"the alert reached the training script after {seconds:.1f} s; the copy loop stops")
+    print(_indented(_text(ALERTS).strip()), flush=True)
+    return stressed
+
+
+def _endings(site: Site, main: Job, peer: Job, began: float) -> None:
+    """Wait for both jobs, and run the main one without Pharoah on the core that the other leaves."""
+    peer.wait()
+    bare = subprocess.Popen(
+        site.bare("n2", [*GPT, "--steps", str(BARE_STEPS), "--losses", str(BARE_LOSSES)]), stdout=subprocess.DEVNULL
+    )
+    _print(began, "the MLP has ended; the same GPT starts on n2 without Pharoah, for its losses")
+    main.wait()
+    _print(began, "the watched job ends")
+    if bare.wait() != 0:
+        raise SystemExit(f"the job without Pharoah failed with {bare.returncode}")
+
+
 def _steps(site: Site) -> int:
-    """Steps of the main job that fill its time."""
+    """How many steps of the main job take `JOB_SECONDS` on this machine."""
     few, many = 20, 220
     seconds = []
     for steps in (few, many):
@@ -186,7 +194,7 @@ def _wait(condition: Callable[[], bool], seconds: float, what: str, job: Job) ->
         time.sleep(0.5)
 
 
-def _say(began: float, *words: str) -> None:
+def _print(began: float, *words: str) -> None:
     print(f"\n[{time.monotonic() - began:5.0f} s] {' '.join(words)}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Is the rank found that runs other code? Real ranks under `pharoah run`, as its user sees it on the terminal."""
+"""Is the rank found that runs other code? Real ranks under `pharoah run`; what the terminal shows counts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ TIMEOUT_SECONDS = 180.0
 
 
 def measure(figures: Figures, quick: bool) -> None:
-    """Every kind of oddity on every rank, one of which hangs the job, and jobs without any."""
+    """Every kind of oddity on every rank (one kind hangs the job), and jobs without an odd rank."""
     everything = list(itertools.product(HOWS, range(RANKS)))
     cases = everything[:: RANKS + 1] if quick else everything
     found = false = 0
     for how, rank in cases:
-        told = odd_ranks(how, rank)
-        right = told == (set() if how == "none" else {rank})
+        named = odd_ranks(how, rank)
+        right = named == (set() if how == "none" else {rank})
         found += right and how != "none"
-        false += how == "none" and bool(told)
+        false += how == "none" and bool(named)
         if not right:
-            print(f"  {how} on rank {rank}: told of {told or 'none'}", flush=True)
+            print(f"  {how} on rank {rank}: named: {named or 'none'}", flush=True)
     odd = sum(how != "none" for how, _ in cases)
     figures.ratio("odd_rank_found_ratio", found, odd, 1.0)
     figures.add("odd_rank_false_alarms", false, f"0 of {len(cases) - odd}", false == 0)
@@ -45,5 +45,5 @@ def odd_ranks(how: str, rank: int) -> set[int]:
         timeout=TIMEOUT_SECONDS,
         check=True,
     )
-    told = " ".join(done.stderr.split())
-    return {int(number) for number in re.findall(r"rank (\d+) (?:does not run|whose last was)", told)}
+    printed = " ".join(done.stderr.split())
+    return {int(number) for number in re.findall(r"rank (\d+) (?:does not run|whose last was)", printed)}

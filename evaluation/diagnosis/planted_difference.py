@@ -1,7 +1,7 @@
-"""Is the difference found that matters? One is planted in the second of two runs, among others that do nothing.
+"""Is the difference found that matters? One is planted in the second of two runs, among others without effect.
 
 Every record is made by `pharoah record` in the environment, under the limits and with the arguments that are planted.
-What this machine does not have is written into the record: versions of other software, a driver.
+Software and a driver that this machine does not have are written into the record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pharoah.comparison.record import Record
 JOB = ("gpt2", "--batch-size", "4")
 ENVIRONMENT = {"PHAROAH_GPUS": "8x NVIDIA H100 80GB HBM3", "OMP_NUM_THREADS": "8"}
 SOFTWARE = {"cuda": "12.8", "nccl": "2.27.3", "cudnn": "9.10.2"}
-"""Written into every record: this machine has none."""
+"""Written into every record, because this machine has none of it."""
 KEY = b"a key for this evaluation only"
 SEED = 5
 DECOYS = 4
@@ -33,11 +33,11 @@ DECOYS = 4
 @dataclass(frozen=True)
 class Plant:
     names: tuple[str, ...]
-    """Any of these in the first three is a hit."""
+    """It is a hit when one of these is among the first three differences."""
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: Sequence[str] = JOB
     under: Sequence[str] = ()
-    """A command that imposes it on the command after it."""
+    """A command that runs another command with the planted limit."""
     software: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ HARMLESS = {
     "OMP_DISPLAY_ENV": "false", "TRITON_CACHE_DIR": "/var/tmp/triton", "TORCH_HOME": "/var/tmp/torch",
     "TORCH_LOGS": "recompiles",
 }  # fmt: skip
-"""Variables that change nothing, or only what is logged; in each trial some of them are set in the second run."""
+"""Variables that change nothing, or only what is logged; in each pair some of them are set in the second run."""
 
 
 def measure(figures: Figures, quick: bool) -> None:

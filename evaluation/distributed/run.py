@@ -1,4 +1,4 @@
-"""`python -m evaluation distributed`: dry runs of distributed jobs against real ranks, and traces of jobs elsewhere.
+"""`python -m evaluation distributed`: dry runs of distributed jobs against real ranks, costs, diagnosis, and traces.
 
 Real ranks are processes on this machine that talk over gloo. World size 1,024 exists in dry runs only.
 """
@@ -28,7 +28,7 @@ from pharoah_provider.traces import Trace, TraceError, read_traces
 
 NODES, PROCESSES = 128, 8
 RANKS = {"hsdp": 4, "tp_fsdp2": 4}
-"""Real ranks, where two are too few."""
+"""Number of real ranks of the strategies that need more than two."""
 FIRST_RANK_ONLY = {"pp"}
 TIMEOUT_SECONDS = 300.0
 
@@ -44,13 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
     timed("how long does a step take?", lambda: step_time.measure(figures, arguments.quick))
     timed("what differs?", lambda: planted_difference.measure(figures, arguments.quick))
     timed("an odd rank", lambda: odd_rank.measure(figures, arguments.quick))
-    if arguments.data:
-        timed("traces", lambda: traces(figures, arguments.data / "op_traces"))
-    return figures.write(arguments.out)
+    timed("traces", lambda: traces(figures, arguments.data and arguments.data / "op_traces"))
+    return figures.finish(arguments)
 
 
 def large_worlds(figures: Figures, names: list[str]) -> None:
-    """Does every strategy dry-run at world size 1,024, and is it the archetype it has on few ranks?"""
+    """Does every strategy dry-run at world size 1,024, with the archetype that it has on few ranks?"""
     ran = 0
     for name in names:
         began = time.monotonic()
@@ -65,7 +64,7 @@ def large_worlds(figures: Figures, names: list[str]) -> None:
 
 
 def against_real_ranks(figures: Figures, names: list[str]) -> None:
-    """Ranks whose real step has the skeleton of their dry one, collectives and all."""
+    """Ranks whose real step has the skeleton of their dry step, with all collectives."""
     equal = count = 0
     for name in names:
         size = RANKS.get(name, 2)
@@ -77,7 +76,7 @@ def against_real_ranks(figures: Figures, names: list[str]) -> None:
             count += 1
             equal += same
             if not same:
-                print(f"  {name} rank {rank}: dry {_told(dry)} / real {_told(seen)}", flush=True)
+                print(f"  {name} rank {rank}: dry {_shown(dry)} / real {_shown(seen)}", flush=True)
     figures.ratio("dry_equals_real_ratio", equal, count, 1.0)
 
 
@@ -96,8 +95,12 @@ def large_model(figures: Figures) -> None:
     figures.add("dry_run_7b_1024_rss_bytes", max(peaks), "<= 600e6", max(peaks) <= 600e6)
 
 
-def traces(figures: Figures, folder: Path) -> None:
-    """Traces of production jobs that other people published."""
+def traces(figures: Figures, folder: Path | None) -> None:
+    """Published traces of production jobs; without a folder the rows state that they need one."""
+    if folder is None:
+        for key in ("trace_import_ratio", "dlrm_archetypes", "resnet_execution_equals_kineto"):
+            figures.skip(key, "needs --data")
+        return
     read: list[Trace] = []
     files = sorted(path for path in folder.rglob("*") if path.name.endswith((".json.gz", ".tar.gz")))
     failed = 0
@@ -121,7 +124,7 @@ def traces(figures: Figures, folder: Path) -> None:
 
 
 def _dry(name: str, size: int, rank: int = 0) -> Fingerprint | PharoahError:
-    """One rank of so many, or why there is no fingerprint of it."""
+    """The fingerprint of one of `size` ranks, or the reason why there is none."""
     command = [sys.executable, "-m", "evaluation.distributed.strategies", name]
     previous = dict(os.environ)
     try:
@@ -156,12 +159,12 @@ def real_ranks(name: str, size: int) -> list[Fingerprint | None]:
 
 
 def environment(rank: int, size: int, port: str = "0") -> dict[str, str]:
-    """What a launcher tells one rank of so many on this machine."""
+    """The variables that a launcher sets for one of `size` ranks on this machine."""
     return {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
     }  # fmt: skip
 
 
-def _told(seen: Any) -> str:
+def _shown(seen: Any) -> str:
     return json.dumps(seen.grammar) if isinstance(seen, Fingerprint) else str(seen)

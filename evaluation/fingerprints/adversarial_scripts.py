@@ -1,4 +1,4 @@
-"""Scripts that are hard on whoever runs them twice: each must leave the same traces with Pharoah as without.
+"""Scripts that are hard to run twice: each must leave the same traces with Pharoah as without.
 
 Every script runs plainly and under `pharoah run` (no provider, so that the dry run is all Pharoah adds), each in a
 folder of its own. Compared: standard output, exit code, the files left behind, connections that reached a listener
@@ -30,7 +30,7 @@ SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "small.py"
 
 @dataclass(frozen=True)
 class Traces:
-    """What one run of a script left in the world."""
+    """What one run of a script left behind."""
 
     output: str
     code: int
@@ -51,7 +51,7 @@ def measure(figures: Figures) -> None:
 
 
 def traces(script: Path, under_pharoah: bool) -> Traces:
-    """Run a script and see what is left."""
+    """Run a script and collect what it leaves behind."""
     with tempfile.TemporaryDirectory() as folder, _Listener() as outside:
         Path(folder, "input.txt").write_text("input")
         for path in (script, FOLDER / "small.py"):
@@ -77,7 +77,7 @@ def traces(script: Path, under_pharoah: bool) -> Traces:
 
 
 class _Listener:
-    """Counts who connects from the world of the script."""
+    """Counts connections from the script to the outside."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -101,7 +101,7 @@ class _Listener:
 
 
 def _listening() -> tuple[str, ...]:
-    """Fixed ports still open; ports of listeners of our own change from run to run."""
+    """Fixed ports that are still open; the ports of our own listeners change from run to run."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return tuple(row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{FIXED_PORT:04X}"))
 

@@ -1,4 +1,4 @@
-"""`python -m evaluation gpu` (`make gpu-check`): what `evaluation capture` says of CPUs, asked of CUDA.
+"""`python -m evaluation gpu` (`make gpu-check`): the measurements of `evaluation capture`, on a CUDA device.
 
 Needs a GPU, a torch built for it and `transformers`; nothing else of Pharoah.
 """
@@ -29,4 +29,4 @@ def run(arguments: argparse.Namespace) -> int:
     timed("archetypes of dry and real steps", lambda: archetypes(figures, names, prints))
     timed("compiled", lambda: compiled(figures, names[::3], prints))
     timed("cost", lambda: cost(figures, 3, random.Random(arguments.seed)))
-    return figures.write(arguments.out)
+    return figures.finish(arguments)

@@ -1,8 +1,7 @@
 """`python -m evaluation capture`: are archetypes right, is a dry run the real step, and what does capture cost?
 
-Models of `evaluation/models/zoo.py`, tiny and without weights.
-Every measurement runs in a process of its own. Timings are
-ratios of steps measured side by side in one process.
+Models of `evaluation/models/zoo.py`, tiny and without weights. Every measurement runs in a process of its own. Timings
+are ratios of steps that are measured side by side in one process.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ from pharoah_archetypes import parse
 
 OVERHEAD = ("gpt2", "llama", "bert", "vit", "resnet", "dlrm", "mlp")
 ACTIVE = ("gpt2", "resnet", "mlp")
+TOOLS = ("pharoah", "ExecutionTraceObserver", "FlopCounterMode", "CommDebugMode", "torch.profiler")
+"""Names of the tools that `evaluation.fingerprints.worker` compares."""
 NAMES = [family.name for family in FAMILIES]
 CLASS_OF = {family.name: family.of_class for family in FAMILIES}
 IMPORT = """
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     timed("cost", lambda: cost(figures, 5 if not arguments.quick else 2, random.Random(arguments.seed)))
     timed("adversarial scripts", lambda: adversarial_scripts.measure(figures))
     timed("import", lambda: _import(figures))
-    return figures.write(arguments.out)
+    return figures.finish(arguments)
 
 
 def archetypes(figures: Figures, names: list[str], prints: dict[str, dict[str, dict[str, Any]]]) -> None:
@@ -83,14 +84,14 @@ def archetypes(figures: Figures, names: list[str], prints: dict[str, dict[str, d
         odd = {member for member, archetype in named if archetype != _commonest(members)}
         for member in sorted(odd):
             name, _, variation = member.partition(" ")
-            print(f"  differs within its class: {member}: {_told(prints[name][variation])}", flush=True)
+            print(f"  differs within its class: {member}: {_shown(prints[name][variation])}", flush=True)
     collisions = _collisions(by_class)
     figures.add("classes", len(by_class), ">= 16 unless --quick", len(by_class) >= 16 or len(names) < len(NAMES))
     figures.add("variations", len(VARIATIONS), ">= 8", len(VARIATIONS) >= 8)
     figures.ratio("invariance_ratio", equal, pairs, 1.0)
     figures.add("collisions", collisions, "0", collisions == 0)
     figures.ratio("dry_equals_real_ratio", dry_equals_real, both, 1.0)
-    figures.details["grammars"] = {name: _told(prints[name]["base"]) for name in names}
+    figures.details["grammars"] = {name: _shown(prints[name]["base"]) for name in names}
 
 
 def _collisions(by_class: dict[str, dict[str, str]]) -> int:
@@ -113,7 +114,7 @@ def compiled(figures: Figures, names: list[str], prints: dict[str, dict[str, dic
         same = was_compiled and isinstance(dry, dict) and seen["compute"] == dry["compute"]
         equal += same
         if not same:
-            print(f"  {name} compiled differs: {_told(seen)} / eager {_told(dry)}", flush=True)
+            print(f"  {name} compiled differs: {_shown(seen)} / eager {_shown(dry)}", flush=True)
     figures.ratio("compiled_equals_eager_ratio", equal, len(names), 0.9)
 
 
@@ -164,15 +165,17 @@ def cost(figures: Figures, rounds: int, chance: random.Random) -> None:
     figures.add("overhead_1000_steps_ratio", ratio, "<= 1.001", ratio <= 1.001, f"worst: {worst}")
     nanoseconds = _worker("detached", "mlp")
     figures.add("overhead_after_detach_ns_per_step", nanoseconds, "<= 2000", nanoseconds <= 2000)
-    ours, others = [], []
+    ours, others, rows = [], [], []
     for name in ACTIVE:
         ratios = _worker("active", name)
-        print(f"  {name}: " + ", ".join(f"{tool} {ratio:.2f}x" for tool, ratio in ratios.items()), flush=True)
+        rows.append((name, *(f"{ratios[tool]:.2f}" if tool in ratios else "fails" for tool in TOOLS)))
         figures.details[f"active_{name}"] = ratios
         ours.append(ratios["pharoah"])
         others.append(min(ratio for tool, ratio in ratios.items() if tool != "pharoah"))
     lowest = all(own < other for own, other in zip(ours, others, strict=True))
     figures.add("overhead_active_ratio", max(ours), "lowest of all", lowest, f"others from {min(others):.2f}")
+    caption = "One captured step over a plain one, from switching a tool on to having its result:"
+    figures.table(caption, ("model", *TOOLS), rows)
 
 
 def _import(figures: Figures) -> None:
@@ -202,7 +205,7 @@ def _archetype(seen: Any) -> str:
 
 def _unlike(dry: Any, real: Any) -> str:
     if not isinstance(dry, dict) or not isinstance(real, dict):
-        return f"dry {_told(dry)}, real {_told(real)}"
+        return f"dry {_shown(dry)}, real {_shown(real)}"
     return "; ".join(f"{field}: dry {dry[field]}, real {real[field]}" for field in dry if dry[field] != real[field])
 
 
@@ -211,5 +214,5 @@ def _commonest(members: dict[str, str]) -> str:
     return max(set(values), key=values.count)
 
 
-def _told(seen: Any) -> str:
+def _shown(seen: Any) -> str:
     return " | ".join(parse(seen["grammar"]).text.splitlines()) if isinstance(seen, dict) else str(seen)

@@ -27,13 +27,13 @@ from pharoah.capture.recorder import Recorder, fingerprint
 
 Step = Callable[[], None]
 LARGE = Variation(batch=8, length=64, width=256, heads=4, depth=4, vocabulary=4096)
-"""A job that is worth some milliseconds a step, as real ones are."""
+"""A job with steps of some milliseconds, like real ones."""
 ROWS = 512
-"""Batch of models of tables, whose rows are small."""
+"""Batch size for models of tabular data, whose rows are small."""
 
 
 class Sink:
-    """What a step clock sends, kept."""
+    """Keeps what a step clock sends."""
 
     def __init__(self) -> None:
         self.fingerprint: dict[str, Any] | None = None
@@ -65,7 +65,7 @@ def _fake_step(family: Family, variation: Variation) -> Any:
 
 
 def real(family: Family, variations: str = "") -> dict[str, Any]:
-    """The same as a running job captures them; in this process, since a forked one is inert."""
+    """The same steps as a running job captures them; in this process, because a forked process is inert."""
     return {name: _captured(training_step(family, v)[0]) for name, v in _chosen(variations).items()}
 
 
@@ -137,7 +137,7 @@ def active(family: Family) -> dict[str, float]:
 
 
 def _tools() -> dict[str, Callable[[Step], None]]:
-    """Each runs a step and makes what it is made for."""
+    """Each function runs a step under one tool and produces the result of that tool."""
     from torch.distributed.tensor.debug import CommDebugMode
     from torch.profiler import profile
     from torch.utils.flop_counter import FlopCounterMode
@@ -217,7 +217,7 @@ def _timed(step: Step) -> float:
 
 
 def _chosen(names: str) -> dict[str, Variation]:
-    """Variations by name, separated by commas; all of them for none."""
+    """Variations by name, separated by commas; an empty string chooses all."""
     every = {"base": BASE, **VARIATIONS}
     return {name: every[name] for name in names.split(",")} if names else every
 

@@ -1,4 +1,4 @@
-"""What full knowledge would have made of the same jobs: hashed questions, and step times that nobody rounds."""
+"""The same jobs with full information: queries in hashed mode, and step times that are not rounded."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pharoah_protocol.reports import BASELINE_WINDOWS, SKIPPED_STEPS, WINDOW_SEC
 from tests.harness.site import Site
 
 SUSPICIOUS_RATIO = 1.15
-"""Two of three windows in a row at this much of the baseline."""
+"""A window is risky from this multiple of the baseline on; two risky windows of three make a suspicion."""
 
 
 def hashed_verdict(site: Site, node: str, command: Sequence[str]) -> str:
-    """The status of the verdict when the provider is told what it can look up."""
+    """The status of the verdict in hashed mode, in which the provider looks the job up."""
     line = site.on_cores(node, [sys.executable, "-m", "pharoah", "check", "-o", "json", "--", *command])
     environ = {**site.tenant_environment(node), "PHAROAH_PRIVACY": "hashed"}
     done = subprocess.run(line, env=environ, capture_output=True, text=True)
@@ -28,7 +28,7 @@ def hashed_verdict(site: Site, node: str, command: Sequence[str]) -> str:
 
 
 def suspected_with_all(durations: Path, since: float) -> float:
-    """When a suspicion after `since` would have begun, from every step's exact time; infinity when there is none."""
+    """When a suspicion after `since` would have begun, from every step's exact time; infinity for no suspicion."""
     windows: list[tuple[float, float]] = []
     held: list[float] = []
     for ended, took in _steps(durations):
@@ -43,7 +43,7 @@ def suspected_with_all(durations: Path, since: float) -> float:
     return _first([(ended, step / baseline) for ended, step in windows[BASELINE_WINDOWS:] if ended > since])
 
 
-def probe_cost(durations: Path, before: float, probes: Sequence[dict[str, Any]]) -> float:
+def micro_benchmark_cost(durations: Path, before: float, probes: Sequence[dict[str, Any]]) -> float:
     """Median step while one of these micro-benchmarks ran, over the median step while none did."""
     beside: dict[bool, list[float]] = {True: [], False: []}
     for ended, took in _steps(durations):
@@ -53,20 +53,20 @@ def probe_cost(durations: Path, before: float, probes: Sequence[dict[str, Any]])
 
 
 def suspected_with_levels(alerts: Sequence[dict[str, Any]], since: float) -> float:
-    """When the provider's own suspicion of this run began, from what it was told; infinity when it had none."""
+    """When the provider's own suspicion of this run began, from reported levels; infinity for no suspicion."""
     return min(
         (float(alert["since"]) for alert in alerts if alert["since"] > since - WINDOW_SECONDS), default=float("inf")
     )
 
 
 def _steps(durations: Path) -> list[tuple[float, float]]:
-    """Unix seconds at which each step ended, and its seconds, after the warm-up."""
+    """Unix seconds at which each step ended, and how many seconds it took, after the warm-up."""
     lines = [line.split() for line in durations.read_text().splitlines()[SKIPPED_STEPS:] if line.count(" ") == 1]
     return [(float(ended), float(took)) for ended, took in lines]
 
 
 def _first(windows: Sequence[tuple[float, float]]) -> float:
-    """When the first of the windows began that make a suspicion."""
+    """When the first of the two risky windows began; infinity when there are no two."""
     for at in range(len(windows)):
         risky = [ended for ended, ratio in windows[max(0, at - 2) : at + 1] if ratio >= SUSPICIOUS_RATIO]
         if len(risky) >= 2:

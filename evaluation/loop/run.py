@@ -14,19 +14,20 @@ import shutil
 import subprocess
 import sys
 import time
-from math import log
+from dataclasses import asdict, dataclass
+from math import isnan, log, nan
 from pathlib import Path
 from statistics import median, stdev
 from typing import Any
 
-from evaluation.figures import Figures, timed
+from evaluation.figures import OUTPUT, ROOT, Figures, timed
 from evaluation.loop import full_information
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS
+from pharoah_benchmarks.micro import micro_benchmarks
 from tests.harness.jobs import Job, losses_identical, start_cpu_stressor
 from tests.harness.site import Site, running_site
 
-FOLDER = Path("evaluation-out/loop")
-SCRIPT = [sys.executable, "evaluation/scripts/train_workload.py"]
+FOLDER = OUTPUT / "loop"
+SCRIPT = [sys.executable, str(ROOT / "evaluation" / "scripts" / "train_workload.py")]
 STATUS_OF = {
     "ok": "compatible",
     "slow": "warn",
@@ -72,22 +73,19 @@ def run(arguments: argparse.Namespace) -> int:
         injections, rounds, seconds = (3, 1, 120.0) if arguments.quick else (10, 3, 630.0)
         timed("degradations", lambda: _detection(site, figures, chance, injections))
         timed("healthy runs", lambda: _healthy(site, figures, rounds, seconds))
-        timed("cost of micro-benchmarks", lambda: _probe_cost(site, figures))
-    print("\nall figures")
-    for line in figures._lines:
-        print(f"  {line[0]:42} {line[1]:>9}  {line[2]:24} {line[3]}")
-    return figures.write(arguments.out)
+        timed("cost of micro-benchmarks", lambda: _micro_benchmark_cost(site, figures))
+    return figures.finish(arguments)
 
 
 def _learn(site: Site) -> None:
-    if site.operator("campaign", "examples/campaign.toml").wait() != 0:
+    if site.operator("campaign", str(ROOT / "examples" / "campaign.toml")).wait() != 0:
         raise SystemExit(f"the campaign failed; logs are in {site.folder}")
     learned, _ = site.operator("learn").communicate()
     print(learned, end="")
 
 
 def _verdicts(site: Site, figures: Figures) -> None:
-    """The verdict before launch beside the outcome of the launch (which no gate stops)."""
+    """The verdict before launch beside the outcome of the launch, which no launch gate stops."""
     plain: dict[str, float] = {}
     rows: list[dict[str, Any]] = []
     same = 0
@@ -136,18 +134,9 @@ def _unknowns(site: Site, figures: Figures) -> None:
 
 
 def _losses(site: Site, figures: Figures) -> None:
-    """Dropout, a DataLoader with workers; under Pharoah with consent, and bare."""
-    command = [
-        sys.executable,
-        "examples/train_gpt.py",
-        "--steps",
-        "300",
-        "--length",
-        "64",
-        "--workers",
-        "2",
-        "--losses",
-    ]
+    """A job with dropout and DataLoader workers: under Pharoah with consent, and without Pharoah."""
+    script = str(ROOT / "examples" / "train_gpt.py")
+    command = [sys.executable, script, "--steps", "300", "--length", "64", "--workers", "2", "--losses"]
     ours, bare = FOLDER / "losses-pharoah.txt", FOLDER / "losses-bare.txt"
     Job(site, "n1", [*command, str(ours)], FOLDER / "losses", "--allow-beside-job").wait()
     subprocess.run(site.bare("n1", [*command, str(bare)]), check=True, stdout=subprocess.DEVNULL)
@@ -167,67 +156,116 @@ def _killed(site: Site, figures: Figures, times: int) -> None:
     figures.ratio("provider_killed_runs_completed_ratio", completed, times, 1.0)
 
 
+@dataclass(frozen=True)
+class Injection:
+    """One planted degradation, and what came of it."""
+
+    number: int
+    node: str
+    peer: str
+    slowdown: float
+    """How much longer steps should take."""
+    ramp: float
+    """Seconds until the degradation is complete."""
+    began: float
+    """Unix seconds."""
+    delay: float
+    """Seconds until the alert was confirmed; NaN when it was not."""
+    seen: float
+    """The last reported step time over the baseline."""
+    suspected_with_all: float
+    """Seconds until a suspicion by an observer with full information."""
+    suspected_with_levels: float
+    """Seconds until the provider's own suspicion."""
+    peer_alerted: bool
+
+    @property
+    def found(self) -> bool:
+        return not isnan(self.delay)
+
+
+def _durations(number: int) -> Path:
+    """The file that the job under injection writes its step times to."""
+    return FOLDER / f"durations-{number}.txt"
+
+
 def _detection(site: Site, figures: Figures, chance: random.Random, injections: int) -> None:
     """One job on each plain node; one of the two nodes is degraded, the other is the peer."""
-    delays: list[float] = []
-    knowing: list[tuple[float, float]] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[Injection] = []
     for number in range(injections):
         node, peer = chance.sample(["n1", "n2"], 2)
         slowdown, ramp = chance.uniform(1.2, 2.0), chance.choice([0.0, 8.0])
-        durations = FOLDER / f"durations-{number}.txt"
-        options = {node: ("--durations", str(durations)), peer: ()}
-        jobs = {
-            name: _watched_job(site, name, FOLDER / f"detect-{number}-{name}", 240.0, *options[name])
-            for name in (node, peer)
-        }
-        started = time.time()
-        _until(lambda started=started: site.levels_known(started, 2), 90)
-        _until(lambda jobs=jobs: all(len(_reports(site, job)) >= 5 for job in jobs.values()), 60)
-        began = time.time()
-        stressor = start_cpu_stressor(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
-        try:
-            found = _until(lambda jobs=jobs, node=node: _confirmed(site, jobs[node]), INJECTION_SECONDS)
-        finally:
-            stressor.kill()
-            stressor.wait()
-        delay = _confirmed(site, jobs[node]) - began if found else float("nan")
-        if found:
-            delays.append(delay)
-        seen = _reports(site, jobs[node])[-1]["step_ratio"]
-        exact = full_information.suspected_with_all(durations, began) - began
-        alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(jobs[node])]
-        told = full_information.suspected_with_levels(alerts, began) - began
-        knowing.append((exact, told))
-        wrong = bool(_confirmed(site, jobs[peer]))
-        rows.append(
-            {
-                "node": node,
-                "began": began,
-                "wanted": slowdown,
-                "seen": seen,
-                "ramp": ramp,
-                "delay": delay,
-                "peer_alerted": wrong,
-            }
-        )
-        print(
-            f"  {node} wanted {slowdown:.2f}x {'ramp' if ramp else 'step'}, seen {seen:.2f}x: "
-            f"{f'{delay:.1f} s' if found else 'MISSED'}{'  (peer alerted too)' if wrong else ''}",
-            flush=True,
-        )
+        jobs = _watched_pair(site, number, node, peer)
+        rows.append(_inject(site, jobs, number, node, peer, slowdown, ramp))
         for job in jobs.values():
             job.process.terminate()
             job.wait()
-    figures.details["degradations"] = rows
-    figures.ratio("detected_ratio", len(delays), injections, 0.9)
-    figures.add("detect_p50_seconds", median(delays) if delays else float("nan"))
-    figures.add("detect_p95_seconds", sorted(delays)[int(0.95 * (len(delays) - 1) + 0.5)] if delays else float("nan"))
-    for at, name in enumerate(("full_knowledge", "private")):
-        figures.add(f"suspected_{name}_p50_seconds", median(pair[at] for pair in knowing))
-    later = [told - exact for exact, told in knowing if max(exact, told) < INJECTION_SECONDS]
-    figures.add("suspected_private_later_seconds", median(later) if later else float("nan"), interval=f"n={len(later)}")
-    figures.add("peer_alerts", sum(row["peer_alerted"] for row in rows))
+    figures.details["degradations"] = [asdict(row) for row in rows]
+    _detection_figures(figures, rows)
+
+
+def _watched_pair(site: Site, number: int, node: str, peer: str) -> dict[str, Job]:
+    """A job on either node, as soon as the levels of both nodes are measured and both jobs report."""
+    options = {node: ("--durations", str(_durations(number))), peer: ()}
+    started = time.time()
+    jobs = {
+        name: _watched_job(site, name, FOLDER / f"detect-{number}-{name}", 240.0, *options[name])
+        for name in (node, peer)
+    }
+    _until(lambda: site.levels_known(started, 2), 90)
+    _until(lambda: all(_reported_seconds(site, job) >= 5 for job in jobs.values()), 60)
+    return jobs
+
+
+def _inject(
+    site: Site, jobs: dict[str, Job], number: int, node: str, peer: str, slowdown: float, ramp: float
+) -> Injection:
+    """Degrade one node until its alert is confirmed, or for the longest time an injection may take."""
+    began = time.time()
+    stressor = start_cpu_stressor(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
+    try:
+        found = _until(lambda: _confirmed(site, jobs[node]), INJECTION_SECONDS)
+    finally:
+        stressor.kill()
+        stressor.wait()
+    alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(jobs[node])]
+    row = Injection(
+        number=number,
+        node=node,
+        peer=peer,
+        slowdown=slowdown,
+        ramp=ramp,
+        began=began,
+        delay=_confirmed(site, jobs[node]) - began if found else nan,
+        seen=_reports(site, jobs[node])[-1]["step_ratio"],
+        suspected_with_all=full_information.suspected_with_all(_durations(number), began) - began,
+        suspected_with_levels=full_information.suspected_with_levels(alerts, began) - began,
+        peer_alerted=bool(_confirmed(site, jobs[peer])),
+    )
+    print(
+        f"  {node} planned {slowdown:.2f}x {'ramp' if ramp else 'step'}, seen {row.seen:.2f}x: "
+        f"{f'{row.delay:.1f} s' if found else 'MISSED'}{'  (peer alerted too)' if row.peer_alerted else ''}",
+        flush=True,
+    )
+    return row
+
+
+def _detection_figures(figures: Figures, rows: list[Injection]) -> None:
+    delays = sorted(row.delay for row in rows if row.found)
+    seen = [row.seen for row in rows]
+    figures.ratio("detected_ratio", len(delays), len(rows), 0.9)
+    figures.add("slowdown_seen_ratio", median(seen), interval=f"[{min(seen):.2f}, {max(seen):.2f}] n={len(seen)}")
+    figures.add("detect_p50_seconds", median(delays) if delays else nan)
+    figures.add("detect_p95_seconds", delays[int(0.95 * (len(delays) - 1) + 0.5)] if delays else nan)
+    figures.add("suspected_full_information_p50_seconds", median(row.suspected_with_all for row in rows))
+    figures.add("suspected_private_p50_seconds", median(row.suspected_with_levels for row in rows))
+    later = [
+        row.suspected_with_levels - row.suspected_with_all
+        for row in rows
+        if max(row.suspected_with_all, row.suspected_with_levels) < INJECTION_SECONDS
+    ]
+    figures.add("suspected_private_later_seconds", median(later) if later else nan, interval=f"n={len(later)}")
+    figures.add("peer_alerts", sum(row.peer_alerted for row in rows))
 
 
 def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
@@ -238,7 +276,7 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
         for job in jobs:
             job.wait(seconds + 120)
             reports = _reports(site, job)
-            watched_seconds += reports[-1]["ended_at"] - reports[0]["ended_at"] if reports else 0.0
+            watched_seconds += reports[-1]["ended_at"] - reports[0]["started_at"] if reports else 0.0
             alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(job)]
             false += sum(a["state"] == "confirmed" or bool(a["fault_domain"] == "node") for a in alerts)
             suspected += len(alerts)
@@ -260,7 +298,7 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
 def _noise(site: Site, figures: Figures, healthy_from: float) -> None:
     """How much two healthy nodes differ from one validation to the next: sd of log(own ratio / peer ratio)."""
     probes = [p for p in site.listing("probes") if p["beside_job"] and p["started_at"] > healthy_from]
-    for benchmark in MICRO_BENCHMARKS.entries:
+    for benchmark in micro_benchmarks():
         shown = {n: [p for p in probes if (p["node"], p["benchmark"]) == (n, benchmark)] for n in ("n1", "n2")}
         ratios = {node: _own_ratios(rows) for node, rows in shown.items()}
         differences = [
@@ -282,16 +320,18 @@ def _own_ratios(probes: list[dict[str, Any]]) -> list[tuple[float, float]]:
     return ratios
 
 
-def _probe_cost(site: Site, figures: Figures) -> None:
+def _micro_benchmark_cost(site: Site, figures: Figures) -> None:
     """Steps while a micro-benchmark ran beside the job over steps while none did, before anything was degraded."""
     probes = [probe for probe in site.listing("probes") if probe["beside_job"]]
     ratios = [
-        full_information.probe_cost(
-            FOLDER / f"durations-{number}.txt", row["began"], [p for p in probes if p["node"] == row["node"]]
+        full_information.micro_benchmark_cost(
+            _durations(row["number"]), row["began"], [p for p in probes if p["node"] == row["node"]]
         )
-        for number, row in enumerate(figures.details["degradations"])
+        for row in figures.details["degradations"]
     ]
-    figures.add("probe_cost_ratio", median(ratios), interval=f"[{min(ratios):.2f}, {max(ratios):.2f}] n={len(ratios)}")
+    figures.add(
+        "micro_benchmark_cost_ratio", median(ratios), interval=f"[{min(ratios):.2f}, {max(ratios):.2f}] n={len(ratios)}"
+    )
 
 
 def _watched_job(site: Site, node: str, folder: Path, seconds: float, *options: str) -> Job:
@@ -302,6 +342,10 @@ def _watched_job(site: Site, node: str, folder: Path, seconds: float, *options: 
 def _reports(site: Site, job: Job) -> list[dict[str, Any]]:
     run = _run_of(job)
     return [row for row in site.listing("reports") if run and row["run"].lower() == run]
+
+
+def _reported_seconds(site: Site, job: Job) -> int:
+    return sum(row["seconds"] for row in _reports(site, job))
 
 
 def _confirmed(site: Site, job: Job) -> float:

@@ -1,4 +1,4 @@
-"""Work in a forked child: nothing it does to the process stays, and what it takes can be asked of the kernel."""
+"""Work in a forked child: this process stays as it is, and the kernel reports the memory that the work takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def in_fork(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a forked child, by way of JSON; what it raised, as a text."""
+    """The JSON value that `work` returns in a forked child; the text of the exception when it raises."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:

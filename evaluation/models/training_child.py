@@ -30,9 +30,9 @@ SECONDS_AT_LEAST = 3.0
 
 
 def memory(arguments: argparse.Namespace) -> int:
-    """Bytes by which a run grows at most: of address space, which has a mark of its highest, and is all data here.
+    """Bytes of address space by which a run grows at its peak, which the kernel records; all of it is data here.
 
-    Nothing may watch the operators meanwhile: under a dispatch mode autograd adds gradients into new memory.
+    No dispatch mode may be active meanwhile: under one, autograd adds gradients into new memory.
     """
     began = address_space("VmSize")
     train(arguments)
@@ -40,7 +40,7 @@ def memory(arguments: argparse.Namespace) -> int:
 
 
 def ends(arguments: argparse.Namespace, limit: int) -> bool:
-    """Whether a run comes to its end if its data segment may grow by so many bytes."""
+    """Whether a run ends normally when its data segment may grow by `limit` bytes."""
     most = data_segment() + limit
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     train(arguments)
@@ -70,13 +70,13 @@ def flops(arguments: argparse.Namespace) -> int:
 
 
 def tracked(arguments: argparse.Namespace) -> int:
-    """The most bytes of tensors in two steps, as torch's memory tracker has it."""
+    """Peak bytes of tensors in two steps, as torch's memory tracker counts them."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
     with MemTracker() as tracker:
         step, _, _ = prepared(arguments)
         step()
-        tracker.reset_mod_stats()  # it knows no second step otherwise
+        tracker.reset_mod_stats()  # otherwise it refuses a second step
         step()
     return int(tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"])
 

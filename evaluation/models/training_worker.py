@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Worker:
-    """Use as a context manager: at its end the process is gone."""
+    """Use as a context manager; the process ends with it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -31,7 +31,7 @@ class Worker:
         self._process.wait()
 
     def run(self, what: str, arguments: Sequence[str], **options: Any) -> Any:
-        """What an order of `evaluation.models.training_child` comes to; a text where the run came to no end."""
+        """The result of an order of `evaluation.models.training_child`; a text where the run failed."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps({"what": what, "arguments": arguments, **options}) + "\n")

@@ -1,4 +1,4 @@
-"""A provider of its own process with a synthetic release, reached over loopback under mutual TLS; its node is ours."""
+"""A provider process with a synthetic release, reached over loopback under mutual TLS; the evaluation is its node."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ExchangeSite:
 
 @contextmanager
 def exchange_site(folder: Path, release: Release) -> Iterator[ExchangeSite]:
-    """Stopped on the way out, whatever happens."""
+    """A provider process that ends with the context, also after an exception."""
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority(folder / "pki", "pharoah.local")
     authority.issue("provider", ("127.0.0.1",))

@@ -1,4 +1,4 @@
-"""What a question costs beside openmined-psi, a lookup of plain hashes and a bare echo, side by side in one run."""
+"""Costs of a query beside openmined-psi, a lookup of plain hashes and a bare echo, measured side by side."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPEATS = 20
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one question against ten thousand rows, on one class."""
+    """Costs of one query batch against ten thousand rows, on one class."""
 
     scheme: str
     client_seconds: float
@@ -51,21 +51,21 @@ def _ours(universe: Universe, epoch: Epoch) -> Cost:
     client, server, size = [], [], 0
     for _ in range(REPEATS):
         began = time.perf_counter()
-        question = blind(inputs)
+        batch = blind(inputs)
         blinded = time.perf_counter()
-        evaluated, proof = protocol.evaluate(one.secret, one.public, question.blinded)
+        evaluated, proof = protocol.evaluate(one.secret, one.public, batch.blinded)
         answered = time.perf_counter()
-        protocol.verify(one.public, question.blinded, evaluated, proof)
-        for output in question.outputs(evaluated):
+        protocol.verify(one.public, batch.blinded, evaluated, proof)
+        for output in batch.outputs(evaluated):
             open_row(rows, output, epoch.head.epoch, one.class_id)
         client.append(time.perf_counter() - answered + blinded - began)
         server.append(answered - blinded)
-        size = EvaluateRequest(offer_id=bytes(16), request_id=bytes(16), blinded=question.blinded).ByteSize()
+        size = EvaluateRequest(offer_id=bytes(16), request_id=bytes(16), blinded=batch.blinded).ByteSize()
     return Cost("ours, private mode", median(client), median(server), size, len(one.content), "keys, table, history")
 
 
 def _psi(folder: Path, rows: int) -> list[Cost]:
-    """Nothing where the package cannot be had."""
+    """Costs of openmined-psi; an empty list where the package cannot be installed."""
     home = folder / "psi"
     try:
         if not (home / "bin" / "python").exists():

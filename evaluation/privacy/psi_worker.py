@@ -1,4 +1,4 @@
-"""What openmined-psi needs for one question of 64 inputs against a table; runs in an environment of its own.
+"""Time and bytes of openmined-psi for one query of 64 inputs against a table; runs in an environment of its own.
 
 Prints one JSON object: seconds and bytes. Arguments: size of the table, inputs.
 """

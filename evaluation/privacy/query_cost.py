@@ -1,4 +1,4 @@
-"""What a question costs, and what the time after it tells: real processes, loopback, mutual TLS, warm tables."""
+"""Costs of a query, and what the time after it reveals: real processes, loopback, mutual TLS, warm tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pharoah_protocol.voprf import group, libsodium, protocol, pure_python
 
 
 def batches(universe: Universe, epoch: Epoch, figures: Figures, repeats: int) -> None:
-    """One class's batch of 64: what the tenant does for it, on either group, and what the provider does."""
+    """One class's batch of 64: the tenant's work on either backend, and the provider's work."""
     one = epoch.classes[epoch.ids["server", "a"]]
     inputs = inputs_of(universe.jobs[0])
 
@@ -52,18 +52,18 @@ def batches(universe: Universe, epoch: Epoch, figures: Figures, repeats: int) ->
         figures.add(
             f"batch_client_seconds_{name}", median(times), f"<= {bound:g}", median(times) <= bound, _span(times)
         )
-    question, times = blind(inputs), []
+    batch, times = blind(inputs), []
     for _ in range(repeats):
         began = time.perf_counter()
-        protocol.evaluate(one.secret, one.public, question.blinded)
+        protocol.evaluate(one.secret, one.public, batch.blinded)
         times.append(time.perf_counter() - began)
     figures.add("batch_server_seconds", median(times), "<= 0.01", median(times) <= 0.01, _span(times))
     rows = len(one.content) // ROW_BYTES
     figures.add("table_bytes", len(one.content), "<= 1.1e6", len(one.content) <= 1.1e6, f"{rows} rows")
 
 
-def questions(universe: Universe, figures: Figures, folder: Path, asked: int, launches: int) -> None:
-    """Latency of a verdict, time to take a row back, and the game of telling hits from misses afterwards."""
+def queries(universe: Universe, figures: Figures, folder: Path, asked: int, launches: int) -> None:
+    """Latency of a verdict, time to revoke a row, and the attack that distinguishes hits from misses afterwards."""
     with exchange_site(folder / "site", release_for_node(universe)) as site:
         times = asyncio.run(_latencies(site, universe, asked))
         p50, p99 = (float(np.quantile(times, q)) for q in (0.5, 0.99))
@@ -90,7 +90,7 @@ async def _latencies(site: ExchangeSite, universe: Universe, asked: int) -> list
 
 
 async def _revocation(site: ExchangeSite, universe: Universe) -> float:
-    """From the operator's call until a tenant is told otherwise."""
+    """Seconds from the operator's call until a tenant gets another verdict."""
     settings = site.settings()
     provider, rows = ProviderConnection(settings), release_for_node(universe).rows
     exchange = ExchangeClient(provider, settings)
@@ -108,7 +108,7 @@ async def _revocation(site: ExchangeSite, universe: Universe) -> float:
 
 
 def _after_match(site: ExchangeSite, universe: Universe, figures: Figures, launches: int) -> None:
-    """Half of the launches are of known jobs. Seen from the provider: gaps between calls, bytes, aborted calls."""
+    """Half of the launches are of known jobs. The provider sees gaps between calls, bytes and aborted calls."""
     stranger = Universe(99, 50)
     seen: list[tuple[bool, list[float]]] = asyncio.run(_launches(site, universe, stranger, launches))
     labels = np.array([hit for hit, _ in seen])
@@ -119,22 +119,22 @@ def _after_match(site: ExchangeSite, universe: Universe, figures: Figures, launc
         if distance >= worst:
             worst, name = distance, feature
     half = 1.96 * sqrt(1 / 12 / (0.25 * launches))
-    value = max(worst, half)  # what cannot be told from nothing at this number is not told
-    told = f"{name}; +-{half:.3f} n={launches}"
-    figures.add("after_match_auc_halfwidth", value, "<= 0.02", value <= 0.02, told)
+    value = max(worst, half)  # a smaller effect than this interval cannot be claimed
+    interval = f"{name}; +-{half:.3f} n={launches}"
+    figures.add("after_match_auc_halfwidth", value, "<= 0.02", value <= 0.02, interval)
 
 
 async def _launches(
     site: ExchangeSite, universe: Universe, stranger: Universe, launches: int
 ) -> list[tuple[bool, list[float]]]:
     settings = site.settings()
-    room, seen = asyncio.Semaphore(24), []
+    slots, seen = asyncio.Semaphore(24), []
     provider = ProviderConnection(settings)
     warm = ExchangeClient(provider, settings)
     await warm.ask(universe.jobs[0], ticket())
 
     async def launch(number: int) -> None:
-        async with room:
+        async with slots:
             hit = number % 2 == 0
             source = universe if hit else stranger
             exchange = copy.copy(warm)  # one sidecar per job, all of one machine

@@ -1,4 +1,4 @@
-"""Attackers of the exchange: who sees its messages, with and without the provider's key, guesses what is run.
+"""Attackers of the exchange: parties that see its messages, with and without the provider's key, guess the job.
 
 Every attacker may fall back on the prior, so what counts is how much better it does than guessing the commonest job.
 """
@@ -23,12 +23,12 @@ from pharoah_protocol.voprf import group, libsodium, protocol
 
 Floats = NDArray[np.float64]
 GUESSED = 200
-"""So many of the commonest jobs are tried against every transcript, by every formula there is."""
+"""How many of the commonest jobs are tried against every transcript, by every formula."""
 POPULAR = 30
 
 
 def exchange_alone(universe: Universe, epoch: Epoch, figures: Figures, trials: int) -> None:
-    """The provider, with its keys, its table and all messages; and an outsider who has broken TLS."""
+    """The provider, with its keys, its table and all messages; and an outsider that has broken TLS."""
     sealed = epoch.classes[epoch.ids["server", "a"]]
     dictionary = _dictionary(universe, sealed.secret)
     asked = [universe.draw() for _ in range(trials)]
@@ -52,9 +52,9 @@ def exchange_alone(universe: Universe, epoch: Epoch, figures: Figures, trials: i
 
 
 def probe_rows(universe: Universe, figures: Figures, trials: int) -> None:
-    """A provider that seals a false row for the commonest job, and guesses by whether the node is taken.
+    """A provider that seals a false row for the commonest job, and guesses from the decision about the node.
 
-    `gate=warn`, the default, takes it whatever the row says; with `gate=block` the one bit tells.
+    With `gate=warn`, the default, the tenant always accepts; with `gate=block` the decision reveals one bit.
     """
     for gate in ("warn", "block"):
         success = by_prior = 0
@@ -70,7 +70,7 @@ def probe_rows(universe: Universe, figures: Figures, trials: int) -> None:
 
 
 def linkage(universe: Universe, figures: Figures, rounds: int, jobs: int = 500) -> None:
-    """The same 500 jobs in two epochs: can their transcripts be paired?"""
+    """The same jobs in two epochs: can their transcripts be paired?"""
     hits = shared = 0
     for _ in range(rounds):
         first, second = ([blind(inputs_of(universe.jobs[i])).blinded for i in range(jobs)] for _ in range(2))
@@ -86,7 +86,7 @@ def linkage(universe: Universe, figures: Figures, rounds: int, jobs: int = 500) 
 
 
 def leakage_of_others(universe: Universe, trials: int) -> list[tuple[str, float, float]]:
-    """(scheme, provider's success, outsider's success): what simpler schemes give away, on the same jobs."""
+    """(scheme, provider's success, outsider's success): what simpler schemes reveal, on the same jobs."""
     asked = [universe.draw() for _ in range(trials)]
     inputs = [canonical_input("arch", "exact", rung_tokens(job, "exact")) for job in universe.jobs]
     prior = sum(rank == 0 for rank in asked) / trials
@@ -150,7 +150,7 @@ def _learned_guesses(transcripts: Sequence[Sequence[bytes]], asked: Sequence[int
 
 
 def _features(transcripts: Sequence[Sequence[bytes]]) -> Floats:
-    """Of each transcript: number and size of its elements, and how often each bit of the first 20 is set."""
+    """Features of each transcript: number and size of its elements, how often each bit of the first 20 is set."""
     rows = []
     for elements in transcripts:
         bits = np.unpackbits(np.frombuffer(b"".join(elements[:20]), dtype=np.uint8)).reshape(20, 256)

@@ -1,8 +1,8 @@
-"""Attackers of the monitoring: from everything a run tells while it runs, which archetype is it?
+"""Attackers of the monitoring: from everything that a run reports, which archetype is it?
 
-Step times of archetypes are simulated (own mean, restlessness from one step to the next or that lasts, pauses, memory
-and its growth); what is told of them is made by the code that is shipped: windows, levels, the rhythm of one row a
-second, plans for the half of them that the provider knows. And what that costs: how soon a slowdown is told.
+Step times of archetypes are simulated (own mean, noise from one step to the next or noise that lasts, pauses, memory
+and its growth). The reports about them are made by the code that is shipped: windows, levels, one report per second,
+plans for the half of the archetypes that the provider knows. The price is measured too: when slowdowns are reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ARCHETYPES = 25
 WEIGHTS = [1 / (rank + 1) for rank in range(ARCHETYPES)]
 SECONDS = 1800
 STALLING_RATIO = 0.97
-"""Of the node's memory, from which on its tasks wait for memory."""
+"""Share of the node's memory above which its tasks wait for memory."""
 SLOWED_RATIO, SLOWED_SECONDS = 1.5, 90
 TYPICAL_DEVIATION = 0.6745
 """Median distance from the middle of a normal distribution, in standard deviations."""
@@ -43,11 +43,11 @@ class Behaviour:
     noise_ratio: float
     """Standard deviation of a step, relative to the mean."""
     correlation: float
-    """Of one step with the next."""
+    """Correlation of one step with the next."""
     pause_every: int
     pause_seconds: float
     memory_ratio: float
-    """Of the node's memory, at first."""
+    """Share of the node's memory at the beginning."""
     growth_per_minute: float
     known: bool
     """Whether the provider has learned a plan for it."""
@@ -57,7 +57,7 @@ class Behaviour:
 
     @property
     def plan(self) -> MonitoringPlan:
-        """What its row carries, if there is one."""
+        """The plan in its row; the plain one for an archetype without a row."""
         return plan_for(TYPICAL_DEVIATION * self.noise_ratio) if self.known else PLAIN
 
     def steps(self, chance: random.Random) -> Iterator[float]:
@@ -70,7 +70,7 @@ class Behaviour:
 
 
 def behaviours(chance: random.Random) -> list[Behaviour]:
-    """From small models with steps of 20 ms to large ones of 3 s. None outgrows its node: that is no healthy job."""
+    """Small models with steps of 20 ms to large ones of 3 s. All stay within the memory of their node."""
     return [_behaviour(chance, chance.choice([0.0, 0.0, 0.0, 0.01])) for _ in range(ARCHETYPES)]
 
 
@@ -89,7 +89,7 @@ def _behaviour(chance: random.Random, growth_per_minute: float) -> Behaviour:
     )
 
 
-def told(behaviour: Behaviour, chance: random.Random) -> Run:
+def healthy(behaviour: Behaviour, chance: random.Random) -> Run:
     """A healthy run, as the provider sees it."""
     windows, steps = RankWindows(behaviour.plan), behaviour.steps(chance)
     now, grown = chance.uniform(3, 30), 1.0  # loading
@@ -113,7 +113,7 @@ def told(behaviour: Behaviour, chance: random.Random) -> Run:
 
 
 def slowed(behaviour: Behaviour, chance: random.Random) -> Run:
-    """What is told of a run from when its node becomes slower, some time after the run has come to know itself."""
+    """Reports of a run from the moment its node becomes slower, some time after the run has its baseline."""
     windows, steps = RankWindows(behaviour.plan), behaviour.steps(chance)
     while not windows.add([int(next(steps) * 1e9)], 10**9):
         pass  # it has no baseline yet
@@ -141,32 +141,34 @@ def with_reports(figures: Figures, chance: random.Random, worlds: int, runs: int
 
 
 def _advantages(known: list[Behaviour], chance: random.Random, runs: int) -> tuple[float, dict[str, float]]:
-    """Of all fields together, and of each alone."""
+    """The advantage from all fields together, and from each alone."""
     asked = chance.choices(range(ARCHETYPES), WEIGHTS, k=runs)
-    seen = [told(known[rank], chance) for rank in asked]
+    seen = [healthy(known[rank], chance) for rank in asked]
     fields = list(seen[0])
     alone = {name: _advantage([_summary(run, [name]) for run in seen], asked) for name in fields}
     return _advantage([_summary(run, fields) for run in seen], asked), alone
 
 
 def slowdowns(figures: Figures, chance: random.Random, runs: int) -> None:
-    """How many slowdowns are told at all, how soon; and what a provider learns that slows its own node."""
+    """How many slowdowns are reported, and how soon; and what a provider learns by slowing its own node."""
     known = behaviours(chance)
     asked = chance.choices(range(ARCHETYPES), WEIGHTS, k=runs)
     seen = [slowed(known[rank], chance) for rank in asked]
-    waited = [next((at + 1 for at, level in enumerate(run["step_levels"]) if level > 0), None) for run in seen]
-    heard = [seconds for seconds in waited if seconds is not None]
+    first = [next((at + 1 for at, level in enumerate(run["step_levels"]) if level > 0), None) for run in seen]
+    waits = [seconds for seconds in first if seconds is not None]
     figures.add(
-        "slowdown_told_ratio", len(heard) / runs, interval=f"{SLOWED_RATIO}x, within {SLOWED_SECONDS} s, n={runs}"
+        "slowdown_reported_ratio", len(waits) / runs, interval=f"{SLOWED_RATIO}x, within {SLOWED_SECONDS} s, n={runs}"
     )
-    figures.add("slowdown_told_p50_seconds", median(heard), interval=f"n={len(heard)}")
+    figures.add("slowdown_reported_p50_seconds", median(waits), interval=f"n={len(waits)}")
     advantage = _advantage([_summary(run, ["step_levels"]) for run in seen], asked)
     figures.add("provider_advantage_slowing_its_node", advantage, interval=f"{SLOWED_RATIO}x, n={runs // 2}")
 
 
 def _advantage(rows: list[list[float]], asked: list[int]) -> float:
-    """The better of two attackers, trained on one half, over the prior alone on the other: a vote of the 15 nearest
-    neighbours, and a linear classifier."""
+    """The better of two attackers over the prior alone: trained on one half of the runs, tested on the other.
+
+    One is a vote of the 15 nearest neighbours, the other a linear classifier.
+    """
     x, y, half = np.array(rows), np.array(asked), len(asked) // 2
     x = (x - x[:half].mean(axis=0)) / (x[:half].std(axis=0) + 1e-9)
     near = [np.argsort(((x[:half] - row) ** 2).sum(axis=1))[:15] for row in x[half:]]
@@ -180,7 +182,7 @@ def _advantage(rows: list[list[float]], asked: list[int]) -> float:
 
 
 def _summary(run: Run, names: list[str]) -> list[float]:
-    """What a person would look at first: level, spread, how often it moves, extremes, the first that moves."""
+    """Statistics of each field: mean, spread, how often it changes, extremes, first and share of non-zero values."""
     measures: list[Callable[[Floats], float]] = [
         lambda v: float(v.mean()),
         lambda v: float(v.std()),

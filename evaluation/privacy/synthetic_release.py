@@ -1,7 +1,7 @@
-"""A synthetic release: ten thousand archetypes, how often each is run (Zipf), and what a provider would know of them.
+"""A synthetic release: ten thousand archetypes, how often each is run (Zipf), and a provider's rows about them.
 
-What is synthetic is which jobs there are; their grammars are those of the catalogue, their inputs and rows are made by
-the code that is shipped.
+The choice of jobs is synthetic; their grammars are those of the catalogue, and the code that is shipped makes their
+inputs and rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Universe:
         self._cumulative = list(accumulate(self.prior))
 
     def draw(self) -> int:
-        """The rank of a job somebody runs."""
+        """The rank of a job that a tenant runs."""
         return self.chance.choices(range(len(self.jobs)), cum_weights=self._cumulative)[0]
 
     @cached_property
@@ -61,7 +61,6 @@ class Universe:
             base_failures=0,
             base_runs=20,
             remedy=1,
-            confidence=1,
         )
 
     def epoch(self, number: int = 1) -> Epoch:

@@ -1,4 +1,4 @@
-"""A tenant who asks to learn the table, and who tells rows from dummies; lies that others must notice."""
+"""A tenant that asks to learn the table or to distinguish rows from dummies; misbehaviour that others must notice."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from pharoah_protocol.log.view import HEAD, Entry
 from pharoah_protocol.tables.outcome_test import SUSPICIOUS_RATIO, USUAL_RATIO, Tally
 from pharoah_protocol.tables.query import BATCH_ITEMS
 from pharoah_protocol.tables.rows import open_row, split
+from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.transparency_log import TransparencyLog, WitnessError
 from pharoah_provider.transparency_log import Witness as WitnessHandle
@@ -35,11 +36,11 @@ from pharoah_serving.quotas import Limits, Quotas
 
 
 def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
-    """A day of an account that spends its whole quota on what is run most, on the two classes it was offered."""
+    """A day of an account that spends its whole quota on the commonest jobs, on the two classes of its offer."""
     offered = [epoch.ids["server", "a"], epoch.ids["device", "gpu"]]
     never = epoch.ids["server", "b"]
     tables = {class_id: split(one.content) for class_id, one in epoch.classes.items()}
-    quotas, who, asked = Quotas(), Principal("tenant", "mallory/one"), 0
+    quotas, who, asked = Quotas(), Principal(Role.TENANT, "mallory/one"), 0
     opened: dict[bytes, set[int]] = {class_id: set() for class_id in (*offered, never)}
     while True:
         try:
@@ -66,12 +67,12 @@ def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
     for number in range(accounts):
         for _ in range(Limits().tenant_questions):
             with contextlib.suppress(Exhausted):
-                coalition.take_question(Principal("tenant", f"mallory/{number}"), 1e9)
+                coalition.take_question(Principal(Role.TENANT, f"mallory/{number}"), 1e9)
                 allowed += 1
     most = len(offered) * BATCH_ITEMS * Limits().organisation_questions
     opened_together = len(offered) * BATCH_ITEMS * allowed
-    told = f"{accounts} accounts of one organisation"
-    figures.add("rows_opened_coalition", opened_together, f"<= quota of {most}", opened_together <= most, told)
+    interval = f"{accounts} accounts of one organisation"
+    figures.add("rows_opened_coalition", opened_together, f"<= quota of {most}", opened_together <= most, interval)
 
 
 def dummies(universe: Universe, figures: Figures, epochs: int) -> None:
@@ -106,7 +107,7 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def split_views(figures: Figures, trials: int, chance: random.Random) -> None:
-    """A provider with two logs, one honest witness, two tenants: the second must not believe what it is shown."""
+    """A provider with two logs, one honest witness, two tenants: the second tenant must reject its view."""
     caught = 0
     for _ in range(trials):
         common = [
@@ -129,14 +130,14 @@ def _second_is_caught(first: list[bytes], second: list[bytes]) -> bool:
             asyncio.run(log.serve(log.view))
             shown.append(log.checkpoint)
         tenants = [LogClient(public, [witness.verifier], None) for _ in range(2)]
-        believed = []
+        accepted = []
         for tenant, entries, checkpoint in zip(tenants, (first, second), shown, strict=True):
             try:
-                believed.append(tenant.follow(entries, checkpoint))
+                accepted.append(tenant.follow(entries, checkpoint))
                 tenant._check_witnesses(1e9)
             except (VerificationError, CheckpointError):
-                believed[-1:] = [False]
-    return believed == [True, False]
+                accepted[-1:] = [False]
+    return accepted == [True, False]
 
 
 def _asking(witness: Witness) -> Callable[[int, object, Note], tuple[str, bytes]]:
@@ -147,11 +148,11 @@ def _asking(witness: Witness) -> Callable[[int, object, Note], tuple[str, bytes]
         assert isinstance(proof, list)
         lines = [f"old {old}", *(base64.b64encode(part).decode() for part in proof)]
         try:
-            said = witness.add_checkpoint("\n".join(lines).encode() + b"\n\n" + note.encode(), 10**9)
+            cosigned = witness.add_checkpoint("\n".join(lines).encode() + b"\n\n" + note.encode(), 10**9)
         except Refusal as refusal:
             size = int(refusal.text) if refusal.text.isdigit() else None
             raise WitnessError(refusal.text, size) from None
-        return Note.decode(note.checkpoint.body + b"\n" + said).signatures[0]
+        return Note.decode(note.checkpoint.body + b"\n" + cosigned).signatures[0]
 
     return ask
 
@@ -170,5 +171,5 @@ def omission(figures: Figures, chance: random.Random, most: int = 1000) -> None:
 
 
 def _outputs(epoch: Epoch, class_id: bytes, inputs: list[bytes]) -> list[bytes]:
-    """What an account gets for its inputs; blinding changes nothing of it, so it is left out here."""
+    """The outputs for an account's inputs; blinding does not change them and is left out here."""
     return [protocol.full_evaluate(epoch.classes[class_id].secret, value) for value in inputs]

@@ -1,4 +1,4 @@
-"""A plain training script of a Llama-like model with 6.7 billion parameters; nobody here can run it for real."""
+"""A plain training script of a Llama-like model with 6.7 billion parameters; it is for dry runs only."""
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

@@ -1,4 +1,4 @@
-"""The model of `train_7b.py` over as many ranks as a launcher says, fully sharded (FSDP 2), as a script for GPUs."""
+"""The model of `train_7b.py` over all ranks that a launcher starts, fully sharded (FSDP 2), as a script for GPUs."""
 
 import os
 

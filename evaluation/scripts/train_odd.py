@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 WIDTH, TOKENS, STEPS = 32, 64, 8
 HOWS = ("none", "activation", "attention", "product", "loss", "dtype", "optimizer", "absent")
-"""What the odd rank does; an absent one does not come to a collective for a while, and everybody waits."""
+"""What the odd rank does; an absent rank joins a collective late, and all others wait for it."""
 ABSENT_SECONDS = 20
 
 

@@ -4,7 +4,7 @@
     python evaluation/scripts/train_workload.py gpt '{"length": 64}' --seconds 300 --negatives
 
 Hard negatives are what healthy jobs do that looks like a failing node: a checkpoint that stalls the loop, an evaluation
-phase, a stretch of longer sequences. The last line says what came of it.
+phase, a stretch of longer sequences. The last line of the output is the result as JSON.
 """
 
 from __future__ import annotations

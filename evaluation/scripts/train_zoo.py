@@ -38,7 +38,7 @@ def family_named(name: str) -> Family:
 
 
 def train(arguments: argparse.Namespace, go_on: Callable[[], bool] | None = None) -> None:
-    """Train as many steps as the arguments say, or as long as `go_on` says after each."""
+    """Train `arguments.steps` steps, or until `go_on` returns False after a step."""
     step, _, _ = prepared(arguments)
     for _ in range(arguments.steps) if go_on is None else iter(go_on, False):
         step()

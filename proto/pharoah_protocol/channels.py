@@ -30,7 +30,7 @@ REPEATABLE_METHODS = {
     # is sent by a user, who sees the error. WatchAlerts is a stream, which the sidecar opens again itself.
     "Runs": ("Report", "EndRun"),
     # The key is read only. An evaluation takes one of the day's pseudonyms and has no request_id.
-    "Names": ("GetNameKey",),
+    "Pseudonyms": ("GetPseudonymKey",),
     # Listings only read. All others change something or run for long.
     "Operator": ("List",),
     # The agent's only call is a stream, which the agent opens again itself.

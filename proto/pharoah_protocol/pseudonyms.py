@@ -1,8 +1,8 @@
-"""Names of what runs, made by two key holders: neither can test guesses without the other.
+"""Pseudonyms of jobs, made with the keys of two holders: neither can test guesses without the other.
 
-The name of an input x is F(k1 + k2, x), the VOPRF of RFC 9497 under the sum of two keys: the tenant adds the two
-evaluated elements, each with its proof. A name lives for a week. Longer, and the runs of one tenant could be followed
-for longer; shorter, and too few organisations meet in it to learn anything (docs/exchange.md has both in figures).
+The pseudonym of an input x is F(k1 + k2, x), the VOPRF of RFC 9497 under the sum of two keys: the tenant adds the two
+evaluated elements, each with its proof. A pseudonym lives for a week. Longer, and the runs of one tenant could be
+followed for longer; shorter, and too few organisations meet in it to learn anything (docs/exchange.md has figures).
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pharoah_archetypes import Fingerprint, canonical_input, rung_tokens
+from pharoah_protocol.vocabulary import RowKind, Rung
 from pharoah_protocol.voprf import group, protocol
 
 PERIOD_SECONDS = 7 * 86_400
-RUNG = "minor"
-"""What a name is of: architecture, features and minor versions; sizes would part what belongs together."""
-NAME_BYTES = 32
+RUNG = Rung.MINOR
+"""The rung that a pseudonym stands for: architecture, features and minor versions. A rung with sizes would separate
+jobs that fail for the same reason."""
+PSEUDONYM_BYTES = 32
 _ONE = (1).to_bytes(32, "little")
 
 
@@ -26,33 +28,33 @@ def period_at(now: float) -> int:
     return int(now // PERIOD_SECONDS) + 1
 
 
-def named_input(fingerprint: Fingerprint) -> bytes:
-    """What is named."""
-    return canonical_input("name", RUNG, rung_tokens(fingerprint, RUNG))
+def pseudonym_input(fingerprint: Fingerprint) -> bytes:
+    """The input of the VOPRF for a job."""
+    return canonical_input(RowKind.PSEUDONYM, RUNG, rung_tokens(fingerprint, RUNG))
 
 
-def input_of(period: int, name: bytes) -> bytes:
-    """The input that opens a row about a name, in tables of its period."""
-    return canonical_input("name", RUNG, (f"period={period}", f"name={name.hex()}"))
+def row_input(period: int, pseudonym: bytes) -> bytes:
+    """The input that opens a row about a pseudonym, in tables of its period."""
+    return canonical_input(RowKind.PSEUDONYM, RUNG, (f"period={period}", f"name={pseudonym.hex()}"))
 
 
 @dataclass(frozen=True)
-class NameQuestion:
+class PseudonymQuery:
     """One blinded input, the same for both key holders."""
 
     value: bytes
     scalar: bytes
     blinded: bytes
 
-    def name(self, publics: Sequence[bytes], answers: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """The name, from each holder's (evaluated element, proof). Raises ProofError, GroupError."""
+    def pseudonym(self, publics: Sequence[bytes], answers: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """The pseudonym, from each holder's (evaluated element, proof). Raises ProofError, GroupError."""
         for public, (evaluated, proof) in zip(publics, answers, strict=True):
             protocol.verify(public, [self.blinded], [evaluated], proof)
         total = group.weighted_sum([_ONE] * len(answers), [evaluated for evaluated, _ in answers])
-        return protocol.finalize(self.value, self.scalar, total)[:NAME_BYTES]
+        return protocol.finalize(self.value, self.scalar, total)[:PSEUDONYM_BYTES]
 
 
-def ask(fingerprint: Fingerprint | None) -> NameQuestion:
-    """For the name of a job; without one for a name that means nothing, which looks the same."""
-    value = named_input(fingerprint) if fingerprint else secrets.token_bytes(32)
-    return NameQuestion(value, *protocol.blind(value))
+def blind_pseudonym(fingerprint: Fingerprint | None) -> PseudonymQuery:
+    """A query for the pseudonym of a job; without a fingerprint for a random one, which looks the same."""
+    value = pseudonym_input(fingerprint) if fingerprint else secrets.token_bytes(32)
+    return PseudonymQuery(value, *protocol.blind(value))

@@ -153,8 +153,8 @@ class Keys:
         return self._source.secret("hashed.key")
 
     @cached_property
-    def names_key(self) -> bytes:
-        """What our half of the keys of names is derived from."""
+    def pseudonym_secret(self) -> bytes:
+        """The secret from which our half of each period's pseudonym key is derived."""
         return self._source.secret("names.key")
 
     def epoch_seed(self, epoch: int) -> bytes:

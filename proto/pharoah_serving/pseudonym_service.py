@@ -1,12 +1,12 @@
-"""`pharoah.v1.Names`, for whoever holds one of the two keys."""
+"""`pharoah.v1.Pseudonyms`, for either holder of a pseudonym key."""
 
 from __future__ import annotations
 
 from pharoah_protocol.v1 import (
-    EvaluateNameRequest,
-    EvaluateNameResponse,
-    GetNameKeyRequest,
-    GetNameKeyResponse,
+    EvaluatePseudonymRequest,
+    EvaluatePseudonymResponse,
+    GetPseudonymKeyRequest,
+    GetPseudonymKeyResponse,
 )
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
@@ -17,10 +17,10 @@ class PseudonymServicer:
     def __init__(self, keys: PseudonymKeys) -> None:
         self._keys = keys
 
-    async def GetNameKey(self, _: GetNameKeyRequest, __: Context) -> GetNameKeyResponse:
+    async def GetPseudonymKey(self, _: GetPseudonymKeyRequest, __: Context) -> GetPseudonymKeyResponse:
         period, public, signature = self._keys.current()
-        return GetNameKeyResponse(period=period, public_key=public, signature=signature)
+        return GetPseudonymKeyResponse(period=period, public_key=public, signature=signature)
 
-    async def EvaluateName(self, request: EvaluateNameRequest, _: Context) -> EvaluateNameResponse:
+    async def EvaluatePseudonym(self, request: EvaluatePseudonymRequest, _: Context) -> EvaluatePseudonymResponse:
         evaluated, proof = await self._keys.evaluate(caller(), request.period, request.blinded)
-        return EvaluateNameResponse(evaluated=evaluated, proof=proof)
+        return EvaluatePseudonymResponse(evaluated=evaluated, proof=proof)

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
 from pharoah_learning.evidence import Trial, on_their_device
-from pharoah_learning.models.proportions import confidence
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity
 
@@ -163,7 +162,6 @@ def _row(
         outcome=outcome,
         **counts._asdict(),
         remedy=int(_remedy(treated, controls, outcome) if severity is not Severity.OK else _Remedy.NONE),
-        confidence=confidence(counts.failures, counts.runs),
         title=_title(treated),
     )
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from pharoah_archetypes import Fingerprint, GrammarError, band_tokens, rung_tokens
 from pharoah_archetypes.sketch import RUNG
 from pharoah_learning.evidence import Trial
-from pharoah_learning.models.proportions import confidence
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.vocabulary import Outcome, RowKind, Scope, Severity
 
@@ -60,7 +59,6 @@ def _row(scope: Scope, group_id: str, band: tuple[str, ...], neighbours: Sequenc
         base_failures=sum(row.base_failures for row in neighbours),
         base_runs=sum(row.base_runs for row in neighbours),
         remedy=0,
-        confidence=confidence(failures, runs),
         title=f"like {worst.title}",
         kind=RowKind.BAND,
     )

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from pharoah_learning.evidence import OutcomeReport
-from pharoah_learning.models.proportions import confidence
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.pseudonyms import RUNG
 from pharoah_protocol.vocabulary import Outcome, RowKind, Rung, Scope, Severity
@@ -54,7 +53,6 @@ def _row(period: int, name: str, context_id: str, failing: int, reporting: int) 
         base_failures=0,
         base_runs=0,
         remedy=0,
-        confidence=confidence(failing, reporting),
         title=f"reported by {reporting} organisations",
         kind=RowKind.PSEUDONYM,
     )

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from pharoah_archetypes.ladder import lp
+from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.sealing import Epoch, SealedClass, learned_input, verdict_row
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
@@ -126,7 +126,7 @@ class ExchangeServer:
             said = signed_messages.evaluation(offer_id, request_id, blinded, told)
             return done, sign(said, self.keys.signing_key)
 
-        return await self._once(offer, lp(b"evaluate", request_id, *blinded), answer)
+        return await self._once(offer, length_prefixed(b"evaluate", request_id, *blinded), answer)
 
     async def lookup(
         self, tenant: Principal, offer_id: bytes, request_id: bytes, tokens: list[bytes]
@@ -148,11 +148,11 @@ class ExchangeServer:
             said = signed_messages.looked_up(offer_id, request_id, key, digest, tokens, rows)
             return rows, digest, sign(said, self.keys.signing_key)
 
-        return await self._once(offer, lp(b"lookup", request_id, *tokens), answer)
+        return await self._once(offer, length_prefixed(b"lookup", request_id, *tokens), answer)
 
     def hashed_key(self, tenant: Principal, epoch: int) -> bytes:
         """What a tenant keys its hashes with, in one epoch."""
-        info = lp(b"pharoah/hashed/v1", epoch.to_bytes(8, "big"), tenant.name.encode())
+        info = length_prefixed(b"pharoah/hashed/v1", epoch.to_bytes(8, "big"), tenant.name.encode())
         return HKDF(SHA256(), 32, None, info).derive(self.keys.hashed_key)
 
     async def _once(self, offer: Offer, request: bytes, work: Callable[[], T]) -> T:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
+
+from pharoah_protocol.typed_json import read_object
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,11 @@ class Alert:
     """Unix seconds of this change."""
     step_ratio: float
     """Step time over the run's own baseline; 1.0 is as before."""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Alert:
+        """Raises ValueError, which names the field that is wrong."""
+        return read_object(cls, data, "alert")
 
     def __str__(self) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(self.at))

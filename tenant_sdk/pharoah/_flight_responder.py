@@ -1,6 +1,6 @@
-"""Answers the sidecar when the job seems to hang: which collectives this process has called last.
+"""Answers the sidecar when the job seems to hang: which collectives this process called last.
 
-A training process that waits in a collective can say nothing itself; this thread sleeps until it is asked.
+A training process that waits in a collective cannot send anything itself; this thread sleeps until it is asked.
 """
 
 from __future__ import annotations
@@ -12,32 +12,36 @@ from pharoah._guard import Guard
 from pharoah._rank_identity import is_one_of_several, rank
 from pharoah._sidecar_link import DRY_RUN, SIDECAR, SidecarLink
 from pharoah.capture import hooks
+from pharoah_protocol.local_messages import CollectiveCall, FlightRecord, FlightRecordRequest, RegisterResponder
 
-_standing = False
+_started = False
 
 
 def start_responder(path: str) -> None:
     """Start, once, in the ranks of a distributed job."""
-    global _standing
-    with Guard("stand by"):
-        if _standing or hooks.inert() or os.environ.get(DRY_RUN) or not is_one_of_several():
+    global _started
+    with Guard("flight responder"):
+        if _started or hooks.inert() or os.environ.get(DRY_RUN) or not is_one_of_several():
             return
-        _standing = True
+        _started = True
         link = SidecarLink(path, 2.0)
-        link.tell("standby", rank=rank())
+        link.send(RegisterResponder(rank()))
         hooks.on_fork(link.forget)
-        threading.Thread(target=_answer, args=(link,), name="pharoah-standby", daemon=True).start()
+        threading.Thread(target=_answer, args=(link,), name="pharoah-responder", daemon=True).start()
 
 
 def start_responder_from_hook() -> None:
-    """For `pharoah run`: as soon as torch is there, since the first step may be the one that hangs."""
+    """For `pharoah run`: as soon as torch is loaded, since the first step may be the one that hangs."""
     if path := os.environ.get(SIDECAR):
         start_responder(path)
 
 
 def _answer(link: SidecarLink) -> None:
-    with Guard("stand by"):
-        while link.receive(None):
-            from pharoah.capture import flight_recorder
+    with Guard("flight responder"):
+        while request := link.wait_for_message():
+            if isinstance(request, FlightRecordRequest):
+                # Late, because it is needed only when a job seems to hang.
+                from pharoah.capture import flight_recorder
 
-            link.tell("flight", rank=rank(), calls=flight_recorder.last_calls())
+                calls = tuple(CollectiveCall(**call) for call in flight_recorder.last_calls())
+                link.send(FlightRecord(rank(), calls))

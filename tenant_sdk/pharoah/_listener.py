@@ -1,4 +1,4 @@
-"""What the sidecar learns while a job runs, as it learns it: alerts, and findings about what really runs."""
+"""What the sidecar sends while a job runs: alerts, and verdicts that have changed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from pharoah._alert import Alert
 from pharoah._sidecar_link import SidecarLink
 from pharoah._verdict import Verdict
+from pharoah_protocol.local_messages import AlertRaised, Listen, VerdictChanged
 
 log = logging.getLogger("pharoah")
 
@@ -19,7 +20,7 @@ AlertCallback = Callable[[Alert], Any]
 
 
 class Listener:
-    """Receives on a daemon thread; calls callbacks there, and keeps alerts for who asks."""
+    """Receives on a daemon thread; calls callbacks there, and keeps alerts for `Session.alerts`."""
 
     def __init__(self, path: str, rank: int, on_verdict: Callable[[Verdict], Any] | None = None) -> None:
         """Raises OSError when there is no sidecar at the path."""
@@ -28,7 +29,7 @@ class Listener:
         self.verdict: Verdict | None = None
         self._on_verdict = on_verdict
         self._link = SidecarLink(path, 2.0)
-        self._link.tell("listen", rank=rank)
+        self._link.send(Listen(rank))
         threading.Thread(target=self._run, name="pharoah-alerts", daemon=True).start()
 
     def close(self) -> None:
@@ -39,15 +40,15 @@ class Listener:
 
     def _run(self) -> None:
         try:
-            while message := self._link.receive(None):
-                if "verdict" in message:
-                    self.verdict = Verdict.from_dict(message["verdict"])
+            while message := self._link.wait_for_message():
+                if isinstance(message, VerdictChanged):
+                    self.verdict = Verdict.from_dict(message.verdict)
                     if self._on_verdict:
                         self._on_verdict(self.verdict)
-                elif "alert" in message:
-                    self._deliver(Alert(**message["alert"]))
-        except (OSError, ValueError):
-            log.debug("the sidecar is gone; no more alerts")
+                elif isinstance(message, AlertRaised):
+                    self._deliver(Alert.from_dict(message.alert))
+        except (OSError, ValueError) as error:
+            log.debug("no more alerts: %s", error)
 
     def _deliver(self, alert: Alert) -> None:
         with contextlib.suppress(queue.Full):

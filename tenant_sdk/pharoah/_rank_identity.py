@@ -36,8 +36,8 @@ def is_one_of_several() -> bool:
     return (size or 1) > 1
 
 
-def may_speak() -> bool:
-    """Whether this process may speak for its job: spawned ranks all may before they know who they are."""
+def may_ask() -> bool:
+    """Whether this process may dry-run and ask for its job. Spawned ranks all may before they know their numbers."""
     return rank() == 0 if _spawned() or _told(*_RANK) is not None else True
 
 

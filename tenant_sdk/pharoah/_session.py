@@ -9,7 +9,6 @@ import os
 import queue
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pharoah._alert import Alert
@@ -17,12 +16,26 @@ from pharoah._errors import IncompatibleError, UnknownReason
 from pharoah._flight_responder import start_responder
 from pharoah._guard import Guard
 from pharoah._listener import AlertCallback, Listener
-from pharoah._rank_identity import command, may_speak, rank, ranks_here, shown
+from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown
 from pharoah._settings import Settings
 from pharoah._sidecar_link import DRY_RUN, SIDECAR, SidecarLink
 from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
+from pharoah_protocol.local_messages import (
+    Check,
+    CheckAnswer,
+    End,
+    Ended,
+    Findings,
+    Hello,
+    HelloAnswer,
+    Launch,
+    RunStarted,
+    Status,
+    StatusAnswer,
+)
+from pharoah_protocol.vocabulary import EndState
 
 if TYPE_CHECKING:
     from pharoah.dryrun import DryRun
@@ -85,7 +98,7 @@ class Session:
         if self._clock is not None and self._link is not None and not hooks.inert():
             known.update(steps=self._clock.steps, dropped=self._link.dropped)
             with Guard("status"), contextlib.closing(SidecarLink(self._link.path, 0.5)) as link:
-                known.update(link.ask("status", 0.5))
+                known.update(vars(link.ask(Status(), StatusAnswer, 0.5)))
         return known
 
     def finish(self, state: str = "") -> None:
@@ -98,8 +111,8 @@ class Session:
             if self._clock is not None:
                 self._clock.flush()
             with contextlib.suppress(OSError):
-                state = state or ("failed" if self._failed else "ok")
-                link.ask("end", self._settings.shutdown_timeout_seconds, state=state, rank=rank())
+                ended = _end_state(state) if state else EndState.FAILED if self._failed else EndState.OK
+                link.ask(End(ended), Ended, self._settings.shutdown_timeout_seconds)
             if self._listener:
                 self._listener.close()
             link.close()
@@ -175,46 +188,46 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
     return _join(sidecar_of_this_node(settings), settings, lambda: _dry_run(job, settings))
 
 
-def _join(path: str, settings: Settings, look: Callable[[], DryRun] | None = None) -> Session:
-    """Greet the sidecar; the first rank that may speak for a job nobody has checked yet has to `look` at it."""
+def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = None) -> Session:
+    """Greet the sidecar. The first rank that may ask about a job that was not checked yet has to `dry_run` it."""
     try:
         link = SidecarLink(path, settings.timeout_seconds)
-        may_look = look is not None and may_speak()
-        answer = link.ask("hello", settings.timeout_seconds, rank=rank(), ranks=ranks_here(), may_look=may_look)
-        verdict = Verdict.from_dict(answer["verdict"])
-        if look is not None and answer["look"]:
-            verdict = _check(link, settings, look)
-            link.tell("launch", ranks=ranks_here())
-    except (OSError, ValueError, KeyError) as error:
+        hello = Hello(rank(), ranks_here(), may_dry_run=dry_run is not None and may_ask())
+        answer = link.ask(hello, HelloAnswer, settings.timeout_seconds)
+        verdict = Verdict.from_dict(answer.verdict)
+        if dry_run is not None and answer.dry_run_needed:
+            verdict = _check(link, settings, dry_run)
+            link.send(Launch(ranks_here()))
+    except (OSError, ValueError) as error:
         return Session(unknown(f"the sidecar does not answer: {error}"))
     session = Session(verdict, link, settings)
     start_responder(path)
     if session._clock is not None:
         _watch(session._clock)
     _finish_at_exit(session)
-    if answer["look"]:
+    if answer.dry_run_needed:
         log.info("%s", session.verdict.summary())
     return session
 
 
-def _check(link: SidecarLink, settings: Settings, look: Callable[[], DryRun]) -> Verdict:
+def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun]) -> Verdict:
     """The verdict on a job nobody has checked yet, and what its cost says of it on this node."""
     patience = 4 * settings.timeout_seconds
     job = shown(command())
     try:
-        dry = look()
+        dry = dry_run()
     except UnknownReason as reason:
-        link.tell("begins", command=job, groups={})
-        return Verdict.from_dict(link.ask("check", patience, pending=str(reason))["verdict"])
-    answer = link.ask("check", patience, fingerprint=dry.fingerprint.to_json())
-    verdict = Verdict.from_dict(answer["verdict"])
+        link.send(RunStarted(job))
+        return Verdict.from_dict(link.ask(Check(pending=str(reason)), CheckAnswer, patience).verdict)
+    answer = link.ask(Check(dry.fingerprint.to_json()), CheckAnswer, patience)
+    verdict = Verdict.from_dict(answer.verdict)
     with Guard("cost"):
         from pharoah.comparison.record import record_of  # here: they bring the archetypes
         from pharoah.cost.findings import cost_findings
 
-        link.tell("begins", command=job, groups=record_of(dry).groups)
-        found = tuple(cost_findings(dry.fingerprint, dry.cost, answer["profile"], verdict))
-        link.tell("found", findings=[asdict(finding) for finding in found])
+        link.send(RunStarted(job, record_of(dry).groups))
+        found = tuple(cost_findings(dry.fingerprint, dry.cost, answer.profile, verdict))
+        link.send(Findings(tuple(vars(finding) for finding in found)))
         return verdict.with_findings(*found)
     return verdict
 
@@ -235,6 +248,14 @@ def _dry_run(job: StepFn | None, settings: Settings) -> DryRun:
     if job is not None:
         return dryrun.dry_run_step(job, settings.dry_run_timeout_seconds)
     return dryrun.dry_run(command(), settings.dry_run_timeout_seconds)
+
+
+def _end_state(text: str) -> EndState:
+    """The end state of a user's word; `failed` for a word that is not an end state a job can report."""
+    if text in set(EndState) - {EndState.LOST}:
+        return EndState(text)
+    log.warning("finish(%r): not an end state; the run is reported as failed", text)
+    return EndState.FAILED
 
 
 def _finish_at_exit(session: Session) -> None:

@@ -1,20 +1,22 @@
-"""The rank's side of the socket to the sidecar: one packet per message, never blocking after the greeting.
+"""The rank's side of the socket to the sidecar: one message per packet, never blocking after the greeting.
 
-A SEQPACKET socket keeps message borders and tells the sidecar by its end that the rank is gone. What does not fit the
-socket's buffer is dropped and counted; the count travels with the next message that does.
+A SEQPACKET socket keeps the borders of messages, and its end shows the sidecar that the rank is gone. A message that
+does not fit into the socket's buffer is dropped and counted.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import socket
-from typing import Any
+from typing import TypeVar
+
+from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, Failure, Message, decode, encode
 
 SIDECAR = "PHAROAH_SIDECAR"
-"""Path of the sidecar's socket, set for ranks by whoever started the sidecar."""
+"""Path of the sidecar's socket, set for ranks by the process that started the sidecar."""
 DRY_RUN = "PHAROAH_DRY_RUN"
 """Set in the child of a dry run: `register` is inert there."""
+
+A = TypeVar("A", bound=Message)
 
 
 class SidecarLink:
@@ -24,9 +26,9 @@ class SidecarLink:
         """Raises OSError when nobody listens."""
         self.path = path
         self.dropped = 0
+        """Messages that did not fit into the socket's buffer."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(timeout_seconds)
-        self._pid = os.getpid()
         try:
             self._socket.connect(path)
         except OSError:
@@ -34,38 +36,46 @@ class SidecarLink:
             raise
         self._socket.setblocking(False)
 
-    def ask(self, op: str, timeout_seconds: float, **content: Any) -> dict[str, Any]:
-        """Send and wait for the answer. Raises OSError when it does not come in time."""
+    def ask(self, question: Message, expected: type[A], timeout_seconds: float) -> A:
+        """Send and wait for the answer, which must be of the expected class.
+
+        Raises OSError when it does not come in time, and ValueError when the sidecar answers anything else.
+        """
         self._socket.settimeout(timeout_seconds)
         try:
-            self._socket.send(json.dumps({"op": op, **content}).encode())
-            answer = self.receive()
+            self._socket.send(encode(question, wants_answer=True))
+            answer = self._receive()
         finally:
             # With a timeout left in place Python would wait for room before every send, whatever the flags say.
             self._socket.setblocking(False)
         if answer is None:
             raise ConnectionResetError("the sidecar is gone")
+        if isinstance(answer, Failure):
+            raise ValueError(answer.reason)
+        if not isinstance(answer, expected):
+            raise ValueError(f"the sidecar answered {question.VERB!r} with {answer.VERB!r}")
         return answer
 
-    def tell(self, op: str, **content: Any) -> bool:
+    def send(self, message: Message) -> bool:
         """Send without waiting; False when it was dropped. Raises nothing."""
         try:
-            message = json.dumps({"op": op, "dropped": self.dropped, **content}).encode()
-            self._socket.send(message)
+            self._socket.send(encode(message))
             return True
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError):
             self.dropped += 1
             return False
 
-    def receive(self, timeout_seconds: float | None = -1) -> dict[str, Any] | None:
-        """The next message; None when the sidecar is gone. -1 keeps the timeout that is set."""
-        if timeout_seconds != -1:
-            self._socket.settimeout(timeout_seconds)
-        packet = self._socket.recv(1 << 20)
-        return json.loads(packet) if packet else None
+    def wait_for_message(self) -> Message | None:
+        """The next message, however long it takes; None when the sidecar is gone. Raises OSError and ValueError."""
+        self._socket.settimeout(None)
+        return self._receive()
+
+    def _receive(self) -> Message | None:
+        packet = self._socket.recv(LARGEST_MESSAGE_BYTES)
+        return decode(packet).message if packet else None
 
     def close(self) -> None:
-        """Wakes a thread that waits in `receive`."""
+        """Close. A thread that waits for a message wakes up."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -73,5 +83,5 @@ class SidecarLink:
         self._socket.close()
 
     def forget(self) -> None:
-        """In a forked child: let go of the descriptor; the parent's connection goes on."""
+        """In a forked child: close the descriptor; the parent's connection goes on."""
         self._socket.close()

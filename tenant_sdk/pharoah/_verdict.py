@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pharoah_protocol.files import write_atomically
+from pharoah_protocol.typed_json import read_object
 
 STATUSES = ("compatible", "warn", "incompatible", "unknown", "pending")
 
@@ -25,6 +26,11 @@ class Finding:
     remedy: str = ""
     rung: str = ""
     """How specific the match was: exact, minor or major."""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Finding:
+        """Raises ValueError, which names the field that is wrong."""
+        return read_object(cls, data, "finding")
 
     def lines(self) -> list[str]:
         """For a terminal of 80 columns."""
@@ -89,8 +95,8 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
-        findings = tuple(Finding(**finding) for finding in data.get("findings", ()))
-        return cls(**{**data, "findings": findings})
+        """Raises ValueError, which names the field that is wrong."""
+        return read_object(cls, data, "verdict")
 
     def write(self, path: str) -> None:
         """Leave the verdict as JSON for a scheduler; written whole or not at all."""

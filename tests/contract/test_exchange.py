@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -47,14 +48,17 @@ ROW = LearnedRow(
     base_failures=0,
     base_runs=25,
     remedy=1,
-    confidence=1,
 )
 RELEASE = Release(1, (ROW,))
 
 
-def on_loopback(folder: Path, work: Callable[[Loopback], Awaitable[None]], release: Release | None = RELEASE) -> None:
+def on_loopback(
+    folder: Path, work: Callable[[Loopback], Awaitable[None]], release: Release | None = RELEASE, **changes: Any
+) -> None:
+    """Do `work` beside a provider; `changes` are settings of the provider."""
+
     async def inside() -> None:
-        async with loopback(folder, release) as site:
+        async with loopback(folder, release, **changes) as site:
             await work(site)
 
     asyncio.run(inside())

@@ -12,35 +12,62 @@ from typing import Any
 
 import pytest
 
+from pharoah._settings import Settings
+from pharoah._verdict import Verdict
 from pharoah.sidecar import exchange_client, verdict_client
 from pharoah.sidecar.agent_client import NodeAnswer
+from pharoah.sidecar.check import JobCheck
 from pharoah.sidecar.exchange_client import ExchangeClient
-from pharoah.sidecar.server import Sidecar
+from pharoah.sidecar.monitored_run import MonitoredRun
 from pharoah_archetypes import Fingerprint
+from pharoah_protocol.vocabulary import EndState, VerdictStatus
 from tests.contract.test_exchange import KNOWN, on_loopback
 from tests.harness.loopback import Loopback, ticket
 
 COMPILED: Fingerprint = replace(KNOWN, features={**KNOWN.features, "compiled": "inductor"})
-Work = Callable[[Sidecar, Callable[[], list[str]]], Awaitable[None]]
+
+
+class LaunchedJob:
+    """The public side of a job that could not be dry-run: its check, its run, and what the provider has seen of it."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.verdicts: list[Verdict] = []
+        self.check = JobCheck(bytes(16), settings, self.verdicts.append)
+        self._run = MonitoredRun(bytes(16), settings, lambda _: None)
+        self._folder = folder
+
+    async def launch(self) -> None:
+        verdict = await self.check.ask("", "no dry run")
+        assert verdict.status == VerdictStatus.PENDING and self.seen() == []
+        client = self.check.client
+        assert client.provider is not None and client.node is not None
+        self._run.launch(client.provider, client.node.ticket, ranks=1, after_seconds=client.until_unrelated())
+        self.check.launched()
+
+    async def end(self) -> None:
+        await self._run.end(EndState.OK, self.check.client.name)
+        await self.check.end()
+
+    def seen(self) -> list[str]:
+        """Methods that the provider has answered."""
+        lines = [line for file in (self._folder / "audit").iterdir() for line in file.read_text().splitlines()]
+        return [json.loads(line)["method"] for line in lines]
+
+
+Work = Callable[[LaunchedJob], Awaitable[None]]
 
 
 def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work, **changes: Any) -> None:
-    """A job whose dry run failed has been launched; `work` gets its sidecar and the calls the provider has seen."""
+    """Runs `work` with a job that could not be dry-run and has been launched."""
 
     async def answers(*_: Any) -> NodeAnswer:
         return NodeAnswer(ticket(), {})
 
-    def seen() -> list[str]:
-        lines = [line for file in (folder / "audit").iterdir() for line in file.read_text().splitlines()]
-        return [json.loads(line)["method"] for line in lines]
-
     async def inside(site: Loopback) -> None:
-        sidecar = Sidecar(folder / "sidecar", site.settings(late_ask_seconds=0.3, **changes), bytes(16))
-        await sidecar._check({"pending": "no dry run"})
-        assert sidecar._verdict.status == "pending" and seen() == []
-        await sidecar._launch(1)
-        await work(sidecar, seen)
-        await sidecar._end_run("ok")
+        job = LaunchedJob(folder, site.settings(late_ask_seconds=0.3, **changes))
+        await job.launch()
+        await work(job)
+        await job.end()
 
     monkeypatch.setattr(verdict_client, "ask_node", answers)
     on_loopback(folder, inside)
@@ -53,12 +80,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_captured_step_is_asked_about_at_a_round_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(sidecar: Sidecar, seen: Callable[[], list[str]]) -> None:
-        await sidecar._captured(0, KNOWN, frozenset())
-        assert sidecar._verdict.status == "pending" and "Evaluate" not in seen(), "not at once"
-        await until(lambda: sidecar._verdict.status == "incompatible")
-        await until(lambda: "Decide" in seen())
-        assert seen().count("Evaluate") == 1
+    async def work(job: LaunchedJob) -> None:
+        job.check.captured(0, KNOWN, frozenset())
+        assert job.check.verdict.status == VerdictStatus.PENDING and "Evaluate" not in job.seen(), "not at once"
+        await until(lambda: job.check.verdict.status == VerdictStatus.INCOMPATIBLE)
+        await until(lambda: "Decide" in job.seen())
+        assert job.seen().count("Evaluate") == 1
 
     launched(tmp_path, monkeypatch, work)
 
@@ -66,19 +93,19 @@ def test_a_captured_step_is_asked_about_at_a_round_time(tmp_path: Path, monkeypa
 def test_a_job_nobody_sees_into_asks_about_nothing_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(sidecar: Sidecar, seen: Callable[[], list[str]]) -> None:
-        await sidecar._captured(0, COMPILED, frozenset())
-        assert sidecar._verdict.status == "unknown"
-        await until(lambda: "Decide" in seen())
-        assert seen().count("Evaluate") == 1 and sidecar._verdict.status == "unknown"
+    async def work(job: LaunchedJob) -> None:
+        job.check.captured(0, COMPILED, frozenset())
+        assert job.check.verdict.status == VerdictStatus.UNKNOWN
+        await until(lambda: "Decide" in job.seen())
+        assert job.seen().count("Evaluate") == 1 and job.check.verdict.status == VerdictStatus.UNKNOWN
 
     launched(tmp_path, monkeypatch, work)
 
 
 def test_a_job_that_has_not_stepped_yet_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(sidecar: Sidecar, seen: Callable[[], list[str]]) -> None:
-        await until(lambda: "JoinRun" in seen())
-        assert "Evaluate" not in seen()
+    async def work(job: LaunchedJob) -> None:
+        await until(lambda: "JoinRun" in job.seen())
+        assert "Evaluate" not in job.seen()
 
     launched(tmp_path, monkeypatch, work)
 
@@ -103,19 +130,19 @@ def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
     lie: Callable[[pytest.MonkeyPatch], None],
     changes: dict[str, Any],
 ) -> None:
-    monkeypatch.setattr(exchange_client, "AUDITED", 1)
+    monkeypatch.setattr(exchange_client, "AUDITED_INPUTS", 1)
     lie(monkeypatch)
     calls: list[list[str]] = []
     for name, fingerprint in (("visible", KNOWN), ("compiled", COMPILED)):
         folder = tmp_path / name
         folder.mkdir()
 
-        async def work(sidecar: Sidecar, seen: Callable[[], list[str]], job: Fingerprint = fingerprint) -> None:
-            await sidecar._captured(0, job, frozenset())
-            await until(lambda: "Decide" in seen())
-            calls.append([call for call in seen() if call not in ("JoinRun", "Report", "WatchAlerts")])
+        async def work(job: LaunchedJob, step: Fingerprint = fingerprint) -> None:
+            job.check.captured(0, step, frozenset())
+            await until(lambda: "Decide" in job.seen())
+            calls.append([call for call in job.seen() if call not in ("JoinRun", "Report", "WatchAlerts")])
 
         key = str(folder / "provider.pub")
         launched(folder, monkeypatch, work, auditor_endpoint="127.0.0.1:9", auditor_key_file=key, **changes)
     assert Counter(calls[0]) == Counter(calls[1]) and {"Evaluate", "Decide"} <= set(calls[0])
-    assert ("GetNameKey" in calls[0]) == ("share_outcomes" in changes)
+    assert ("GetPseudonymKey" in calls[0]) == ("share_outcomes" in changes)

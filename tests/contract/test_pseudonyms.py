@@ -30,10 +30,9 @@ from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import (
     EndRunRequest,
     EndState,
-    EvaluateNameRequest,
-    GetNameKeyRequest,
+    EvaluatePseudonymRequest,
+    GetPseudonymKeyRequest,
     LearnRequest,
-    Listing,
     ListRequest,
 )
 from pharoah_protocol.vocabulary import Outcome
@@ -41,7 +40,8 @@ from pharoah_protocol.voprf import protocol
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving import pseudonym_keys as holder_side
 from pharoah_serving.keys import open_keys
-from tests.contract.test_exchange import KNOWN, OTHER, RELEASE, refused
+from pharoah_serving.quotas import Limits
+from tests.contract.test_exchange import KNOWN, OTHER, RELEASE, on_loopback, refused
 from tests.contract.test_runs import join
 from tests.harness.loopback import TOKENS, Loopback, bearer, loopback, node, ticket
 
@@ -82,10 +82,13 @@ def test_a_name_is_the_same_for_everybody_and_takes_both_keys(tmp_path: Path) ->
         period, name = await name_of(settings)
         assert (period, name) == await name_of(settings) and period == period_at(time.time())
         assert name != (await name_of(settings, OTHER))[1]
-        secrets_ = [open_keys(tmp_path / "keys").names_key, open_keys(tmp_path / "auditor" / "keys").names_key]
+        secrets_ = [
+            open_keys(tmp_path / "keys").pseudonym_secret,
+            open_keys(tmp_path / "auditor" / "keys").pseudonym_secret,
+        ]
         halves = [protocol.derive_key(s, names_info(period))[0] for s in secrets_]
         both = (sum(int.from_bytes(half, "little") for half in halves) % protocol.group.ORDER).to_bytes(32, "little")
-        value = pseudonyms.named_input(KNOWN)
+        value = pseudonyms.pseudonym_input(KNOWN)
         assert name == protocol.full_evaluate(both, value)[:32]
         assert all(name != protocol.full_evaluate(half, value)[:32] for half in halves), (
             "one key alone does not make it"
@@ -95,9 +98,9 @@ def test_a_name_is_the_same_for_everybody_and_takes_both_keys(tmp_path: Path) ->
 
 
 def names_info(period: int) -> bytes:
-    from pharoah_archetypes.ladder import lp
+    from pharoah_archetypes.ladder import length_prefixed
 
-    return lp(b"pharoah/names/v1", period.to_bytes(8, "big"))
+    return length_prefixed(b"pharoah/names/v1", period.to_bytes(8, "big"))
 
 
 def test_names_of_two_periods_have_nothing_in_common(tmp_path: Path) -> None:
@@ -111,33 +114,38 @@ def test_names_of_two_periods_have_nothing_in_common(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     async def work(site: Loopback, _: Settings) -> None:
-        period = (await site.call("Names", "GetNameKey", GetNameKeyRequest())).period
+        period = (await site.call("Pseudonyms", "GetPseudonymKey", GetPseudonymKeyRequest())).period
         good = protocol.blind(b"x")[1]
         for request, code, field in (
-            (EvaluateNameRequest(period=period + 1, blinded=good), grpc.StatusCode.NOT_FOUND, "period"),
-            (EvaluateNameRequest(period=period, blinded=bytes(32)), grpc.StatusCode.INVALID_ARGUMENT, "blinded"),
-            (EvaluateNameRequest(period=period, blinded=b"short"), grpc.StatusCode.INVALID_ARGUMENT, "blinded"),
+            (EvaluatePseudonymRequest(period=period + 1, blinded=good), grpc.StatusCode.NOT_FOUND, "period"),
+            (EvaluatePseudonymRequest(period=period, blinded=bytes(32)), grpc.StatusCode.INVALID_ARGUMENT, "blinded"),
+            (EvaluatePseudonymRequest(period=period, blinded=b"short"), grpc.StatusCode.INVALID_ARGUMENT, "blinded"),
         ):
-            got, message = await refused(site.call("Names", "EvaluateName", request))
+            got, message = await refused(site.call("Pseudonyms", "EvaluatePseudonym", request))
             assert got is code and field in message
-        got, _ = await refused(site.call("Names", "GetNameKey", GetNameKeyRequest(), "ops"))
+        got, _ = await refused(site.call("Pseudonyms", "GetPseudonymKey", GetPseudonymKeyRequest(), "ops"))
         assert got is grpc.StatusCode.PERMISSION_DENIED
 
     among_three(tmp_path, work)
 
 
-def test_an_organisation_gets_so_many_names_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(site: Loopback, _: Settings) -> None:
-        period = (await site.call("Names", "GetNameKey", GetNameKeyRequest())).period
-        request = EvaluateNameRequest(period=period, blinded=protocol.blind(b"x")[1])
-        codes = []
-        for who in ("one", "two", "one"):
-            call = Stub(site.channel, "Names").EvaluateName(request, timeout=5, metadata=bearer(who))
-            codes.append((await refused(call))[0] if len(codes) == 2 else (await call) and grpc.StatusCode.OK)
-        assert codes == [grpc.StatusCode.OK, grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED]
+def test_an_organisation_has_a_quota_of_pseudonyms_also_over_a_restart(tmp_path: Path) -> None:
+    codes: list[grpc.StatusCode] = []
 
-    monkeypatch.setattr("pharoah_provider.services.server.NameKeys", lambda k, c: holder_side.PseudonymKeys(k, c, 2))
-    among_three(tmp_path, work)
+    async def evaluate(site: Loopback) -> None:
+        period = (await site.call("Pseudonyms", "GetPseudonymKey", GetPseudonymKeyRequest())).period
+        request = EvaluatePseudonymRequest(period=period, blinded=protocol.blind(b"x")[1])
+        for who in ("one", "two", "acme"):
+            try:
+                await Stub(site.channel, "Pseudonyms").EvaluatePseudonym(request, timeout=5, metadata=bearer(who))
+                codes.append(grpc.StatusCode.OK)
+            except grpc.aio.AioRpcError as error:
+                codes.append(error.code())
+
+    for _ in range(2):
+        on_loopback(tmp_path, evaluate, RELEASE, limits=Limits(organisation_pseudonyms=2))
+    ok, exhausted = grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert codes == [ok, ok, ok, exhausted, exhausted, ok], "one and two are accounts of one organisation"
 
 
 def test_another_key_for_one_tenant_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +176,7 @@ def test_without_the_auditor_there_is_no_name_and_the_run_goes_on(tmp_path: Path
 
 async def ended(site: Loopback, who: str, state: str, period: int, name: bytes) -> None:
     run_id = await join(site, who=who)
-    request = EndRunRequest(run_id=run_id, state=EndState.Value(state), period=period, name=name)
+    request = EndRunRequest(run_id=run_id, state=EndState.Value(state), period=period, pseudonym=name)
     await site.call("Runs", "EndRun", request, who)
 
 
@@ -191,9 +199,7 @@ def test_what_tenants_tell_becomes_a_warning_for_the_next_one(tmp_path: Path) ->
                 for who in organisations:
                     await ended(site, who, "END_STATE_FAILED", period, name)
                     await ended(site, who, "END_STATE_CANCELLED", period, name)
-                listed = await site.call(
-                    "Operator", "List", ListRequest(listing=Listing.Value("LISTING_OUTCOMES")), "ops"
-                )
+                listed = await site.call("Operator", "List", ListRequest(listing="outcomes"), "ops")
                 assert '"organisations": 8, "runs": 8, "failed": 8' in listed.rows[0]
                 async for _ in Stub(site.channel, "Operator").Learn(LearnRequest(), metadata=bearer("ops"), timeout=30):
                     pass
@@ -223,7 +229,7 @@ async def _prepared(folder: Path, organisations: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"name": b"short"}, "name"), ({"period": 1}, "period"), ({"period": 2**40}, "period")],
+    [({"pseudonym": b"short"}, "pseudonym"), ({"period": 1}, "period"), ({"period": 2**40}, "period")],
 )
 def test_votes_that_make_no_sense_are_refused_and_the_run_goes_on(
     tmp_path: Path, changes: dict[str, Any], field: str
@@ -231,13 +237,13 @@ def test_votes_that_make_no_sense_are_refused_and_the_run_goes_on(
     async def work(site: Loopback, _: Settings) -> None:
         run_id = await join(site)
         good = {"run_id": run_id, "state": EndState.Value("END_STATE_FAILED")}
-        vote = {"period": period_at(time.time()), "name": secrets.token_bytes(32)}
+        vote = {"period": period_at(time.time()), "pseudonym": secrets.token_bytes(32)}
         code, message = await refused(site.call("Runs", "EndRun", EndRunRequest(**{**good, **vote, **changes})))
         assert code is grpc.StatusCode.INVALID_ARGUMENT and field in message
         await site.call("Runs", "EndRun", EndRunRequest(**good, **vote))
-        again = EndRunRequest(**good, **{**vote, "name": hashlib.sha256(b"").digest()})
+        again = EndRunRequest(**good, **{**vote, "pseudonym": hashlib.sha256(b"").digest()})
         await site.call("Runs", "EndRun", again)
-        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_OUTCOMES")), "ops")
+        listed = await site.call("Operator", "List", ListRequest(listing="outcomes"), "ops")
         assert len(listed.rows) == 1, "the first word about a run stands"
 
     among_three(tmp_path, work)
@@ -254,7 +260,7 @@ def test_only_runs_of_ones_own_that_have_ended_can_be_revealed(tmp_path: Path) -
         await reveal(settings, run_id, KNOWN.to_json())
         with pytest.raises(UnknownReason, match="no such run"):
             await reveal(settings, bytes(16), KNOWN.to_json())
-        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_REVEALED")), "ops")
+        listed = await site.call("Operator", "List", ListRequest(listing="revealed"), "ops")
         assert len(listed.rows) == 1 and KNOWN.archetype in listed.rows[0] and "failed" in listed.rows[0]
 
     among_three(tmp_path, work)

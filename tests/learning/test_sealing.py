@@ -28,7 +28,6 @@ ROW = LearnedRow(
     base_failures=0,
     base_runs=25,
     remedy=1,
-    confidence=1,
 )
 RECIPE = SealInputs(9, Release(3, (ROW,)), (("device", "cpu"), ("server", "ctx")), 1000)
 KEY, SEED = Ed25519PrivateKey.from_private_bytes(bytes(32)), b"s" * 32
@@ -70,4 +69,4 @@ def test_a_class_nothing_is_known_of_looks_like_any_other() -> None:
 
 def test_two_rows_for_one_input_are_refused() -> None:
     with pytest.raises(ValueError, match="twice"):
-        sealed(release=Release(3, (ROW, replace(ROW, severity="ok"))))
+        sealed(release=Release(3, (ROW, replace(ROW, severity=Severity.OK))))

@@ -12,6 +12,7 @@ import pytest
 
 from pharoah import _sidecar_start
 from pharoah._settings import Settings
+from pharoah_protocol.local_messages import Status, encode
 
 
 def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +32,6 @@ def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: py
     assert second == first and len(started) == 2
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rank:
         rank.connect(second)
-        rank.send(b'{"op": "status"}')
+        rank.send(encode(Status(), wants_answer=True))
         assert b"run_id" in rank.recv(1 << 16)
     assert started[1].wait(10) == 0

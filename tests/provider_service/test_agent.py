@@ -75,7 +75,7 @@ def test_a_probe_child_measures_and_a_dead_one_is_an_error(tmp_path: Path) -> No
             answer = json.loads(await child.ask(order, 60))
             assert answer["error"] == "" and len(answer["seconds"]) == 3 and min(answer["seconds"]) > 0
             unknown = json.dumps({"benchmark": "disk", "repeats": 3, "limit_seconds": 5})
-            assert "'disk' is not one of: gemm, memory" in json.loads(await child.ask(unknown, 60))["error"]
+            assert "'disk' is not one of gemm, memory" in json.loads(await child.ask(unknown, 60))["error"]
         async with Child("pharoah_benchmarks.no_such_module", {}) as broken:
             with pytest.raises(ChildDied):
                 await broken.ask(order, 60)
@@ -86,7 +86,7 @@ def test_a_probe_child_measures_and_a_dead_one_is_an_error(tmp_path: Path) -> No
 @pytest.mark.parametrize("seconds", [0.0, 0.001, 0.05, 0.5])
 def test_a_child_that_is_cancelled_at_any_moment_of_its_start_has_ended(seconds: float) -> None:
     async def inside() -> None:
-        async with Child("pharoah_benchmarks.micro", {"threads": 1}) as child:
+        async with Child("pharoah_benchmarks.probe", {"threads": 1}) as child:
             starting = asyncio.create_task(child.ask("{}", 60))
             reading = asyncio.create_task(read_json("pharoah_benchmarks.context", {"threads": 1}))
             await asyncio.sleep(seconds)

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
-
 from pharoah.capture.clock import FORGOTTEN_AFTER, Cycle, StepClock
+from pharoah_protocol.local_messages import Steps
 
 
 class Optimizer:
@@ -13,8 +12,8 @@ class Sink:
     def __init__(self) -> None:
         self.durations: list[int] = []
 
-    def tell(self, op: str, **content: Any) -> bool:
-        self.durations += content["durations"]
+    def send(self, message: Steps) -> bool:
+        self.durations += message.durations
         return True
 
 

@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from pharoah.sidecar.hang_detector import HangDetector
+from pharoah_protocol.local_messages import CollectiveCall
 
 ASK = """
 import json, sys, torch, torch.distributed as dist
@@ -23,11 +23,11 @@ print(json.dumps([before, last_calls()]))
 """
 
 
-def call(number: int, name: str = "all_reduce", sizes: str = "[[4]]", place: str = "train.py:9") -> dict[str, Any]:
-    return {"group": "0", "ranks": "[0, 1, 2]", "number": number, "name": name, "sizes": sizes, "place": place}
+def call(number: int, name: str = "all_reduce", sizes: str = "[[4]]", place: str = "train.py:9") -> CollectiveCall:
+    return CollectiveCall("0", "[0, 1, 2]", number, name, sizes, place)
 
 
-def rounds(*calls: dict[str, Any], times: int = 2) -> list[str]:
+def rounds(*calls: CollectiveCall, times: int = 2) -> list[str]:
     """What is found when ranks answer so, each as often."""
     flights = HangDetector()
     for _ in range(times):

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from pathlib import Path
 
 from pharoah._sidecar_link import SidecarLink
+from pharoah_protocol.local_messages import Launch, LaunchAnswer, Steps, encode
 
 
 def server(path: Path) -> socket.socket:
@@ -19,7 +19,7 @@ def test_a_sidecar_that_does_not_read_costs_messages_not_time(tmp_path: Path) ->
     with server(tmp_path / "s") as listener:
         link = SidecarLink(str(tmp_path / "s"), timeout_seconds=3600.0)
         connection, _ = listener.accept()
-        while link.tell("steps", durations=[1] * 1000):
+        while link.send(Steps(0, [1] * 1000, 0)):
             pass  # a send that waits for room would wait an hour here
         assert link.dropped == 1
         connection.close()
@@ -30,10 +30,10 @@ def test_an_answer_is_waited_for_and_what_follows_is_not(tmp_path: Path) -> None
     with server(tmp_path / "s") as listener:
         link = SidecarLink(str(tmp_path / "s"), timeout_seconds=5.0)
         connection, _ = listener.accept()
-        answering = threading.Timer(0.05, lambda: connection.send(json.dumps({"verdict": "ok"}).encode()))
+        answering = threading.Timer(0.05, lambda: connection.send(encode(LaunchAnswer("ab"))))
         answering.start()
-        assert link.ask("hello", 5.0) == {"verdict": "ok"}
-        while link.tell("steps", durations=[1] * 1000):
+        assert link.ask(Launch(1), LaunchAnswer, 5.0) == LaunchAnswer("ab")
+        while link.send(Steps(0, [1] * 1000, 0)):
             pass
         answering.join()
         connection.close()

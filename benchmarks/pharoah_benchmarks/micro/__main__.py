@@ -12,16 +12,22 @@ import time
 
 import torch
 
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS
+from pharoah_benchmarks.micro import micro_benchmarks
 from pharoah_protocol.parent_process import end_with_parent
+
+
+class UnknownBenchmarkError(LookupError):
+    """An order for a micro-benchmark that this node does not have; the message lists those it has."""
 
 
 def measure(name: str, repeats: int, limit_seconds: float) -> list[float]:
     """Seconds of each repeat, after one that does not count; fewer when the limit is reached.
 
-    Raises RegistryError for a micro-benchmark that this node does not have, and whatever the kernel raises.
+    Raises UnknownBenchmarkError, and whatever the kernel raises.
     """
-    run = MICRO_BENCHMARKS[name].build()
+    if name not in micro_benchmarks():
+        raise UnknownBenchmarkError(f"{name!r} is not one of {', '.join(micro_benchmarks())}")
+    run = micro_benchmarks()[name].build()
     run()
     seconds: list[float] = []
     deadline = time.perf_counter() + limit_seconds

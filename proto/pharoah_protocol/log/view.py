@@ -10,13 +10,14 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from pharoah_archetypes.ladder import lp, parts
+from pharoah_archetypes.ladder import length_prefixed, parts
+from pharoah_protocol.encoding import read_u64, u64
 from pharoah_protocol.log.merkle import Frontier, TreeError
 from pharoah_protocol.tables.signed_messages import digest
 
 _MAGIC = b"pharoah/log/v1"
-HEAD, REVOKED, AUDIT, NAMES = b"head", b"revoked", b"audit", b"names"
-KINDS = (HEAD, REVOKED, AUDIT, NAMES)
+HEAD, REVOKED, AUDIT, PSEUDONYM_KEY = b"head", b"revoked", b"audit", b"names"
+KINDS = (HEAD, REVOKED, AUDIT, PSEUDONYM_KEY)
 
 
 class LogError(ValueError):
@@ -36,7 +37,7 @@ class Entry:
     digest: bytes
 
     def encode(self) -> bytes:
-        return lp(_MAGIC, self.kind, self.number.to_bytes(8, "big"), self.digest)
+        return length_prefixed(_MAGIC, self.kind, u64(self.number), self.digest)
 
     @classmethod
     def of(cls, kind: bytes, number: int, body: bytes) -> Entry:
@@ -47,11 +48,9 @@ class Entry:
         """Raises LogError unless `data` is exactly what `encode` gives."""
         try:
             magic, kind, number, digest = parts(data)
+            entry = cls(kind, read_u64(number), digest)
         except ValueError:
             raise LogError("log: an entry of another form") from None
-        if len(number) != 8:
-            raise LogError("log: an entry of another form")
-        entry = cls(kind, int.from_bytes(number, "big"), digest)
         if magic != _MAGIC or kind not in KINDS or len(digest) != 32 or entry.encode() != data:
             raise LogError("log: an entry of another form")
         return entry
@@ -70,8 +69,8 @@ class View:
     """Hash of its newest list of revoked rows; empty while nothing was revoked."""
     day: int = 0
     period: int = 0
-    names: bytes = b""
-    """Hash of the key of names of that period."""
+    pseudonym_key: bytes = b""
+    """SHA-256 of the pseudonym key of that period; empty before the first."""
 
     def read(self, entries: Iterable[bytes]) -> View:
         """The view after more entries. Raises LogError for what no honest log holds."""
@@ -89,10 +88,10 @@ class View:
             if entry.number != self.epoch:
                 raise LogError(f"log: rows revoked in epoch {entry.number}, which is not the newest")
             return replace(self, revoked=entry.digest)
-        if entry.kind == NAMES:
+        if entry.kind == PSEUDONYM_KEY:
             if entry.number <= self.period:
-                raise LogError(f"log: a second key of names for period {entry.number}, or one of the past")
-            return replace(self, period=entry.number, names=entry.digest)
+                raise LogError(f"log: a second pseudonym key for period {entry.number}, or one of the past")
+            return replace(self, period=entry.number, pseudonym_key=entry.digest)
         if entry.number <= self.day:
             raise LogError(f"log: a second audit log for day {entry.number}, or one of the past")
         return replace(self, day=entry.number)
@@ -113,7 +112,7 @@ class View:
             "revoked": self.revoked.hex(),
             "day": self.day,
             "period": self.period,
-            "names": self.names.hex(),
+            "pseudonym_key": self.pseudonym_key.hex(),
         }
 
     @classmethod
@@ -122,7 +121,7 @@ class View:
         try:
             subtrees = tuple(bytes.fromhex(part) for part in data["subtrees"])  # type: ignore[attr-defined]
             size, epoch, day, period = (int(data[name]) for name in ("size", "epoch", "day", "period"))  # type: ignore[call-overload]
-            head, revoked, names = (bytes.fromhex(str(data[name])) for name in ("head", "revoked", "names"))
-            return cls(Frontier(size, subtrees), epoch, head, revoked, day, period, names)
+            head, revoked, key = (bytes.fromhex(str(data[name])) for name in ("head", "revoked", "pseudonym_key"))
+            return cls(Frontier(size, subtrees), epoch, head, revoked, day, period, key)
         except (KeyError, TypeError, ValueError, TreeError):
             raise LogError("log: what was remembered of it cannot be read") from None

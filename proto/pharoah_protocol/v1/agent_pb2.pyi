@@ -54,7 +54,7 @@ Global___AgentMessage: _TypeAlias = AgentMessage  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
-    """The first message. The provider learns the node's facts and the key its tickets are signed with."""
+    """The first message of a stream: the facts of the node and the key that signs its tickets."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -67,6 +67,7 @@ class Hello(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     ticket_key: _builtins.bytes
+    """Ed25519 public key, 32 bytes."""
     boot_id: _builtins.str
     version: _builtins.str
     @_builtins.property
@@ -108,8 +109,11 @@ class Telemetry(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
+    """Numbered from 1 within one process of the agent; the provider acknowledges batches by this number."""
     @_builtins.property
-    def sampled_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def sampled_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Unix seconds."""
+
     @_builtins.property
     def metric(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -148,6 +152,7 @@ class ProbeResult(_message.Message):
     benchmark: _builtins.str
     beside_job: _builtins.bool
     started_at: _builtins.float
+    """Unix seconds."""
     ended_at: _builtins.float
     error: _builtins.str
     """Empty when the benchmark ran."""
@@ -182,7 +187,7 @@ class CellResult(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     outcome: _builtins.str
-    """The outcome as JSON (pharoah_benchmarks.campaign.outcome)."""
+    """The outcome as JSON (pharoah_benchmarks.campaign.cell.Outcome)."""
     def __init__(
         self,
         *,
@@ -233,6 +238,8 @@ Global___AgentOrder: _TypeAlias = AgentOrder  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):
+    """The provider's first message: the Hello was accepted."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TELEMETRY_PERIOD_SECONDS_FIELD_NUMBER: _builtins.int
@@ -252,6 +259,8 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class Ack(_message.Message):
+    """All batches up to this number are committed."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     BATCH_FIELD_NUMBER: _builtins.int
@@ -281,8 +290,9 @@ class ProbeOrder(_message.Message):
     order_id: _builtins.str
     repeats: _builtins.int
     limit_seconds: _builtins.float
+    """Of one benchmark."""
     beside_job: _builtins.bool
-    """What the node is doing meanwhile, as far as the provider knows."""
+    """Whether a job runs on the node meanwhile, as far as the provider knows."""
     @_builtins.property
     def benchmarks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -311,7 +321,7 @@ class CellOrder(_message.Message):
     LIMIT_SECONDS_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     cell: _builtins.str
-    """The cell as JSON (pharoah_benchmarks.campaign.cell)."""
+    """The cell as JSON (pharoah_benchmarks.campaign.cell.Cell)."""
     limit_seconds: _builtins.float
     def __init__(
         self,

@@ -24,7 +24,7 @@ class GetEpochRequest(_message.Message):
 
     LOG_SIZE_FIELD_NUMBER: _builtins.int
     log_size: _builtins.int
-    """How many entries of the log the client has read."""
+    """Number of entries of the log that the client has read."""
     def __init__(
         self,
         *,
@@ -47,14 +47,14 @@ class GetEpochResponse(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     REVOKED_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.bytes
-    """C2SP checkpoint with the log's signature and witnesses' cosignatures."""
+    """C2SP checkpoint with the signature of the log and the cosignatures of witnesses."""
     revoked: _builtins.bytes
-    """Rows of this epoch that no longer hold (see pharoah_protocol.tables.signed_messages); empty when there are none."""
+    """Revoked rows of this epoch (see pharoah_protocol.tables.signed_messages); empty when there are none."""
     @_builtins.property
     def head(self) -> Global___SignedHead: ...
     @_builtins.property
     def entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """The log's entries from `log_size` on, at most 4,096; ask again when the checkpoint has more."""
+        """Entries of the log from `log_size` on, at most 4,096; the client calls again when the checkpoint has more."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ Global___GetEpochResponse: _TypeAlias = GetEpochResponse  # noqa: Y015
 
 @_typing.final
 class SignedHead(_message.Message):
-    """`body` is what is signed: canonical bytes of an epoch head (see pharoah_protocol.tables.epoch_head)."""
+    """An epoch head. The signature covers `body`: canonical bytes (see pharoah_protocol.tables.epoch_head)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -133,14 +133,16 @@ class GetOfferResponse(_message.Message):
     epoch: _builtins.int
     signature: _builtins.bytes
     hashed_key: _builtins.bytes
-    """What this tenant keys its hashes with in this epoch, should it ask in hashed mode."""
+    """Key of this tenant's hashes in this epoch, for the hashed mode."""
     @_builtins.property
     def class_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Server configuration first, device model second."""
 
     @_builtins.property
     def context(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the tenant may compare with what it sees: public facts of the context, `name=value`."""
+        """Public facts of the context, `name=value`. Reserved for a check against what the tenant sees on the node; no client
+        compares them yet.
+        """
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class GetTableResponse(_message.Message):
     SIGNATURE_FIELD_NUMBER: _builtins.int
     rows: _builtins.bytes
     signature: _builtins.bytes
-    """In the first message: over the whole table."""
+    """In the first message only: over the whole table."""
     def __init__(
         self,
         *,
@@ -218,8 +220,11 @@ class EvaluateRequest(_message.Message):
     BLINDED_FIELD_NUMBER: _builtins.int
     offer_id: _builtins.bytes
     request_id: _builtins.bytes
+    """16 random bytes."""
     @_builtins.property
-    def blinded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def blinded(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """64 elements of 32 bytes."""
+
     def __init__(
         self,
         *,
@@ -244,7 +249,7 @@ class EvaluateResponse(_message.Message):
     signature: _builtins.bytes
     @_builtins.property
     def classes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassEvaluation]:
-        """In the order of the offer's classes."""
+        """In the order of the classes of the offer."""
 
     def __init__(
         self,
@@ -262,6 +267,8 @@ Global___EvaluateResponse: _TypeAlias = EvaluateResponse  # noqa: Y015
 
 @_typing.final
 class ClassEvaluation(_message.Message):
+    """The answer for one class: 64 evaluated elements and one proof for all of them."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     EVALUATED_FIELD_NUMBER: _builtins.int
@@ -292,8 +299,11 @@ class LookupRequest(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     offer_id: _builtins.bytes
     request_id: _builtins.bytes
+    """16 random bytes."""
     @_builtins.property
-    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """64 HMACs of 32 bytes."""
+
     def __init__(
         self,
         *,
@@ -321,7 +331,7 @@ class LookupResponse(_message.Message):
     """SHA-256 of the list of revoked rows in force; empty while there is none."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """One per class and token, class after class: 32 bytes of a row, or empty."""
+        """One entry per class and token, class after class: the 32 bytes of a row, or empty."""
 
     def __init__(
         self,
@@ -377,13 +387,14 @@ Global___DecideResponse: _TypeAlias = DecideResponse  # noqa: Y015
 
 @_typing.final
 class NodeTicket(_message.Message):
-    """Which node this is, signed by the agent that stands on it. Made on demand, good for one run."""
+    """Names a node, signed by the agent that runs on it. Made on demand, good for one run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     BODY_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     body: _builtins.bytes
+    """JSON (pharoah_protocol.node_ticket)."""
     signature: _builtins.bytes
     def __init__(
         self,

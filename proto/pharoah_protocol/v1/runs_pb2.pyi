@@ -28,23 +28,38 @@ class _EndStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EndState.Val
     DESCRIPTOR: _descriptor.EnumDescriptor
     END_STATE_UNSPECIFIED: _EndState.ValueType  # 0
     END_STATE_OK: _EndState.ValueType  # 1
+    """The job did its work."""
     END_STATE_FAILED: _EndState.ValueType  # 2
+    """The job crashed, or its numbers did."""
     END_STATE_CANCELLED: _EndState.ValueType  # 3
+    """A person or a program of the tenant ended it."""
     END_STATE_PREEMPTED: _EndState.ValueType  # 4
+    """The scheduler used the node for another job."""
     END_STATE_TIME_LIMIT: _EndState.ValueType  # 5
+    """The time of the job was over."""
     END_STATE_MAINTENANCE: _EndState.ValueType  # 6
+    """The node was taken out of service."""
     END_STATE_MOVED: _EndState.ValueType  # 7
+    """The job goes on elsewhere."""
 
-class EndState(_EndState, metaclass=_EndStateEnumTypeWrapper): ...
+class EndState(_EndState, metaclass=_EndStateEnumTypeWrapper):
+    """How a run ended."""
 
 END_STATE_UNSPECIFIED: EndState.ValueType  # 0
 END_STATE_OK: EndState.ValueType  # 1
+"""The job did its work."""
 END_STATE_FAILED: EndState.ValueType  # 2
+"""The job crashed, or its numbers did."""
 END_STATE_CANCELLED: EndState.ValueType  # 3
+"""A person or a program of the tenant ended it."""
 END_STATE_PREEMPTED: EndState.ValueType  # 4
+"""The scheduler used the node for another job."""
 END_STATE_TIME_LIMIT: EndState.ValueType  # 5
+"""The time of the job was over."""
 END_STATE_MAINTENANCE: EndState.ValueType  # 6
+"""The node was taken out of service."""
 END_STATE_MOVED: EndState.ValueType  # 7
+"""The job goes on elsewhere."""
 Global___EndState: _TypeAlias = EndState  # noqa: Y015
 
 class _AlertState:
@@ -55,15 +70,22 @@ class _AlertStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AlertState
     DESCRIPTOR: _descriptor.EnumDescriptor
     ALERT_STATE_UNSPECIFIED: _AlertState.ValueType  # 0
     ALERT_STATE_SUSPECTED: _AlertState.ValueType  # 1
+    """Reports of runs differ from what is expected."""
     ALERT_STATE_CONFIRMED: _AlertState.ValueType  # 2
+    """Measurements on the node confirm it."""
     ALERT_STATE_CLEARED: _AlertState.ValueType  # 3
+    """The node performs as before."""
 
-class AlertState(_AlertState, metaclass=_AlertStateEnumTypeWrapper): ...
+class AlertState(_AlertState, metaclass=_AlertStateEnumTypeWrapper):
+    """State of an incident of a run's node."""
 
 ALERT_STATE_UNSPECIFIED: AlertState.ValueType  # 0
 ALERT_STATE_SUSPECTED: AlertState.ValueType  # 1
+"""Reports of runs differ from what is expected."""
 ALERT_STATE_CONFIRMED: AlertState.ValueType  # 2
+"""Measurements on the node confirm it."""
 ALERT_STATE_CLEARED: AlertState.ValueType  # 3
+"""The node performs as before."""
 Global___AlertState: _TypeAlias = AlertState  # noqa: Y015
 
 @_typing.final
@@ -75,7 +97,9 @@ class JoinRunRequest(_message.Message):
     RANKS_FIELD_NUMBER: _builtins.int
     CONSENT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.bytes
+    """16 random bytes."""
     ranks: _builtins.int
+    """Ranks on this node, 1 to 1,024."""
     @_builtins.property
     def ticket(self) -> _exchange_pb2.NodeTicket: ...
     @_builtins.property
@@ -105,7 +129,9 @@ class Consent(_message.Message):
     BESIDE_JOB_FIELD_NUMBER: _builtins.int
     LIMIT_SECONDS_FIELD_NUMBER: _builtins.int
     beside_job: _builtins.bool
+    """Micro-benchmarks may run beside the job."""
     limit_seconds: _builtins.float
+    """Of one micro-benchmark."""
     def __init__(
         self,
         *,
@@ -128,7 +154,7 @@ class JoinRunResponse(_message.Message):
     NODE_ALIAS_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     node_alias: _builtins.str
-    """How the tenant may call the node; not the provider's name for it."""
+    """A name of the node for this tenant; not the provider's own."""
     def __init__(
         self,
         *,
@@ -158,7 +184,7 @@ class ReportRequest(_message.Message):
     MEMORY_LEVELS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.bytes
     dropped: _builtins.int
-    """Seconds the client could not keep, since the run began."""
+    """Seconds that the client could not keep, since the run began."""
     attempt: _builtins.int
     first_second: _builtins.int
     """Number of the first second; seconds are numbered from 0 within one attempt."""
@@ -166,7 +192,9 @@ class ReportRequest(_message.Message):
     """When that second ended, unix seconds; the others follow."""
     @_builtins.property
     def step_levels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Step time and resident memory of the newest window over the run's own baseline, in eighths of an octave."""
+        """Step time and resident memory of the newest window over the run's own baseline, in eighths of an octave: 8 is twice
+        the baseline.
+        """
 
     @_builtins.property
     def memory_levels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -195,7 +223,7 @@ class ReportResponse(_message.Message):
 
     MEASURING_FIELD_NUMBER: _builtins.int
     measuring: _builtins.bool
-    """Micro-benchmarks run beside the job now, or did a moment ago: how long its steps take says nothing about the node."""
+    """Micro-benchmarks run beside the job now, or ran a moment ago: step times are no evidence about the node."""
     def __init__(
         self,
         *,
@@ -215,24 +243,26 @@ class EndRunRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
+    PSEUDONYM_FIELD_NUMBER: _builtins.int
     PERIOD_FIELD_NUMBER: _builtins.int
     run_id: _builtins.bytes
     state: Global___EndState.ValueType
-    name: _builtins.bytes
-    """From tenants who share how their runs end: the job's name of a period (see names.proto); else empty."""
+    pseudonym: _builtins.bytes
+    """From tenants who share how their runs end: the pseudonym of the job in a period (see pseudonyms.proto), 32 bytes;
+    else empty.
+    """
     period: _builtins.int
     def __init__(
         self,
         *,
         run_id: _builtins.bytes = ...,
         state: Global___EndState.ValueType = ...,
-        name: _builtins.bytes = ...,
+        pseudonym: _builtins.bytes = ...,
         period: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "period", b"period", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["period", b"period", "pseudonym", b"pseudonym", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -327,12 +357,14 @@ class Alert(_message.Message):
     state: Global___AlertState.ValueType
     node_alias: _builtins.str
     fault_domain: _builtins.str
-    """Who is likely at fault: node, fabric, software, neighbour, unknown."""
+    """The likely cause: node, fabric, software, neighbour or unknown."""
     what: _builtins.str
     evidence: _builtins.str
     since: _builtins.float
+    """Unix seconds of the first sign, and of this state."""
     at: _builtins.float
     step_ratio: _builtins.float
+    """Step time over the baseline."""
     def __init__(
         self,
         *,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_protocol.files import write_atomically
+from pharoah_protocol.local_messages import Failure, Message, MessageError, TicketAnswer, TicketRequest, decode, encode
 from pharoah_protocol.node_ticket import Ticket
 
 
@@ -31,22 +31,26 @@ async def ticket_socket(
 ) -> AsyncIterator[None]:
     """Serve tickets while inside. The socket is open to every local user: jobs are theirs."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def answered(line: bytes) -> Message:
+        try:
+            request = decode(line).message
+        except MessageError as error:
+            return Failure(str(error))
+        if not isinstance(request, TicketRequest):
+            return Failure(f"verb {request.VERB!r} is not one that an agent answers")
+        body, signature = Ticket.issue(node, boot_id, key, time.time())
+        return TicketAnswer(body.decode(), signature.hex(), dict(profile))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(5):
-                request = json.loads(await reader.readline())
-                if request.get("op") == "ticket":
-                    body, signature = Ticket.issue(node, boot_id, key, time.time())
-                    reply = {"body": body.decode(), "signature": signature.hex(), "profile": dict(profile)}
-                else:
-                    reply = {"error": f"unknown op {request.get('op')!r}"}
-                writer.write(json.dumps(reply).encode() + b"\n")
+                writer.write(encode(answered(await reader.readline())) + b"\n")
                 await writer.drain()
         writer.close()
 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    server = await asyncio.start_unix_server(answer, str(path), limit=4096)
+    server = await asyncio.start_unix_server(serve, str(path), limit=4096)
     path.chmod(0o666)
     try:
         yield

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS, MicroBenchmark
+from pharoah_benchmarks.micro import MicroBenchmark, micro_benchmarks
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.models.cross_validation import (
     BenchmarkLevel,
@@ -107,7 +107,7 @@ class Validator:
         comparisons = []
         for probe in own:
             level = self.levels.of(node.node, run, probe.benchmark)
-            benchmark = MICRO_BENCHMARKS.entries.get(probe.benchmark)  # absent: not what was ordered
+            benchmark = micro_benchmarks().get(probe.benchmark)  # absent: an agent measured what was not ordered
             if level is not None and probe.seconds and benchmark is not None:
                 now, peer_ratio = typical_seconds(probe.seconds), ratios.get(probe.benchmark, 1.0)
                 comparisons.append(compare(probe.benchmark, now, level, benchmark.noise.log_ratio_sd, peer_ratio))

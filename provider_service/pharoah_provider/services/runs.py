@@ -10,7 +10,7 @@ from math import isfinite
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_learning.evidence import OutcomeReport
 from pharoah_learning.release import identity
-from pharoah_protocol.pseudonyms import NAME_BYTES, period_at
+from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
 from pharoah_protocol.v1 import (
     Alert,
@@ -118,7 +118,9 @@ class RunsServicer:
         if request.state not in EndState.values() or not request.state:
             raise Invalid(f"state: {request.state} is not an end state")
         state = EndState.Name(request.state).removeprefix("END_STATE_").lower()
-        vote = await self._vote(run, request, failed=state == "failed") if request.name and state in COUNTED else None
+        vote = (
+            await self._vote(run, request, failed=state == "failed") if request.pseudonym and state in COUNTED else None
+        )
         ended_before = await self._store.runs.end_state(run.run_id)
         await self._store.runs.end_run(run.run_id, state)
         if vote is not None and not ended_before:
@@ -144,13 +146,13 @@ class RunsServicer:
 
     async def _vote(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
         """How a run ended, under the job's name. Raises Invalid."""
-        if len(request.name) != NAME_BYTES:
-            raise Invalid(f"name: {len(request.name)} bytes, expected {NAME_BYTES}")
+        if len(request.pseudonym) != PSEUDONYM_BYTES:
+            raise Invalid(f"pseudonym: {len(request.pseudonym)} bytes, expected {PSEUDONYM_BYTES}")
         if abs(request.period - period_at(time.time())) > 1:
             raise Invalid(f"period: {request.period} is over, or has not begun")
         node, who = await self._store.nodes.node(run.node), caller().organisation
         return (
-            OutcomeReport(run.run_id, request.period, request.name.hex(), who, node.context_id, failed)
+            OutcomeReport(run.run_id, request.period, request.pseudonym.hex(), who, node.context_id, failed)
             if node
             else None
         )

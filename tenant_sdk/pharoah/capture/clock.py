@@ -14,6 +14,7 @@ from typing import Any
 from pharoah._rank_identity import rank
 from pharoah._sidecar_link import SidecarLink
 from pharoah.capture.single_step import OneStep
+from pharoah_protocol.local_messages import Capture, Steps
 from pharoah_protocol.process_memory import resident_bytes
 
 log = logging.getLogger("pharoah")
@@ -86,7 +87,7 @@ class StepClock:
 
     def _send(self, now: int) -> None:
         if self._durations:
-            self._link.tell("steps", rank=rank(), durations=self._durations, resident=resident_bytes())
+            self._link.send(Steps(rank(), self._durations, resident_bytes()))
         self._durations = []
         self._sent = now
 
@@ -97,7 +98,7 @@ class StepClock:
         elif self._capture.active:
             self._capture.stepped(optimizer)
             if seen := self._capture.leave():
-                self._link.tell("capture", rank=rank(), **seen._asdict())
+                self._link.send(Capture(rank(), seen.fingerprint, seen.operators))
         elif self._is_due():
             self._capture.enter()
         else:

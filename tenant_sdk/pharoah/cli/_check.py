@@ -16,6 +16,7 @@ from pharoah.cost.advice import Advice, Trial, advise
 from pharoah.cost.findings import cost_findings
 from pharoah.cost.memory_fit import Fit
 from pharoah.dryrun import DryRun
+from pharoah_protocol.local_messages import Check, CheckAnswer
 
 CHECK_SECONDS = 15.0
 
@@ -30,18 +31,17 @@ class Checked(NamedTuple):
 
 def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settings) -> Checked:
     """The verdict on a job. What this machine can say by itself is not in it yet."""
-    content: dict[str, Any] = {}
     dry = None
     try:
         dry = _common.dry_run_of(arguments, settings)
-        content["fingerprint"] = dry.fingerprint.to_json()
+        question = Check(fingerprint=dry.fingerprint.to_json())
     except UnknownReason as reason:
-        content["pending"] = str(reason)
+        question = Check(pending=str(reason))
     try:
-        answer = link.ask("check", CHECK_SECONDS, **content)
-    except OSError as error:
+        answer = link.ask(question, CheckAnswer, CHECK_SECONDS)
+        return Checked(Verdict.from_dict(answer.verdict), answer.profile, dry)
+    except (OSError, ValueError) as error:
         return Checked(unknown(f"the sidecar does not answer: {error}"), {}, dry)
-    return Checked(Verdict.from_dict(answer["verdict"]), answer["profile"], dry)
 
 
 def with_cost(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> Verdict:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from pharoah._errors import UnknownReason
@@ -20,7 +19,9 @@ from pharoah._verdict import Verdict
 from pharoah.cli import _check, _common
 from pharoah.comparison.record import record_of
 from pharoah.dryrun.command_line import launch_of
+from pharoah_protocol.local_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
 from pharoah_protocol.node_profile import command_under
+from pharoah_protocol.vocabulary import EndState
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -50,22 +51,22 @@ def run(arguments: argparse.Namespace) -> int:
             return _launch(command, {})
         checked = _check.check_job(link, arguments, settings)
         verdict, profile = _check.with_cost(checked), checked.profile
-        link.tell("found", findings=[asdict(finding) for finding in verdict.findings[len(checked.verdict.findings) :]])
+        link.send(Findings(tuple(vars(finding) for finding in verdict.findings[len(checked.verdict.findings) :])))
         _tell(verdict, settings)
         if code := _common.exit_code(verdict, arguments, settings):
             print(f"pharoah: not started (gate={settings.gate}, exit code {code})", file=sys.stderr)
             with contextlib.suppress(OSError):
-                link.ask("end", settings.shutdown_timeout_seconds, state="cancelled", last=True)
+                link.ask(End(EndState.CANCELLED, last=True), Ended, settings.shutdown_timeout_seconds)
             return code
         groups = record_of(checked.dry).groups if checked.dry else {}
-        link.tell("begins", command=shown(command), groups=groups)
+        link.send(RunStarted(shown(command), groups))
         with contextlib.suppress(OSError):
-            link.ask("launch", settings.timeout_seconds, ranks=_ranks(command, arguments), answer=True)
+            link.ask(Launch(_ranks(command, arguments)), LaunchAnswer, settings.timeout_seconds)
         if settings.gate != "off":
             held.enter_context(_telling(link.path, verdict))
         status = _launch(command_under(profile, command), _common.inside_pharoah(link))
         with contextlib.suppress(OSError):
-            link.ask("end", settings.shutdown_timeout_seconds, state=_end_state(status), last=True)
+            link.ask(End(_end_state(status), last=True), Ended, settings.shutdown_timeout_seconds)
     return status
 
 
@@ -142,7 +143,7 @@ def _in_foreground() -> bool:
     return sys.stdin.isatty() and os.getpgid(0) == os.tcgetpgrp(sys.stdin.fileno())
 
 
-def _end_state(status: int) -> str:
+def _end_state(status: int) -> EndState:
     if status in (128 + signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGHUP):
-        return "cancelled"
-    return "failed" if status else "ok"
+        return EndState.CANCELLED
+    return EndState.FAILED if status else EndState.OK

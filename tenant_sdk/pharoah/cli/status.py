@@ -14,6 +14,7 @@ from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
 from pharoah.cli._common import cut
 from pharoah.comparison.history import History
+from pharoah_protocol.local_messages import Status, StatusAnswer
 
 
 def add_parser(commands: Any) -> None:
@@ -65,5 +66,5 @@ def _watched() -> list[dict[str, Any]]:
     found = []
     for path in sorted(Path(tempfile.gettempdir()).glob("pharoah-*/sidecar.sock")):
         with contextlib.suppress(OSError, ValueError), contextlib.closing(SidecarLink(str(path), 1.0)) as link:
-            found.append(link.ask("status", 1.0))
+            found.append(vars(link.ask(Status(), StatusAnswer, 1.0)))
     return found

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from pharoah._settings import Settings
-from pharoah.sidecar.server import Sidecar
+from pharoah.sidecar.sidecar import Sidecar
 
 
 def main() -> None:

@@ -1,16 +1,16 @@
-"""The node's own agent, asked over its local socket: a ticket for this run, and the profile jobs here start under."""
+"""Asks the node's own agent over its local socket: a ticket for this run, and the profile that jobs start under."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from pharoah._errors import UnknownReason
+from pharoah_protocol.local_messages import MessageError, TicketAnswer, TicketRequest, decode, encode
 from pharoah_protocol.v1 import NodeTicket
 
-LARGEST_ANSWER = 1 << 16
+LARGEST_ANSWER_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -20,18 +20,20 @@ class NodeAnswer:
 
 
 async def ask_node(socket_path: str, timeout_seconds: float) -> NodeAnswer:
-    """A fresh ticket. Raises UnknownReason when no agent stands on this node."""
+    """A fresh ticket. Raises UnknownReason when no agent answers on this node."""
     try:
         async with asyncio.timeout(timeout_seconds):
-            reader, writer = await asyncio.open_unix_connection(socket_path, limit=LARGEST_ANSWER)
+            reader, writer = await asyncio.open_unix_connection(socket_path, limit=LARGEST_ANSWER_BYTES)
             try:
-                writer.write(b'{"op": "ticket"}\n')
-                answer = json.loads(await reader.readline())
+                writer.write(encode(TicketRequest()) + b"\n")
+                answer = decode(await reader.readline()).message
             finally:
                 writer.close()
-        ticket = NodeTicket(body=answer["body"].encode(), signature=bytes.fromhex(answer["signature"]))
-        return NodeAnswer(ticket, answer["profile"])
-    except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        if not isinstance(answer, TicketAnswer):
+            raise MessageError(f"the agent answered with {answer.VERB!r}")
+        ticket = NodeTicket(body=answer.body.encode(), signature=bytes.fromhex(answer.signature))
+        return NodeAnswer(ticket, answer.profile)
+    except (OSError, TimeoutError, ValueError) as error:
         raise UnknownReason(
             f"no agent answers at {socket_path} ({type(error).__name__}): this node cannot be named to the provider"
         ) from None

@@ -8,28 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from pharoah._verdict import Finding
 from pharoah.sidecar.rank_comparison import named
-
-
-class Call(NamedTuple):
-    number: int
-    name: str
-    sizes: str
-    place: str
-
-    def __str__(self) -> str:
-        return f"{self.name} number {self.number}" + (f" ({self.place})" if self.place else "")
+from pharoah_protocol.local_messages import CollectiveCall
 
 
 class HangDetector:
-    """Rounds of answers. A job hangs when two rounds are the same and ranks stand in different places."""
+    """Rounds of answers. A job hangs when two rounds are the same and its ranks wait in different places."""
 
     def __init__(self) -> None:
-        self._before: dict[int, Any] = {}
-        self._now: dict[int, Any] = {}
+        self._before: dict[int, tuple[CollectiveCall, ...]] = {}
+        self._now: dict[int, tuple[CollectiveCall, ...]] = {}
 
     def begin(self) -> None:
         """A round of questions begins."""
@@ -39,24 +29,23 @@ class HangDetector:
         """The job goes on."""
         self._before, self._now = {}, {}
 
-    def add(self, rank: int, calls: Sequence[Mapping[str, Any]]) -> None:
-        """What a rank has called last, as `pharoah.capture.flight_recorder.last_calls` tells it."""
-        if calls:  # a rank's helpers have none
-            self._now[rank] = [dict(call) for call in calls]
+    def add(self, rank: int, calls: Sequence[CollectiveCall]) -> None:
+        """The last collectives of a rank, from `pharoah.capture.flight_recorder.last_calls`."""
+        if calls:  # helper processes of a rank call no collectives
+            self._now[rank] = tuple(calls)
 
     def findings(self) -> tuple[Finding, ...]:
         """What the round that ends now shows."""
         if self._now != self._before or len(self._now) < 2:
             return ()
-        groups: dict[tuple[str, str], dict[int, Call]] = defaultdict(dict)
+        groups: dict[tuple[str, str], dict[int, CollectiveCall]] = defaultdict(dict)
         for rank, calls in sorted(self._now.items()):
             for call in calls:
-                key = call["group"], call["ranks"]
-                groups[key][rank] = Call(call["number"], call["name"], call["sizes"], call["place"])
+                groups[call.group, call.ranks][rank] = call
         return tuple(finding for last in groups.values() for finding in _compared(last))
 
 
-def _compared(last: Mapping[int, Call]) -> Iterator[Finding]:
+def _compared(last: Mapping[int, CollectiveCall]) -> Iterator[Finding]:
     """One group's ranks of this node."""
     most = max(call.number for call in last.values())
     waiting = {rank: call for rank, call in last.items() if call.number == most}
@@ -65,16 +54,22 @@ def _compared(last: Mapping[int, Call]) -> Iterator[Finding]:
     if behind:
         late, before = next(iter(behind.items()))
         yield _finding(
-            f"{named(list(waiting), 'waits', 'wait')} in {called} for {named(list(behind), 'whose', 'whose')} last was"
-            f" {before}",
-            f"look at what rank {late} does after {before}: code or data that differs, or a machine that is stuck",
+            f"{named(list(waiting), 'waits', 'wait')} in {_shown(called)} for {named(list(behind), 'whose', 'whose')}"
+            f" last was {_shown(before)}",
+            f"look at what rank {late} does after {_shown(before)}: code or data that differs, or a machine that is"
+            " stuck",
         )
     for rank, call in waiting.items():
         if (call.name, call.sizes) != (called.name, called.sizes):
             yield _finding(
-                f"rank {rank} calls {call} of {call.sizes} where rank {one} calls {called} of {called.sizes}",
+                f"rank {rank} calls {_shown(call)} of {call.sizes} where rank {one} calls {_shown(called)} of"
+                f" {called.sizes}",
                 "ranks must call the same collectives with the same sizes in the same order",
             )
+
+
+def _shown(call: CollectiveCall) -> str:
+    return f"{call.name} number {call.number}" + (f" ({call.place})" if call.place else "")
 
 
 def _finding(what: str, remedy: str) -> Finding:

@@ -18,11 +18,11 @@ from pharoah_protocol.v1 import (
     DecideRequest,
     EndRunRequest,
     EndState,
-    EvaluateNameRequest,
+    EvaluatePseudonymRequest,
     EvaluateRequest,
     GetEpochRequest,
-    GetNameKeyRequest,
     GetOfferRequest,
+    GetPseudonymKeyRequest,
     GetTableRequest,
     JoinRunRequest,
     LookupRequest,
@@ -65,13 +65,13 @@ ORIGINS = {
     "ReportRequest.memory_levels": "resident memory against the run's own baseline, in eighths of an octave",
     "EndRunRequest.run_id": _RUN,
     "EndRunRequest.state": "how the run ended",
-    "EndRunRequest.name": "PHAROAH_SHARE_OUTCOMES=1 only: a name that takes two keys to make",
-    "EndRunRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week of that name",
+    "EndRunRequest.pseudonym": "PHAROAH_SHARE_OUTCOMES=1 only: a pseudonym that takes two keys to make",
+    "EndRunRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week of that pseudonym",
     "WatchAlertsRequest.run_id": _RUN,
     "RevealRequest.run_id": "`pharoah reveal` only: the run that is told of",
     "RevealRequest.fingerprint": "`pharoah reveal` only: what the run was, in plain words",
-    "EvaluateNameRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week",
-    "EvaluateNameRequest.blinded": "PHAROAH_SHARE_OUTCOMES=1 only: one input times a random number",
+    "EvaluatePseudonymRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week",
+    "EvaluatePseudonymRequest.blinded": "PHAROAH_SHARE_OUTCOMES=1 only: one input times a random number",
 }
 """Message and field to where it comes from, for everything a tenant sends."""
 
@@ -117,7 +117,7 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
     named = _names(fingerprint) if settings.share_outcomes else []
     end = EndRunRequest(run_id=run_id, state=EndState.Value("END_STATE_OK"))
     if settings.share_outcomes:
-        end.period, end.name = pseudonyms.period_at(time.time()), os.urandom(32)
+        end.period, end.pseudonym = pseudonyms.period_at(time.time()), os.urandom(32)
     return [
         *named,
         Outgoing("Exchange/GetEpoch", GetEpochRequest(log_size=1)),
@@ -134,8 +134,13 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
 
 def _names(fingerprint: Fingerprint) -> list[Outgoing]:
     """To provider and auditor alike."""
-    asked = EvaluateNameRequest(period=pseudonyms.period_at(time.time()), blinded=pseudonyms.ask(fingerprint).blinded)
-    return [Outgoing("Names/GetNameKey", GetNameKeyRequest()), Outgoing("Names/EvaluateName", asked)]
+    asked = EvaluatePseudonymRequest(
+        period=pseudonyms.period_at(time.time()), blinded=pseudonyms.blind_pseudonym(fingerprint).blinded
+    )
+    return [
+        Outgoing("Pseudonyms/GetPseudonymKey", GetPseudonymKeyRequest()),
+        Outgoing("Pseudonyms/EvaluatePseudonym", asked),
+    ]
 
 
 def _fields(message: Any) -> Iterator[str]:

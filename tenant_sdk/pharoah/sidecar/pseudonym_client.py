@@ -20,7 +20,7 @@ from pharoah_protocol.log.view import View
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import is_signed
-from pharoah_protocol.v1 import EvaluateNameRequest, GetNameKeyRequest
+from pharoah_protocol.v1 import EvaluatePseudonymRequest, GetPseudonymKeyRequest
 
 
 class PseudonymClient:
@@ -36,16 +36,16 @@ class PseudonymClient:
 
     async def name(self, fingerprint: Fingerprint | None, log: View) -> tuple[int, bytes]:
         """(period, name); without a fingerprint one that nobody else has. Raises UnknownReason."""
-        question = pseudonyms.ask(fingerprint)
+        question = pseudonyms.blind_pseudonym(fingerprint)
         try:
             keys = await asyncio.gather(*(self._key(holder) for holder in self._holders))
             period, public = keys[0]
             if len({period for period, _ in keys}) > 1 or abs(period - pseudonyms.period_at(time.time())) > 1:
                 raise UnknownReason("provider and auditor are not in the same period of names; are the clocks right?")
-            if log.period != period or log.names != hashlib.sha256(public).digest():
+            if log.period != period or log.pseudonym_key != hashlib.sha256(public).digest():
                 raise UnknownReason("the provider's key of names is not the one in its log")
             answers = await asyncio.gather(*(self._evaluated(h, period, question.blinded) for h in self._holders))
-            return period, question.name([public for _, public in keys], answers)
+            return period, question.pseudonym([public for _, public in keys], answers)
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(f"the job has no name: {reason(error)}") from None
         except ValueError as error:  # a proof, a group element, a part of any length
@@ -63,16 +63,16 @@ class PseudonymClient:
         await self._holders[1].channel.close(None)
 
     async def _key(self, holder: ProviderConnection) -> tuple[int, bytes]:
-        answer = await self._call(holder, "GetNameKey", GetNameKeyRequest())
-        said, key = signed_messages.name_key(answer.period, answer.public_key), holder.key
+        answer = await self._call(holder, "GetPseudonymKey", GetPseudonymKeyRequest())
+        said, key = signed_messages.pseudonym_key(answer.period, answer.public_key), holder.key
         if not isinstance(key, Ed25519PublicKey) or not is_signed(said, answer.signature, key):
             raise UnknownReason("a key of names is not signed by who should hold it")
         return answer.period, answer.public_key
 
     async def _evaluated(self, holder: ProviderConnection, period: int, blinded: bytes) -> tuple[bytes, bytes]:
-        answer = await self._call(holder, "EvaluateName", EvaluateNameRequest(period=period, blinded=blinded))
+        answer = await self._call(holder, "EvaluatePseudonym", EvaluatePseudonymRequest(period=period, blinded=blinded))
         return answer.evaluated, answer.proof
 
     async def _call(self, holder: ProviderConnection, method: str, request: Any) -> Any:
-        call = getattr(Stub(holder.channel, "Names"), method)
+        call = getattr(Stub(holder.channel, "Pseudonyms"), method)
         return await call(request, timeout=holder.timeout, metadata=holder.metadata)

@@ -14,6 +14,7 @@ from pharoah._settings import Settings
 from pharoah.comparison.history import History, Run
 from pharoah.comparison.record import Record, record_of_seen
 from pharoah_archetypes import Fingerprint
+from pharoah_protocol.vocabulary import EndState
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -51,7 +52,7 @@ class RunRecorder:
             self._run.steps += len(nanoseconds)
             self._newest.extend(nanoseconds)
 
-    async def end(self, state: str) -> None:
+    async def end(self, state: EndState) -> None:
         """Nothing is kept of a job that was only checked."""
         self._run.state = state
         self._run.step_seconds = median(self._newest) / 1e9 if self._newest else 0.0

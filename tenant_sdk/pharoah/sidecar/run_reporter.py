@@ -25,17 +25,16 @@ from pharoah_protocol.v1 import (
     AlertState,
     Consent,
     EndRunRequest,
-    EndState,
     JoinRunRequest,
     NodeTicket,
     ReportRequest,
     RevealRequest,
     WatchAlertsRequest,
 )
+from pharoah_protocol.vocabulary import EndState
 
 log = logging.getLogger("pharoah.sidecar")
 
-END_STATES = {name.removeprefix("END_STATE_").lower() for name, number in EndState.items() if number}
 ALERT_STATES = {number: name.removeprefix("ALERT_STATE_").lower() for name, number in AlertState.items() if number}
 KEPT_SECONDS = 3600
 LARGEST_BATCH = 1024
@@ -109,7 +108,7 @@ class RunReporter:
             self.second(number, time.time())
             number += 1
 
-    async def end(self, state: str, name: tuple[int, bytes] | None = None) -> None:
+    async def end(self, state: EndState, name: tuple[int, bytes] | None = None) -> None:
         """Send what is left and the end state, within the shutdown time; with the job's (period, name), if shared."""
         for task in self._tasks:
             task.cancel()
@@ -119,9 +118,14 @@ class RunReporter:
                     while self._seconds:
                         await self._send()
                     period, named = name or (0, b"")
-                    code = EndState.Value(f"END_STATE_{state.upper()}")
                     await self._call(
-                        "EndRun", EndRunRequest(run_id=self._run_id, state=code, period=period, name=named)
+                        "EndRun",
+                        EndRunRequest(
+                            run_id=self._run_id,
+                            state=state.code,  # type: ignore[arg-type]
+                            period=period,
+                            pseudonym=named,
+                        ),
                     )
         except (TimeoutError, grpc.aio.AioRpcError) as error:
             log.info("the end of the run could not be told: %s", error)

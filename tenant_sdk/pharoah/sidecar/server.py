@@ -1,268 +1,150 @@
-"""The sidecar's own loop: ranks on one side, the provider on the other, one run in the middle."""
+"""The sidecar's socket: accepts ranks, reads their messages, and passes each to the handler of its class."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import socket
-import time
-from dataclasses import asdict, replace
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from pharoah._alert import Alert
-from pharoah._settings import Settings
-from pharoah._verdict import Finding, Verdict, unknown
-from pharoah.sidecar.hang_detector import HangDetector
-from pharoah.sidecar.rank_comparison import RankComparison
-from pharoah.sidecar.run_recorder import RunRecorder
-from pharoah.sidecar.run_reporter import END_STATES, RunReporter
-from pharoah.sidecar.verdict_client import VerdictClient
-from pharoah_archetypes import Fingerprint, differences, parse
-from pharoah_protocol.reports import RankWindows, ReportedLevels
+from pharoah_protocol.local_messages import (
+    LARGEST_MESSAGE_BYTES,
+    Failure,
+    Message,
+    MessageError,
+    decode,
+    encode,
+    wants_answer,
+)
 
 log = logging.getLogger("pharoah.sidecar")
 
 FIRST_CONNECTION_SECONDS = 60.0
-ANSWER_SECONDS = 3.0
+"""How long a sidecar waits for its first rank. Starting torch and a distributed job takes a good part of a minute."""
+BACKLOG = 128
+"""Connections that wait to be accepted: several for each rank of a large node at once."""
 
 
-class Sidecar:
-    """Serves one run on one node. Ends when its last connection has closed."""
+class ConnectionUse(Enum):
+    """What a connection is for."""
 
-    def __init__(self, path: Path, settings: Settings, run_id: bytes) -> None:
+    RANK = auto()
+    """It belongs to a rank, or to the command that launched the job: the run goes on while one of them is open."""
+    LISTENER = auto()
+    """It wants alerts and new verdicts."""
+    RESPONDER = auto()
+    """It answers requests for the flight record of its rank."""
+
+
+class Connection:
+    """One open connection."""
+
+    def __init__(self, accepted: socket.socket) -> None:
+        self.use = ConnectionUse.RANK
+        self._socket = accepted
+        accepted.setblocking(False)
+
+    async def receive(self) -> bytes:
+        """The next packet; empty when the other side is gone."""
+        return await asyncio.get_running_loop().sock_recv(self._socket, LARGEST_MESSAGE_BYTES)
+
+    async def answer(self, message: Message) -> None:
+        await asyncio.get_running_loop().sock_sendall(self._socket, encode(message))
+
+    def notify(self, message: Message) -> None:
+        """Send without waiting: a listener that does not read loses messages and does not stop the run."""
+        with contextlib.suppress(OSError):
+            self._socket.send(encode(message))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+Handler = Callable[[Any, Connection], Awaitable[Message | None]]
+"""Receives a message of its class; gives the answer, if the class has one."""
+
+
+class ConnectionServer:
+    """Serves the connections of one job on one node. Owns one task per connection while `serve` runs."""
+
+    def __init__(self, path: Path, handlers: Mapping[type[Message], Handler]) -> None:
         self._path = path
-        self._settings = settings
-        self._run_id = run_id
-        self._connections: dict[socket.socket, asyncio.Task[None]] = {}
-        self._listeners: set[socket.socket] = set()
-        self._standing: set[socket.socket] = set()
-        """Ranks that can say where they are when they hang."""
-        self._empty = asyncio.Event()
-        self._verdict = Verdict("pending", reason="nobody has asked yet", run_id=run_id.hex())
-        self._asked = False
-        """Whether somebody has looked at the job, or is looking."""
-        self._asker = VerdictClient(run_id.hex(), settings)
-        self._ranks = RankComparison()
-        self._flights = HangDetector()
-        self._journal = RunRecorder(run_id, settings)
-        self._watch: asyncio.Task[None] | None = None
-        self._moved = False
-        """Whether a rank has stepped since somebody looked."""
-        self._windows: dict[int, RankWindows] = {}
-        self._reporter: RunReporter | None = None
-        self._seen: Fingerprint | None = None
-        """A real step, of a job that could not be looked at before."""
-        self._compiled = False
-        """Such a job shows nothing in a real step, either."""
-        self._late: asyncio.Task[None] | None = None
-        """Asks about a job that could only be looked at after its launch."""
-        self._end_state = "failed"  # unless somebody says otherwise before the last connection closes
-        self._spoken = self._ended = False
+        self._handlers = handlers
+        self._open: dict[Connection, asyncio.Task[None]] = {}
+        self._all_closed = asyncio.Event()
+        self._received = False
+        """Whether any message has come: a connection that was only opened to see whether the socket is served must not
+        end the sidecar."""
 
     async def serve(self) -> None:
+        """Accept and serve; returns when the last connection has closed, or when none has come in time."""
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-            scratch = self._path.with_suffix(".new")
-            server.bind(str(scratch))
-            server.listen(128)
+            unfinished = self._path.with_suffix(".new")
+            server.bind(str(unfinished))
+            server.listen(BACKLOG)
             server.setblocking(False)
-            scratch.rename(self._path)  # whoever sees the path can connect
+            unfinished.rename(self._path)  # a process that sees the path can connect
             accepting = asyncio.create_task(self._accept(loop, server))
             first = loop.call_later(FIRST_CONNECTION_SECONDS, self._end_if_empty)
-            await self._empty.wait()
-            first.cancel()
-            accepting.cancel()
-            if self._watch:
-                self._watch.cancel()
-        self._path.unlink(missing_ok=True)
-        await self._end_run(self._end_state)
+            try:
+                await self._all_closed.wait()
+            finally:
+                first.cancel()
+                tasks = [accepting, *self._open.values()]
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                self._path.unlink(missing_ok=True)
+
+    def notify(self, use: ConnectionUse, message: Message) -> None:
+        """Send to all connections of one use, without waiting."""
+        for connection in self.connections(use):
+            connection.notify(message)
+
+    def connections(self, use: ConnectionUse) -> list[Connection]:
+        return [connection for connection in self._open if connection.use is use]
 
     async def _accept(self, loop: asyncio.AbstractEventLoop, server: socket.socket) -> None:
         while True:
-            connection, _ = await loop.sock_accept(server)
-            connection.setblocking(False)
-            self._connections[connection] = asyncio.create_task(self._serve_rank(loop, connection))
+            accepted, _ = await loop.sock_accept(server)
+            connection = Connection(accepted)
+            self._open[connection] = asyncio.create_task(self._serve(connection))
 
-    async def _serve_rank(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
+    async def _serve(self, connection: Connection) -> None:
         try:
-            while packet := await loop.sock_recv(connection, 1 << 20):
-                self._spoken = True
-                message = json.loads(packet)
-                answer = await self._handle(message, connection)
-                if answer is not None:
-                    await loop.sock_sendall(connection, json.dumps(answer).encode())
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("a rank's connection ended: %s: %s", type(error).__name__, error)
+            while packet := await connection.receive():
+                self._received = True
+                await self._handle(packet, connection)
+        except OSError as error:
+            log.warning("the connection of a rank ended: %s: %s", type(error).__name__, error)
         finally:
-            self._listeners.discard(connection)
-            self._standing.discard(connection)
-            del self._connections[connection]
+            del self._open[connection]
             connection.close()
-            if self._spoken:  # not only looked whether somebody listens
+            if self._received:
                 self._end_if_empty()
 
+    async def _handle(self, packet: bytes, connection: Connection) -> None:
+        """An error in one message ends that message only."""
+        asked = wants_answer(packet)
+        try:
+            message = decode(packet).message
+            if type(message) not in self._handlers:
+                raise MessageError(f"verb {message.VERB!r} is not one that the sidecar receives")
+            answer = await self._handlers[type(message)](message, connection)
+        except ValueError as error:  # also for what a message contains, such as a fingerprint
+            log.warning("a message of a rank was not handled: %s", error)
+            answer = Failure(str(error))
+        except Exception as error:
+            log.exception("a message of a rank was not handled")
+            answer = Failure(f"the sidecar failed ({type(error).__name__})")
+        if asked and answer is not None:
+            await connection.answer(answer)
+
     def _end_if_empty(self) -> None:
-        if not self._connections:
-            self._empty.set()
-
-    async def _handle(self, message: dict[str, Any], connection: socket.socket) -> dict[str, Any] | None:
-        match message["op"]:
-            case "hello":
-                self._ranks.expect(int(message.get("ranks", 1)))
-                look = bool(message.get("may_look")) and not self._asked
-                self._asked |= look
-                return {"verdict": asdict(self._verdict), "look": look}
-            case "check":
-                await self._check(message)
-                node = self._asker.node
-                return {"verdict": asdict(self._verdict), "profile": node.profile if node else {}}
-            case "launch":
-                await self._launch(int(message["ranks"]))
-                return {"run_id": self._run_id.hex()} if message.get("answer") else None
-            case "begins":
-                self._journal.begins(message["command"], message["groups"])
-            case "found":
-                self._verdict = self._verdict.with_findings(*(Finding(**found) for found in message["findings"]))
-            case "steps":
-                self._steps(message)
-            case "capture":
-                seen = Fingerprint.from_json(message["fingerprint"])
-                await self._captured(int(message["rank"]), seen, frozenset(message["operators"]))
-            case "standby":
-                self._standing.add(connection)
-                self._watch = self._watch or asyncio.create_task(self._watch_for_hangs())
-            case "flight":
-                self._flights.add(int(message["rank"]), message["calls"])
-            case "listen":
-                self._listeners.add(connection)
-                self._tell({"verdict": asdict(self._verdict)}, [connection])
-            case "status":
-                return self._status()
-            case "end":
-                self._end_state = message["state"] if message["state"] in END_STATES else "failed"
-                if message.get("last", len(self._connections) - len(self._listeners) - len(self._standing) <= 1):
-                    await self._end_run(self._end_state)
-                return {"ended": True}
-            case unexpected:
-                log.warning("a rank sent %r, which this sidecar does not know", unexpected)
-        return None
-
-    async def _check(self, message: dict[str, Any]) -> None:
-        """Ask for a verdict about a fingerprint, or find out why there is none."""
-        self._asked = True
-        self._verdict = await self._asker.check(message.get("fingerprint", ""), message.get("pending", ""))
-
-    async def _captured(self, rank: int, seen: Fingerprint, operators: frozenset[str]) -> None:
-        """What really runs: the late answer to a pending verdict, and a check of an early one and of all ranks."""
-        before, compiled = self._verdict, "compiled" in seen.features
-        if self._verdict.status == "pending" and compiled:
-            reason = f"{self._verdict.reason}; and a compiled step does not show its structure"
-            self._verdict, self._compiled = unknown(reason, self._run_id.hex()), True
-        elif self._verdict.status == "pending":
-            self._seen = self._seen or seen
-        elif self._asker.checked and (difference := _difference(self._asker.checked, seen, compiled)):
-            self._find(Finding("warn", f"what runs is not what was checked: {difference}"))
-        self._find(*self._ranks.add(rank, seen, operators))
-        self._journal.captured(seen)
-        if self._verdict is not before:
-            self._tell({"verdict": asdict(self._verdict)}, self._listeners)
-
-    async def _ask_late(self, launched_at: float) -> None:
-        """At a round time after the launch, and also when there is nothing to ask: how long the job took to load, or
-        that it cannot be seen into, is nobody's business."""
-        every = self._settings.late_ask_seconds
-        await asyncio.sleep(every)
-        while self._seen is None and not self._compiled:
-            await asyncio.sleep(every - (time.monotonic() - launched_at) % every)
-        if self._seen is None:
-            await self._asker.cover()
-        else:
-            await self._check({"fingerprint": self._seen.to_json()})
-            self._tell({"verdict": asdict(self._verdict)}, self._listeners)
-        self._asker.decide(accept=True)
-
-    def _find(self, *findings: Finding) -> None:
-        """While the job runs: the verdict on its launch stays as it was."""
-        new = tuple(finding for finding in findings if finding not in self._verdict.findings)
-        self._verdict = replace(self._verdict, findings=(*self._verdict.findings, *new))
-
-    async def _launch(self, ranks: int) -> None:
-        provider, node = self._asker.provider, self._asker.node
-        if provider is None or node is None or self._reporter is not None:
-            return  # nobody to report to; the verdict says why
-        self._reporter = RunReporter(provider, self._run_id, self._settings, self._deliver)
-        self._reporter.start(node.ticket, ranks, self._levels, after_seconds=self._asker.until_unrelated())
-        if self._verdict.status == "pending":
-            self._late = asyncio.create_task(self._ask_late(time.monotonic()))
-        else:
-            self._asker.decide(accept=True)
-
-    async def _watch_for_hangs(self) -> None:
-        """Ask all ranks where they are when none has stepped for a while."""
-        while True:
-            await asyncio.sleep(self._settings.hang_after_seconds / 2)
-            if self._moved:
-                self._moved = False
-                self._flights.forget()
-                continue
-            self._flights.begin()
-            self._tell({"where": "are you"}, self._standing)
-            await asyncio.sleep(min(ANSWER_SECONDS, self._settings.hang_after_seconds / 4))
-            before = self._verdict
-            self._find(*self._flights.findings())
-            if self._verdict.findings != before.findings:
-                self._tell({"verdict": asdict(self._verdict)}, self._listeners)
-
-    def _steps(self, message: dict[str, Any]) -> None:
-        self._moved = True
-        windows = self._windows.setdefault(message["rank"], RankWindows(self._asker.plan))
-        self._journal.stepped(message["rank"], message["durations"])
-        if self._reporter and self._reporter.measuring:
-            windows.put_off()
-        else:
-            windows.add(message["durations"], message["resident"])
-
-    def _levels(self) -> list[ReportedLevels]:
-        """How the ranks of this node do, in the order of their numbers."""
-        return [windows.now for _, windows in sorted(self._windows.items())]
-
-    def _deliver(self, alert: Alert) -> None:
-        self._tell({"alert": asdict(alert)}, self._listeners)
-
-    def _tell(self, message: dict[str, Any], connections: Any) -> None:
-        packet = json.dumps(message).encode()
-        for connection in list(connections):
-            with contextlib.suppress(OSError):  # a listener that does not read loses alerts, not the run
-                connection.send(packet)
-
-    def _status(self) -> dict[str, Any]:
-        reporter = self._reporter
-        return {
-            "run_id": self._run_id.hex(),
-            "verdict": self._verdict.status,
-            "connected": bool(reporter and reporter.connected),
-            "node_alias": reporter.alias if reporter else "",
-            "windows_dropped": reporter.dropped if reporter else 0,
-            "ranks": sorted(self._windows),
-        }
-
-    async def _end_run(self, state: str) -> None:
-        if not self._ended:
-            self._ended = True
-            if self._late:
-                self._late.cancel()
-            told = self._reporter.end(state, self._asker.name) if self._reporter else asyncio.sleep(0)
-            await asyncio.gather(told, self._journal.end(state), self._asker.end())
-
-
-def _difference(checked: Fingerprint, seen: Fingerprint, compiled: bool) -> str:
-    """How the operators of a real step differ from those of the dry one; empty when they do not."""
-    if compiled:
-        same = checked.compute == seen.compute
-        return "" if same else "it has other kinds of contraction, or its collectives come in another order"
-    if checked.archetype == seen.archetype:
-        return ""
-    return "; ".join(differences(parse(checked.grammar), parse(seen.grammar))[:3]) or "the number of nested repeats"
+        if not self._open:
+            self._all_closed.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import grpc.aio
@@ -66,7 +66,7 @@ class VerdictClient:
                 return Verdict("pending", reason=pending, run_id=self._run_id)
             async with asyncio.timeout(min(LONGEST_SECONDS, 4 * self._settings.timeout_seconds)):
                 verdict = await self._ask(Fingerprint.from_json(fingerprint), self.provider, self.node)
-            return Verdict.from_dict({**asdict(verdict), "latency_ms": 1000 * (time.perf_counter() - began)})
+            return replace(verdict, latency_ms=1000 * (time.perf_counter() - began))
         except (UnknownReason, FingerprintError) as error:
             return unknown(str(error), self._run_id)
         except VerificationError as error:

@@ -1,4 +1,4 @@
-"""DuckDB with one writer thread. What `append` and `execute` have returned from is committed."""
+"""DuckDB with one writer thread. A change is committed when its call returns."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ import pyarrow as pa
 from pharoah_serving.errors import StoreError
 
 Change = Callable[[duckdb.DuckDBPyConnection], object]
-GROUPED = 512
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""Values for `?`, or by name for `$name`."""
+LARGEST_GROUP = 512
 """Most changes of one commit."""
 
 
 class Database:
-    """Changes go through a queue to one thread that commits them in groups; reads use cursors of their own.
+    """Changes go through a queue to one thread that commits them in groups; each read uses a cursor of its own.
 
-    Thread-safe. A group that cannot be committed is tried again change by change, so that one bad row does not take
-    its neighbours along.
+    Thread-safe. A group that cannot be committed is tried again change by change, so that one bad row does not make
+    other changes fail.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,58 +44,55 @@ class Database:
 
     async def append(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Append rows given as columns of equal length. Raises StoreError."""
-        batch = pa.table({name: list(values) for name, values in columns.items()})
-
-        def insert(connection: duckdb.DuckDBPyConnection) -> None:
-            connection.register("batch", batch)
-            connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM batch")
-            connection.unregister("batch")
-
-        await self._change(insert)
+        await self._change(appending(table, columns))
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """One change. Raises StoreError."""
-        await self._change(lambda connection: connection.execute(sql, list(parameters)))
+        """One statement. Raises StoreError."""
+        await self._change(executing(sql, parameters))
 
     async def execute_all(self, *changes: tuple[str, Sequence[Any]]) -> None:
+        """Several statements, all or none. Raises StoreError."""
+        await self.apply(*(executing(sql, parameters) for sql, parameters in changes))
+
+    async def apply(self, *changes: Change) -> None:
         """Several changes, all or none. Raises StoreError."""
 
-        def apply(connection: duckdb.DuckDBPyConnection) -> None:
-            for sql, parameters in changes:
-                connection.execute(sql, list(parameters))
+        def each(connection: duckdb.DuckDBPyConnection) -> None:
+            for change in changes:
+                change(connection)
 
-        await self._change(apply)
+        await self._change(each)
 
-    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    def query(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """Rows of a read, on a cursor of the calling thread. Raises StoreError."""
         try:
             with self._connection.cursor() as cursor:
-                cursor.execute(sql, list(parameters))
+                cursor.execute(sql, parameters)
                 names = [column[0] for column in cursor.description or ()]
                 return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         except duckdb.Error as error:
             raise StoreError(_explained(self.path, error)) from None
 
-    async def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    async def read(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """`query` off the event loop."""
         return await asyncio.to_thread(self.query, sql, parameters)
 
     def close(self) -> None:
-        """Commit what is queued and let go of the file."""
+        """Commit what is queued and release the file."""
         self._queue.put(None)
         self._writer.join()
         self._connection.close()
 
     async def _change(self, change: Change) -> None:
         done: Future[None] = Future()
-        done.set_running_or_notify_cancel()  # who stops waiting does not take back what is queued
+        done.set_running_or_notify_cancel()  # a caller that stops waiting does not remove its change from the queue
         self._queue.put((change, done))
         await asyncio.wrap_future(done)
 
     def _write(self) -> None:
         while (first := self._queue.get()) is not None:
             group = [first]
-            while len(group) < GROUPED and not self._queue.empty():
+            while len(group) < LARGEST_GROUP and not self._queue.empty():
                 if (more := self._queue.get()) is None:
                     self._queue.put(None)
                     break
@@ -114,7 +113,7 @@ class Database:
             for change in changes:
                 change(self._connection)
             self._connection.commit()
-        except Exception as error:  # noqa: BLE001 - told to whoever waits for the change
+        except Exception as error:  # noqa: BLE001 - passed to the caller that waits for the change
             try:
                 self._connection.rollback()
             except duckdb.Error:
@@ -123,14 +122,34 @@ class Database:
         return None
 
 
-def migrate(connection: duckdb.DuckDBPyConnection) -> None:
-    """Apply the numbered migrations that are missing; doing it twice changes nothing."""
+def appending(table: str, columns: Mapping[str, Sequence[Any] | pa.Array]) -> Change:
+    """The change that appends rows given as columns of equal length. An arrow array sets the type of its column."""
+    batch = pa.table({name: v if isinstance(v, pa.Array) else list(v) for name, v in columns.items()})
+
+    def append(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.register("batch", batch)
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM batch")
+        connection.unregister("batch")
+
+    return append
+
+
+def executing(sql: str, parameters: Sequence[Any] = ()) -> Change:
+    """The change that executes one statement."""
+    return lambda connection: connection.execute(sql, list(parameters))
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, before: int | None = None) -> None:
+    """Apply the numbered migrations that are missing; doing it twice changes nothing.
+
+    `before` leaves out the migrations from that number on, as an older release does.
+    """
     connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)")
     applied = {row[0] for row in connection.execute("SELECT version FROM schema_version").fetchall()}
     files = resources.files(__package__).joinpath("migrations").iterdir()
     for file in sorted((f for f in files if f.name.endswith(".sql")), key=lambda f: f.name):
         version = int(file.name.partition("_")[0])
-        if version not in applied:
+        if version not in applied and (before is None or version < before):
             connection.begin()
             connection.execute(file.read_text())
             connection.execute("INSERT INTO schema_version VALUES (?)", [version])

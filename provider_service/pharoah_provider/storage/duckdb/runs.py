@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pharoah_provider.domain import Report, Run
-from pharoah_provider.storage.duckdb.database import Database
+from pharoah_provider.storage.duckdb.database import Database, executing
+from pharoah_provider.storage.duckdb.reports import ReportSpans
 from pharoah_provider.storage.duckdb.statements import statements
 
 SQL = statements("runs")
@@ -18,13 +19,14 @@ class DuckRunStore:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._reports = ReportSpans(database)
 
     async def put_run(self, run: Run) -> None:
         values = [run.run_id, run.tenant, run.node, run.attempt, run.ranks, run.beside_job, run.limit_seconds]
-        await self._db.execute(SQL["put_run"], [*values, time.time()])
+        await self._reports.close(run.run_id, executing(SQL["put_run"], [*values, time.time()]))
 
     async def take_ticket(self, nonce: str, run_id: bytes) -> bool:
-        await self._db.execute(SQL["take_ticket"], [nonce, run_id])
+        await self._db.execute(SQL["take_ticket"], [nonce, run_id, time.time()])
         rows = await self._db.read(SQL["ticket_holder"], [nonce])
         return bytes(rows[0]["run_id"]) == run_id
 
@@ -40,24 +42,15 @@ class DuckRunStore:
         return str(rows[0]["end_state"] or "") if rows else ""
 
     async def end_run(self, run_id: bytes, state: str) -> None:
-        await self._db.execute(SQL["end_run"], [time.time(), state, run_id])
+        await self._reports.close(run_id, executing(SQL["end_run"], [time.time(), state, run_id]))
 
     async def append_reports(
         self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
     ) -> None:
-        columns: dict[str, Sequence[Any]] = {
-            "run_id": [run.run_id] * len(reports),
-            "attempt": [run.attempt] * len(reports),
-            "masked": masked,
-            "risk": risk,
-        }
-        for name in ("row_number", "rank", "ended_at", "span_seconds", "step_ratio", "memory_ratio"):
-            columns[name] = [getattr(report, name) for report in reports]
-        await self._db.append("reports", columns)
+        await self._reports.append(run, reports, masked, risk)
 
     async def last_row_number(self, run_id: bytes, attempt: int) -> int:
-        rows = await self._db.read(SQL["last_row_number"], [run_id, attempt])
-        return -1 if rows[0]["last"] is None else int(rows[0]["last"])
+        return await self._reports.last_second(run_id, attempt)
 
 
 def _run(row: dict[str, Any]) -> Run:

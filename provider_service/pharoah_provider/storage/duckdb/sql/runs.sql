@@ -16,10 +16,7 @@ SELECT end_state FROM runs WHERE run_id = ?
 UPDATE runs SET ended_at = ?, end_state = ? WHERE run_id = ? AND ended_at IS NULL
 
 -- name: take_ticket
-INSERT OR IGNORE INTO tickets (nonce, run_id) VALUES (?, ?)
+INSERT OR IGNORE INTO tickets (nonce, run_id, taken_at) VALUES (?, ?, ?)
 
 -- name: ticket_holder
 SELECT run_id FROM tickets WHERE nonce = ?
-
--- name: last_row_number
-SELECT max(row_number) AS last FROM reports WHERE run_id = ? AND attempt = ?

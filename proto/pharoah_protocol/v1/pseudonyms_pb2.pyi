@@ -17,7 +17,7 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class GetNameKeyRequest(_message.Message):
+class GetPseudonymKeyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -29,20 +29,21 @@ class GetNameKeyRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetNameKeyRequest: _TypeAlias = GetNameKeyRequest  # noqa: Y015
+Global___GetPseudonymKeyRequest: _TypeAlias = GetPseudonymKeyRequest  # noqa: Y015
 
 @_typing.final
-class GetNameKeyResponse(_message.Message):
+class GetPseudonymKeyResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PERIOD_FIELD_NUMBER: _builtins.int
     PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     period: _builtins.int
-    """Names of two periods have nothing in common."""
+    """A period is a week, counted since 1970; the first is 1. Pseudonyms of two periods cannot be linked."""
     public_key: _builtins.bytes
+    """Ristretto255 element, 32 bytes."""
     signature: _builtins.bytes
-    """By the key holder (see pharoah_protocol.tables.signed_messages)."""
+    """Ed25519 signature of the key holder over `pharoah_protocol.tables.signed_messages.pseudonym_key`."""
     def __init__(
         self,
         *,
@@ -56,16 +57,17 @@ class GetNameKeyResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetNameKeyResponse: _TypeAlias = GetNameKeyResponse  # noqa: Y015
+Global___GetPseudonymKeyResponse: _TypeAlias = GetPseudonymKeyResponse  # noqa: Y015
 
 @_typing.final
-class EvaluateNameRequest(_message.Message):
+class EvaluatePseudonymRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PERIOD_FIELD_NUMBER: _builtins.int
     BLINDED_FIELD_NUMBER: _builtins.int
     period: _builtins.int
     blinded: _builtins.bytes
+    """Ristretto255 element, 32 bytes."""
     def __init__(
         self,
         *,
@@ -78,16 +80,17 @@ class EvaluateNameRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EvaluateNameRequest: _TypeAlias = EvaluateNameRequest  # noqa: Y015
+Global___EvaluatePseudonymRequest: _TypeAlias = EvaluatePseudonymRequest  # noqa: Y015
 
 @_typing.final
-class EvaluateNameResponse(_message.Message):
+class EvaluatePseudonymResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVALUATED_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
     evaluated: _builtins.bytes
     proof: _builtins.bytes
+    """DLEQ proof of RFC 9497 that `evaluated` was made with the period's key, 64 bytes."""
     def __init__(
         self,
         *,
@@ -100,4 +103,4 @@ class EvaluateNameResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EvaluateNameResponse: _TypeAlias = EvaluateNameResponse  # noqa: Y015
+Global___EvaluatePseudonymResponse: _TypeAlias = EvaluatePseudonymResponse  # noqa: Y015

@@ -1,0 +1,308 @@
+"""Messages of the two local sockets: ranks and the sidecar, and the sidecar and the node's agent.
+
+A message is one frozen dataclass; its verb names it on the wire. To add a message, write its class here and add a
+handler where it is received. Ranks import this module: standard library only.
+
+Rank to sidecar (SEQPACKET, one message a packet): the classes from `Hello` to `End`. Sidecar to rank: the answers, and
+`FlightRecordRequest`, `VerdictChanged` and `AlertRaised`, which come without a question. Sidecar to agent (stream, one
+line each): `TicketRequest`, answered by `TicketAnswer`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from pharoah_protocol.typed_json import FieldError, read_object, to_json
+from pharoah_protocol.vocabulary import EndState
+
+LARGEST_MESSAGE_BYTES = 1 << 20
+
+
+class MessageError(ValueError):
+    """A packet that holds no message of this release; the message of the error names the verb or the field."""
+
+
+class Message:
+    """Base of all messages."""
+
+    VERB: ClassVar[str] = ""
+
+
+class Packet(NamedTuple):
+    message: Message
+    wants_answer: bool
+
+
+MESSAGES: dict[str, type[Message]] = {}
+"""Every message by its verb."""
+
+M = TypeVar("M", bound=Message)
+
+
+def _message(verb: str) -> Callable[[type[M]], type[M]]:
+    """Enter a class under its verb."""
+
+    def enter(kind: type[M]) -> type[M]:
+        kind.VERB = verb
+        MESSAGES[verb] = kind
+        return kind
+
+    return enter
+
+
+def encode(message: Message, *, wants_answer: bool = False) -> bytes:
+    """One packet. A rank calls this up to four times a second while it trains, so the head is put together as text."""
+    head = f'{{"verb":"{message.VERB}"' + (',"wants_answer":true' if wants_answer else "")
+    body = to_json(vars(message))
+    return (f"{head}}}" if body == "{}" else f"{head},{body[1:]}").encode()
+
+
+def decode(packet: bytes) -> Packet:
+    """The message in a packet. Raises MessageError."""
+    try:
+        data = json.loads(packet)
+    except ValueError as error:
+        raise MessageError(f"{packet[:80]!r} is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise MessageError(f"{packet[:80]!r} is not a JSON object")
+    verb, wants_answer = data.pop("verb", ""), data.pop("wants_answer", False)
+    kind = MESSAGES.get(verb) if isinstance(verb, str) else None
+    if kind is None:
+        raise MessageError(f"verb {str(verb)[:80]!r} is not known to this release")
+    if not isinstance(wants_answer, bool):
+        raise MessageError(f"{verb}.wants_answer: bool was expected, not {wants_answer!r}")
+    try:
+        return Packet(read_object(kind, data, verb), wants_answer)
+    except FieldError as error:
+        raise MessageError(str(error)) from None
+
+
+def wants_answer(packet: bytes) -> bool:
+    """Whether the sender of a packet that cannot be decoded waits for an answer, as far as the packet shows it."""
+    return b'"wants_answer":true' in packet
+
+
+# Rank to sidecar.
+
+
+@_message("hello")
+@dataclass(frozen=True)
+class Hello(Message):
+    """A rank has connected. Answer: `HelloAnswer`."""
+
+    rank: int
+    ranks: int = 1
+    """Ranks on this node."""
+    may_dry_run: bool = False
+    """Whether this rank may dry-run the job and ask about it."""
+
+
+@_message("hello_answer")
+@dataclass(frozen=True)
+class HelloAnswer(Message):
+    verdict: dict[str, Any]
+    dry_run_needed: bool = False
+    """Whether this rank is the one that has to dry-run the job; true for one rank of a node at most."""
+
+
+@_message("check")
+@dataclass(frozen=True)
+class Check(Message):
+    """Ask the provider about the job. Answer: `CheckAnswer`."""
+
+    fingerprint: str = ""
+    """As JSON; empty when there was no dry run."""
+    pending: str = ""
+    """Why there was no dry run."""
+
+
+@_message("check_answer")
+@dataclass(frozen=True)
+class CheckAnswer(Message):
+    verdict: dict[str, Any]
+    profile: dict[str, Any] = field(default_factory=dict)
+    """The node profile; empty when no agent answers on this node."""
+
+
+@_message("launch")
+@dataclass(frozen=True)
+class Launch(Message):
+    """The job starts. Answer, if one is wanted: `LaunchAnswer`."""
+
+    ranks: int
+    """Ranks on this node."""
+
+
+@_message("launch_answer")
+@dataclass(frozen=True)
+class LaunchAnswer(Message):
+    run_id: str
+
+
+@_message("run_started")
+@dataclass(frozen=True)
+class RunStarted(Message):
+    """What the run's record begins with."""
+
+    command: str
+    groups: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The record's groups; empty when there was no dry run."""
+
+
+@_message("findings")
+@dataclass(frozen=True)
+class Findings(Message):
+    """What this machine found out by itself before the launch."""
+
+    findings: tuple[dict[str, Any], ...]
+
+
+@_message("steps")
+@dataclass(frozen=True)
+class Steps(Message):
+    """Optimizer steps of one rank since its last message."""
+
+    rank: int
+    durations: Sequence[int]
+    """Nanoseconds, in order."""
+    resident: int
+    """Bytes of resident memory after the last step."""
+
+
+@_message("capture")
+@dataclass(frozen=True)
+class Capture(Message):
+    """One real step of one rank."""
+
+    rank: int
+    fingerprint: str
+    """As JSON."""
+    operators: Sequence[str] = ()
+
+
+@_message("register_responder")
+@dataclass(frozen=True)
+class RegisterResponder(Message):
+    """This connection answers `FlightRecordRequest`."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class CollectiveCall:
+    """The last collective that a rank called in one process group."""
+
+    group: str
+    ranks: str
+    """The ranks of the group as torch prints them; empty where torch does not record them."""
+    number: int
+    """Counts the collectives of the group."""
+    name: str
+    sizes: str
+    place: str = ""
+    """File and line of the call; empty when autograd called."""
+
+
+@_message("flight_record")
+@dataclass(frozen=True)
+class FlightRecord(Message):
+    """The answer to `FlightRecordRequest`."""
+
+    rank: int
+    calls: tuple[CollectiveCall, ...]
+
+
+@_message("listen")
+@dataclass(frozen=True)
+class Listen(Message):
+    """This connection wants `VerdictChanged` and `AlertRaised`; the first `VerdictChanged` comes at once."""
+
+    rank: int
+
+
+@_message("status")
+@dataclass(frozen=True)
+class Status(Message):
+    """Answer: `StatusAnswer`."""
+
+
+@_message("status_answer")
+@dataclass(frozen=True)
+class StatusAnswer(Message):
+    run_id: str
+    verdict: str
+    """Its status."""
+    connected: bool
+    """Whether the provider acknowledged the last report."""
+    node_alias: str
+    windows_dropped: int
+    """Seconds of reports that could not be kept while the provider was away."""
+    ranks: tuple[int, ...]
+    """Ranks that have stepped."""
+
+
+@_message("end")
+@dataclass(frozen=True)
+class End(Message):
+    """A rank, or the whole job, has ended. Answer: `Ended`."""
+
+    state: EndState
+    last: bool | None = None
+    """Whether this ends the run; None lets the sidecar decide, which counts the ranks that are still connected."""
+
+
+@_message("ended")
+@dataclass(frozen=True)
+class Ended(Message):
+    pass
+
+
+# Sidecar to rank.
+
+
+@_message("failure")
+@dataclass(frozen=True)
+class Failure(Message):
+    """The answer to a message that could not be read."""
+
+    reason: str
+
+
+@_message("flight_record_request")
+@dataclass(frozen=True)
+class FlightRecordRequest(Message):
+    """Which collectives did this rank call last? To responders; they answer with `FlightRecord`."""
+
+
+@_message("verdict_changed")
+@dataclass(frozen=True)
+class VerdictChanged(Message):
+    verdict: dict[str, Any]
+
+
+@_message("alert_raised")
+@dataclass(frozen=True)
+class AlertRaised(Message):
+    alert: dict[str, Any]
+
+
+# Sidecar to the node's agent.
+
+
+@_message("ticket_request")
+@dataclass(frozen=True)
+class TicketRequest(Message):
+    """Answer: `TicketAnswer`."""
+
+
+@_message("ticket_answer")
+@dataclass(frozen=True)
+class TicketAnswer(Message):
+    body: str
+    signature: str
+    """Hex."""
+    profile: dict[str, Any] = field(default_factory=dict)
+    """The node profile that jobs start under."""

@@ -1,0 +1,105 @@
+"""Repeated reports as spans: one record per rank and stretch of seconds in which nothing changed.
+
+A healthy run reports the same levels for hours, so this keeps a record per change instead of one per second and rank.
+Nothing here stores anything: `extend` computes what a storage has to commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isnan
+
+from pharoah_provider.domain import Report
+
+LARGEST_CLOCK_STEP_SECONDS = 1.0
+"""Two reports of neighbouring seconds whose times differ by more than this from their order start a new span: the
+clock of the node was set. A report covers one second, so a larger difference is not a late report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSpan:
+    """Seconds of one rank, first and last included, with equal values."""
+
+    rank: int
+    first_second: int
+    last_second: int
+    started_at: float
+    """When the first second began, unix seconds."""
+    ended_at: float
+    """When the last second ended, unix seconds."""
+    signals: Mapping[str, float]
+    masked: bool
+    risk: float | None
+    """None while the risk is not known."""
+
+    def continues(self, other: ReportSpan) -> bool:
+        """Whether this span follows the other at once and has the same values."""
+        return (
+            self.first_second == other.last_second + 1
+            and (self.signals, self.masked, self.risk) == (other.signals, other.masked, other.risk)
+            and abs(self.started_at - other.ended_at) <= LARGEST_CLOCK_STEP_SECONDS
+        )
+
+
+@dataclass(frozen=True)
+class SpanChanges:
+    """What reports change: `closed` spans are final, `started` and `extended` spans are open, by rank."""
+
+    closed: tuple[ReportSpan, ...]
+    started: Mapping[int, ReportSpan]
+    extended: Mapping[int, ReportSpan]
+
+    def open_after(self, before: Mapping[int, ReportSpan]) -> dict[int, ReportSpan]:
+        """The open spans by rank once the changes are committed."""
+        return {**before, **self.extended, **self.started}
+
+
+def extend(open_spans: Mapping[int, ReportSpan], fresh: Iterable[ReportSpan]) -> SpanChanges:
+    """What to commit for fresh spans, given the open span of each rank. Fresh spans come in the order of time."""
+    closed: list[ReportSpan] = []
+    now, started, extended = dict(open_spans), set[int](), set[int]()
+    for span in fresh:
+        before = now.get(span.rank)
+        if before is not None and span.continues(before):
+            now[span.rank] = replace(before, last_second=span.last_second, ended_at=span.ended_at)
+            extended.add(span.rank)
+            continue
+        if before is not None:
+            closed.append(before)
+        now[span.rank] = span
+        started.add(span.rank)
+    return SpanChanges(
+        tuple(closed),
+        {rank: now[rank] for rank in sorted(started)},
+        {rank: now[rank] for rank in sorted(extended - started)},
+    )
+
+
+def spans_of(reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]) -> list[ReportSpan]:
+    """Reports with their masks and risks, as spans that are as long as possible, in the order in which they begin."""
+    spans: list[ReportSpan] = []
+    newest: dict[int, int] = {}
+    """By rank: where its newest span lies in `spans`."""
+    for report, hidden, score in zip(reports, masked, risk, strict=True):
+        span = _span(report, hidden, score)
+        where = newest.get(report.rank)
+        if where is not None and span.continues(spans[where]):
+            spans[where] = replace(spans[where], last_second=span.last_second, ended_at=span.ended_at)
+        else:
+            newest[report.rank] = len(spans)
+            spans.append(span)
+    return spans
+
+
+def _span(report: Report, masked: bool, risk: float) -> ReportSpan:
+    return ReportSpan(
+        rank=report.rank,
+        first_second=report.row_number,
+        last_second=report.row_number,
+        started_at=report.ended_at - report.span_seconds,
+        ended_at=report.ended_at,
+        signals={"step_ratio": report.step_ratio, "memory_ratio": report.memory_ratio},
+        masked=masked,
+        risk=None if isnan(risk) else risk,
+    )

@@ -1,0 +1,114 @@
+"""The verdict on one job: asked before the launch or later, and completed by what is seen while the job runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from pharoah._settings import Settings
+from pharoah._verdict import Finding, Verdict, unknown
+from pharoah.sidecar.rank_comparison import RankComparison
+from pharoah.sidecar.verdict_client import VerdictClient
+from pharoah_archetypes import Fingerprint, differences, parse
+from pharoah_protocol.vocabulary import VerdictStatus
+
+
+class JobCheck:
+    """Holds the verdict and whatever changes it. Owns one task between `launched` and `end`."""
+
+    def __init__(self, run_id: bytes, settings: Settings, changed: Callable[[Verdict], None]) -> None:
+        """`changed` is called with the verdict whenever it changes after the launch."""
+        self._run_id = run_id.hex()
+        self._settings = settings
+        self._changed = changed
+        self._ranks = RankComparison()
+        self._asked = False
+        """Whether the job was asked about, or a rank is dry-running it to ask."""
+        self._captured: Fingerprint | None = None
+        """A real step of a job that could not be dry-run."""
+        self._compiled = False
+        """Whether the captured step was compiled, so that it does not show its structure either."""
+        self._late: asyncio.Task[None] | None = None
+        self.client = VerdictClient(self._run_id, settings)
+        self.verdict = Verdict(VerdictStatus.PENDING, reason="no rank has asked yet", run_id=self._run_id)
+
+    def expect(self, ranks: int) -> None:
+        """A rank knows how many ranks this node has."""
+        self._ranks.expect(ranks)
+
+    def claim_dry_run(self) -> bool:
+        """Whether the caller is the first that can dry-run the job; then it has to."""
+        first, self._asked = not self._asked, True
+        return first
+
+    async def ask(self, fingerprint: str, pending: str = "") -> Verdict:
+        """Ask for a verdict about a fingerprint (JSON); without one, `pending` is why there is none."""
+        self._asked = True
+        self.verdict = await self.client.check(fingerprint, pending)
+        return self.verdict
+
+    def add_launch_findings(self, *findings: Finding) -> None:
+        """What this machine found out before the launch; it changes the status."""
+        self.verdict = self.verdict.with_findings(*findings)
+
+    def add_findings(self, *findings: Finding) -> None:
+        """What is found while the job runs: the status of its launch stays as it was."""
+        new = tuple(finding for finding in findings if finding not in self.verdict.findings)
+        if new:
+            self._set(replace(self.verdict, findings=(*self.verdict.findings, *new)))
+
+    def launched(self) -> None:
+        """The job has started: accept the offer, now or when a real step could be asked about."""
+        if self.verdict.status == VerdictStatus.PENDING:
+            self._late = self._late or asyncio.create_task(self._ask_late(time.monotonic()))
+        else:
+            self.client.decide(accept=True)
+
+    def captured(self, rank: int, step: Fingerprint, operators: frozenset[str]) -> None:
+        """A rank has captured a real step: it answers a pending verdict, checks an early one, and is compared with the
+        steps of the other ranks."""
+        compiled = "compiled" in step.features
+        if self.verdict.status == VerdictStatus.PENDING and compiled:
+            reason = f"{self.verdict.reason}; and a compiled step does not show its structure"
+            self._compiled = True
+            self._set(unknown(reason, self._run_id))
+        elif self.verdict.status == VerdictStatus.PENDING:
+            self._captured = self._captured or step
+        elif self.client.checked and (difference := _difference(self.client.checked, step, compiled)):
+            self.add_findings(Finding("warn", f"what runs is not what was checked: {difference}"))
+        self.add_findings(*self._ranks.add(rank, step, operators))
+
+    async def end(self) -> None:
+        """Stop asking, and keep what the verdict rests on."""
+        if self._late:
+            self._late.cancel()
+        await self.client.end()
+
+    async def _ask_late(self, launched_at: float) -> None:
+        """Ask at a multiple of a fixed time after the launch, and ask also when there is nothing to ask: the provider
+        must not see how long the job took to load, nor that its steps show nothing."""
+        every = self._settings.late_ask_seconds
+        await asyncio.sleep(every)
+        while self._captured is None and not self._compiled:
+            await asyncio.sleep(every - (time.monotonic() - launched_at) % every)
+        if self._captured is None:
+            await self.client.cover()
+        else:
+            self._changed(await self.ask(self._captured.to_json()))
+        self.client.decide(accept=True)
+
+    def _set(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self._changed(verdict)
+
+
+def _difference(checked: Fingerprint, step: Fingerprint, compiled: bool) -> str:
+    """How the operators of a real step differ from those of the dry run; empty when they do not."""
+    if compiled:
+        same = checked.compute == step.compute
+        return "" if same else "it has other kinds of contraction, or its collectives come in another order"
+    if checked.archetype == step.archetype:
+        return ""
+    return "; ".join(differences(parse(checked.grammar), parse(step.grammar))[:3]) or "the number of nested repeats"

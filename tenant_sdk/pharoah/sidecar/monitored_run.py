@@ -1,0 +1,69 @@
+"""One run while it runs: the levels of its ranks, the reports to the provider, and its record on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from pharoah._alert import Alert
+from pharoah._settings import Settings
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.run_recorder import RunRecorder
+from pharoah.sidecar.run_reporter import RunReporter
+from pharoah_archetypes import Fingerprint
+from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
+from pharoah_protocol.reports import RankWindows, ReportedLevels
+from pharoah_protocol.v1 import NodeTicket
+from pharoah_protocol.vocabulary import EndState
+
+
+class MonitoredRun:
+    """Keeps the record of every run; reports to the provider from `launch` on."""
+
+    def __init__(self, run_id: bytes, settings: Settings, deliver: Callable[[Alert], None]) -> None:
+        """`deliver` is called with every alert of the provider."""
+        self._run_id = run_id
+        self._settings = settings
+        self._deliver = deliver
+        self._recorder = RunRecorder(run_id, settings)
+        self._windows: dict[int, RankWindows] = {}
+        self.reporter: RunReporter | None = None
+        """None until the run was launched."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Numbers of the ranks that have stepped."""
+        return tuple(sorted(self._windows))
+
+    def started(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
+        """Begin the run's record."""
+        self._recorder.begins(command, groups)
+
+    def launch(self, provider: ProviderConnection, ticket: NodeTicket, ranks: int, after_seconds: float) -> None:
+        """Join the provider's runs and report to it, `after_seconds` from now. Does nothing the second time."""
+        if self.reporter is None:
+            self.reporter = RunReporter(provider, self._run_id, self._settings, self._deliver)
+            self.reporter.start(ticket, ranks, self.levels, after_seconds=after_seconds)
+
+    def stepped(self, rank: int, durations: Sequence[int], resident: int, plan: MonitoringPlan = PLAIN) -> None:
+        """Steps of a rank: nanoseconds in order, and bytes of memory after the last."""
+        windows = self._windows.setdefault(rank, RankWindows(plan))
+        self._recorder.stepped(rank, durations)
+        if self.reporter and self.reporter.measuring:
+            windows.discard_open_window()
+        else:
+            windows.add(durations, resident)
+
+    def captured(self, step: Fingerprint) -> None:
+        self._recorder.captured(step)
+
+    def levels(self) -> list[ReportedLevels]:
+        """How the ranks of this node do now, in the order of their numbers."""
+        return [windows.now for _, windows in sorted(self._windows.items())]
+
+    async def end(self, state: EndState, pseudonym: tuple[int, bytes] | None) -> None:
+        """Report and record how the run ended; with the job's (period, pseudonym), if its user shares outcomes."""
+        ends = [self._recorder.end(state)]
+        if self.reporter:
+            ends.append(self.reporter.end(state, pseudonym))
+        await asyncio.gather(*ends)

@@ -1,0 +1,127 @@
+"""The sidecar of one job on one node: its socket, its check, its run and its watch for hangs, connected."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from pharoah._alert import Alert
+from pharoah._settings import Settings
+from pharoah._verdict import Finding, Verdict
+from pharoah.sidecar.check import JobCheck
+from pharoah.sidecar.hang_watch import HangWatch
+from pharoah.sidecar.monitored_run import MonitoredRun
+from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, Handler
+from pharoah_archetypes import Fingerprint
+from pharoah_protocol import local_messages as messages
+from pharoah_protocol.vocabulary import EndState
+
+
+class Sidecar:
+    """Ends when the last connection has closed. Each handler below serves the message of its name."""
+
+    def __init__(self, path: Path, settings: Settings, run_id: bytes) -> None:
+        self._run_id = run_id
+        self._end_state = EndState.FAILED  # unless a rank reports another before the last connection closes
+        self._ended = False
+        handlers: dict[type[messages.Message], Handler] = {
+            messages.Hello: self._hello,
+            messages.Check: self._check,
+            messages.Launch: self._launch,
+            messages.RunStarted: self._run_started,
+            messages.Findings: self._findings,
+            messages.Steps: self._steps,
+            messages.Capture: self._capture,
+            messages.RegisterResponder: self._register_responder,
+            messages.FlightRecord: self._flight_record,
+            messages.Listen: self._listen,
+            messages.Status: self._status,
+            messages.End: self._end,
+        }
+        self._server = ConnectionServer(path, handlers)
+        self._job = JobCheck(run_id, settings, self._announce)
+        self._run = MonitoredRun(run_id, settings, self._deliver)
+        self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
+
+    async def serve(self) -> None:
+        """Serve until the last connection has closed; then report how the run ended."""
+        try:
+            await self._server.serve()
+        finally:
+            await self._hangs.stop()
+            await self._end_run()
+
+    async def _hello(self, message: messages.Hello, _: Connection) -> messages.Message:
+        self._job.expect(message.ranks)
+        needed = message.may_dry_run and self._job.claim_dry_run()
+        return messages.HelloAnswer(vars(self._job.verdict), needed)
+
+    async def _check(self, message: messages.Check, _: Connection) -> messages.Message:
+        verdict = await self._job.ask(message.fingerprint, message.pending)
+        node = self._job.client.node
+        return messages.CheckAnswer(vars(verdict), node.profile if node else {})
+
+    async def _launch(self, message: messages.Launch, _: Connection) -> messages.Message:
+        client = self._job.client
+        if client.provider and client.node and not self._run.reporter:
+            self._run.launch(client.provider, client.node.ticket, message.ranks, client.until_unrelated())
+            self._job.launched()
+        return messages.LaunchAnswer(self._run_id.hex())
+
+    async def _run_started(self, message: messages.RunStarted, _: Connection) -> None:
+        self._run.started(message.command, message.groups)
+
+    async def _findings(self, message: messages.Findings, _: Connection) -> None:
+        self._job.add_launch_findings(*(Finding.from_dict(finding) for finding in message.findings))
+
+    async def _steps(self, message: messages.Steps, _: Connection) -> None:
+        self._hangs.stepped()
+        self._run.stepped(message.rank, message.durations, message.resident, self._job.client.plan)
+
+    async def _capture(self, message: messages.Capture, _: Connection) -> None:
+        step = Fingerprint.from_json(message.fingerprint)
+        self._job.captured(message.rank, step, frozenset(message.operators))
+        self._run.captured(step)
+
+    async def _register_responder(self, _: messages.RegisterResponder, connection: Connection) -> None:
+        connection.use = ConnectionUse.RESPONDER
+        self._hangs.watch()
+
+    async def _flight_record(self, message: messages.FlightRecord, _: Connection) -> None:
+        self._hangs.add(message.rank, message.calls)
+
+    async def _listen(self, _: messages.Listen, connection: Connection) -> None:
+        connection.use = ConnectionUse.LISTENER
+        connection.notify(messages.VerdictChanged(vars(self._job.verdict)))
+
+    async def _status(self, _: messages.Status, __: Connection) -> messages.Message:
+        reporter = self._run.reporter
+        return messages.StatusAnswer(
+            run_id=self._run_id.hex(),
+            verdict=self._job.verdict.status,
+            connected=bool(reporter and reporter.connected),
+            node_alias=reporter.alias if reporter else "",
+            windows_dropped=reporter.dropped if reporter else 0,
+            ranks=self._run.ranks,
+        )
+
+    async def _end(self, message: messages.End, _: Connection) -> messages.Message:
+        self._end_state = message.state
+        last = message.last
+        if len(self._server.connections(ConnectionUse.RANK)) <= 1 if last is None else last:
+            await self._end_run()
+        return messages.Ended()
+
+    def _announce(self, verdict: Verdict) -> None:
+        self._server.notify(ConnectionUse.LISTENER, messages.VerdictChanged(vars(verdict)))
+
+    def _deliver(self, alert: Alert) -> None:
+        self._server.notify(ConnectionUse.LISTENER, messages.AlertRaised(vars(alert)))
+
+    def _request_records(self) -> None:
+        self._server.notify(ConnectionUse.RESPONDER, messages.FlightRecordRequest())
+
+    async def _end_run(self) -> None:
+        if not self._ended:
+            self._ended = True
+            await asyncio.gather(self._run.end(self._end_state, self._job.client.name), self._job.end())

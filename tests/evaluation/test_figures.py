@@ -1,0 +1,90 @@
+"""Figures in the docs: what is generated stands between its markers, and nothing else of a page changes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from evaluation import figures
+from evaluation.__main__ import EVALUATIONS, parser
+from evaluation.figures import DOCS, PAGES, Figures, write_section
+
+WITH_TABLES = [name for name in EVALUATIONS if name != "demo"]
+
+
+def page_of(name: str) -> Path:
+    return DOCS / PAGES.get(name, "evaluation.md")
+
+
+def some_figures(name: str) -> Figures:
+    measured = Figures(name)
+    measured.ratio("right_ratio", 9, 10, bound=0.8)
+    measured.skip("traces_ratio", "needs --data")
+    measured.table("Ratios, side by side.", ("model", "ratio"), [("gpt", "1.5")])
+    return measured
+
+
+@pytest.mark.parametrize("name", WITH_TABLES)
+def test_writing_a_section_keeps_everything_outside_its_markers(name: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(before := page_of(name).read_text())
+    write_section(page, name, some_figures(name).markdown(f"python -m evaluation {name} --seed 7"))
+    after = page.read_text()
+    section = re.compile(rf"(?<=<!-- {name}: begin -->).*?(?=<!-- {name}: end -->)", re.DOTALL)
+    assert section.sub("", before) == section.sub("", after)
+    assert len(section.findall(before)) == len(section.findall(after)) == 1
+    assert section.findall(after)[0] != section.findall(before)[0]
+
+
+def test_writing_a_section_twice_is_writing_it_once(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Before.\n\n<!-- loop: begin -->\n<!-- loop: end -->\n\nAfter.\n")
+    lines = some_figures("loop").markdown("python -m evaluation loop --seed 7")
+    write_section(page, "loop", lines)
+    once = page.read_text()
+    write_section(page, "loop", lines)
+    assert page.read_text() == once
+    assert once.startswith("Before.\n\n<!-- loop: begin -->\n`python -m evaluation loop --seed 7`")
+    assert once.endswith("<!-- loop: end -->\n\nAfter.\n")
+
+
+def test_a_page_without_the_markers_is_refused_and_kept(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("No section here.\n")
+    with pytest.raises(SystemExit, match=r"page\.md: there is no section between <!-- loop: begin -->"):
+        write_section(page, "loop", ["x"])
+    assert page.read_text() == "No section here.\n"
+
+
+def test_a_section_names_command_and_machine_and_holds_every_figure() -> None:
+    lines = some_figures("loop").markdown("python -m evaluation loop --seed 7 --quick")
+    assert re.fullmatch(r"`python -m evaluation loop --seed 7 --quick`, .+ cores, .+, 20\d\d-\d\d-\d\d\.", lines[0])
+    assert "| `right_ratio` | 0.9 | [0.60, 0.98] n=10 | >= 0.8 |" in lines
+    assert "| `traces_ratio` | - |  | needs --data |" in lines
+    assert lines[-5:] == ["Ratios, side by side.", "", "| model | ratio |", "|---|---|", "| gpt | 1.5 |"]
+
+
+def test_a_skipped_figure_is_no_value_and_breaks_no_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    measured = Figures("distributed")
+    measured.skip("trace_import_ratio", "needs --data")
+    assert measured.write(None) == 0
+    assert "trace_import_ratio" not in measured.values
+    assert "needs --data" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("docs", [True, False])
+def test_only_docs_writes_pages(docs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "DOCS", tmp_path)
+    page = tmp_path / "evaluation.md"
+    page.write_text(before := "<!-- loop: begin -->\n<!-- loop: end -->\n")
+    arguments = argparse.Namespace(name="loop", seed=7, quick=False, data=None, out=None, docs=docs)
+    assert some_figures("loop").finish(arguments) == 0
+    assert (page.read_text() != before) is docs
+
+
+def test_no_default_is_a_path_outside_the_repository() -> None:
+    defaults = vars(parser().parse_args(["loop"]))
+    assert defaults["data"] is None and defaults["out"] is None
