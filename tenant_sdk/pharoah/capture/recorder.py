@@ -19,7 +19,7 @@ from pharoah.capture.inventory import versions
 from pharoah.capture.operator_notes import Reader, reader
 from pharoah_archetypes import Fingerprint, Operator, Skeleton, canonicalize
 from pharoah_archetypes.inventory import inventory
-from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED
+from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Phase
 from pharoah_archetypes.vocabulary import vocabulary
 
 Record = tuple[Reader, str, tuple[int, ...], tuple[int, ...], frozenset[str], torch.dtype | None, int]
@@ -62,12 +62,14 @@ class Recorder(TorchDispatchMode):
     def _record(self, operator: Reader, args: Any, kwargs: Any, result: Any) -> None:
         phase = self._phase()
         if operator.communicates:  # whatever autograd thinks of it
-            self.records.append((operator, FORWARD if phase == ASIDE else phase, *operator.read(args, kwargs, result)))
-        elif phase == ASIDE:
+            self.records.append(
+                (operator, FORWARD if phase == NO_GRAD else phase, *operator.read(args, kwargs, result))
+            )
+        elif phase == NO_GRAD:
             self._aside.update(operator.read(args, kwargs, result)[1])
         elif phase == FORWARD:
             if self._aside:  # what computed it is no structure, but that memory holds something else now
-                self.records.append((_ELSEWHERE, ASIDE, (), tuple(self._aside), *_NOTHING[2:]))
+                self.records.append((_ELSEWHERE, NO_GRAD, (), tuple(self._aside), *_NOTHING[2:]))
                 self._aside.clear()
             self.records.append((operator, phase, *operator.read(args, kwargs, result)))
         elif phase != OPTIMIZER:
@@ -90,7 +92,7 @@ class Recorder(TorchDispatchMode):
         # An autograd function's own forward (a reentrant checkpoint, a custom kernel) runs without gradients of either
         # direction; evaluation and initialisation under no_grad keep the forward direction.
         inside_function = not torch._C._is_fwd_grad_enabled() and not torch.is_inference_mode_enabled()
-        return FORWARD if inside_function else ASIDE
+        return FORWARD if inside_function else NO_GRAD
 
 
 def _ranks() -> dict[str, int]:
@@ -153,7 +155,8 @@ def fingerprint(
 
 def skeleton_of(records: Iterable[Record]) -> Skeleton:
     return canonicalize(
-        Operator(operator.name, phase, reads, writes, notes) for operator, phase, reads, writes, notes, _, _ in records
+        Operator(operator.name, Phase(phase), reads, writes, notes)
+        for operator, phase, reads, writes, notes, _, _ in records
     )
 
 
