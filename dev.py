@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import venv
@@ -113,9 +114,21 @@ def _name(verb: Callable[[], None]) -> str:
 
 
 def _call(command: list[str | Path]) -> None:
-    result = subprocess.run([str(part) for part in command], cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    if result.returncode:
-        sys.exit(result.returncode)
+    """Run a command to its end, also when it is interrupted: then it has processes of its own to end."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    child = subprocess.Popen([str(part) for part in command], cwd=ROOT, env=environment)
+    # A terminal sends SIGINT to the child, too. SIGTERM comes to this process alone.
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: child.terminate()),
+    }
+    try:
+        status = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if status:
+        sys.exit(status if status > 0 else 128 - status)
 
 
 def main() -> None:

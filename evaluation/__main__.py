@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.harness.processes import ProcessScope, interrupted_once
+
 
 class Evaluation(NamedTuple):
     """One evaluation of the command line."""
@@ -20,6 +22,7 @@ class Evaluation(NamedTuple):
 
 EVALUATIONS = {
     "demo": Evaluation("demo.run", "the main job end to end, with pictures (what `make demo` runs)"),
+    "interrupt": Evaluation("demo.interrupt", "processes that a demo leaves behind when it is interrupted"),
     "loop": Evaluation("loop.run", "verdicts, detection and cost of the whole loop, on real processes"),
     "capture": Evaluation("fingerprints.run", "archetypes, dry runs against real steps, cost of capture"),
     "distributed": Evaluation("distributed.run", "jobs on many ranks, costs, diagnosis, and published traces"),
@@ -30,11 +33,16 @@ EVALUATIONS = {
 
 
 def main() -> int:
-    """The command line. Returns the exit code: 0 when every bound holds, 1 when one does not."""
+    """The command line. Returns the exit code: 0 when every bound holds, 1 when one does not, 130 when interrupted."""
     arguments = parser().parse_args()
     if arguments.name != "privacy":  # that one measures what a machine keeps
         os.environ.setdefault("PHAROAH_KEEP_RUNS", "0")  # thousands of runs that nobody will compare
-    return int(import_module(f"evaluation.{EVALUATIONS[arguments.name].module}").run(arguments))
+    try:
+        with interrupted_once(), ProcessScope():
+            return int(import_module(f"evaluation.{EVALUATIONS[arguments.name].module}").run(arguments))
+    except KeyboardInterrupt:
+        print("interrupted; everything that was started has ended", file=sys.stderr)
+        return 130
 
 
 def parser() -> argparse.ArgumentParser:

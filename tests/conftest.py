@@ -1,13 +1,52 @@
-"""Shared by all tests: our own guard re-raises, nothing of the developer's environment leaks in."""
+"""Shared by all tests: our own guard raises again, nothing of the developer's environment gets in, nothing is left."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 from pharoah import _guard
+from pharoah_protocol.parent_process import adopt_orphans
+from tests.harness.leaks import Belongings, LoopCheck
+
+
+def pytest_configure() -> None:
+    adopt_orphans()  # so that the check below finds sidecars whose job has ended
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # what the imports have made stays: a collection after a test looks at what the test has made
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files_of_this_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests in parallel must not find each other's sockets: their paths are made from the system's temporary folder."""
+    folder = tmp_path_factory.getbasetemp() / "tmp"
+    folder.mkdir()
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    yield
+    tempfile.tempdir = None
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail the test whose processes, threads, tasks, transports or temporary folders outlive it."""
+    loops, before = LoopCheck(), Belongings.now()
+    monkeypatch.setattr(asyncio, "run", loops.run)
+    yield
+    loops.collect_transports()
+    left = [*loops.left, *before.left_behind()]
+    assert not left, "this test left behind: " + "; ".join(left)
 
 
 @pytest.fixture(autouse=True)

@@ -132,8 +132,10 @@ def _degrade(site: Site, main: Job, began: float) -> Stressed:
 def _endings(site: Site, main: Job, peer: Job, began: float) -> None:
     """Wait for both jobs, and run the main one without Pharoah on the core that the other leaves."""
     peer.wait()
-    bare = subprocess.Popen(
-        site.bare("n2", [*GPT, "--steps", str(BARE_STEPS), "--losses", str(BARE_LOSSES)]), stdout=subprocess.DEVNULL
+    bare = site.scope.own(
+        subprocess.Popen(
+            site.bare("n2", [*GPT, "--steps", str(BARE_STEPS), "--losses", str(BARE_LOSSES)]), stdout=subprocess.DEVNULL
+        )
     )
     _print(began, "the MLP has ended; the same GPT starts on n2 without Pharoah, for its losses")
     main.wait()

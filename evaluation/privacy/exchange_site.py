@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -100,8 +99,12 @@ def exchange_site(folder: Path, release: Release) -> Iterator[ExchangeSite]:
                 break
         yield ExchangeSite(folder, endpoint)
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.terminate()
+        try:
+            process.wait(20)
+        finally:
+            process.kill()
+            process.wait()
 
 
 async def _fill(database: Path, release: Release) -> None:

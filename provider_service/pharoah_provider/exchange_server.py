@@ -19,9 +19,11 @@ from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.tables.query import BATCH_ITEMS
 from pharoah_protocol.tables.rows import ROW_BYTES
+from pharoah_protocol.vocabulary import IncidentState
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
 from pharoah_provider.domain import Node
+from pharoah_provider.fleet import Fleet
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.base import NodeStore
 from pharoah_provider.ticket_check import verified
@@ -47,6 +49,8 @@ class Offer:
     epoch: int
     class_ids: tuple[bytes, ...]
     expires_at: int
+    node_state: IncidentState = IncidentState.QUIET
+    """Confirmed while an incident of the node is open."""
     signature: bytes = b""
     answer: asyncio.Future[Any] | None = None
     """What its one question was answered, or will be."""
@@ -62,6 +66,7 @@ class ExchangeServer:
     keys: Keys
     publisher: Publisher
     quotas: Quotas
+    fleet: Fleet
     _offers: dict[bytes, Offer] = field(default_factory=dict)
     _forgotten_at: float = 0.0
     _lookups: dict[tuple[str, int, bytes], dict[bytes, tuple[bytes, bytes]]] = field(default_factory=dict)
@@ -76,9 +81,9 @@ class ExchangeServer:
             raise NotReady("this node has just joined; the next epoch, within a minute, will know it") from None
         self.quotas.take_offer(tenant, now)
         self._forget_offers(now)
-        offer = Offer(tenant, node, epoch.head.epoch, ids, int(now) + OFFER_SECONDS)
+        offer = Offer(tenant, node, epoch.head.epoch, ids, int(now) + OFFER_SECONDS, self.fleet.state(node.node).state)
         offer_id = secrets.token_bytes(16)
-        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, ids)
+        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, ids, offer.node_state)
         offer.signature = sign(said, self.keys.signing_key)
         self._offers[offer_id] = offer
         return offer_id, offer

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pharoah_archetypes.kinds import NONE, kind_of, kinds
+from pharoah_archetypes.kinds import NONE, computing, kind_of, kinds
 from pharoah_archetypes.vocabulary import vocabulary
 
 

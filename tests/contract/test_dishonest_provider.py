@@ -242,7 +242,7 @@ def test_offers_of_other_classes_than_two(tmp_path: Path, monkeypatch: pytest.Mo
     async def other(self: Any, *arguments: Any) -> Any:
         offer_id, offer = await honest(self, *arguments)
         offer.class_ids = (offer.class_ids * 2)[:count]
-        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, offer.class_ids)
+        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, offer.class_ids, offer.node_state)
         offer.signature = sign(said, self.keys.signing_key)
         return offer_id, offer
 

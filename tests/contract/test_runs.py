@@ -22,7 +22,8 @@ from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import Alert as AlertMessage
 from pharoah_protocol.v1 import Consent, EndRunRequest, JoinRunRequest, ListRequest, ReportRequest
-from pharoah_provider.services.runs import CAUGHT_UP_SECONDS
+from pharoah_protocol.vocabulary import EndState
+from pharoah_provider.monitoring.intake import CAUGHT_UP_SECONDS
 from pharoah_provider.storage.duckdb.runs import DuckRunStore
 from tests.contract.test_exchange import on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
@@ -180,7 +181,7 @@ class Listener:
                 await asyncio.sleep(0.05)
 
     async def close(self) -> None:
-        await self.reporter.end("ok")
+        await self.reporter.end(EndState.OK)
         await self._provider.channel.close()
 
 
@@ -302,13 +303,13 @@ def test_a_report_that_was_given_up_is_taken_whole(tmp_path: Path, monkeypatch: 
     on_loopback(tmp_path, work, RELEASE)
 
 
-def test_a_suspicion_ends_with_its_run(tmp_path: Path) -> None:
+def test_a_suspicion_stays_with_its_node_when_the_run_ends(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         run_id = await join(site)
         await site.call("Runs", "Report", report(run_id, 0, *[3.0] * 5))
         await site.call("Runs", "EndRun", EndRunRequest(run_id=run_id, state=1))
         (alert,) = await rows(site, "alerts")
-        assert "dismissed" in alert and "3.08x" in alert and "the run ended" in alert
+        assert "suspected" in alert and "3.08x" in alert
 
     on_loopback(tmp_path, work, RELEASE)
 
@@ -336,6 +337,7 @@ def test_a_restart_of_the_provider_does_not_fire_again_and_clears_once(tmp_path:
             await first.feel(*[1.6] * 4)
             await first.told("confirmed")
             first_id = first.alerts[0].alert_id
+        await first.close()  # nobody hears of it: the provider is down
         async with loopback(tmp_path) as site:
             assert "confirmed" in "".join(await rows(site, "alerts"))
             second = Listener(site, first.run_id)

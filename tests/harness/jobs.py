@@ -25,12 +25,14 @@ class Job:
         options = (*options, "--verdict-file", str(folder / "verdict.json"))
         line = site.under_pharoah(node, command, *options) if wrapped else site.bare(node, command)
         with (folder / "output.txt").open("wb") as output:
-            self.process = subprocess.Popen(
-                line,
-                env=site.tenant_environment(node),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+            self.process = site.scope.own(
+                subprocess.Popen(
+                    line,
+                    env=site.tenant_environment(node),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
             )
 
     def wait(self, seconds: float = 300.0) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings import ListingSources, Row, listings
+from pharoah_provider.listings import LISTINGS, ListingSources, Row
 from pharoah_provider.storage.base import Storage
 
 
 async def listed(storage: Storage, name: str) -> list[Row]:
     """Rows of a listing as an operator gets them while no agent is connected."""
-    return await listings()[name].rows(ListingSources(storage, {}, 0.0))
+    return await LISTINGS[name].rows(ListingSources(storage, {}, 0.0))

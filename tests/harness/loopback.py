@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from pharoah._settings import Settings
 from pharoah_learning.release import Release
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.v1 import AgentMessage, Hello, NodeTicket, ProbeResult
+from pharoah_protocol.v1 import AgentMessage, Hello, NodeTicket, ProbeOrder, ProbeResult
 from pharoah_provider.domain import Node
 from pharoah_provider.services.server import ServerSettings, provider
 from pharoah_provider.storage.duckdb import DuckStorage
@@ -36,6 +36,10 @@ FACTS = ("device=cpu", "threads=1")
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i, name in enumerate(("n1", "n2"), 1)}
 
 
+_SILENT: set[asyncio.Event] = set()
+"""One event per silent client: set, it ends the messages, which gRPC would wait for also after the call has ended."""
+
+
 def node(name: str, *facts: str) -> Node:
     public = KEYS[name].public_key().public_bytes_raw()
     return Node(name, public, "boot", (*FACTS, *facts), ("device=cpu",), (int(name[1]),))
@@ -51,10 +55,13 @@ def bearer(who: str) -> tuple[tuple[str, str], ...]:
 
 
 async def silence() -> AsyncIterator[bytes]:
-    """What a client says that says nothing: what it said could cross a refusal, and gRPC's client then reports INTERNAL
-    instead. Agents ask again."""
-    await asyncio.Event().wait()
-    yield b""
+    """The messages of a client that sends none, until the site ends: a message could cross a refusal, and gRPC's client
+    then reports INTERNAL instead. Agents ask again."""
+    ended = asyncio.Event()
+    _SILENT.add(ended)
+    await ended.wait()
+    for nothing in b"":
+        yield bytes(nothing)
 
 
 @dataclass
@@ -91,7 +98,7 @@ class Loopback:
 async def _agent(
     channel: grpc.aio.Channel, stands_on: Node, seconds_of: Callable[[str], float], connected: asyncio.Event
 ) -> None:
-    out: asyncio.Queue[AgentMessage] = asyncio.Queue()
+    out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
     hello = Hello(
         node=stands_on.node,
         ticket_key=stands_on.ticket_key,
@@ -103,22 +110,29 @@ async def _agent(
     out.put_nowait(AgentMessage(hello=hello))
 
     async def messages() -> AsyncIterator[AgentMessage]:
-        while True:
-            yield await out.get()
+        while (message := await out.get()) is not None:
+            yield message
 
-    async for order in Stub(channel, "Agent").Connect(messages(), metadata=bearer(stands_on.node)):
-        connected.set()
-        if order.WhichOneof("content") == "probe":
-            for benchmark in order.probe.benchmarks:
-                result = ProbeResult(
-                    order_id=order.probe.order_id,
-                    benchmark=benchmark,
-                    seconds=[seconds_of(benchmark)] * order.probe.repeats,
-                    beside_job=order.probe.beside_job,
-                    started_at=time.time(),
-                    ended_at=time.time(),
-                )
-                out.put_nowait(AgentMessage(probe=result))
+    try:
+        async for order in Stub(channel, "Agent").Connect(messages(), metadata=bearer(stands_on.node)):
+            connected.set()
+            if order.WhichOneof("content") == "probe":
+                for result in _probe_results(order.probe, seconds_of):
+                    out.put_nowait(AgentMessage(probe=result))
+    finally:
+        out.put_nowait(None)
+
+
+def _probe_results(order: ProbeOrder, seconds_of: Callable[[str], float]) -> Iterator[ProbeResult]:
+    for benchmark in order.benchmarks:
+        yield ProbeResult(
+            order_id=order.order_id,
+            benchmark=benchmark,
+            seconds=[seconds_of(benchmark)] * order.repeats,
+            beside_job=order.beside_job,
+            started_at=time.time(),
+            ended_at=time.time(),
+        )
 
 
 def server_settings(folder: Path, **changes: Any) -> ServerSettings:
@@ -154,3 +168,6 @@ async def loopback(folder: Path, release: Release | None = None, **changes: Any)
             yield site
         finally:
             await site.disconnect_agents()
+            for ended in _SILENT:
+                ended.set()
+            _SILENT.clear()

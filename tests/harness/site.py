@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -29,10 +28,13 @@ from pharoah_protocol.v1 import ListRequest
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.certificates import Authority
 from pharoah_provider.channel import operator_channel
-from pharoah_provider.monitoring.validation import ROUNDS
+from pharoah_provider.monitoring.levels import ROUNDS
 from pharoah_serving.keys import open_keys
+from tests.harness.processes import STOP_SECONDS, ProcessScope
 
 SETTLE_SECONDS = 20
+DRAIN_SECONDS = 10.0
+"""How long the services of a site may take to end when nothing is wrong."""
 SMALL_MEMORY_BYTES = 440_000_000
 """Well between what a GPT of the demo needs at 1,024 tokens with flash attention and with math attention."""
 
@@ -55,6 +57,8 @@ class Site:
     endpoint: str = ""
     http: str = ""
     provider_key: str = ""
+    scope: ProcessScope = field(default_factory=ProcessScope)
+    """What runs on this site."""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     # processes
@@ -92,17 +96,15 @@ class Site:
         (self.folder / "provider.pub").write_text(self.provider_key)
 
     def kill_provider(self) -> None:
-        self._processes.pop("provider").kill()
+        process = self._processes.pop("provider")
+        process.kill()
+        process.wait()
 
-    def stop(self) -> None:
-        """Ask everything to end, then make sure."""
-        for process in reversed(list(self._processes.values())):
-            process.send_signal(signal.SIGTERM)
+    def stop(self, service_seconds: float) -> None:
+        """End jobs, their sidecars, then the services, which have `service_seconds` to finish what they do."""
+        self.scope.end(reversed(list(self._processes.values())), service_seconds)
         for process in self._processes.values():
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            process.wait()
         self._processes.clear()
 
     # what a tenant, an operator and a plain user do here
@@ -131,7 +133,9 @@ class Site:
     def operator(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "pharoah_provider.cli", *arguments, "--endpoint", self.endpoint]
         command += self._as("operator-ops")
-        return subprocess.Popen(command, stdout=None if arguments[0] == "campaign" else subprocess.PIPE, text=True)
+        return self.scope.own(
+            subprocess.Popen(command, stdout=None if arguments[0] == "campaign" else subprocess.PIPE, text=True)
+        )
 
     def listing(self, name: str) -> list[dict[str, Any]]:
         """What `pharoah-provider NAME -o json` prints, without the cost of a process: jobs are being timed."""
@@ -219,13 +223,15 @@ class Site:
 
 @contextmanager
 def running_site(folder: Path, profiles: Mapping[str, dict[str, Any]] | None = None) -> Iterator[Site]:
-    """A site that is stopped on the way out, whatever happens."""
+    """A site that is stopped at the end, also when it is interrupted at any moment."""
     site = Site(folder, dict(profiles) if profiles else node_profiles())
+    service_seconds = STOP_SECONDS
     try:
         site.start()
         yield site
+        service_seconds = DRAIN_SECONDS
     finally:
-        site.stop()
+        site.stop(service_seconds)
 
 
 def free_port() -> int:

@@ -12,10 +12,10 @@ import grpc
 import pytest
 
 from pharoah_protocol.v1 import ListRequest
-from pharoah_provider.listings import GROUP, Listing, ListingSources, Row, listings, markdown_table
+from pharoah_provider.listings import GROUP, LISTINGS, Listing, ListingSources, Row, markdown_table
 from tests.contract.test_exchange import on_loopback, refused
 from tests.harness.loopback import TOKENS, Loopback
-from tests.harness.plugins import install_plugin
+from tests.harness.plugins import write_plugin
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = """
@@ -48,11 +48,11 @@ def test_docs_hold_the_table_of_all_listings() -> None:
     assert markdown_table() in text, "run `pharoah-provider listings --markdown` and paste its output"
 
 
-@pytest.mark.parametrize("name", list(listings()))
+@pytest.mark.parametrize("name", list(LISTINGS.entries))
 def test_every_listing_answers_on_an_empty_database_with_the_columns_it_names(tmp_path: Path, name: str) -> None:
     async def work(site: Loopback) -> None:
         rows = (await site.call("Operator", "List", ListRequest(listing=name), "ops")).rows
-        listing = listings()[name]
+        listing = LISTINGS[name]
         for row in map(json.loads, rows):
             assert {*listing.columns, *listing.wide_columns} <= row.keys()
         if name == "nodes":
@@ -81,8 +81,8 @@ def test_a_listing_that_cannot_be_a_command_is_refused(name: str, columns: tuple
 
 def installed(folder: Path, module: str) -> dict[str, str]:
     """The environment in which a plug-in with this module is installed."""
-    environ = install_plugin(folder, GROUP, {"node-names": "a_plugin:ENTRY"}, module)
-    return {**environ, "PYTHONPATH": f"{environ['PYTHONPATH']}{os.pathsep}{ROOT}", "COLUMNS": "80"}
+    write_plugin(folder, GROUP, module)
+    return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "COLUMNS": "80"}
 
 
 def provider_cli(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -117,7 +117,7 @@ def test_a_listing_of_a_plugin_is_a_command_an_answer_and_a_line_of_the_docs(tmp
 
 def test_a_broken_plugin_is_named(tmp_path: Path) -> None:
     done = provider_cli(installed(tmp_path, "ENTRY = 3\n"), "nodes")
-    assert done.returncode == 1 and "a_plugin:ENTRY" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "plugin_of_a_test:ENTRY" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_plugin_with_the_name_of_a_command_is_refused(tmp_path: Path) -> None:

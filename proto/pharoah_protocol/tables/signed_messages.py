@@ -10,15 +10,20 @@ from collections.abc import Iterable, Sequence
 
 from pharoah_archetypes.ladder import length_prefixed, parts
 from pharoah_protocol.encoding import read_u64, u64
+from pharoah_protocol.vocabulary import IncidentState
 
 
 class StatementError(ValueError):
     """Bytes that are no statement of the kind they should be."""
 
 
-def offer(offer_id: bytes, epoch: int, expires_at: int, class_ids: Sequence[bytes]) -> bytes:
-    """These classes are offered, in this epoch, until then (unix seconds)."""
-    return length_prefixed(b"pharoah/offer/v1", offer_id, u64(epoch), u64(expires_at), *class_ids)
+OFFER_MAGIC = b"pharoah/offer/v2"
+"""Version 2 added the state of the node."""
+
+
+def offer(offer_id: bytes, epoch: int, expires_at: int, class_ids: Sequence[bytes], node_state: IncidentState) -> bytes:
+    """These classes are offered, in this epoch, until then (unix seconds), on a node in this state."""
+    return length_prefixed(OFFER_MAGIC, offer_id, u64(epoch), u64(expires_at), bytes([node_state.code]), *class_ids)
 
 
 def table(epoch: int, class_id: bytes, rows: bytes) -> bytes:

@@ -17,14 +17,23 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import Access
+from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.v1 import AgentMessage, AgentOrder, CellOrder, Hello, ProbeOrder, ProbeResult
+from pharoah_protocol.v1 import (
+    AgentMessage,
+    AgentOrder,
+    CellOrder,
+    Hello,
+    NodeState,
+    ProbeOrder,
+    ProbeResult,
+)
 from pharoah_protocol.v1 import CellResult as CellResultMessage
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
-from pharoah_protocol.vocabulary import Outcome
+from pharoah_protocol.vocabulary import IncidentState, Outcome
 from pharoah_provider.agent.child_processes import Child, ChildDied
-from pharoah_provider.agent.telemetry import Sample, Telemetry
+from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
 from pharoah_provider.owned_tasks import OwnedTasks
 
@@ -44,12 +53,15 @@ class AgentStream:
     def __init__(self, node: Node, access: Access, telemetry: Telemetry, probes: Child, fork_server: Child) -> None:
         self._node, self._access = node, access
         self._telemetry, self._probes, self._fork_server = telemetry, probes, fork_server
-        self._out: asyncio.Queue[AgentMessage] = asyncio.Queue()
+        self._out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
+        """What goes out on this connection; None ends it."""
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
         self._batch = 0
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._orders = OwnedTasks()
         """Work that the provider has ordered; it goes on while the connection is made again."""
+        self.node_state = NodeStateAnswer()
+        """What the provider has sent of this node."""
 
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
@@ -68,24 +80,31 @@ class AgentStream:
                 await asyncio.sleep(pause)
 
     async def _connected(self, channel: grpc.aio.Channel) -> None:
-        self._out = asyncio.Queue()
+        self._out = out = asyncio.Queue[AgentMessage | None]()
         for batch in self._unacknowledged:
-            self._out.put_nowait(AgentMessage(telemetry=batch))
-        call = Stub(channel, "Agent").Connect(self._messages(), metadata=self._access.metadata)
-        async with OwnedTasks() as sampling:
-            async for order in call:
-                match order.WhichOneof("content"):
-                    case "welcome":
-                        log.info("connected to %s as %s", self._access.endpoint, self._node.node)
-                        self._backoff.reset()
-                        sampling.start(self._sample(order.welcome.telemetry_period_seconds))
-                    case "ack":
-                        while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
-                            self._unacknowledged.popleft()
-                    case _:
-                        self._start(order)
+            out.put_nowait(AgentMessage(telemetry=batch))
+        call = Stub(channel, "Agent").Connect(self._messages(out), metadata=self._access.metadata)
+        if self.node_state.state is not IncidentState.CONFIRMED:
+            self.node_state = NodeStateAnswer()  # health may be over by now; an incident goes on until it is cleared
+        try:
+            async with OwnedTasks() as sampling:
+                async for order in call:
+                    match order.WhichOneof("content"):
+                        case "welcome":
+                            log.info("connected to %s as %s", self._access.endpoint, self._node.node)
+                            self._backoff.reset()
+                            sampling.start(self._sample(order.welcome.telemetry_period_seconds))
+                        case "ack":
+                            while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
+                                self._unacknowledged.popleft()
+                        case "node_state":
+                            self.node_state = _node_state(order.node_state)
+                        case _:
+                            self._start(order)
+        finally:
+            out.put_nowait(None)  # gRPC reads from the queue in a task that it does not end with the call
 
-    async def _messages(self) -> AsyncIterator[AgentMessage]:
+    async def _messages(self, out: asyncio.Queue[AgentMessage | None]) -> AsyncIterator[AgentMessage]:
         node = self._node
         yield AgentMessage(
             hello=Hello(
@@ -98,22 +117,20 @@ class AgentStream:
                 version=__version__,
             )
         )
-        queue = self._out
-        while True:
-            yield await queue.get()
+        while (message := await out.get()) is not None:
+            yield message
 
     async def _sample(self, period_seconds: float) -> None:
         while True:
             await asyncio.sleep(period_seconds)
-            samples: list[Sample] = self._telemetry.sample()
             self._batch += 1
-            message = TelemetryMessage(
-                batch=self._batch,
-                sampled_at=[s[0] for s in samples],
-                metric=[s[1] for s in samples],
-                device=[s[2] for s in samples],
-                value=[s[3] for s in samples],
-            )
+            message = TelemetryMessage(batch=self._batch)
+            for sample in self._telemetry.sample():
+                for name, value in sample.values.items():
+                    message.sampled_at.append(sample.sampled_at)
+                    message.metric.append(name)
+                    message.device.append(sample.device)
+                    message.value.append(value)
             self._unacknowledged.append(message)
             await self._out.put(AgentMessage(telemetry=message))
 
@@ -157,3 +174,9 @@ class AgentStream:
             detail = f"the campaign process ended: {error}"
             outcome = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail).to_json()
         await self._out.put(AgentMessage(cell=CellResultMessage(order_id=order.order_id, outcome=outcome.strip())))
+
+
+def _node_state(message: NodeState) -> NodeStateAnswer:
+    """The message for the local socket."""
+    state = IncidentState.from_code(message.state)
+    return NodeStateAnswer(state, int(message.since), sanitize_text(message.evidence))

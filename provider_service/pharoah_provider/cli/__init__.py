@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from pharoah_protocol.plugins import PluginError
+from pharoah_protocol.registry import RegistryError
 from pharoah_protocol.voprf.libsodium import SodiumMissing
 from pharoah_provider.cli import (
     archetypes,
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args(argv)
         return int(arguments.run(arguments))
-    except (ProviderError, SodiumMissing, PluginError) as error:
+    except (ProviderError, SodiumMissing, RegistryError) as error:
         print(f"pharoah-provider: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import ListRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
-from pharoah_provider.listings import Listing, listings, markdown_table
+from pharoah_provider.listings import LISTINGS, Listing, markdown_table
 from pharoah_serving.errors import ProviderError
 
 WIDE_COLUMNS = 120
@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
     overview = commands.add_parser("listings", help="print which listings there are", description=__doc__)
     overview.add_argument("--markdown", action="store_true", help="the table of docs/provider.md")
     overview.set_defaults(run=_print_listings)
-    for listing in listings().values():
+    for listing in LISTINGS:
         if listing.name in commands.choices:
             raise ProviderError(f"listing {listing.name}: there is a command of this name; rename the listing")
         what = listing.help.replace("%", "%%")
@@ -59,7 +59,7 @@ def _print_listings(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
         print(markdown_table(), end="")
         return 0
-    for listing in listings().values():
+    for listing in LISTINGS:
         print(f"{listing.name:16} {listing.help}")
     return 0
 

@@ -6,6 +6,6 @@ made from the registry, so that a new listing needs no other change.
 """
 
 from pharoah_provider.listings._listing import Listing, ListingSources, Row, select
-from pharoah_provider.listings._registry import GROUP, listings, markdown_table
+from pharoah_provider.listings._registry import GROUP, LISTINGS, markdown_table
 
-__all__ = ["GROUP", "Listing", "ListingSources", "Row", "listings", "markdown_table", "select"]
+__all__ = ["GROUP", "LISTINGS", "Listing", "ListingSources", "Row", "markdown_table", "select"]

@@ -9,5 +9,9 @@ LISTING = Listing(
     help="suspicions and alerts about nodes, with their evidence",
     columns=("since", "state", "node", "run", "what"),
     wide_columns=("alert_id", "evidence"),
-    rows=select("SELECT * EXCLUDE (run_id), lower(hex(run_id))[:8] AS run FROM alerts ORDER BY since"),
+    rows=select("""
+        SELECT incident_id AS alert_id, resource AS node, kind, state, fault_domain, what, evidence, since, changed_at,
+               step_ratio, lower(hex(raised_by))[:8] AS run
+        FROM incidents ORDER BY since
+    """),
 )

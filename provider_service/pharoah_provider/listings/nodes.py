@@ -7,7 +7,8 @@ from pharoah_provider.listings._listing import Listing, ListingSources, Row
 QUERY = """
     SELECT n.node, n.context_id AS context, n.server_facts AS facts, n.last_seen,
            (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
-           (SELECT count(*) FROM alerts a WHERE a.node = n.node AND a.state = 'confirmed') AS alerts
+           (SELECT count(*) FROM incidents i
+            WHERE i.resource_kind = 'node' AND i.resource = n.node AND i.state = 'confirmed') AS alerts
     FROM nodes n ORDER BY n.node
 """
 

@@ -28,7 +28,7 @@ from pharoah_provider.audit_bundle import audit_bundle
 from pharoah_provider.campaigns import Campaign
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning import learn
-from pharoah_provider.listings import ListingSources, listings
+from pharoah_provider.listings import LISTINGS, ListingSources
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.base import Storage
@@ -87,7 +87,7 @@ class OperatorServicer:
         return ExportAuditBundleResponse(content=await audit_bundle(self._store, self._keys, request.epoch))
 
     async def List(self, request: ListRequest, _: Context) -> ListResponse:
-        if (listing := listings().get(request.listing)) is None:
-            raise Invalid(f"listing: {request.listing!r} is not one of {', '.join(listings())}")
-        rows = await listing.rows(ListingSources(self._store, self._fleet.last_seen(), time.time()))
+        if request.listing not in LISTINGS:
+            raise Invalid(f"listing: {request.listing!r} is not one of {', '.join(LISTINGS.entries)}")
+        rows = await LISTINGS[request.listing].rows(ListingSources(self._store, self._fleet.last_seen(), time.time()))
         return ListResponse(rows=[json.dumps(row, default=str) for row in rows])

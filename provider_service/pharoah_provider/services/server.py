@@ -17,8 +17,10 @@ from grpc_reflection.v1alpha import reflection
 from pharoah_protocol.log.view import AUDIT, PSEUDONYM_KEY, Entry
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
+from pharoah_provider.clock import Clock
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.publication import Publisher
@@ -82,16 +84,16 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
     libsodium.library()  # raises with what to install, before anything is opened
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens)
     keys, witnesses, audit = open_keys(settings.keys), read_witnesses(settings.witnesses), AuditLog(settings.audit)
-    store = DuckStorage(settings.db)
+    store, clock = DuckStorage(settings.db), Clock()
     try:
-        metrics, fleet = Metrics(), Fleet()
+        metrics, fleet = Metrics(), Fleet(clock)
         metrics.watch_agents(fleet.last_seen)
         transparency = TransparencyLog(
             await store.log.log_entries(), keys.signing_key, witnesses, await store.log.checkpoint()
         )
         publisher, monitor = (
             Publisher(store, keys, transparency),
-            Monitor(store, fleet, metrics, settings.settle_seconds),
+            Monitor(store, fleet, metrics, settings.settle_seconds, clock),
         )
         await publisher.open(time.time())
         if release := await store.published.newest_release():
@@ -100,8 +102,8 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         quotas = Quotas(settings.limits)
         quotas.recount(audit.today(time.time()), time.time())
         servicers = {
-            "Exchange": ExchangeServicer(ExchangeServer(store.nodes, keys, publisher, quotas)),
-            "Runs": RunsServicer(store, monitor),
+            "Exchange": ExchangeServicer(ExchangeServer(store.nodes, keys, publisher, quotas, fleet)),
+            "Runs": RunsServicer(store, monitor, Intake(store.runs, monitor, metrics, clock), clock),
             "Pseudonyms": PseudonymServicer(names := PseudonymKeys(keys, time.time, quotas)),
             "Agent": AgentServicer(store.nodes, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
@@ -118,6 +120,7 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             await server.start()
             async with OwnedTasks() as background:
                 background.start(_tick(publisher, audit, names, status, RetentionTask(store, kept_days)))
+                background.start(monitor.keep_watch())
                 await _log_pseudonym_key(publisher, names)
                 _tell_health(publisher, status)
                 yield f"{host}:{bound}" if port == "0" else settings.listen

@@ -37,6 +37,7 @@ from pharoah_protocol.v1 import (
     LookupRequest,
     NodeTicket,
 )
+from pharoah_protocol.vocabulary import IncidentState
 from pharoah_protocol.voprf import protocol
 
 SCOPES = ("server", "device")
@@ -65,6 +66,8 @@ class Answer:
     bytes_sent: int
     record: dict[str, Any] = field(default_factory=dict)
     """What the provider has signed of it, and what opens it: kept on this machine (see `pharoah audit`)."""
+    node_state: IncidentState = IncidentState.QUIET
+    """Confirmed while an incident of the offered node is open."""
 
 
 class ExchangeClient:
@@ -153,7 +156,7 @@ class ExchangeClient:
             outputs = question.outputs(answer.evaluated)
             matches += _opened(served, scope, class_id, table, inputs, outputs)
         record["private"]["rows"] = [match.row.pack().hex() for match in matches]
-        return Answer(served, tuple(matches), request.ByteSize(), record)
+        return Answer(served, tuple(matches), request.ByteSize(), record, _node_state(offer))
 
     async def _by_hashes(self, inputs: tuple[QueryItem, ...], ticket: NodeTicket) -> Answer:
         served, offer = await self._offered(ticket)
@@ -181,7 +184,7 @@ class ExchangeClient:
             raise VerificationError(str(error)) from None
         record = {**_signed(served, offer), "looked_up": said.hex(), "signature": response.signature.hex()}
         record["hashed_key"] = offer.hashed_key.hex()
-        return Answer(served, tuple(matches), request.ByteSize(), record)
+        return Answer(served, tuple(matches), request.ByteSize(), record, _node_state(offer))
 
     async def _again(self, before: ServedEpoch, in_force: bytes) -> ServedEpoch:
         """The epoch once more, when a row was taken back while we asked. Raises UnknownReason, Distrust."""
@@ -198,7 +201,7 @@ class ExchangeClient:
             served, offer = await asyncio.gather(self.epoch(), self._call("GetOffer", GetOfferRequest(ticket=ticket)))
             if offer.epoch == served.head.epoch:
                 break
-        said = signed_messages.offer(offer.offer_id, offer.epoch, offer.expires_at, list(offer.class_ids))
+        said = _offer_bytes(offer)
         if not is_signed(said, offer.signature, self._provider.key) or len(offer.class_ids) != len(SCOPES):
             raise VerificationError("the offer is not signed, or does not name the two classes it should")
         if offer.epoch != served.head.epoch:
@@ -280,8 +283,22 @@ def _opened(
     ]
 
 
+def _node_state(offer: GetOfferResponse) -> IncidentState:
+    """Raises VerificationError for a state that this release does not know."""
+    try:
+        return IncidentState.from_code(offer.node_state)
+    except ValueError as error:
+        raise VerificationError(f"the offer's node_state: {error}") from None
+
+
+def _offer_bytes(offer: GetOfferResponse) -> bytes:
+    """What the provider has signed of an offer."""
+    classes = list(offer.class_ids)
+    return signed_messages.offer(offer.offer_id, offer.epoch, offer.expires_at, classes, _node_state(offer))
+
+
 def _signed(served: ServedEpoch, offer: GetOfferResponse) -> dict[str, Any]:
-    said = signed_messages.offer(offer.offer_id, offer.epoch, offer.expires_at, list(offer.class_ids))
+    said = _offer_bytes(offer)
     return {
         "head": served.body.hex(),
         "head_signature": served.signature.hex(),

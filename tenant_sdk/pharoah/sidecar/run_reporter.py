@@ -22,7 +22,6 @@ from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
-    AlertState,
     Consent,
     EndRunRequest,
     JoinRunRequest,
@@ -31,11 +30,13 @@ from pharoah_protocol.v1 import (
     RevealRequest,
     WatchAlertsRequest,
 )
-from pharoah_protocol.vocabulary import EndState
+from pharoah_protocol.vocabulary import EndState, IncidentState
 
 log = logging.getLogger("pharoah.sidecar")
 
-ALERT_STATES = {number: name.removeprefix("ALERT_STATE_").lower() for name, number in AlertState.items() if number}
+ALERT_STATES = {
+    state.code: state.value for state in (IncidentState.SUSPECTED, IncidentState.CONFIRMED, IncidentState.CLEARED)
+}
 KEPT_SECONDS = 3600
 LARGEST_BATCH = 1024
 """Levels of one report."""
@@ -145,6 +146,8 @@ class RunReporter:
                 if error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
                     log.warning("this run is not monitored: %s", error.details())
                     return
+                if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                    self._attempt = 0  # the provider took the run for lost: the next try joins again
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause if pause == REPORT_SECONDS else pause * random.uniform(0.8, 1.2))
 

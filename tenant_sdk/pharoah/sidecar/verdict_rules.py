@@ -9,6 +9,7 @@ from pharoah.sidecar.exchange_client import Answer, Match
 from pharoah_archetypes.remedies import remedy
 from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
 from pharoah_protocol.tables.query import BATCH_ITEMS
+from pharoah_protocol.vocabulary import IncidentState
 
 ORDER = [
     ("exact", "server"),
@@ -34,7 +35,17 @@ _OUTCOME = {
 
 
 def verdict_from_rows(answer: Answer, run_id: str, *, hashed: bool = False) -> Verdict:
-    """The verdict of the most specific rung that knows anything."""
+    """The verdict of the most specific rung that knows anything, and what the offer says of the node."""
+    return _from_rows(answer, run_id, hashed=hashed).with_findings(*_of_node(answer))
+
+
+def _of_node(answer: Answer) -> list[Finding]:
+    if answer.node_state is not IncidentState.CONFIRMED:
+        return []
+    return [Finding("warn", "the provider has confirmed that this node is slow", "an open incident of the node")]
+
+
+def _from_rows(answer: Answer, run_id: str, *, hashed: bool) -> Verdict:
     common = {
         "run_id": run_id,
         "release": answer.served.head.release,

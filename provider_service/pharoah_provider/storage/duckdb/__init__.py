@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pharoah_provider.storage.duckdb.alerts import DuckAlertStore
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.evidence import DuckEvidenceStore
+from pharoah_provider.storage.duckdb.incidents import DuckIncidentStore
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.nodes import DuckNodeStore
 from pharoah_provider.storage.duckdb.published import DuckPublishedStore
@@ -23,7 +23,7 @@ class DuckStorage:
         self._database = database = Database(path)
         self.nodes = DuckNodeStore(database)
         self.runs = DuckRunStore(database)
-        self.alerts = DuckAlertStore(database)
+        self.incidents = DuckIncidentStore(database)
         self.evidence = DuckEvidenceStore(database)
         self.published = DuckPublishedStore(database)
         self.log = DuckLogStore(database)

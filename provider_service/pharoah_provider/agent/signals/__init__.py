@@ -1,0 +1,8 @@
+"""The signals of a node: what its agent reads again and again. Each public module holds one, named SIGNAL."""
+
+from __future__ import annotations
+
+from pharoah_provider.agent.signals._registry import AGENT_SIGNALS, GROUP
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading, Worse
+
+__all__ = ["AGENT_SIGNALS", "GROUP", "TROUBLE_UNIT", "AgentSignal", "Reading", "Worse"]

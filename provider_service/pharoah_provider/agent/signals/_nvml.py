@@ -1,0 +1,32 @@
+"""The health of NVIDIA GPUs, where there are any. Power, clocks and temperature follow what runs and are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from pharoah_provider.agent.signals._signal import Reading
+
+
+def gpu_readings(in_trouble: Callable[[Any, Any], bool]) -> Iterator[Reading]:
+    """`in_trouble(nvml, handle)` for each GPU that has what it asks for."""
+    if (nvml := _nvml()) is None:
+        return
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            yield Reading(float(in_trouble(nvml, nvml.nvmlDeviceGetHandleByIndex(index))), f"gpu{index}")
+        except nvml.NVMLError:
+            continue
+
+
+@cache
+def _nvml() -> Any:
+    """The NVML module, initialised; None without an NVIDIA driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml
+    except Exception:  # noqa: BLE001 - no module, no driver, no permission: no GPUs to report
+        return None

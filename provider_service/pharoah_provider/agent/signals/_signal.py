@@ -1,0 +1,51 @@
+"""A signal of a node: one thing that an agent reads again and again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+TROUBLE_UNIT = "1 while there is trouble, else 0"
+"""The unit of every signal that leaves the node. When a job computes, waits for files or pauses says which job it is
+(`python -m evaluation privacy`), so amounts, and how busy processors and disks are, stay on the node."""
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+class Worse(Enum):
+    """Which values of a signal are worse."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one device shows now; an empty `device` is the node itself."""
+
+    value: float
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class AgentSignal:
+    """One entry of the registry. Raises ValueError for a field that cannot be."""
+
+    name: str
+    measures: str
+    """What it measures, in a few words."""
+    unit: str
+    worse: Worse
+    leaves_node: bool
+    """Whether the provider gets it."""
+    read: Callable[[], Iterable[Reading]]
+    """One reading per device that has it. A device that cannot be read has no reading."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"name: {self.name!r} is not a lower-case name with underscores")
+        if not self.measures or not self.unit:
+            raise ValueError(f"{self.name}: measures and unit must not be empty")
+        if self.leaves_node and self.unit != TROUBLE_UNIT:
+            raise ValueError(f"{self.name}: the unit of a signal that leaves the node is {TROUBLE_UNIT!r}")

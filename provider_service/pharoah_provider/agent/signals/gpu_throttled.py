@@ -1,0 +1,22 @@
+"""The hardware has slowed a GPU down: it is too hot, or its power supply fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pharoah_provider.agent.signals._nvml import gpu_readings
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Worse
+
+
+def _in_trouble(nvml: Any, gpu: Any) -> bool:
+    return bool(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu) & nvml.nvmlClocksThrottleReasonHwSlowdown)
+
+
+SIGNAL = AgentSignal(
+    name="gpu_throttled",
+    measures="whether the hardware has slowed the GPU down",
+    unit=TROUBLE_UNIT,
+    worse=Worse.HIGHER,
+    leaves_node=True,
+    read=lambda: gpu_readings(_in_trouble),
+)
