@@ -94,7 +94,7 @@ def test_a_failure_in_every_context_is_blamed_on_the_setting() -> None:
     assert (row.severity, row.base_failures, row.base_runs, row.remedy) == ("block", 0, 20, 3)
 
 
-def test_the_way_out_is_the_change_that_worked_here() -> None:
+def test_the_remedy_is_the_change_that_worked_here() -> None:
     rows = learn_incompatibilities(
         [*memory_incompatibility(5, 20), *trials(5, "small", length=1024, attention="flash")]
     )
@@ -121,7 +121,7 @@ def test_a_job_much_slower_here_than_elsewhere_is_slow() -> None:
     assert {marked[key] for key in marked if key != ("old", "bfloat16")} == {"ok"}
 
 
-def test_a_context_that_slows_everything_alike_is_no_incompatibility() -> None:
+def test_a_context_that_slows_everything_by_one_factor_is_not_an_incompatibility() -> None:
     kinds = ("float32", "bfloat16", "float64")
     data = [t for kind in kinds for c, s in (("old", 0.3), ("new", 0.1)) for t in trials(3, c, seconds=s, dtype=kind)]
     assert {t.outcome for t in mark_slow(data)} == {"ok"}

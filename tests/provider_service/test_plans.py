@@ -1,4 +1,4 @@
-"""Plans and rows about near duplicates: what many share, and nothing that tells one from the others."""
+"""Plans and rows about near duplicates: what many archetypes share, and nothing that identifies one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small residual convnet on images it has to tell apart by their gradients."""
+"""A small residual convnet that classifies random images."""
 
 from __future__ import annotations
 

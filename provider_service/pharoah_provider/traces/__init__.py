@@ -34,7 +34,8 @@ class Trace:
     steps: tuple[Skeleton, ...]
     """One for each step; empty when nothing in it has structure."""
     follows_values: bool
-    """Whether the trace tells which operator reads what another wrote; if not, gates and cross attention go unseen."""
+    """Whether the trace records which operator reads the output of another; without it, gates and cross attention are
+    not found."""
     rank: int | None = None
     world_size: int | None = None
     gpu: str = ""

@@ -115,7 +115,7 @@ def _dispatched(calls: Sequence[Call]) -> Iterable[tuple[float, Operator]]:
         name = call.name.replace("::", ".", 1)
         if not around.covered and _is_operator(call.name) and not (name in composites() and at in parents):
             place = _Place(place.phase, place.recorded, covered=True)
-            # Only torch's own operators tell whether autograd recorded them.
+            # Only the operators of torch itself show whether autograd recorded them.
             phase = _phase(place, recording and name.startswith("aten."))
             yield call.start, Operator(name, phase, call.reads, call.writes, call.notes)
         inside.append(place)
