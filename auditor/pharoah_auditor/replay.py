@@ -25,6 +25,7 @@ from pharoah_protocol.log.checkpoint import Note, log_verifier
 from pharoah_protocol.log.view import HEAD, Entry, LogError, View
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
+from pharoah_protocol.vocabulary import RowKind, Severity
 
 
 class AuditBundleError(ValueError):
@@ -104,13 +105,13 @@ def _learned_again(release: Release, groups: tuple[ClassKey, ...], trials: list[
     """Rows that no trial speaks for: guesses about what tenants run look like this. And rows that were left out."""
     rows = learn_plans(learn_incompatibilities(trials), trials)
     expected = Counter(_said(row) for row in [*rows, *learn_near_duplicates(rows, trials)])
-    sealed = Counter(_said(row) for row in release.rows if row.kind != "name")
-    names = [row for row in release.rows if row.kind == "name"]
+    sealed = Counter(_said(row) for row in release.rows if row.kind is not RowKind.PSEUDONYM)
+    names = [row for row in release.rows if row.kind is RowKind.PSEUDONYM]
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
     yield AuditFinding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
     yield AuditFinding(not missing, f"{missing} rows that follow from the trials were left out")
     if names:
-        loud = sum(row.severity == "block" for row in names)
+        loud = sum(row.severity is Severity.BLOCK for row in names)
         told = f"{len(names)} rows are about what tenants told, whose votes are not handed over"
         yield AuditFinding(False if loud else None, f"{told}; {loud} of them block" if loud else told)
     known = {("server", trial.context_id) for trial in trials} | {("device", trial.device_id) for trial in trials}

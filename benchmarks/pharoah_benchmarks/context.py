@@ -30,6 +30,7 @@ def effective_context() -> dict[str, Any]:
 
 
 def device_model() -> str:
+    """The model of the CPU, as the kernel names it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith(("model name", "Processor", "CPU part")):
             return line.partition(":")[2].strip()

@@ -12,7 +12,7 @@ from typing import Any
 from pharoah_protocol.vocabulary import Outcome, RowKind, Rung, Scope, Severity
 
 FORMAT = 2
-"""Of a stored release. Format 1 had the coefficients of the survival model as a list, and figures nobody read."""
+"""The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read."""
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
 FALLBACK_SLOWDOWN = log(1.15)

@@ -68,6 +68,7 @@ def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
 
 
 def groups_of(rows: Iterable[LearnedRow]) -> set[ClassKey]:
+    """The classes that some rows are about."""
     return {(row.scope, row.group_id) for row in rows}
 
 

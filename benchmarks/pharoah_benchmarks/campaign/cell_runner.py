@@ -52,6 +52,7 @@ def run_trial(cell: Cell) -> CellResult:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator of torch raised this error."""
     text = str(error)
     return "out of memory" in text.lower() or "can't allocate memory" in text
 

@@ -38,6 +38,8 @@ from pharoah_benchmarks.workloads import build  # noqa: E402
 
 
 class ForkServer:
+    """Runs cells one after the other, each in a forked child."""
+
     def __init__(self, memory_limit_bytes: int) -> None:
         self._limit = memory_limit_bytes
         self._fingerprints: dict[str, str] = {}
@@ -75,7 +77,7 @@ def _fingerprint(cell: Cell) -> str:
             step()
     except Finished as finished:
         return finished.fingerprint.to_json()
-    except (Exception, DataDependentBranch):  # noqa: BLE001 - then the cell has no fingerprint and teaches nothing about signatures
+    except (Exception, DataDependentBranch):  # noqa: BLE001 - then the cell has no fingerprint, and learning skips it
         return ""
     return ""
 
@@ -120,6 +122,7 @@ def _in_child(work: Callable[[], str], limit_seconds: float) -> tuple[str, int |
 
 
 def main() -> None:
+    """Answer cells from standard input until it ends."""
     end_with_parent()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     fork_server = ForkServer(int(sys.argv[1]))

@@ -40,6 +40,8 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True)
 class CampaignPlan:
+    """The cells of one campaign."""
+
     name: str
     cells: tuple[Cell, ...]
     """To be run once in every context."""
