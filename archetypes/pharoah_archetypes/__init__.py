@@ -1,4 +1,4 @@
-"""Archetypes: what an AI job is made of, in words that stay the same while sizes, depths and machines change.
+"""Archetypes: the structure of an AI job, in a form that stays the same while sizes, depths and machines change.
 
 An operator stream of one training step becomes a `Skeleton`, a skeleton with its features, sizes and versions a
 `Fingerprint`, and a fingerprint a ladder of canonical `inputs` for signatures. Standard library only.

@@ -14,19 +14,21 @@ from functools import cached_property
 
 from pharoah_archetypes.dataflow import follow
 from pharoah_archetypes.operators import BACKWARD, FORWARD, OPTIMIZER, Operator
-from pharoah_archetypes.sequences import fold, render, spell, word_name
-from pharoah_archetypes.vocabulary import vocabulary
+from pharoah_archetypes.sequences import fold, read_sequence, render, sequence_name
+from pharoah_archetypes.vocabulary import OperatorClass, vocabulary
 
 PHASES = (FORWARD, BACKWARD, OPTIMIZER)
+"""The phases that a grammar has a line for."""
+_ATTENTION = (OperatorClass.ATTENTION, OperatorClass.CROSS_ATTENTION)
 
 
 class GrammarError(ValueError):
-    """A text that is no grammar; the message names the line and the word."""
+    """A text that is not a grammar; the message names the line and the problem."""
 
 
 @dataclass(frozen=True)
 class Skeleton:
-    """What remains of one step, and what the reduction noticed on the way.
+    """One step after the reduction, with what the reduction noticed.
 
     Equal when the archetype is equal; features and unknown operators are what a reader or a signature adds.
     """
@@ -49,14 +51,14 @@ class Skeleton:
     @cached_property
     def text(self) -> str:
         """The grammar, one line per phase, repeats folded; then the traits: `with: causal norm=rms`."""
-        lines = [f"{phase}: {render(fold(word))}" for phase, word in self.words.items() if word]
+        lines = [f"{phase}: {render(fold(sequence))}" for phase, sequence in self.phases.items() if sequence]
         return "\n".join([*lines, *([f"with: {' '.join(sorted(self.traits))}"] if self.traits else [])])
 
     @cached_property
     def archetype(self) -> str:
         """32 hex digits that name the structure."""
         return _name(
-            b"pharoah/skeleton/v3", *map(word_name, self.words.values()), " ".join(sorted(self.traits)).encode()
+            b"pharoah/skeleton/v3", *map(sequence_name, self.phases.values()), " ".join(sorted(self.traits)).encode()
         )
 
     @cached_property
@@ -65,21 +67,25 @@ class Skeleton:
 
         A compiler orders independent branches as it likes, and may write attention out or join it.
         """
-        words = vocabulary()
-        kinds = {"bmm" if letter in ("attn", "xattn") else letter for letter in self.forward if letter in words.compute}
-        collectives = [letter for word in self.words.values() for letter in word if letter in words.collectives]
-        return _name(b"pharoah/compute/v3", " ".join(sorted(kinds)).encode(), word_name(collectives))
+        known = vocabulary()
+        kinds = {
+            OperatorClass.BATCHED_PRODUCT.value if name in _ATTENTION else name
+            for name in self.forward
+            if name in known.compute
+        }
+        collectives = [name for sequence in self.phases.values() for name in sequence if name in known.collectives]
+        return _name(b"pharoah/compute/v3", " ".join(sorted(kinds)).encode(), sequence_name(collectives))
 
     @cached_property
     def alone(self) -> Skeleton:
-        """The same step on one device: without what it sends."""
+        """The same step on one device: without its collectives."""
         sent = vocabulary().collectives
-        forward, backward = (tuple(x for x in word if x not in sent) for word in (self.forward, self.backward))
+        forward, backward = (tuple(x for x in sequence if x not in sent) for sequence in (self.forward, self.backward))
         return Skeleton(forward, backward, (), self.traits, self.features, self.unknown)
 
     @property
-    def words(self) -> dict[str, tuple[str, ...]]:
-        """The letters of each phase, in the order they ran."""
+    def phases(self) -> dict[str, tuple[str, ...]]:
+        """The operator classes of each phase, in the order they ran."""
         return {FORWARD: self.forward, BACKWARD: self.backward, OPTIMIZER: self.update}
 
 
@@ -97,23 +103,23 @@ def canonicalize(operators: Iterable[Operator]) -> Skeleton:
 
 
 def parse(text: str) -> Skeleton:
-    """Read a grammar that `Skeleton.text` wrote or a person. Raises GrammarError."""
+    """Read a grammar that `Skeleton.text` or a person wrote. Raises GrammarError."""
     found: dict[str, list[str]] = {}
     for line in text.strip().splitlines():
         name, colon, content = line.strip().partition(":")
         if not colon or name not in (*PHASES, "with") or name in found:
             raise GrammarError(f"line {line.strip()!r}: expected one line each of {', '.join(PHASES)} and with")
         try:
-            found[name] = spell(content)
+            found[name] = read_sequence(content)
         except ValueError as fault:
             raise GrammarError(f"line {line.strip()!r}: {fault}") from None
     traits = frozenset(found.pop("with", []))
-    for letter in [letter for word in found.values() for letter in word]:
-        if letter not in vocabulary().letters:
-            raise GrammarError(f"{letter!r} is no class of the vocabulary")
-    for letter in found.get(OPTIMIZER, []):
-        if letter not in vocabulary().collectives:
-            raise GrammarError(f"{letter!r} is no collective: {OPTIMIZER} holds nothing else")
+    for name in [name for sequence in found.values() for name in sequence]:
+        if name not in vocabulary().known_classes:
+            raise GrammarError(f"{name!r} is not an operator class of the vocabulary")
+    for name in found.get(OPTIMIZER, []):
+        if name not in vocabulary().collectives:
+            raise GrammarError(f"{name!r} is not a collective: {OPTIMIZER} holds nothing else")
     forward, backward, update = (tuple(found.get(phase, [])) for phase in PHASES)
     return Skeleton(forward, backward, update, traits)
 

@@ -1,16 +1,17 @@
-"""From operators to letters: follows values through one step far enough to tell what the names alone do not.
+"""From operators to operator classes: a dataflow analysis of one step, for what the names alone do not show.
 
 Every forward value has a set of roots: the embeddings and raw inputs it comes from. Attention whose queries have a
-root that its keys lack is cross attention. Values are told apart by the memory they lie in; a write makes a new value.
+root that its keys lack is cross attention. A value is identified by the memory it lies in; a write makes a new value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pharoah_archetypes.operators import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED, Operator
-from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, TRIANGLES, Vocabulary, vocabulary
+from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, TRIANGLES, OperatorClass, Vocabulary, vocabulary
 
 _STANDARD = ("aten", "c10d", "_c10d_functional", "prim", "prims", "profiler", "inductor", "debugprims")
 _FRESH = (
@@ -26,14 +27,23 @@ _FRESH = (
 )
 
 _LONGEST_WRITTEN_OUT = 8
+"""Operators from the first product of written-out attention to the second, at most."""
+_INSIDE_ATTENTION = {OperatorClass.MASK_FILL, OperatorClass.EMBEDDING, OperatorClass.INDEX}
+"""Classes between the two products: masks, and relative position biases."""
 
-Letter = tuple[str, bool]
-"""A class, and whether its second operand lacks a root of its first."""
+
+class Classified(NamedTuple):
+    """One operator of the forward pass that carries structure."""
+
+    name: str
+    """Its operator class."""
+    crosses: bool = False
+    """Whether its second operand lacks a root of its first."""
 
 
 @dataclass
 class Step:
-    """One step, reduced to letters."""
+    """One step, reduced to operator classes."""
 
     forward: list[str] = field(default_factory=list)
     backward: list[str] = field(default_factory=list)
@@ -45,31 +55,31 @@ class Step:
 
 
 def follow(operators: Iterable[Operator]) -> Step:
-    """Read the operators of one step in the order they ran. What ran aside leaves no letters, collectives excepted."""
-    step, values, words = Step(), _Values(), vocabulary()
-    letters: list[Letter] = []
+    """Read the operators of one step in the order they ran. Of those without gradients only collectives count."""
+    step, values, known = Step(), _Values(), vocabulary()
+    classified: list[Classified] = []
     before, differentiated = FORWARD, False
     for operator in operators:
-        letter = words.classes.get(operator.name, "")
-        if letter in words.collectives and operator.phase != RECOMPUTED:
+        name = known.classes.get(operator.name, "")
+        if name in known.collectives and operator.phase != RECOMPUTED:
             if operator.phase == BACKWARD:
-                step.backward.append(letter)
+                step.backward.append(name)
             elif operator.phase == OPTIMIZER or differentiated:
-                step.update.append(letter)
+                step.update.append(name)
             else:
-                letters.append((letter, False))
+                classified.append(Classified(name))
             continue
         if operator.phase == FORWARD:
-            if before != FORWARD:  # another micro-batch: memory of the last one may have changed hands unseen
+            if before != FORWARD:  # another micro-batch: memory of the last one may have been reused unseen
                 values = _Values()
-            seen = _forward(operator, values, step, words)
-            if seen and differentiated:  # what was sent since the last backward pass began this micro-batch
-                letters += [(sent, False) for sent in step.update]
+            seen = _forward(operator, values, step, known)
+            if seen and differentiated:  # collectives since the last backward pass belong to this micro-batch
+                classified += [Classified(sent) for sent in step.update]
                 step.update, differentiated = [], False
-            letters += seen
+            classified += seen
         elif operator.phase == BACKWARD:
             differentiated = True
-            step.backward += ["grad"] if letter or operator.name.endswith("_backward") else []
+            step.backward += [OperatorClass.GRADIENT] if name or operator.name.endswith("_backward") else []
         elif operator.phase == RECOMPUTED:
             step.features["checkpointing"] = "on"
             continue
@@ -77,83 +87,85 @@ def follow(operators: Iterable[Operator]) -> Step:
             values.forget(operator)
             continue
         before = operator.phase
-    step.forward = _join_attention(letters, step)
+    step.forward = _join_attention(classified, step)
     return step
 
 
-def _forward(operator: Operator, values: _Values, step: Step, words: Vocabulary) -> list[Letter]:
+def _forward(operator: Operator, values: _Values, step: Step, known: Vocabulary) -> list[Classified]:
     name, notes = operator.name, operator.notes
-    if trait := words.traits.get(name):
+    if trait := known.traits.get(name):
         step.traits["=".join(trait)] = None
     if "causal" in notes or name in TRIANGLES or (name in COMPARISONS and "pairs" in notes):
         step.traits["causal"] = None
-    letter = _letter(operator, words)
+    operator_class = _class_of(operator, known)
     if name in MASK_FILLS and "pairs" in notes:
-        letter = "fill"
-    if letter in ("emb", "embbag"):
+        operator_class = OperatorClass.MASK_FILL
+    if operator_class in (OperatorClass.EMBEDDING, OperatorClass.EMBEDDING_BAG):
         values.plant(operator)
-    elif name in words.transparent:
+    elif name in known.transparent:
         values.copy(operator)
     else:
         if name in ("aten.mul", "aten.mul_") and values.is_gated(operator):
             step.traits["gated"] = None
-        if letter in words.compute:
-            values.root(operator, words.activation.get(name, 0))
-        values.derive(operator, activated=letter == "act")
-    if letter == "ext":
+        if operator_class in known.compute:
+            values.root(operator, known.activation.get(name, 0))
+        values.derive(operator, activated=operator_class == OperatorClass.ACTIVATION)
+    if operator_class == OperatorClass.CUSTOM_KERNEL:
         step.unknown[name] = None
-    if letter == "attn":
-        step.features.update(_kernel(name, words))
-    at = words.activation.get(name, 0)
-    crossing = letter in ("attn", "bmm") and values.crosses(operator.reads[at : at + 2])
-    return [(letter, crossing)] if letter else []
+    if operator_class == OperatorClass.ATTENTION:
+        step.features.update(_kernel(name, known))
+    at = known.activation.get(name, 0)
+    compares = operator_class in (OperatorClass.ATTENTION, OperatorClass.BATCHED_PRODUCT)
+    crosses = compares and values.crosses(operator.reads[at : at + 2])
+    return [Classified(operator_class, crosses)] if operator_class else []
 
 
-def _letter(operator: Operator, words: Vocabulary) -> str:
-    letter = words.classes.get(operator.name, "")
+def _class_of(operator: Operator, known: Vocabulary) -> str:
+    """The class of an operator of the forward pass; empty for an operator without structure."""
+    operator_class = known.classes.get(operator.name, "")
     if "integer" in operator.notes or "rank1" in operator.notes:
         return ""
-    if letter == "conv" and "transposed" in operator.notes:
-        return "up"
-    if not letter and operator.name.partition(".")[0] not in _STANDARD and operator.name not in words.silent:
-        return "ext"
-    return letter
+    if operator_class == OperatorClass.CONVOLUTION and "transposed" in operator.notes:
+        return OperatorClass.UPSAMPLING
+    if not operator_class and operator.name.partition(".")[0] not in _STANDARD and operator.name not in known.silent:
+        return OperatorClass.CUSTOM_KERNEL
+    return operator_class
 
 
-def _join_attention(letters: list[Letter], step: Step) -> list[str]:
+def _join_attention(classified: list[Classified], step: Step) -> list[str]:
     """Attention written out by a math kernel is attention; which kernel it was is a feature."""
     joined: list[str] = []
     at = 0
-    while at < len(letters):
-        name, crossing = letters[at]
-        between, end = _written_out(letters, at)
+    while at < len(classified):
+        name, crosses = classified[at]
+        between, end = _written_out(classified, at)
         if end:
             step.features["attention"] = "math"
-            if "fill" in between:
+            if OperatorClass.MASK_FILL in between:
                 step.traits["causal"] = None
-            joined += [letter for letter in between if letter != "fill"]
-            name, at = "attn", end
+            joined += [inner for inner in between if inner != OperatorClass.MASK_FILL]
+            name, at = OperatorClass.ATTENTION, end
         at += 1
-        if name != "fill":
-            joined.append("xattn" if name == "attn" and crossing else name)
+        if name != OperatorClass.MASK_FILL:
+            joined.append(OperatorClass.CROSS_ATTENTION if name == OperatorClass.ATTENTION and crosses else name)
     return joined
 
 
-def _written_out(letters: list[Letter], at: int) -> tuple[list[str], int]:
-    """`bmm softmax bmm` from `at` on: what makes masks and biases in between, and where it ends (0 if it is none)."""
-    names = [name for name, _ in letters[at : at + _LONGEST_WRITTEN_OUT]]
-    if names[0] != "bmm" or "softmax" not in names:
+def _written_out(classified: list[Classified], at: int) -> tuple[list[str], int]:
+    """`bmm softmax bmm` from `at` on: the masks and biases in between, and where it ends (0 if there is none)."""
+    names = [entry.name for entry in classified[at : at + _LONGEST_WRITTEN_OUT]]
+    if names[0] != OperatorClass.BATCHED_PRODUCT or OperatorClass.SOFTMAX not in names:
         return [], 0
-    softmax = names.index("softmax")
+    softmax = names.index(OperatorClass.SOFTMAX)
     between = names[1:softmax]
-    if names[softmax + 1 : softmax + 2] != ["bmm"] or not set(between) <= {"fill", "emb", "idx"}:
+    if names[softmax + 1 : softmax + 2] != [OperatorClass.BATCHED_PRODUCT] or not set(between) <= _INSIDE_ATTENTION:
         return [], 0
     return between, at + softmax + 1
 
 
-def _kernel(name: str, words: Vocabulary) -> dict[str, str]:
+def _kernel(name: str, known: Vocabulary) -> dict[str, str]:
     return {
-        feature: value for feature, values in words.kernels.items() for value, part in values.items() if part in name
+        feature: value for feature, values in known.kernels.items() for value, part in values.items() if part in name
     }
 
 
@@ -190,7 +202,7 @@ class _Values:
         self._write(operator, roots, activated)
 
     def forget(self, operator: Operator) -> None:
-        """The results come from nowhere that is known."""
+        """The origin of the results is not known."""
         self._write(operator, 0)
 
     def copy(self, operator: Operator) -> None:
@@ -205,7 +217,7 @@ class _Values:
                 self._same[written] = value
 
     def is_gated(self, operator: Operator) -> bool:
-        """Whether one operand is the result of an activation and the other a value of its own."""
+        """Whether one operand is the result of an activation and the other another value with a root."""
         known = [read for read in operator.reads if self._roots.get(read)]
         return len(set(known)) == 2 and len(self._activated.intersection(known)) == 1
 

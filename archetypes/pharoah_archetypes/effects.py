@@ -14,6 +14,8 @@ DOES = ("crash", "hang", "numbers", "speed", "memory")
 
 @dataclass(frozen=True)
 class Effect:
+    """One documented effect of a difference between runs."""
+
     name: str
     does: str
     weight: float

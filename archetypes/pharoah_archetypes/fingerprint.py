@@ -22,6 +22,8 @@ class FingerprintError(ValueError):
 
 @dataclass(frozen=True)
 class Fingerprint:
+    """Structure, features, sizes and software of one job."""
+
     archetype: str
     """Name of the skeleton, 32 hex digits."""
     compute: str

@@ -9,12 +9,17 @@ from importlib import resources
 
 from pharoah_archetypes.rungs import RUNGS, Rung
 
+NO_RUNG = "none"
+"""In the data file: the version is recorded and explained, and never matched."""
+
 
 @dataclass(frozen=True)
 class Software:
+    """One package."""
+
     name: str
     module: str
-    """What a job that uses it has imported."""
+    """The module that a job imports to use it."""
     rungs: tuple[Rung, ...]
     """The rungs its version belongs to."""
 
@@ -25,9 +30,9 @@ def inventory() -> tuple[Software, ...]:
     data = tomllib.loads(resources.files(__package__).joinpath("inventory.toml").read_text())
     known: dict[str, Software] = {}
     for entry in data["software"]:
-        name, rung = entry["name"], entry["rung"]
-        if name in known or rung not in (*RUNGS, "none"):
-            raise ValueError(f"inventory.toml: {name} comes twice or has no such rung: {rung!r}")
-        rungs = () if rung == "none" else RUNGS[: RUNGS.index(Rung(rung)) + 1]
+        name, least = entry["name"], entry["rung"]
+        if name in known or least not in (*RUNGS, NO_RUNG):
+            raise ValueError(f"inventory.toml: {name} comes twice or has no such rung: {least!r}")
+        rungs = () if least == NO_RUNG else RUNGS[: RUNGS.index(Rung(least)) + 1]
         known[name] = Software(name, entry.get("import", name), rungs)
     return tuple(known.values())

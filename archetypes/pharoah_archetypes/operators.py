@@ -1,11 +1,24 @@
-"""The operator stream: what a capture or an imported trace says about one step, before any reduction."""
+"""The operator stream: one step as a capture or an imported trace recorded it, before any reduction."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-FORWARD, BACKWARD, RECOMPUTED, ASIDE, OPTIMIZER = "fwd", "bwd", "again", "aside", "opt"
-"""Phases: `again` is forward work repeated inside the backward pass, `aside` ran without gradients."""
+
+class Phase(StrEnum):
+    """The part of a training step that an operator belongs to."""
+
+    FORWARD = "fwd"
+    BACKWARD = "bwd"
+    RECOMPUTED = "recompute"
+    """Forward work that activation checkpointing repeats inside the backward pass."""
+    NO_GRAD = "no_grad"
+    """It ran without gradients."""
+    OPTIMIZER = "opt"
+
+
+FORWARD, BACKWARD, RECOMPUTED, NO_GRAD, OPTIMIZER = Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +27,12 @@ class Operator:
 
     `reads` and `writes` name the memory of its tensor arguments (in order) and of what it made or changed (views make
     nothing); equal numbers mean shared memory at that moment, and an importer that cannot know leaves them empty.
-    `notes` holds what the name does not tell:
+    `notes` holds what the name does not show:
 
-    | note         | says                                                                                |
+    | note         | meaning                                                                             |
     |--------------|-------------------------------------------------------------------------------------|
     | `integer`    | the first result is not a floating-point tensor                                     |
-    | `causal`     | an attention kernel was told that a position sees only those before it              |
+    | `causal`     | an attention kernel in which a position attends only to earlier ones                |
     | `pairs`      | a mask over pairs of positions: index compared with index, or a square boolean mask |
     | `transposed` | a convolution that enlarges                                                         |
     | `rank1`      | a product of a column and a row, as in rotary angles: no contraction                |
@@ -27,7 +40,7 @@ class Operator:
 
     name: str
     """Packet name without overload: `aten.mm`."""
-    phase: str
+    phase: Phase
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     notes: frozenset[str] = frozenset()

@@ -9,9 +9,11 @@ from importlib import resources
 
 @cache
 def remedies() -> dict[int, str]:
+    """All remedies by code."""
     data = tomllib.loads(resources.files(__package__).joinpath("remedies.toml").read_text())
     return {int(code): text for code, text in data["remedies"].items()}
 
 
 def remedy(code: int) -> str:
+    """The text of a remedy; empty for a code that this release does not know."""
     return remedies().get(code, "")

@@ -1,10 +1,10 @@
-"""Words over operator classes: folded for people, named up to repetition.
+"""Sequences of operator classes: folded for people, named up to repetition.
 
 Depth must not matter: a model of one layer and its sibling of a hundred are one archetype. So `u v w` and `u v v w`
-must have one name, for all words u, v, w. The finest congruence with that property is the free band (the free
-semigroup with xx = x), so names are names of its elements; anything finer would tell some depths apart. Its word
-problem is solved by the description of Green and Rees (On semigroups in which x^r = x, 1952): two words are equal iff
-they agree in their longest prefix with one letter less, in the letter after it, and in the mirror image of both.
+must have one name, for all sequences u, v, w. The finest congruence with that property is the free band (the free
+semigroup with xx = x), so names are names of its elements; anything finer would separate some depths. Its word problem
+is solved by Green and Rees (On semigroups in which x^r = x, 1952): two sequences are equal if and only if they agree in
+the longest prefix with one class less, in the class after it, and in the mirror image of both.
 """
 
 from __future__ import annotations
@@ -13,39 +13,41 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 LONGEST_REPEAT = 256
-LONGEST_WORD = 100_000
+LONGEST_SEQUENCE = 100_000
 
 Element = str | tuple["Element", ...]
-"""A letter, or a repeated block of elements."""
+"""An operator class, or a repeated block of elements."""
 
 
-def word_name(word: Sequence[str]) -> bytes:
-    """The name of a word up to repetition: equal for `u v w` and `u v v w`, and only for words that follow from that.
+def sequence_name(sequence: Sequence[str]) -> bytes:
+    """The name of a sequence up to repetition: equal for `u v w` and `u v v w`, and only for what follows from that.
 
-    Takes time proportional to the length times the number of different letters. The empty word has the name b"".
+    Takes time proportional to the length times the number of different classes. The empty sequence has the name b"".
     """
-    letters = [letter for at, letter in enumerate(word) if at == 0 or letter != word[at - 1]]
-    return _Band(letters).name()
+    classes = [
+        operator_class for at, operator_class in enumerate(sequence) if at == 0 or operator_class != sequence[at - 1]
+    ]
+    return _Band(classes).name()
 
 
 class _Band:
-    """One word and the names of those of its factors that are longest for their start, or for their end."""
+    """One sequence, and the names of its factors that are the longest for their start or for their end."""
 
-    def __init__(self, word: list[str]) -> None:
-        self._word = word
-        self._distinct = len(set(word))
-        # reach[k][i]: the end of the longest factor that starts at i and has k different letters.
-        self._reach = [_reach(word, k) for k in range(self._distinct)]
-        mirrored = [_reach(word[::-1], k) for k in range(self._distinct)]
-        size = len(word)
+    def __init__(self, sequence: list[str]) -> None:
+        self._sequence = sequence
+        self._distinct = len(set(sequence))
+        # reach[k][i]: the end of the longest factor that starts at i and has k different classes.
+        self._reach = [_reach(sequence, k) for k in range(self._distinct)]
+        mirrored = [_reach(sequence[::-1], k) for k in range(self._distinct)]
+        size = len(sequence)
         self._origin = [[size - end for end in reversed(ends)] for ends in mirrored]
         self._known: dict[tuple[bool, int, int], bytes] = {}
 
     def name(self) -> bytes:
-        return self._factor(0, len(self._word), self._distinct)
+        return self._factor(0, len(self._sequence), self._distinct)
 
     def _factor(self, start: int, end: int, distinct: int) -> bytes:
-        """The name of word[start:end], which has this many different letters."""
+        """The name of sequence[start:end], which has this many different classes."""
         if distinct == 0:
             return b""
         after = self._reach[distinct - 1][start]
@@ -53,15 +55,15 @@ class _Band:
         digest = hashlib.blake2b(digest_size=16)
         for part in (
             self._anchored(False, start, distinct - 1),
-            self._word[after].encode(),
-            self._word[before - 1].encode(),
+            self._sequence[after].encode(),
+            self._sequence[before - 1].encode(),
             self._anchored(True, end, distinct - 1),
         ):
             digest.update(len(part).to_bytes(2, "big") + part)
         return digest.digest()
 
     def _anchored(self, at_end: bool, anchor: int, distinct: int) -> bytes:
-        """The name of the longest factor with this many different letters that starts (or ends) at `anchor`."""
+        """The name of the longest factor with this many different classes that starts (or ends) at `anchor`."""
         key = (at_end, anchor, distinct)
         if key not in self._known:
             if at_end:
@@ -71,20 +73,20 @@ class _Band:
         return self._known[key]
 
 
-def _reach(word: Sequence[str], distinct: int) -> list[int]:
-    """For each start (and the end of the word) where the longest factor with so many different letters ends."""
-    ends, inside, end = [], dict.fromkeys(word, 0), 0
+def _reach(sequence: Sequence[str], distinct: int) -> list[int]:
+    """For each start (and the end of the sequence) where the longest factor with so many different classes ends."""
+    ends, inside, end = [], dict.fromkeys(sequence, 0), 0
     held = 0
-    for start in range(len(word) + 1):
+    for start in range(len(sequence) + 1):
         end = max(end, start)
-        while end < len(word) and (inside[word[end]] or held < distinct):
-            held += inside[word[end]] == 0
-            inside[word[end]] += 1
+        while end < len(sequence) and (inside[sequence[end]] or held < distinct):
+            held += inside[sequence[end]] == 0
+            inside[sequence[end]] += 1
             end += 1
         ends.append(end)
         if start < end:
-            inside[word[start]] -= 1
-            held -= inside[word[start]] == 0
+            inside[sequence[start]] -= 1
+            held -= inside[sequence[start]] == 0
     return ends
 
 
@@ -128,12 +130,12 @@ def render(elements: Iterable[Element]) -> str:
 
 
 def flatten(elements: Iterable[Element]) -> list[str]:
-    """The letters of some elements, each block once."""
-    return [letter for e in elements for letter in ([e] if isinstance(e, str) else flatten(e))]
+    """The operator classes of some elements, each block once."""
+    return [operator_class for e in elements for operator_class in ([e] if isinstance(e, str) else flatten(e))]
 
 
-def spell(grammar: str) -> list[str]:
-    """A rendered grammar as a word again, each block twice, so that folding finds it. Raises ValueError."""
+def read_sequence(grammar: str) -> list[str]:
+    """Read a rendered grammar as a sequence, with each block twice, so that folding finds it. Raises ValueError."""
     open_blocks: list[list[str]] = [[]]
     for token in grammar.replace("(", " ( ").replace(")+", " )+ ").split():
         if token == "(":
@@ -145,8 +147,8 @@ def spell(grammar: str) -> list[str]:
         else:
             block = open_blocks.pop()
             open_blocks[-1] += block * 2
-            if len(open_blocks[-1]) > LONGEST_WORD:
-                raise ValueError(f"more than {LONGEST_WORD:,} letters")
+            if len(open_blocks[-1]) > LONGEST_SEQUENCE:
+                raise ValueError(f"more than {LONGEST_SEQUENCE:,} operator classes")
     if len(open_blocks) > 1:
         raise ValueError("`(` without `)+`")
     return open_blocks[0]

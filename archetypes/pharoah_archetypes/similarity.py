@@ -1,4 +1,4 @@
-"""How alike two skeletons are, which named archetypes come nearest, and what differs."""
+"""How similar two skeletons are, which named archetypes are the nearest, and what differs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def nearest(skeleton: Skeleton, count: int = 1) -> list[tuple[Archetype, float]]
 def sent(skeleton: Skeleton) -> str:
     """What a job sends, by phase, each kind once: `fwd AG, bwd AG RS`; empty for a job on one device."""
     collectives = vocabulary().collectives
-    kinds = {phase: dict.fromkeys(x for x in word if x in collectives) for phase, word in skeleton.words.items()}
+    kinds = {
+        phase: dict.fromkeys(x for x in sequence if x in collectives) for phase, sequence in skeleton.phases.items()
+    }
     return ", ".join(f"{phase} {' '.join(found)}" for phase, found in kinds.items() if found)
 
 
 def similarity(left: Skeleton, right: Skeleton) -> float:
-    """0 to 1: cosine of the 3-gram counts of the folded words, with the traits as grams of their own."""
+    """0 to 1: cosine of the 3-gram counts of the folded sequences, with the traits as grams of their own."""
     a, b = grams(left), grams(right)
     dot = sum(count * b[gram] for gram, count in a.items())
     norm = (sum(c * c for c in a.values()) * sum(c * c for c in b.values())) ** 0.5
@@ -59,12 +61,12 @@ def differences(left: Skeleton, right: Skeleton) -> list[str]:
 
 
 def _once(skeleton: Skeleton, phase: str) -> list[str]:
-    """The folded word of a phase, each repeat written once."""
-    return flatten(fold(skeleton.words[phase]))
+    """The folded sequence of a phase, with each repeat once."""
+    return flatten(fold(skeleton.phases[phase]))
 
 
 def grams(skeleton: Skeleton) -> Counter[tuple[str, ...]]:
-    """Traits, and triples of neighbours in each phase's folded word."""
+    """Traits, and triples of neighbours in each phase's folded sequence."""
     grams: Counter[tuple[str, ...]] = Counter((trait,) for trait in skeleton.traits)
     for phase in PHASES:
         padded = [f"^{phase}", *_once(skeleton, phase), "$"]

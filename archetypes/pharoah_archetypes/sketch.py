@@ -1,8 +1,9 @@
 """Bands of a sketch: what archetypes that are nearly the same have in common, as inputs of signatures.
 
 MinHash (Broder 1997) over the grams of a skeleton, 128 functions in 16 bands of 8: two archetypes share a given band
-with probability J^8, where J is how much of their grams they share. A sketch itself would give its grams away to
-whoever tries words against it; so it never leaves the tenant, and a band only as a blinded input.
+with probability J^8, where J is how much of their grams they share. A sketch reveals its
+grams to anybody who compares it with sketches of guesses; so it never leaves the tenant, and a band leaves it as a
+blinded input only.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from functools import cache
 from pharoah_archetypes.canonical import Skeleton, parse
 from pharoah_archetypes.fingerprint import Fingerprint
 from pharoah_archetypes.ladder import rung_tokens
+from pharoah_archetypes.rungs import Rung
 from pharoah_archetypes.similarity import grams
 
 BANDS = 16
 _ROWS = 8
 _PRIME = 2**61 - 1
 _SEED = "pharoah/bands/v1"
-RUNG = "minor"
-"""How specific a band's software is; sizes say nothing about other archetypes."""
+RUNG = Rung.MINOR
+"""How specific the software of a band is. Without sizes: other archetypes have other ones."""
 
 
 def band_tokens(fingerprint: Fingerprint) -> list[tuple[str, ...]]:
     """The tokens of each band: features and software of the job, and the band in place of its archetype.
 
-    Raises GrammarError for a fingerprint whose grammar is none.
+    Raises GrammarError for a fingerprint without a valid grammar.
     """
     software = [token for token in rung_tokens(fingerprint, RUNG) if not token.startswith("archetype=")]
     return [tuple(sorted([*software, f"band={name}"])) for name in bands(parse(fingerprint.grammar))]
@@ -56,6 +58,6 @@ def _hash(item: str) -> int:
 
 @cache
 def _functions() -> list[tuple[int, int]]:
-    """The same for everybody, for ever: bands are sealed under a key of their epoch anyway."""
+    """The same for everybody and all time: what protects a band is the key of the epoch it is sealed under."""
     chance = random.Random(_SEED)
     return [(chance.randrange(1, _PRIME), chance.randrange(_PRIME)) for _ in range(BANDS * _ROWS)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from importlib import resources
 
@@ -12,12 +13,36 @@ COMPARISONS = frozenset({"aten.le", "aten.lt", "aten.ge", "aten.gt"})
 TRIANGLES = frozenset({"aten.tril", "aten.triu", "aten.tril_", "aten.triu_"})
 
 
+class OperatorClass(StrEnum):
+    """The operator classes that the reduction treats in a way of their own. All others are data alone."""
+
+    ACTIVATION = "act"
+    ATTENTION = "attn"
+    BATCHED_PRODUCT = "bmm"
+    CONVOLUTION = "conv"
+    EMBEDDING = "emb"
+    EMBEDDING_BAG = "embbag"
+    INDEX = "idx"
+    SOFTMAX = "softmax"
+    UPSAMPLING = "up"
+    GRADIENT = "grad"
+    """Any computation of the backward pass."""
+    CUSTOM_KERNEL = "ext"
+    """An operator outside of torch that no class covers."""
+    CROSS_ATTENTION = "xattn"
+    """Attention whose keys come from elsewhere than its queries."""
+    MASK_FILL = "fill"
+    """A mask over all pairs of positions. Only inside attention that is written out; no skeleton holds it."""
+
+
 @dataclass(frozen=True)
 class Vocabulary:
+    """The content of `vocabulary.toml`."""
+
     classes: dict[str, str]
     """Operator name (`aten.mm`) to class (`gemm`)."""
-    letters: frozenset[str]
-    """Every letter a skeleton may hold."""
+    known_classes: frozenset[str]
+    """Every class that a skeleton may hold."""
     collectives: frozenset[str]
     compute: frozenset[str]
     activation: dict[str, int]
@@ -33,16 +58,18 @@ class Vocabulary:
 
 @cache
 def vocabulary() -> Vocabulary:
-    """The vocabulary this release speaks.
+    """The vocabulary of this release.
 
-    Raises ValueError when an operator stands in two classes or a group names an unknown class: both are mistakes in
-    the data file, and silently picking one would change every signature.
+    Raises ValueError when an operator stands in two classes, when a group names an unknown class, or when a member of
+    OperatorClass is missing: these are mistakes in the data file, and a silent choice would change every signature.
     """
     data = tomllib.loads(resources.files(__package__).joinpath("vocabulary.toml").read_text())
     classes = _inverted(data["classes"])
-    letters = frozenset([*data["classes"], *data["written"]["letters"]])
+    known = frozenset([*data["classes"], *data["written"]["classes"]])
+    if missing := {name for name in OperatorClass if name is not OperatorClass.MASK_FILL} - known:
+        raise ValueError(f"vocabulary.toml: classes that the code names are missing: {', '.join(sorted(missing))}")
     for name, group in data["groups"].items():
-        if unknown := set(group) - letters:
+        if unknown := set(group) - known:
             raise ValueError(f"vocabulary.toml: groups.{name} names unknown classes {sorted(unknown)}")
     traits = {
         operator: (trait, value)
@@ -51,7 +78,7 @@ def vocabulary() -> Vocabulary:
     }
     return Vocabulary(
         classes,
-        letters,
+        known,
         frozenset(data["groups"]["collectives"]),
         frozenset(data["groups"]["compute"]),
         data["activation"],

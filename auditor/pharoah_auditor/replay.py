@@ -85,7 +85,7 @@ def _read(file: Path) -> _Bundle:
             seed=seed,
             head=head,
             signature=signature,
-            trials=[_trial(row) for row in data["trials"]],
+            trials=[Trial.from_dict(row) for row in data["trials"]],
             log=[bytes.fromhex(entry) for entry in data["log"]],
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -183,7 +183,3 @@ def _content(row: LearnedRow) -> tuple[Any, ...]:
         row.remedy,
         row.plan,
     )
-
-
-def _trial(data: dict[str, Any]) -> Trial:
-    return Trial(**{**data, "step_seconds": tuple(data["step_seconds"])})

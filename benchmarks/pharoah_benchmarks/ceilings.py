@@ -25,13 +25,15 @@ DTYPES = (torch.float32, torch.bfloat16)
 SECONDS_PER_CASE = 0.06
 ROUNDS = 5
 ROWS = (8, 128, 1024, 8192, 32768, 131072)
-"""Of 128 numbers each, in the tensors of operators that move bytes: from what a core keeps to what memory holds."""
+"""Rows of 128 numbers in the tensors of operators that move bytes: some fit into the cache of a core, some do not."""
 Run = Callable[[], object]
 Make = Callable[..., Tensor]
 aten: Any = torch.ops.aten
 
 
 class Case(NamedTuple):
+    """Calls of one kind that are timed together."""
+
     kind: str
     work: float
     """Floating-point operations, or bytes read and written, of a call on average."""
@@ -50,7 +52,7 @@ def ceilings(device: str) -> dict[str, Any]:
 
 
 def seconds(calls: tuple[Run, ...], device: str) -> float:
-    """Of one call on average, by the median of some rounds."""
+    """Seconds of one call: the median of some rounds."""
     _took(calls, 1, device)
     count = max(1, round(SECONDS_PER_CASE / ROUNDS / max(1e-7, _took(calls, 1, device))))
     took = median(_took(calls, count, device) for _ in range(ROUNDS)) / count / len(calls)
@@ -69,6 +71,8 @@ def _took(calls: tuple[Run, ...], count: int, device: str) -> float:
 
 
 def cases(device: str, dtype: torch.dtype) -> Iterator[Case]:
+    """All cases of one dtype on a device."""
+
     def tensor(*shape: int) -> Tensor:
         return torch.rand(*shape, device=device).to(dtype)
 

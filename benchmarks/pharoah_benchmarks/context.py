@@ -1,4 +1,4 @@
-"""The context a process really runs in: read back, not believed.
+"""The context that a process runs in, read back from inside it.
 
 `python -m pharoah_benchmarks.context` prints the facts as JSON; the agent runs it under its node profile.
 """
@@ -31,6 +31,7 @@ def effective_context() -> dict[str, Any]:
 
 
 def device_model() -> str:
+    """The model of the CPU, as the kernel names it."""
     return cpu_field("model name", "Processor", "CPU part") or os.uname().machine
 
 

@@ -21,6 +21,11 @@ def device_facts(facts: dict[str, Any]) -> list[str]:
     return sorted(f"{name}={facts[name]}" for name in ("device", "isa", GPU_FACT) if name in facts)
 
 
+def named_device(server_facts: Iterable[str]) -> DeviceKind:
+    """The device that a context is about: its GPU if it names one."""
+    return DeviceKind.CUDA if DeviceKind.CUDA in device_kinds(server_facts) else DeviceKind.CPU
+
+
 def device_kinds(server_facts: Iterable[str]) -> frozenset[DeviceKind]:
     """The kinds of devices that a node with these facts has; every node has a CPU."""
     has_gpu = any(fact.startswith(f"{GPU_FACT}=") for fact in server_facts)

@@ -16,10 +16,11 @@ from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_archetypes.catalogue import catalogue
 from pharoah_learning.release import LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import Epoch, seal
+from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity
 
 ARCHETYPES = 10_000
 ZIPF = 1.0
-GROUPS = (("device", "gpu"), ("server", "a"), ("server", "b"))
+GROUPS = ((Scope.DEVICE, "gpu"), (Scope.SERVER, "a"), (Scope.SERVER, "b"))
 KEY = Ed25519PrivateKey.from_private_bytes(b"u" * 32)
 
 
@@ -45,10 +46,22 @@ class Universe:
         rows = [self.row(rank, scope, group) for scope, group in GROUPS for rank in range(len(self.jobs))]
         return Release(1, tuple(rows))
 
-    def row(self, rank: int, scope: str, group: str) -> LearnedRow:
+    def row(self, rank: int, scope: Scope, group: str) -> LearnedRow:
         tokens = rung_tokens(self.jobs[rank], "exact")
-        severity, outcome, failures = ("block", "error", 6) if rank % 3 == 0 else ("ok", "ok", 0)
-        return LearnedRow(scope, group, "exact", tokens, severity, outcome, failures, 6, 0, 20, remedy=1)
+        fails = rank % 3 == 0
+        return LearnedRow(
+            scope=scope,
+            group_id=group,
+            rung=Rung.EXACT,
+            tokens=tokens,
+            severity=Severity.BLOCK if fails else Severity.OK,
+            outcome=Outcome.ERROR if fails else Outcome.OK,
+            failures=6 if fails else 0,
+            runs=6,
+            base_failures=0,
+            base_runs=20,
+            remedy=1,
+        )
 
     def epoch(self, number: int = 1) -> Epoch:
         """Sealed under a seed that follows from the number."""

@@ -1,7 +1,7 @@
 """Monitoring plans: how archetypes are best watched, learned from how steady their steps were in campaigns.
 
-Reports that follow a rare plan would tell which archetype runs. So a plan is given only where at least five archetypes
-share it; everything else is watched by the plain one.
+Reports that follow a rare plan would reveal which archetype runs. So an archetype gets a plan only where at least five
+archetypes share it; everything else is watched by the default plan.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import replace
 from statistics import median
 
 from pharoah_archetypes import Fingerprint
-from pharoah_learning.evidence import Trial
+from pharoah_learning.evidence import Trial, on_their_device
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.monitoring_plan import PLAIN, RESTLESS, STEADY, MonitoringPlan
 from pharoah_protocol.reports import RESTLESS_RATIO, deviation
+from pharoah_protocol.vocabulary import Outcome
 
 LEAST_ARCHETYPES = 5
 STEADY_RATIO = 0.0125
@@ -37,9 +38,9 @@ def learn_plans(rows: Sequence[LearnedRow], trials: Iterable[Trial]) -> list[Lea
 def _deviations(trials: Iterable[Trial]) -> dict[str, list[float]]:
     """Per archetype, how far a typical step of each trial is from its median, relative to it."""
     found: dict[str, list[float]] = defaultdict(list)
-    for trial in trials:
+    for trial in on_their_device(trials):
         steps = trial.step_seconds[1:]
-        if trial.outcome == "ok" and len(steps) >= LEAST_STEPS:
+        if trial.outcome is Outcome.OK and len(steps) >= LEAST_STEPS:
             found[Fingerprint.from_json(trial.fingerprint).archetype].append(deviation(steps))
     return found
 

@@ -1,7 +1,7 @@
 """Rows about near duplicates: what the jobs that share a band have in common, for jobs nobody has run.
 
-Coarse on purpose, since one such row answers for many archetypes: a warning at most, no remedy, and nothing where
-neighbours disagree or where memory is the matter, which is arithmetic and not likeness.
+One such row answers for many archetypes, so it is coarse: a warning at most and no remedy. There is no row where the
+neighbours disagree, nor for failures of memory, because whether a job fits is arithmetic and not similarity.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from pharoah_archetypes import Fingerprint, GrammarError, band_tokens, rung_toke
 from pharoah_archetypes.sketch import RUNG
 from pharoah_learning.evidence import Trial
 from pharoah_learning.release import LearnedRow
+from pharoah_protocol.vocabulary import Outcome, RowKind, Scope, Severity
 
 
 def learn_near_duplicates(rows: Iterable[LearnedRow], trials: Iterable[Trial]) -> list[LearnedRow]:
     """Band rows for every group, from its rows of one rung."""
     known = _bands_by_tokens(trials)
-    found: dict[tuple[str, str, tuple[str, ...]], list[LearnedRow]] = defaultdict(list)
+    found: dict[tuple[Scope, str, tuple[str, ...]], list[LearnedRow]] = defaultdict(list)
     for row in rows:
-        if row.rung == RUNG and row.outcome != "memory":
+        if row.rung == RUNG and row.outcome is not Outcome.MEMORY:
             for band in known.get(row.tokens, ()):
                 found[row.scope, row.group_id, band].append(row)
     return [
-        _row(scope, group_id, band, alike)
-        for (scope, group_id, band), alike in sorted(found.items())
-        if len({row.severity == "ok" for row in alike}) == 1
+        _row(scope, group_id, band, neighbours)
+        for (scope, group_id, band), neighbours in sorted(found.items())
+        if len({row.severity is Severity.OK for row in neighbours}) == 1
     ]
 
 
@@ -39,25 +40,25 @@ def _bands_by_tokens(trials: Iterable[Trial]) -> dict[tuple[str, ...], list[tupl
             try:
                 known[tokens] = band_tokens(fingerprint)
             except GrammarError:
-                known[tokens] = []  # a fingerprint that another tool has made
+                known[tokens] = []  # another tool made this fingerprint
     return known
 
 
-def _row(scope: str, group_id: str, band: tuple[str, ...], alike: Sequence[LearnedRow]) -> LearnedRow:
-    worst = max(alike, key=lambda row: (row.failures, row.outcome))
-    failures, runs = sum(row.failures for row in alike), sum(row.runs for row in alike)
+def _row(scope: Scope, group_id: str, band: tuple[str, ...], neighbours: Sequence[LearnedRow]) -> LearnedRow:
+    worst = max(neighbours, key=lambda row: (row.failures, row.outcome))
+    failures, runs = sum(row.failures for row in neighbours), sum(row.runs for row in neighbours)
     return LearnedRow(
-        scope,
-        group_id,
-        RUNG,
-        band,
-        "ok" if worst.severity == "ok" else "warn",
-        worst.outcome,
-        failures,
-        runs,
-        sum(row.base_failures for row in alike),
-        sum(row.base_runs for row in alike),
-        0,
-        f"like {worst.title}",
-        kind="band",
+        scope=scope,
+        group_id=group_id,
+        rung=RUNG,
+        tokens=band,
+        severity=Severity.OK if worst.severity is Severity.OK else Severity.WARN,
+        outcome=worst.outcome,
+        failures=failures,
+        runs=runs,
+        base_failures=sum(row.base_failures for row in neighbours),
+        base_runs=sum(row.base_runs for row in neighbours),
+        remedy=0,
+        title=f"like {worst.title}",
+        kind=RowKind.BAND,
     )

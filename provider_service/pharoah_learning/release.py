@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
+from pharoah_protocol.vocabulary import Outcome, RowKind, Rung, Scope, Severity
+
 FORMAT = 2
-"""Of a stored release. Format 1 had the coefficients of the survival model as a list, and figures nobody read."""
+"""The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read."""
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
 FALLBACK_SLOWDOWN = log(1.15)
@@ -22,17 +24,17 @@ def identity(facts: Iterable[str]) -> str:
     return hashlib.blake2b("\n".join(sorted(facts)).encode(), digest_size=8).hexdigest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LearnedRow:
     """One row of an incompatibility table before it is sealed."""
 
-    scope: str
+    scope: Scope
     group_id: str
     """Context for scope `server`, device model for `device`."""
-    rung: str
+    rung: Rung
     tokens: tuple[str, ...]
-    severity: str
-    outcome: str
+    severity: Severity
+    outcome: Outcome
     failures: int
     runs: int
     base_failures: int
@@ -41,13 +43,27 @@ class LearnedRow:
     title: str = ""
     """For people at the provider: workload and settings."""
     plan: str = ""
-    """How to watch such jobs (pharoah_protocol.monitoring_plan), hexadecimal; empty for the plain plan."""
-    kind: str = "arch"
-    """What the tokens name: `arch`, an archetype; `band`, one band of a sketch of archetypes that are alike."""
+    """How to watch such jobs (pharoah_protocol.monitoring_plan), hexadecimal; empty for the default plan."""
+    kind: RowKind = RowKind.ARCHETYPE
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> LearnedRow:
+        """Read what `asdict` gave, also as it comes back from JSON. Raises KeyError, TypeError or ValueError."""
+        return cls(
+            **{
+                **data,
+                "scope": Scope(data["scope"]),
+                "rung": Rung(data["rung"]),
+                "tokens": tuple(data["tokens"]),
+                "severity": Severity(data["severity"]),
+                "outcome": Outcome(data["outcome"]),
+                "kind": RowKind(data.get("kind", RowKind.ARCHETYPE)),
+            }
+        )
 
     @property
     def id(self) -> str:
-        """Names the row across releases: what it is about, not what it says."""
+        """Names the row across releases: it depends on what the row is about, and not on what was counted."""
         return identity([self.scope, self.group_id, self.kind, self.rung, *self.tokens])
 
 
@@ -97,6 +113,8 @@ class BenchmarkBaseline:
 
 @dataclass(frozen=True)
 class Release:
+    """What one run of the learners gave. It is stored as JSON."""
+
     release: int
     rows: tuple[LearnedRow, ...] = ()
     survival: SurvivalModel | None = None
@@ -111,24 +129,24 @@ class Release:
             raise ValueError("expected the fields of a release")
         if data.get("format", 1) > FORMAT:
             raise ValueError(f"format {data['format']}: this release of Pharoah reads formats up to {FORMAT}")
-        rows = tuple(LearnedRow(**{**row, "tokens": tuple(row["tokens"])}) for row in data["rows"])
+        rows = tuple(LearnedRow.from_dict(row) for row in data["rows"])
         survival = None if data["survival"] is None else SurvivalModel.from_dict(data["survival"])
         baselines = tuple(BenchmarkBaseline.from_dict(baseline) for baseline in data["baselines"])
         return cls(data["release"], rows, survival, baselines, tuple(data["notes"]))
 
 
 ClassKey = tuple[str, str]
-"""Scope (server, device) and which one."""
+"""Scope, and the id of the context or the device model."""
 
 
 @dataclass(frozen=True)
 class SealInputs:
-    """All that an epoch is made from, besides the seed."""
+    """Everything an epoch is made from, besides the seed and the provider's key."""
 
     epoch: int
     release: Release
     groups: tuple[ClassKey, ...]
-    """Which classes there are; a class nothing is known of has a table like any other."""
+    """The classes that get a table; a class without a row gets one, too."""
     began: int
     """Unix seconds."""
 

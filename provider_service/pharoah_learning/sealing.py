@@ -1,4 +1,4 @@
-"""Epochs: a release sealed under a fresh seed. Deterministic: whoever has release, seed and the rest makes the same."""
+"""Epochs: a release sealed under a fresh seed. Deterministic: the same inputs and seed give the same bytes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import ClassTable, EpochHead, sign
 from pharoah_protocol.tables.rows import VerdictRow, row_tag, seal_table, split
-from pharoah_protocol.vocabulary import Outcome, Rung, Severity
 from pharoah_protocol.voprf import protocol
 
 LIFETIME_SECONDS = 25 * 3600
-"""24 hours and one of grace."""
+"""24 hours, and one in which the next epoch may be late."""
 CLOCK_SKEW_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class SealedClass:
+    """The sealed table of one class of nodes, with its key."""
+
     class_id: bytes
     secret: bytes
     public: bytes
@@ -52,7 +53,7 @@ class Epoch:
 def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
     """Seal a release. Raises ValueError when two of its rows have one input."""
     classes = {group: _class(recipe, seed, key, group) for group in recipe.groups}
-    # Ordered by handle, which is random: the order of contexts tells nothing.
+    # Ordered by class id, which is random, so that the order reveals nothing about the contexts.
     sealed = sorted(classes.values(), key=lambda one: one.class_id)
     head = EpochHead(
         recipe.epoch,
@@ -67,15 +68,16 @@ def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
 
 
 def groups_of(rows: Iterable[LearnedRow]) -> set[ClassKey]:
+    """The classes that some rows are about."""
     return {(row.scope, row.group_id) for row in rows}
 
 
 def verdict_row(row: LearnedRow) -> VerdictRow:
-    """What is sealed of a learned row."""
+    """The part of a learned row that is sealed."""
     return VerdictRow(
-        severity=Severity(row.severity),
-        outcome=Outcome(row.outcome),
-        rung=Rung(row.rung),
+        severity=row.severity,
+        outcome=row.outcome,
+        rung=row.rung,
         failures=row.failures,
         runs=row.runs,
         base_failures=row.base_failures,

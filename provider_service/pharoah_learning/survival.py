@@ -24,7 +24,7 @@ RIDGES = (5.0, 25.0)
 """Strengths of the penalty on the scale of events (lifelines multiplies its penalizer by the number of rows), tried
 in turn: where few events separate the runs completely, only a stronger one converges."""
 THRESHOLD_MARGIN = 0.05
-"""The threshold lies this far above the highest risk of a healthy run."""
+"""The threshold is the highest risk of a healthy run plus this."""
 
 
 class _Fit(NamedTuple):

@@ -7,10 +7,9 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 
-from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_benchmarks.campaign.plan import CampaignPlan
-from pharoah_protocol.vocabulary import Outcome as CellOutcome
-from pharoah_protocol.vocabulary import Purpose
+from pharoah_protocol.vocabulary import Fault, Outcome, Purpose
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet, shares_cores
 from pharoah_provider.micro_benchmarks import measure
@@ -21,7 +20,7 @@ IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2
 """Rounds of micro-benchmarks per node, idle and beside a job."""
 COMPANION_START_SECONDS = 2.5
 """Time for the companion to start before the first round beside it."""
-COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation("none"))
+COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation(Fault.NONE))
 """The cell that trains while the baseline beside a job is measured."""
 
 
@@ -95,7 +94,7 @@ class Campaign:
         while degraded:
             await self._cell(plain, degraded.pop())
 
-    async def _cell(self, node: Node, cell: Cell) -> Outcome:
+    async def _cell(self, node: Node, cell: Cell) -> CellResult:
         outcome = await self._fleet.run_cell(node.node, cell)
         await self._evidence.append_cell(self._plan.name, node, cell, outcome)
         await self._advance(node, cell.id, outcome.outcome)
@@ -115,7 +114,7 @@ class Campaign:
         await self._evidence.append_probes(results, Purpose.BASELINE)
         failed = [result.error for result in results if result.error]
         await self._advance(
-            node, f"baseline {'beside a job' if beside_job else 'idle'}", failed[0] if failed else CellOutcome.OK
+            node, f"baseline {'beside a job' if beside_job else 'idle'}", failed[0] if failed else Outcome.OK
         )
 
     async def _advance(self, node: Node, cell: str, outcome: str) -> None:

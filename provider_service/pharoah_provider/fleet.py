@@ -11,7 +11,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any, TypeVar
 
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node, NodeState
@@ -173,7 +173,7 @@ class Fleet:
             del intervals[:-KEPT_PROBES]
         return probes
 
-    async def run_cell(self, node: str, cell: Cell) -> Outcome:
+    async def run_cell(self, node: str, cell: Cell) -> CellResult:
         """Run one cell on a node. Raises NotReady when the node is not there or goes away."""
         content = {"cell": cell.to_json(), "limit_seconds": cell.limit_seconds}
         try:
@@ -181,7 +181,7 @@ class Fleet:
                 asyncio.timeout(cell.limit_seconds + 90),
                 self._connection(node).order(OrderKind.CELL, content) as results,
             ):
-                return _expected(await results.get(), Outcome, node)
+                return _expected(await results.get(), CellResult, node)
         except TimeoutError:
             raise NotReady(f"node {node}: cell {cell.id} did not come back in time") from None
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
+from pharoah_learning.evidence import on_their_device
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
@@ -38,6 +39,8 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     rows = await asyncio.to_thread(learn_incompatibilities, trials)
     found = sum(_is_exact_incompatibility(row) for row in rows)
     yield f"table: {len(rows)} rows from {len(trials)} trials; {found} exact incompatibilities"
+    if elsewhere := len(trials) - len(on_their_device(trials)):
+        yield f"left out: {elsewhere} trials that did not run on the device that their context names"
     rows = await asyncio.to_thread(learn_plans, rows, trials)
     bands = await asyncio.to_thread(learn_near_duplicates, rows, trials)
     yield f"near duplicates: {len(bands)} rows"

@@ -93,7 +93,7 @@ class _Page:
             self._text(0.0, 0.03, f"this job, {line}", 9, color="#d62728")
             self.depth += 0.24
         for phase in PHASES:
-            if skeleton.words[phase]:
+            if skeleton.phases[phase]:
                 self._phase(phase, skeleton)
         if skeleton.traits:
             self._text(0.0, 0.12, f"with {', '.join(sorted(skeleton.traits))}", 9)
@@ -105,8 +105,8 @@ class _Page:
         self.width = max(self.width, x + len(text) * size * _LETTER)
 
     def _phase(self, phase: str, skeleton: Skeleton) -> None:
-        elements = fold(skeleton.words[phase])
-        new = iter(_new(flatten(fold((self._first or skeleton).words[phase])), flatten(elements)))
+        elements = fold(skeleton.phases[phase])
+        new = iter(_new(flatten(fold((self._first or skeleton).phases[phase])), flatten(elements)))
         self._text(0.0, 0.32, phase, 9, color="#555555")
         x = 0.6
         for element in elements:

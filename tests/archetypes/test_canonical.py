@@ -13,6 +13,7 @@ from pharoah_archetypes import (
     sent,
     similarity,
 )
+from pharoah_archetypes.operators import Phase
 from pharoah_archetypes.vocabulary import vocabulary
 
 X, Q, K, V, SCORES, WEIGHTS, OTHER, IDS, TABLE, SPARE = range(1, 11)
@@ -20,11 +21,11 @@ FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 def op(name: str, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), *notes: str) -> Operator:
-    return Operator(f"aten.{name}", "fwd", reads, writes, frozenset(notes))
+    return Operator(f"aten.{name}", Phase.FORWARD, reads, writes, frozenset(notes))
 
 
 def ops(phase: str, *names: str) -> list[Operator]:
-    return [Operator(f"aten.{name}", phase) for name in names]
+    return [Operator(f"aten.{name}", Phase(phase)) for name in names]
 
 
 def test_views_casts_and_elementwise_operators_leave_no_trace() -> None:
@@ -89,7 +90,7 @@ def test_memory_that_is_used_again_holds_another_value() -> None:
 
 @pytest.mark.parametrize(
     "taker",
-    [Operator("aten.empty", "aside", (), (SPARE,)), Operator("aten.lift_fresh", "fwd", (SPARE,), (SPARE,))],
+    [Operator("aten.empty", Phase.NO_GRAD, (), (SPARE,)), Operator("aten.lift_fresh", "fwd", (SPARE,), (SPARE,))],
     ids=["without gradients", "from Python values"],
 )
 def test_memory_that_changed_hands_brings_nothing_along(taker: Operator) -> None:
@@ -109,11 +110,11 @@ def test_a_product_with_an_activated_value_is_a_gate_dropout_is_not() -> None:
 
 def test_work_done_again_in_the_backward_pass_is_a_feature() -> None:
     plain = canonicalize([*ops("fwd", "mm"), *ops("bwd", "mm")])
-    again = canonicalize([*ops("fwd", "mm"), *ops("again", "mm"), *ops("bwd", "mm")])
+    again = canonicalize([*ops("fwd", "mm"), *ops("recompute", "mm"), *ops("bwd", "mm")])
     assert plain == again and again.features == {"checkpointing": "on"}
 
 
-def test_collectives_stand_where_they_are_and_the_backward_pass_is_one_letter() -> None:
+def test_collectives_stand_where_they_are_and_the_backward_pass_is_one_class() -> None:
     backward = [*ops("bwd", "mm", "native_layer_norm_backward"), Operator("c10d.allreduce_", "bwd")]
     assert canonicalize([*ops("fwd", "mm"), *backward * 5]).text == "fwd: gemm\nbwd: (grad AR)+"
 
@@ -192,6 +193,6 @@ def test_similarity_is_symmetric_and_zero_for_nothing_in_common() -> None:
     assert similarity(Skeleton(("gemm",) * 3), Skeleton(("conv",))) == 0
 
 
-def test_every_letter_is_in_the_vocabulary() -> None:
+def test_every_class_is_in_the_vocabulary() -> None:
     words = vocabulary()
-    assert set(words.classes.values()) | words.compute | words.collectives <= words.letters
+    assert set(words.classes.values()) | words.compute | words.collectives <= words.known_classes

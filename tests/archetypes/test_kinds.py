@@ -29,7 +29,7 @@ def test_operators_have_kinds(operator: str, kind: str) -> None:
 
 
 def test_what_computes_in_a_skeleton_computes_here_too() -> None:
-    letters = vocabulary().compute
-    names = [name for name, letter in vocabulary().classes.items() if letter in letters]
+    structural = vocabulary().compute
+    names = [name for name, found in vocabulary().classes.items() if found in structural]
     assert {kind_of(name) for name in names if name.startswith("aten.")} <= computing()
     assert computing() < set(kinds())

@@ -21,7 +21,7 @@ def near_pairs(count: int) -> list[tuple[Skeleton, Skeleton]]:
     for _ in range(count):
         word = [chance.choice(LETTERS) for _ in range(chance.randrange(10, 40))]
         more = [*word, *(chance.choice(LETTERS) for _ in range(chance.randrange(4)))]
-        left, right = (parse(f"fwd: {' '.join(letters)}\nbwd: grad\nwith: causal") for letters in (word, more))
+        left, right = (parse(f"fwd: {' '.join(sequence)}\nbwd: grad\nwith: causal") for sequence in (word, more))
         pairs.append((left, right))
     return pairs
 

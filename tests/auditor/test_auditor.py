@@ -30,6 +30,7 @@ from pharoah_protocol.log.checkpoint import Checkpoint, Note, log_verifier, sign
 from pharoah_protocol.log.merkle import Frontier, consistency_proof, leaf_hash
 from pharoah_protocol.log.view import HEAD, Entry
 from pharoah_protocol.monitoring_plan import RESTLESS
+from pharoah_protocol.vocabulary import RowKind, Severity
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.transparency_log import Witness as Handle
 from pharoah_provider.witnesses import read_witnesses
@@ -229,7 +230,7 @@ def test_a_log_that_nobody_else_has_seen_is_found(tmp_path: Path) -> None:
 
 
 def test_rows_about_pseudonyms_never_block_and_tables_without_a_trial_are_reported(tmp_path: Path) -> None:
-    name = replace(ROWS[0], kind="name", tokens=("period=1", "name=ab"), severity="block")
+    name = replace(ROWS[0], kind=RowKind.PSEUDONYM, tokens=("period=1", "name=ab"), severity=Severity.BLOCK)
     assert "1 of them block" in failing(audit_bundle(tmp_path, (*ROWS, name)))
     extra = replace(ROWS[0], group_id="made for one tenant")
     failed = [finding.what for finding in replay(audit_bundle(tmp_path, (*ROWS, extra)), PUBLIC) if not finding.holds]
@@ -243,7 +244,7 @@ def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
     assert "1 of" in failing(audit_bundle(tmp_path, (*ROWS, guess)))
     assert "1 rows that follow from the trials were left out" in failing(audit_bundle(tmp_path, tuple(ROWS[1:])))
     bad = next(row for row in ROWS if row.severity != "ok")
-    rosier = tuple(replace(row, failures=0, severity="ok") if row is bad else row for row in ROWS)
+    rosier = tuple(replace(row, failures=0, severity=Severity.OK) if row is bad else row for row in ROWS)
     assert "1 of" in failing(audit_bundle(tmp_path, rosier))
     marked = tuple(replace(row, plan=RESTLESS.pack().hex()) if row is bad else row for row in ROWS)
     assert "1 monitoring plans are shared by fewer than 5" in failing(audit_bundle(tmp_path, marked))

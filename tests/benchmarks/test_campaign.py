@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_benchmarks.campaign.cell_runner import run_trial
 from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_benchmarks.settings import WORKLOADS, SettingError, check
 from pharoah_benchmarks.workloads import build
+from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome
 
 SMALL = {
     "gpt": {"length": 16, "width": 32, "heads": 2, "depth": 2},
@@ -100,6 +101,7 @@ def test_a_trial_that_loses_its_numbers_is_nan() -> None:
     outcome = run_trial(Cell("c", "gpt", {**SMALL["gpt"], "dtype": "float16"}, steps=40))
     assert outcome.outcome == "nan"
     assert outcome.context["isa"] and outcome.context["threads"] >= 1
+    assert outcome.device is DeviceKind.CPU and outcome.device_model == outcome.context["device"]
 
 
 def test_a_trial_of_what_the_device_cannot_do_is_an_error_with_its_first_line() -> None:
@@ -108,12 +110,12 @@ def test_a_trial_of_what_the_device_cannot_do_is_an_error_with_its_first_line() 
 
 
 def test_cells_and_outcomes_survive_the_wire() -> None:
-    cell = Cell("c", "gpt", {"length": 8}, degradation=Degradation("cpu_stressor", strength=0.5))
+    cell = Cell("c", "gpt", {"length": 8}, degradation=Degradation(Fault.CPU_STRESSOR, strength=0.5))
     assert Cell.from_json(cell.to_json()) == cell
-    outcome = Outcome("c", "ok", step_seconds=[0.1])
-    assert Outcome.from_json(outcome.to_json()) == outcome
+    result = CellResult(cell="c", outcome=Outcome.OK, step_seconds=[0.1], device=DeviceKind.CUDA, device_model="H100")
+    assert CellResult.from_json(result.to_json()) == result
     with pytest.raises(ValueError, match="weird"):
-        Outcome.from_json(Outcome("c", "weird").to_json())
+        CellResult.from_json(result.to_json().replace('"ok"', '"weird"'))
 
 
 def test_a_fork_server_survives_what_its_cells_do() -> None:
@@ -132,7 +134,7 @@ def test_a_fork_server_survives_what_its_cells_do() -> None:
         capture_output=True,
         check=True,
     )
-    outcomes = {o.cell: o for o in map(Outcome.from_json, done.stdout.decode().splitlines())}
+    outcomes = {o.cell: o for o in map(CellResult.from_json, done.stdout.decode().splitlines())}
     assert {name: o.outcome for name, o in outcomes.items()} == {
         "fits": "ok",
         "large": "memory",
@@ -154,15 +156,18 @@ def test_a_fork_server_survives_what_its_cells_do() -> None:
         ({"windows": [[1, float("inf"), 1]]}, "windows: step_ratio: inf is not a finite number"),
         ({"windows": [{"at_seconds": 1.0}]}, "windows: expected at_seconds and values"),
         ({"windows": [{"at_seconds": 1.0, "values": [1.0]}]}, "windows: values"),
+        ({"device": "tpu"}, "tpu"),
+        ({"outcome": "slow"}, "outcome 'slow' is not one of"),
         ({"fingerprint": "{"}, "not JSON"),
         ({"fingerprint": "{}"}, "format"),
     ],
 )
-def test_an_outcome_no_cell_can_have_told_is_refused(changes: dict[str, object], named: str) -> None:
-    told = json.dumps({**json.loads(Outcome("c", "ok").to_json()), **changes})
+def test_a_result_that_no_cell_can_have_measured_is_refused(changes: dict[str, object], named: str) -> None:
+    text = json.dumps({**json.loads(CellResult(cell="c", outcome=Outcome.OK).to_json()), **changes})
     with pytest.raises((ValueError, TypeError), match=named):
-        Outcome.from_json(told)
+        CellResult.from_json(text)
 
 
-def test_an_outcomes_detail_can_be_shown() -> None:
-    assert Outcome.from_json(Outcome("c", "error", "\x1b]0;x\n" + "y" * 5000).to_json()).detail.startswith("?]0;x?yyy")
+def test_the_detail_of_a_result_can_be_shown() -> None:
+    result = CellResult(cell="c", outcome=Outcome.ERROR, detail="\x1b]0;x\n" + "y" * 5000)
+    assert CellResult.from_json(result.to_json()).detail.startswith("?]0;x?yyy")

@@ -26,6 +26,7 @@ from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.tables.rows import split
 from pharoah_protocol.v1 import RevokeRequest
+from pharoah_protocol.vocabulary import Severity
 from pharoah_protocol.voprf import protocol
 from pharoah_provider import exchange_server as provider_side
 from pharoah_provider import publication
@@ -281,7 +282,7 @@ def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
 
         for name in ("n1", "n2"):
             await store.nodes.put_node(node(name))
-        await store.published.put_release(Release(1, (replace(ROW, severity="ok"),)))
+        await store.published.put_release(Release(1, (replace(ROW, severity=Severity.OK),)))
         store.close()
         async with loopback(tmp_path) as site:
             with pytest.raises(VerificationError) as caught:

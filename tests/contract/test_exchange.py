@@ -25,6 +25,7 @@ from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.release import LearnedRow, Release
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import EvaluateRequest, GetOfferRequest, GetTableRequest, LearnRequest, NodeTicket
+from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity
 from pharoah_protocol.voprf import protocol
 from pharoah_serving.quotas import Limits
 from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
@@ -36,16 +37,16 @@ OTHER = Fingerprint(
     "cd" * 16, "34" * 16, "fwd: conv", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}
 )
 ROW = LearnedRow(
-    "server",
-    node("n1").context_id,
-    "exact",
-    rung_tokens(KNOWN, "exact"),
-    "block",
-    "memory",
-    5,
-    5,
-    0,
-    25,
+    scope=Scope.SERVER,
+    group_id=node("n1").context_id,
+    rung=Rung.EXACT,
+    tokens=rung_tokens(KNOWN, "exact"),
+    severity=Severity.BLOCK,
+    outcome=Outcome.MEMORY,
+    failures=5,
+    runs=5,
+    base_failures=0,
+    base_runs=25,
     remedy=1,
 )
 RELEASE = Release(1, (ROW,))

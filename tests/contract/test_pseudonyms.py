@@ -22,7 +22,7 @@ from pharoah.sidecar.pseudonym_client import PseudonymClient
 from pharoah.sidecar.run_reporter import reveal
 from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_auditor.pseudonym_service import PseudonymServiceSettings, pseudonym_service
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.release import Release
 from pharoah_protocol import pseudonyms
 from pharoah_protocol.pseudonyms import PERIOD_SECONDS, period_at
@@ -35,6 +35,7 @@ from pharoah_protocol.v1 import (
     LearnRequest,
     ListRequest,
 )
+from pharoah_protocol.vocabulary import Outcome
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving import pseudonym_keys as holder_side
@@ -186,7 +187,10 @@ def test_shared_failures_become_a_warning_for_the_next_tenant(tmp_path: Path) ->
         TOKENS.update(organisations)
         store = DuckStorage(tmp_path / "p.duckdb")
         await store.evidence.append_cell(
-            "c", node("n2"), Cell("c", "mlp", {}), Outcome("c", "ok", "", [0.1] * 4, [], {}, OTHER.to_json())
+            "c",
+            node("n2"),
+            Cell("c", "mlp", {}),
+            CellResult(cell="c", outcome=Outcome.OK, step_seconds=[0.1] * 4, fingerprint=OTHER.to_json()),
         )
         store.close()
         try:

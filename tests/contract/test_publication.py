@@ -31,6 +31,7 @@ from pharoah_protocol.v1 import (
     RevokeRequest,
     RollbackRequest,
 )
+from pharoah_protocol.vocabulary import Severity
 from pharoah_provider.publication import AUDIT_RETENTION_SECONDS, Publisher
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
@@ -347,7 +348,7 @@ def test_a_provider_that_starts_its_log_anew_is_rejected(tmp_path: Path) -> None
         (tmp_path / "p.duckdb").unlink()
         store = DuckStorage(tmp_path / "p.duckdb")
         await store.nodes.put_node(node("n1"))
-        await store.published.put_release(Release(1, (replace(ROW, severity="ok"),)))
+        await store.published.put_release(Release(1, (replace(ROW, severity=Severity.OK),)))
         store.close()
         async with loopback(tmp_path) as site:
             with pytest.raises(VerificationError, match="not the one this machine has seen") as caught:

@@ -7,12 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns import Campaign
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import Connection, Fleet
+from pharoah_provider.fleet import Connection, Fleet, OrderKind
 from pharoah_provider.storage.duckdb import DuckStorage
 
 PLAN = 'name = "recorded"\nrepeats = 1\n[[workload]]\nname = "mlp"\n'
@@ -22,23 +23,26 @@ async def orders_of_a_campaign(database: Path) -> set[tuple[tuple[str, ...], int
     """Benchmarks, repeats and time limit of every order for micro-benchmarks in a campaign."""
     fleet, ordered = Fleet(), set[tuple[tuple[str, ...], int, float]]()
     connection = fleet.connect(Node("n1", bytes(32), "boot", ("device=cpu",), ("device=cpu",), (0,)))
-    answering = asyncio.create_task(_answer(connection, ordered))
     storage = DuckStorage(database)
     try:
-        async for _ in Campaign(parse_plan(PLAN), fleet, storage.evidence).run():
-            pass
+        async with asyncio.TaskGroup() as group:  # an agent that fails ends the campaign, too
+            answering = group.create_task(_answer(connection, ordered))
+            async for _ in Campaign(parse_plan(PLAN), fleet, storage.evidence).run():
+                pass
+            answering.cancel()
     finally:
-        answering.cancel()
         storage.close()
     return ordered
 
 
 async def _answer(connection: Connection, ordered: set[tuple[tuple[str, ...], int, float]]) -> None:
     while True:
-        kind, order_id, content = await connection.orders.get()
-        if kind == "cell":
+        order = await connection.orders.get()
+        order_id, content = order.order_id, order.content
+        if order.kind is OrderKind.CELL:
             cell = Cell.from_json(content["cell"])
-            connection.result(order_id, Outcome(cell.id, "ok", step_seconds=[0.1]))
+            connection.result(order_id, CellResult(cell=cell.id, outcome=Outcome.OK, step_seconds=[0.1]))
+        if order.kind is not OrderKind.PROBE:
             continue
         ordered.add((tuple(content["benchmarks"]), content["repeats"], content["limit_seconds"]))
         now = time.time()

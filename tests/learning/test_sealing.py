@@ -13,9 +13,22 @@ from pharoah_learning.sealing import Epoch, seal
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.tables.epoch_head import verify_head
 from pharoah_protocol.tables.rows import open_row, split
+from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity
 from pharoah_protocol.voprf import protocol
 
-ROW = LearnedRow("server", "ctx", "exact", ("a=1", "b=2"), "block", "memory", 5, 5, 0, 25, remedy=1)
+ROW = LearnedRow(
+    scope=Scope.SERVER,
+    group_id="ctx",
+    rung=Rung.EXACT,
+    tokens=("a=1", "b=2"),
+    severity=Severity.BLOCK,
+    outcome=Outcome.MEMORY,
+    failures=5,
+    runs=5,
+    base_failures=0,
+    base_runs=25,
+    remedy=1,
+)
 RECIPE = SealInputs(9, Release(3, (ROW,)), (("device", "cpu"), ("server", "ctx")), 1000)
 KEY, SEED = Ed25519PrivateKey.from_private_bytes(bytes(32)), b"s" * 32
 
@@ -56,4 +69,4 @@ def test_a_class_nothing_is_known_of_looks_like_any_other() -> None:
 
 def test_two_rows_for_one_input_are_refused() -> None:
     with pytest.raises(ValueError, match="twice"):
-        sealed(release=Release(3, (ROW, replace(ROW, severity="ok"))))
+        sealed(release=Release(3, (ROW, replace(ROW, severity=Severity.OK))))

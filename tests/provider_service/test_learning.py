@@ -23,6 +23,7 @@ from pharoah_learning.models.proportions import wilson
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.signals import features
 from pharoah_learning.survival import event_index, fit_survival
+from pharoah_protocol.vocabulary import Fault, Outcome
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 
@@ -38,7 +39,15 @@ def trials(
         {"torch": "2.13.0"},
     )
     steps = () if outcome in ("memory", "error") else (seconds, seconds, seconds)
-    row = Trial("gpt", {"length": length, **settings}, context, "cpu", outcome, steps, print_.to_json())
+    row = Trial(
+        workload="gpt",
+        settings={"length": length, **settings},
+        context_id=context,
+        device_id="cpu",
+        outcome=Outcome(outcome),
+        step_seconds=steps,
+        fingerprint=print_.to_json(),
+    )
     return [row] * count
 
 
@@ -85,7 +94,7 @@ def test_a_failure_in_every_context_is_blamed_on_the_setting() -> None:
     assert (row.severity, row.base_failures, row.base_runs, row.remedy) == ("block", 0, 20, 3)
 
 
-def test_the_way_out_is_the_change_that_worked_here() -> None:
+def test_the_remedy_is_the_change_that_worked_here() -> None:
     rows = learn_incompatibilities(
         [*memory_incompatibility(5, 20), *trials(5, "small", length=1024, attention="flash")]
     )
@@ -112,7 +121,7 @@ def test_a_job_much_slower_here_than_elsewhere_is_slow() -> None:
     assert {marked[key] for key in marked if key != ("old", "bfloat16")} == {"ok"}
 
 
-def test_a_context_that_slows_everything_alike_is_no_incompatibility() -> None:
+def test_a_context_that_slows_everything_by_one_factor_is_not_an_incompatibility() -> None:
     kinds = ("float32", "bfloat16", "float64")
     data = [t for kind in kinds for c, s in (("old", 0.3), ("new", 0.1)) for t in trials(3, c, seconds=s, dtype=kind)]
     assert {t.outcome for t in mark_slow(data)} == {"ok"}
@@ -143,7 +152,7 @@ def windows(step_ratios: list[float], memory_ratios: list[float] | None = None) 
 
 
 def degraded(kind: str, ratios: list[float], died: bool = False) -> DegradedRun:
-    return DegradedRun(kind, windows(ratios), died)
+    return DegradedRun(Fault(kind), windows(ratios), died)
 
 
 def test_failure_is_a_slowdown_that_lasts_or_death() -> None:

@@ -1,4 +1,4 @@
-"""Plans and rows about near duplicates: what many share, and nothing that tells one from the others."""
+"""Plans and rows about near duplicates: what many archetypes share, and nothing that identifies one of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES, learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
 from pharoah_protocol.monitoring_plan import PLAIN, RESTLESS, STEADY, MonitoringPlan
+from pharoah_protocol.vocabulary import Outcome
 
 
 def trial(archetype: int, noise: float, outcome: str = "ok", grammar: str = "fwd: gemm") -> Trial:
@@ -20,7 +21,15 @@ def trial(archetype: int, noise: float, outcome: str = "ok", grammar: str = "fwd
         f"{archetype:032x}", "0" * 32, grammar, {}, {"parameters": 1, "activations": 1}, {"torch": "2.13.0"}
     )
     steps = tuple(0.1 * (1 + noise * sign) for sign in (0, 1, -1, 1, -1, 1, -1))
-    return Trial(f"w{archetype}", {}, "ctx", "cpu", outcome, steps, fingerprint.to_json())
+    return Trial(
+        workload=f"w{archetype}",
+        settings={},
+        context_id="ctx",
+        device_id="cpu",
+        outcome=Outcome(outcome),
+        step_seconds=steps,
+        fingerprint=fingerprint.to_json(),
+    )
 
 
 @pytest.mark.parametrize(("noise", "plan"), [(0.001, STEADY), (0.03, PLAIN), (0.2, RESTLESS)])

@@ -15,6 +15,7 @@ from pharoah_learning.models.hazard import risk
 from pharoah_learning.release import Release
 from pharoah_learning.signals import GROUP, SIGNALS, Feature, Signal, Source, Worse, feature_names, features
 from pharoah_learning.survival import event_index, fit_survival
+from pharoah_protocol.vocabulary import Fault
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 from tests.harness.plugins import write_plugin
 
@@ -32,7 +33,7 @@ def planted(number: int) -> DegradedRun:
         step = wobble * (1 + (0.12 * max(0, at - 2 - number % 2) if kind == "cpu_stressor" else 0))
         memory = 1 + 0.002 * ((3 * number + at) % 5) + (0.15 * max(0, at - 3) if kind == "leak" else 0)
         windows.append(Window(at_seconds=0.5 * (at + 1), values={STEP_RATIO: step, MEMORY_RATIO: memory}))
-    return DegradedRun(kind, tuple(windows), kind == "leak")
+    return DegradedRun(Fault(kind), tuple(windows), kind == "leak")
 
 
 RUNS = [planted(number) for number in range(24)]

@@ -1,4 +1,4 @@
-"""What tenants tell: rows that hold whoever lies, as long as at most a fifth of the organisations do."""
+"""Shared outcomes: rows are right as long as at most a fifth of the organisations send false outcomes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ def test_names_contexts_and_periods_are_counted_apart() -> None:
 
 
 @given(st.integers(1, 200), st.floats(0, 0.1), st.data())
-def test_a_fifth_of_liars_can_neither_make_nor_hide_a_row(told: int, usual: float, data: st.DataObject) -> None:
+def test_a_fifth_of_false_reports_can_neither_make_nor_hide_a_row(
+    reporting: int, usual: float, data: st.DataObject
+) -> None:
     """Healthy jobs fail for at most a tenth of the honest; broken ones for all of them."""
-    hostile = int(0.2 * told)
-    honest = told - hostile
+    hostile = int(0.2 * reporting)
+    honest = reporting - hostile
     own_faults = data.draw(st.integers(0, int(usual * honest)))
     healthy = [(n, n < own_faults) for n in range(honest)] + [(honest + n, True) for n in range(hostile)]
     assert learn_shared_outcomes(votes(*healthy)) == []
     broken = [(n, True) for n in range(honest)] + [(honest + n, False) for n in range(hostile)]
-    if honest - 0.2 * told >= 5:
+    if honest - 0.2 * reporting >= 5:
         assert len(learn_shared_outcomes(votes(*broken))) == 1

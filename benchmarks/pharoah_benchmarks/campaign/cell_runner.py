@@ -1,50 +1,71 @@
-"""One cell, inside its own process: train, and say what came of it."""
+"""One cell, inside its own process: trains it and reports its result."""
 
 from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.faults import Leak, start_cpu_stressor
-from pharoah_benchmarks.context import effective_context
+from pharoah_benchmarks.context import device_model, effective_context
 from pharoah_benchmarks.workloads import build
 from pharoah_protocol.process_memory import resident_bytes
 from pharoah_protocol.reports import RankWindows
+from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 CELL_WINDOW_SECONDS = 0.5
 CELL_BASELINE_WINDOWS = 4
+"""Shorter and fewer windows than a run has: a degraded cell lasts for seconds."""
+_LONGEST_MESSAGE = 300
+"""Characters of an error that are kept."""
 
 
-def run_trial(cell: Cell) -> Outcome:
-    """Train one cell. Never raises: what a workload does, or a setting that does not exist, is its outcome."""
-    seconds: list[float] = []
-    windows: list[Window] = []
+@dataclass
+class _Measured:
+    """What is known of a cell so far; it stays when the cell fails later."""
+
+    step_seconds: list[float] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    device: DeviceKind = DeviceKind.CPU
+    device_model: str = ""
+
+
+def run_trial(cell: Cell) -> CellResult:
+    """Train one cell. Never raises: an error of the workload, or a setting that does not exist, is its outcome."""
+    measured = _Measured()
     try:
         torch.manual_seed(cell.repeat)
-        outcome, detail = _train(cell, seconds, windows)
+        outcome, detail = _train(cell, measured)
     except MemoryError:
-        outcome, detail = "memory", "MemoryError"
+        outcome, detail = Outcome.MEMORY, "MemoryError"
     except RuntimeError as error:
-        first = str(error).strip().partition("\n")[0][:300]
-        outcome, detail = ("memory" if is_out_of_memory(error) else "error"), first
+        outcome = Outcome.MEMORY if is_out_of_memory(error) else Outcome.ERROR
+        detail = _first_line(error)
     except Exception as error:  # noqa: BLE001 - whatever a workload raises is its outcome
-        outcome, detail = "error", f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}"
-    return Outcome(cell.id, outcome, detail, seconds, windows, effective_context())
+        outcome, detail = Outcome.ERROR, f"{type(error).__name__}: {_first_line(error)}"
+    return CellResult(cell=cell.id, outcome=outcome, detail=detail, context=effective_context(), **vars(measured))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator of torch raised this error."""
     text = str(error)
     return "out of memory" in text.lower() or "can't allocate memory" in text
 
 
-def _train(cell: Cell, seconds: list[float], windows: list[Window]) -> tuple[str, str]:
-    step, _ = build(cell.workload, cell.settings)
-    watcher = _Watcher(cell, windows)
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:_LONGEST_MESSAGE]
+
+
+def _train(cell: Cell, measured: _Measured) -> tuple[Outcome, str]:
+    step, optimizer = build(cell.workload, cell.settings)
+    measured.device, measured.device_model = _device(optimizer)
+    seconds = measured.step_seconds
+    watcher = _Watcher(cell, measured.windows)
     began = time.perf_counter()
     try:
         while len(seconds) < cell.steps or time.perf_counter() - began < cell.seconds:
@@ -53,15 +74,22 @@ def _train(cell: Cell, seconds: list[float], windows: list[Window]) -> tuple[str
             after = time.perf_counter()
             seconds.append(after - before)
             if not math.isfinite(loss):
-                return "nan", f"loss is {loss} at step {len(seconds)}"
+                return Outcome.NAN, f"loss is {loss} at step {len(seconds)}"
             watcher.step(after - began, after - before)
     finally:
         watcher.close()
-    return "ok", ""
+    return Outcome.OK, ""
+
+
+def _device(optimizer: torch.optim.Optimizer) -> tuple[DeviceKind, str]:
+    """Kind and model of the device that the parameters are on. Raises ValueError for a kind that has no name here."""
+    device: torch.device = optimizer.param_groups[0]["params"][0].device
+    kind = DeviceKind(device.type)
+    return kind, device_model() if kind is DeviceKind.CPU else torch.cuda.get_device_name(device)
 
 
 class _Watcher:
-    """Degrades a cell and sees it as the provider would see a run: as windows of ratios."""
+    """Degrades a cell, and sees it as the provider would see a run: as windows of ratios."""
 
     def __init__(self, cell: Cell, seen: list[Window]) -> None:
         self._seen = seen
@@ -69,17 +97,18 @@ class _Watcher:
         self._stressor: Any = None
         self._leak: Leak | None = None
         self._on = cell.degradation is not None
-        if cell.degradation is not None and cell.degradation.kind == "cpu_stressor":
+        if cell.degradation is not None and cell.degradation.kind is Fault.CPU_STRESSOR:
             d = cell.degradation
             self._stressor = start_cpu_stressor(d.start_seconds, d.ramp_seconds, d.strength, cell.limit_seconds)
-        elif cell.degradation is not None and cell.degradation.kind == "leak":
+        elif cell.degradation is not None and cell.degradation.kind is Fault.LEAK:
             self._leak = Leak(cell.degradation.start_seconds, cell.degradation.strength)
 
-    def step(self, elapsed: float, took: float) -> None:
+    def step(self, elapsed: float, step_seconds: float) -> None:
+        """One step ended, `elapsed` seconds after the cell began."""
         if self._leak is not None:
             self._leak.grow(elapsed)
         if self._on:
-            for levels in self._windows.add([int(took * 1e9)], resident_bytes()):
+            for levels in self._windows.add([int(step_seconds * 1e9)], resident_bytes()):
                 step_ratio, memory_ratio = levels.ratios
                 values = {STEP_RATIO: step_ratio, MEMORY_RATIO: memory_ratio}
                 self._seen.append(Window(at_seconds=elapsed, values=values))

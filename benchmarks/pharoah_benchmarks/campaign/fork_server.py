@@ -14,14 +14,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch._dynamo  # every script pays for this import at its first optimizer; here once
 
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_protocol.node_profile import limit_memory
 from pharoah_protocol.parent_process import end_with_parent
 from pharoah_protocol.process_memory import data_bytes
+from pharoah_protocol.vocabulary import Fault, Outcome
 
 _PLAIN_DATA_BYTES = data_bytes()
 """Data segment of a process with what any training script has imported; a limit is relative to that."""
@@ -36,32 +38,34 @@ from pharoah_benchmarks.workloads import build  # noqa: E402
 
 
 class ForkServer:
+    """Runs cells one after the other, each in a forked child."""
+
     def __init__(self, memory_limit_bytes: int) -> None:
         self._limit = memory_limit_bytes
         self._fingerprints: dict[str, str] = {}
 
-    def run(self, cell: Cell) -> Outcome:
-        """The outcome of one cell, with the fingerprint of what it trains."""
+    def run(self, cell: Cell) -> CellResult:
+        """The result of one cell, with the fingerprint of what it trains."""
         key = json.dumps([cell.workload, cell.settings], sort_keys=True)
         if key not in self._fingerprints:
             self._fingerprints[key] = _in_child(lambda: _fingerprint(cell), 60.0)[0]
         answer, status = _in_child(lambda: self._trial(cell), cell.limit_seconds)
         if answer:
-            outcome = Outcome.from_json(answer)
+            result = CellResult.from_json(answer)
         elif status is None:
-            outcome = Outcome(cell.id, "timeout", f"longer than {cell.limit_seconds:g} s")
+            late = f"longer than {cell.limit_seconds:g} s"
+            result = CellResult(cell=cell.id, outcome=Outcome.TIMEOUT, detail=late)
         else:
-            outcome = Outcome(cell.id, "crash", f"exit status {status}")
-        return Outcome(**{**outcome.__dict__, "fingerprint": self._fingerprints[key]})
+            result = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=f"exit status {status}")
+        return replace(result, fingerprint=self._fingerprints[key])
 
     def _trial(self, cell: Cell) -> str:
         if self._limit:
             limit_memory(self._limit + data_bytes() - _PLAIN_DATA_BYTES)
-        elif cell.degradation is not None and cell.degradation.kind == "leak":
+        elif cell.degradation is not None and cell.degradation.kind is Fault.LEAK:
             limit_memory(data_bytes() + LEAK_ROOM_BYTES)  # or it would leak for a long time before anything happens
-        outcome = run_trial(cell)
-        context = {**outcome.context, "memory_limit": self._limit}
-        return Outcome(**{**outcome.__dict__, "context": context}).to_json()
+        result = run_trial(cell)
+        return replace(result, context={**result.context, "memory_limit": self._limit}).to_json()
 
 
 def _fingerprint(cell: Cell) -> str:
@@ -73,7 +77,7 @@ def _fingerprint(cell: Cell) -> str:
             step()
     except Finished as finished:
         return finished.fingerprint.to_json()
-    except (Exception, DataDependentBranch):  # noqa: BLE001 - then the cell has no fingerprint and teaches nothing about signatures
+    except (Exception, DataDependentBranch):  # noqa: BLE001 - then the cell has no fingerprint, and learning skips it
         return ""
     return ""
 
@@ -118,6 +122,7 @@ def _in_child(work: Callable[[], str], limit_seconds: float) -> tuple[str, int |
 
 
 def main() -> None:
+    """Answer cells from standard input until it ends."""
     end_with_parent()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     fork_server = ForkServer(int(sys.argv[1]))

@@ -27,6 +27,7 @@ from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_benchmarks.settings import SettingError, check
+from pharoah_protocol.vocabulary import Fault
 
 _TOP = {"name", "repeats", "workload", "degrade", "limit_seconds"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
@@ -39,6 +40,8 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True)
 class CampaignPlan:
+    """The cells of one campaign."""
+
     name: str
     cells: tuple[Cell, ...]
     """To be run once in every context."""
@@ -90,12 +93,12 @@ def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
     name = str(entry.get("workload"))
     settings = _checked("degrade", name, _table(entry, "settings"))
     seconds, ramp = float(_number(entry, "seconds", 8)), _amounts([entry.get("ramp_seconds", 3)], "ramp_seconds")[0]
-    kinds = [Degradation("none")] * _number(entry, "healthy", 4)
+    kinds = [Degradation(Fault.NONE)] * _number(entry, "healthy", 4)
     kinds += [
-        Degradation("cpu_stressor", 2.2, ramp * (i % 2), s)
+        Degradation(Fault.CPU_STRESSOR, 2.2, ramp * (i % 2), s)
         for i, s in enumerate(_amounts(entry.get("cpu_stressors", []), "cpu_stressors"))
     ]
-    kinds += [Degradation("leak", 2.2, 0.0, strength) for strength in _amounts(entry.get("leaks", []), "leaks")]
+    kinds += [Degradation(Fault.LEAK, 2.2, 0.0, strength) for strength in _amounts(entry.get("leaks", []), "leaks")]
     return [
         Cell(f"degrade/{d.kind}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=d)
         for i, d in enumerate(kinds)

@@ -1,4 +1,4 @@
-"""A small residual convnet on images it has to tell apart by their gradients."""
+"""A small residual convnet that classifies random images."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pharoah_benchmarks.workloads import Workload, dtype_of
 
 
 class Residual(nn.Module):
+    """Two convolutions with a skip connection."""
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2))
@@ -21,6 +23,7 @@ class Residual(nn.Module):
 
 
 def build(batch: int = 16, size: int = 32, channels: int = 32, depth: int = 3) -> Workload:
+    """Images of `size` x `size` pixels."""
     model = nn.Sequential(
         nn.Conv2d(3, channels, 3, padding=1, bias=False),
         nn.BatchNorm2d(channels),

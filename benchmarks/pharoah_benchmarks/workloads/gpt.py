@@ -16,6 +16,8 @@ KERNELS = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
 
 
 class Layer(nn.Module):
+    """One transformer layer."""
+
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
@@ -33,6 +35,8 @@ class Layer(nn.Module):
 
 
 class GPT(nn.Module):
+    """A decoder over bytes."""
+
     def __init__(self, width: int, depth: int, heads: int, length: int) -> None:
         super().__init__()
         self.token, self.place = nn.Embedding(256, width), nn.Embedding(length, width)
@@ -52,6 +56,7 @@ def build(
     heads: int = 4,
     attention: str = "flash",
 ) -> Workload:
+    """`length` is in bytes; `attention` is a key of KERNELS."""
     text = torch.frombuffer(bytearray(_text()), dtype=torch.uint8)
 
     def draw() -> tuple[Tensor, Tensor]:

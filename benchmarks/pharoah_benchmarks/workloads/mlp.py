@@ -10,6 +10,7 @@ from pharoah_benchmarks.workloads import Workload, dtype_of
 
 
 def build(batch: int = 256, width: int = 512, depth: int = 4) -> Workload:
+    """`depth` layers of `width` units."""
     layers = [part for _ in range(depth) for part in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(width, 16))
     truth = torch.randn(width, 16)

@@ -10,6 +10,8 @@ from pharoah_benchmarks.workloads import Workload, dtype_of
 
 
 class Recommender(nn.Module):
+    """Embedding bags between two multilayer perceptrons."""
+
     def __init__(self, tables: int, items: int, width: int) -> None:
         super().__init__()
         self.bags = nn.ModuleList(nn.EmbeddingBag(items, width, mode="sum") for _ in range(tables))
@@ -22,6 +24,7 @@ class Recommender(nn.Module):
 
 
 def build(batch: int = 256, tables: int = 4, items: int = 20_000, width: int = 32, bag: int = 4) -> Workload:
+    """`bag` items are looked up in each of the `tables`, which have `items` rows."""
     model = Recommender(tables, items, width)
 
     def draw() -> tuple[Tensor, ...]:

@@ -1,8 +1,9 @@
-"""Cross-validation of a suspected node: its benchmark against its own past and against a peer under like load.
+"""Cross-validation of a suspected node: its benchmark against its own past and against a peer under a similar load.
 
-A single validation on shared hosts is too noisy to tell 1.2 x from nothing, so validations add up: a sequential
-probability ratio test (Wald 1945) over the newest validations, as many of them as speak loudest (as CUSUM does, Page
-1954), one test per benchmark. An error of the baseline is the same in every validation and does not average out.
+One validation on a shared host is too noisy to separate a slowdown of 1.2 times from none. So validations add up, in
+one sequential probability ratio test per benchmark (Wald 1945) over the newest validations. How many of them count is
+chosen so that the evidence is strongest, as CUSUM does (Page 1954). An error of the baseline is the same in every
+validation and does not average out.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from dataclasses import dataclass
 from math import log
 from statistics import median, stdev
 
+from scipy.stats import trim_mean
+
 EFFECT_LOG_RATIO = log(1.2)
-"""The slowdown worth an alert: what a sequential test separates from none."""
+"""The slowdown that deserves an alert; the test separates it from no slowdown (ADR 4)."""
 LARGEST_LOG_RATIO = log(1.5)
-"""No single validation says more than this: tails are heavy."""
+"""Slowdowns of one validation are clipped to this, because their distribution has heavy tails."""
+TRIMMED_RATIO = 0.1
 ALARM_LOG_ODDS = log(200)
 """Evidence that confirms: a healthy node reaches it in at most one of 100 suspicions. Wald's bound for a single test
 is 1 of 200; choosing anew, with each validation, how many count costs the rest (simulated in the tests)."""
@@ -37,7 +41,7 @@ class Comparison:
     own_ratio: float
     """Node now over its own level under the same load; larger is slower."""
     peer_ratio: float
-    """The same of the peer, at least 1: a peer that is fast today incriminates nobody. 1 when there is none to ask."""
+    """The same ratio of the peer, at least 1: a peer that is fast today is no evidence. 1 without a peer."""
     error_ratio: float
     """Standard error of the level, as a ratio (0.05 = 5 %)."""
     noise_log_sd: float
@@ -50,19 +54,17 @@ class Comparison:
 
 
 def typical_seconds(seconds: Sequence[float]) -> float:
-    """Mean without the fastest and slowest tenth: time slices make single repeats of a busy core jump.
+    """Mean without the fastest and slowest tenth: on a busy core, time slices change the time of single repeats.
 
     Raises ValueError for an empty sequence.
     """
     if not seconds:
         raise ValueError("no repeats")
-    cut = len(seconds) // 10
-    kept = sorted(seconds)[cut : len(seconds) - cut]
-    return sum(kept) / len(kept)
+    return float(trim_mean(seconds, TRIMMED_RATIO))
 
 
 def spread(rounds: Sequence[float]) -> float:
-    """How much healthy rounds differ: their standard deviation over their median (0.05 = 5 %); 0 for a single round."""
+    """How much healthy rounds differ: their standard deviation over their median (0.05 = 5 %); 0 for one round."""
     return stdev(rounds) / median(rounds) if len(rounds) > 1 else 0.0
 
 
@@ -74,9 +76,9 @@ def compare(
 
 
 def evidence(comparisons: Sequence[Comparison]) -> float:
-    """What validations of one benchmark, oldest first, add up to: a log likelihood ratio, never below zero.
+    """The evidence of the validations of one benchmark, oldest first: a log likelihood ratio, never below zero.
 
-    `1.2 times slower than the peer` against `as fast`. Above ALARM the node is called slow.
+    It compares `1.2 times slower than the peer` with `as fast as the peer`. Above ALARM_LOG_ODDS, the node is slow.
     """
     strongest = total = 0.0
     for number, comparison in enumerate(reversed(comparisons), 1):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from scipy.stats import binomtest
 
-Z95 = 1.959963984540054
+CONFIDENCE_LEVEL = 0.95
 
 
-def wilson(failures: int, runs: int, z: float = Z95) -> tuple[float, float]:
-    """Wilson score interval of a failure rate (Wilson 1927); (0, 1) without runs.
+def wilson(failures: int, runs: int) -> tuple[float, float]:
+    """Wilson score interval of a failure rate (Wilson 1927) at 95 %; (0, 1) without runs.
 
     Raises ValueError if failures > runs.
     """
@@ -16,7 +16,5 @@ def wilson(failures: int, runs: int, z: float = Z95) -> tuple[float, float]:
         raise ValueError(f"{failures} failures in {runs} runs")
     if runs == 0:
         return 0.0, 1.0
-    rate, square = failures / runs, z * z
-    centre = (rate + square / (2 * runs)) / (1 + square / runs)
-    half = z * sqrt(rate * (1 - rate) / runs + square / (4 * runs * runs)) / (1 + square / runs)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    interval = binomtest(failures, runs).proportion_ci(confidence_level=CONFIDENCE_LEVEL, method="wilson")
+    return max(0.0, float(interval.low)), min(1.0, float(interval.high))

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import Access
@@ -24,14 +24,14 @@ from pharoah_protocol.v1 import (
     AgentMessage,
     AgentOrder,
     CellOrder,
-    CellResult,
     Hello,
     NodeState,
     ProbeOrder,
     ProbeResult,
 )
+from pharoah_protocol.v1 import CellResult as CellResultMessage
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
-from pharoah_protocol.vocabulary import IncidentState
+from pharoah_protocol.vocabulary import IncidentState, Outcome
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
@@ -171,8 +171,9 @@ class AgentStream:
         try:
             outcome = await self._fork_server.ask(order.cell, order.limit_seconds + 75)
         except (ChildDied, TimeoutError) as error:
-            outcome = Outcome(cell.id, "crash", f"the campaign process ended: {error}").to_json()
-        await self._out.put(AgentMessage(cell=CellResult(order_id=order.order_id, outcome=outcome.strip())))
+            detail = f"the campaign process ended: {error}"
+            outcome = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail).to_json()
+        await self._out.put(AgentMessage(cell=CellResultMessage(order_id=order.order_id, outcome=outcome.strip())))
 
 
 def _node_state(message: NodeState) -> NodeStateAnswer:

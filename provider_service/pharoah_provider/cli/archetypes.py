@@ -69,7 +69,7 @@ def _traces(folder: Path, unread: list[TraceError]) -> Iterator[Trace]:
 
 
 def _show(candidate: Candidate) -> None:
-    kinds = Counter(trace.kind for trace in candidate.traces)
+    kinds = Counter(str(trace.kind) for trace in candidate.traces)
     closest = candidate.closest.id
     print(f"\n{candidate.skeleton.archetype[:12]}  family {candidate.family}, {_counted(kinds)}")
     print(f"  {f'is {closest}' if candidate.is_known else f'near {closest} ({candidate.likeness:.2f})'}", end="")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from math import isfinite
 from typing import Any
 
-from pharoah_benchmarks.campaign.cell import Outcome
+from pharoah_benchmarks.campaign.cell import CellResult
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.v1 import (
     Ack,
@@ -80,7 +80,7 @@ class AgentServicer:
                     case "probe":
                         connection.result(message.probe.order_id, _probe(connection.node.node, message.probe))
                     case "cell":
-                        connection.result(message.cell.order_id, _outcome(message.cell.outcome))
+                        connection.result(message.cell.order_id, _cell_result(message.cell.outcome))
         finally:
             await acks.put(None)
 
@@ -132,9 +132,9 @@ def _node(hello: Hello) -> Node:
     )
 
 
-def _outcome(text: str) -> Outcome:
+def _cell_result(text: str) -> CellResult:
     try:
-        return Outcome.from_json(text)
+        return CellResult.from_json(text)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise Invalid(f"cell.outcome: {error!a}"[:200]) from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial
 from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.tables.epoch_head import EpochHead
@@ -84,7 +84,7 @@ class IncidentStore(Protocol):
 class EvidenceStore(Protocol):
     """What learning reads: trials, benchmark results, shared outcomes and revealed jobs."""
 
-    async def append_cell(self, campaign: str, node: Node, cell: Cell, outcome: Outcome) -> None: ...
+    async def append_cell(self, campaign: str, node: Node, cell: Cell, result: CellResult) -> None: ...
     async def trials(self, before: float = float("inf")) -> list[Trial]:
         """Trials that ran until then (unix seconds), in the order in which they ran."""
         ...

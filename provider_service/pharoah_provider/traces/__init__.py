@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,18 @@ from pharoah_provider.traces.files import Reader, TraceError, entries, members
 
 __all__ = ["Trace", "TraceError", "read_traces"]
 
-_LISTS = {"traceEvents": "kineto", "nodes": "execution", "workload_graph": "chakra"}
+
+class TraceKind(StrEnum):
+    """The tool that wrote a trace."""
+
+    KINETO = "kineto"
+    EXECUTION = "execution"
+    """PyTorch's execution trace observer."""
+    CHAKRA = "chakra"
+
+
+_LISTS = {"traceEvents": TraceKind.KINETO, "nodes": TraceKind.EXECUTION, "workload_graph": TraceKind.CHAKRA}
+"""The key of the list that holds the operators."""
 _FACTS = {"distributedInfo", "deviceProperties"}
 
 
@@ -29,12 +41,12 @@ class Trace:
 
     source: str
     """File, and its name within an archive."""
-    kind: str
-    """`kineto`, `execution` or `chakra`."""
+    kind: TraceKind
     steps: tuple[Skeleton, ...]
     """One for each step; empty when nothing in it has structure."""
     follows_values: bool
-    """Whether the trace tells which operator reads what another wrote; if not, gates and cross attention go unseen."""
+    """Whether the trace records which operator reads the output of another; without it, gates and cross attention are
+    not found."""
     rank: int | None = None
     world_size: int | None = None
     gpu: str = ""
@@ -53,7 +65,7 @@ def read_traces(path: Path) -> Iterator[Trace]:
         if reader.peek(64).lstrip()[:1] in (b"{", b"["):
             yield _from_json(reader)
         else:
-            yield _trace("chakra", reader, chakra.protobuf_nodes(reader), {})
+            yield _trace(TraceKind.CHAKRA, reader, chakra.protobuf_nodes(reader), {})
 
 
 def _from_json(reader: Reader) -> Trace:
@@ -62,9 +74,9 @@ def _from_json(reader: Reader) -> Trace:
     first = next(pairs, None)
     if first is None:
         raise reader.fault(f"no list of {', '.join(_LISTS)}: neither Kineto nor an execution trace nor Chakra")
-    kind = "kineto" if first[0] == "" else _LISTS[first[0]]
+    kind = TraceKind.KINETO if first[0] == "" else _LISTS[first[0]]
     nodes = (entry for _, entry in _chained(first, pairs))
-    return _trace(kind, reader, map(chakra.json_node, nodes) if kind == "chakra" else nodes, facts)
+    return _trace(kind, reader, map(chakra.json_node, nodes) if kind is TraceKind.CHAKRA else nodes, facts)
 
 
 def _until_list(reader: Reader, facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -83,9 +95,11 @@ def _chained(first: tuple[str, Any], rest: Iterable[tuple[str, Any]]) -> Iterato
     yield from rest
 
 
-def _trace(kind: str, reader: Reader, nodes: Iterable[dict[str, Any]], facts: dict[str, Any]) -> Trace:
+def _trace(kind: TraceKind, reader: Reader, nodes: Iterable[dict[str, Any]], facts: dict[str, Any]) -> Trace:
     try:
-        calls = {"kineto": kineto, "execution": execution, "chakra": chakra}[kind].calls_of(nodes)
+        calls = {TraceKind.KINETO: kineto, TraceKind.EXECUTION: execution, TraceKind.CHAKRA: chakra}[kind].calls_of(
+            nodes
+        )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as fault:
         if isinstance(fault, TraceError):
             raise

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED, Operator
+from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Operator, Phase
 
 MOST_CALLS = 5_000_000
 TOO_MANY = f"more than {MOST_CALLS:,} operators: trace fewer steps"
@@ -115,7 +115,7 @@ def _dispatched(calls: Sequence[Call]) -> Iterable[tuple[float, Operator]]:
         name = call.name.replace("::", ".", 1)
         if not around.covered and _is_operator(call.name) and not (name in composites() and at in parents):
             place = _Place(place.phase, place.recorded, covered=True)
-            # Only torch's own operators tell whether autograd recorded them.
+            # Only the operators of torch itself show whether autograd recorded them.
             phase = _phase(place, recording and name.startswith("aten."))
             yield call.start, Operator(name, phase, call.reads, call.writes, call.notes)
         inside.append(place)
@@ -125,7 +125,7 @@ def _dispatched(calls: Sequence[Call]) -> Iterable[tuple[float, Operator]]:
 class _Place:
     """What is known of a call from those around it."""
 
-    phase: str = FORWARD
+    phase: Phase = FORWARD
     recorded: bool = False
     covered: bool = False
     """Inside an operator that a capture would see as one."""
@@ -144,11 +144,11 @@ def _place(call: Call, around: _Place) -> _Place:
     return _Place(phase, recorded, around.covered)
 
 
-def _phase(place: _Place, recording: bool) -> str:
+def _phase(place: _Place, recording: bool) -> Phase:
     if place.phase == BACKWARD:
         return RECOMPUTED if place.recorded else BACKWARD
     if place.phase == FORWARD and recording and not place.recorded:
-        return ASIDE
+        return NO_GRAD
     return place.phase
 
 

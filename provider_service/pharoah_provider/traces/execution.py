@@ -56,11 +56,11 @@ def _tensors(values: list[Any], shapes: list[Any], kinds: list[str]) -> tuple[li
     """Storage numbers and descriptions of all tensors among some arguments, those in lists included."""
     storages: list[int] = []
     tensors: list[Tensor] = []
-    for value, shape, kind in zip(values, shapes, kinds, strict=False):
-        if kind.startswith("Tensor(") and _is_tensor(value):
+    for value, shape, written in zip(values, shapes, kinds, strict=False):
+        if written.startswith("Tensor(") and _is_tensor(value):
             storages.append(value[1])
-            tensors.append(Tensor(tuple(shape), kind[7:-1]))
-        elif "[Tensor(" in kind or ",Tensor(" in kind:
+            tensors.append(Tensor(tuple(shape), written[7:-1]))
+        elif "[Tensor(" in written or ",Tensor(" in written:
             storages += [item[1] for item in value if _is_tensor(item)]
     return storages, tensors
 

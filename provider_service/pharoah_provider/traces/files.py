@@ -43,7 +43,7 @@ def members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 class Reader:
-    """Bytes of one file, with faults of its compression told as faults of the trace."""
+    """Bytes of one file; a fault of its compression is raised as a TraceError."""
 
     def __init__(self, source: str, stream: IO[bytes]) -> None:
         self.source = source

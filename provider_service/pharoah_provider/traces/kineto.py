@@ -8,6 +8,7 @@ from typing import Any
 from pharoah_provider.traces.calls import MOST_CALLS, TOO_MANY, Call, range_of
 from pharoah_provider.traces.notes import Tensor, notes_of
 
+_NOT_TENSORS = {"Scalar", "ScalarList", "GenericList", "TensorList"}
 _KEPT = {"cpu_op", "user_annotation", "operator", "Operator"}
 
 Event = tuple[float, float, int, object, Call]
@@ -41,7 +42,7 @@ def _call(event: dict[str, Any]) -> Call:
         tensors = [
             Tensor(tuple(shape), kind)
             for shape, kind in zip(shapes, kinds, strict=False)
-            if kind and kind not in ("Scalar", "ScalarList", "GenericList", "TensorList")
+            if kind and kind not in _NOT_TENSORS
             and all(isinstance(size, int) for size in shape)
         ]  # fmt: skip
         call.notes = notes_of(name.replace("::", ".", 1), tensors, None, {})

@@ -1,18 +1,18 @@
-"""Notes of an operator from the shapes and types a trace wrote down; `Operator` says what each note means."""
+"""Notes of an operator from the shapes and types in a trace; `Operator` describes each note."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, vocabulary
+from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, OperatorClass, vocabulary
 
 _NO_NOTES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What a trace says of a tensor: its shape and the name of its element type."""
+    """A tensor in a trace: its shape and the name of its element type."""
 
     shape: tuple[int, ...]
     kind: str
@@ -27,15 +27,17 @@ class Tensor:
 
 
 def notes_of(name: str, inputs: Sequence[Tensor], output: Tensor | None, flags: Mapping[str, object]) -> frozenset[str]:
-    """`flags` are the named arguments that are no tensors; `output` is None where the trace does not tell it."""
-    letter = vocabulary().classes.get(name, "")
+    """`flags` are the named arguments that are not tensors; `output` is None where the trace does not record it."""
+    operator_class = vocabulary().classes.get(name, "")
     noted: set[str] = set()
     result = output or (inputs[0] if inputs else None)
-    if letter and result is not None and not result.is_floating:
+    if operator_class and result is not None and not result.is_floating:
         noted.add("integer")
-    if letter == "attn" and any(value is True for flag, value in flags.items() if "causal" in flag):
+    if operator_class == OperatorClass.ATTENTION and any(
+        value is True for flag, value in flags.items() if "causal" in flag
+    ):
         noted.add("causal")
-    if letter == "conv" and flags.get("transposed") is True:
+    if operator_class == OperatorClass.CONVOLUTION and flags.get("transposed") is True:
         noted.add("transposed")
     if name in ("aten.bmm", "aten.baddbmm") and len(inputs) >= 2 and inputs[-2].shape[-1:] == (1,):
         noted.add("rank1")

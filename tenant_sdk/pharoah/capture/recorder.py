@@ -19,7 +19,7 @@ from pharoah.capture.inventory import versions
 from pharoah.capture.operator_notes import Reader, Reading, new, reader
 from pharoah_archetypes import Fingerprint, Operator, Skeleton, canonicalize
 from pharoah_archetypes.inventory import inventory
-from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED
+from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Phase
 from pharoah_archetypes.vocabulary import vocabulary
 
 MOST_OPERATORS = 1_000_000
@@ -34,7 +34,7 @@ class Record(NamedTuple):
     """One operator that was dispatched."""
 
     operator: Reader
-    phase: str
+    phase: Phase
     call: Reading
 
 
@@ -70,12 +70,12 @@ class Recorder(TorchDispatchMode):
         phase = self._phase()
         if operator.communicates:  # in every phase
             call = operator.read(args, kwargs, result)
-            self.records.append(new(Record, (operator, FORWARD if phase == ASIDE else phase, call)))
-        elif phase == ASIDE:
+            self.records.append(new(Record, (operator, FORWARD if phase == NO_GRAD else phase, call)))
+        elif phase == NO_GRAD:
             self._aside.update(operator.read(args, kwargs, result).writes)
         elif phase == FORWARD:
             if self._aside:  # the operators that computed it are not structure, but that memory has new content
-                self.records.append(Record(_ELSEWHERE, ASIDE, _NO_READING._replace(writes=tuple(self._aside))))
+                self.records.append(Record(_ELSEWHERE, NO_GRAD, _NO_READING._replace(writes=tuple(self._aside))))
                 self._aside.clear()
             self.records.append(new(Record, (operator, phase, operator.read(args, kwargs, result))))
         elif phase != OPTIMIZER:
@@ -86,7 +86,7 @@ class Recorder(TorchDispatchMode):
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
 
-    def _phase(self) -> str:
+    def _phase(self) -> Phase:
         differentiable = torch.is_grad_enabled()
         if torch._C._current_graph_task_id() != -1:
             # Autograd computes without a graph; with one, a checkpoint runs its forward pass again.
@@ -98,7 +98,7 @@ class Recorder(TorchDispatchMode):
         # An autograd function's own forward (a reentrant checkpoint, a custom kernel) runs without gradients of either
         # direction; evaluation and initialisation under no_grad keep the forward direction.
         inside_function = not torch._C._is_fwd_grad_enabled() and not torch.is_inference_mode_enabled()
-        return FORWARD if inside_function else ASIDE
+        return FORWARD if inside_function else NO_GRAD
 
 
 def _ranks() -> dict[str, int]:

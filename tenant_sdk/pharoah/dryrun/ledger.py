@@ -16,7 +16,7 @@ import torch
 from pharoah.capture.operator_notes import Reader, storage_of
 from pharoah.dryrun.flops import formula_of
 from pharoah.dryrun.kernels import Kernels, Taken, are_known
-from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD
+from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD
 from pharoah_archetypes.vocabulary import vocabulary
 
 
@@ -63,7 +63,7 @@ class AllocationLedger:
         self.allocations = 0
         """Number of allocations so far."""
         self._forward: set[int] = set()
-        self._phase = FORWARD
+        self._phase: str = FORWARD
         self._numbers: dict[int, int] = {}
         """Storages alive, to the number of their allocation."""
         self._watches: dict[int, Any] = {}
@@ -99,7 +99,7 @@ class AllocationLedger:
         if self.on_gpu and any(self.number_of(tensor) in self.on_gpu for tensor in inputs):
             self.place(outputs)
         if operator.communicates:
-            phase = FORWARD if phase == ASIDE else phase  # as in the skeleton
+            phase = FORWARD if phase == NO_GRAD else phase  # as in the skeleton
             larger = max(_bytes(inputs), _bytes(outputs))
             self.work.transfers[phase, operator.operator_class, larger, _group_size(args)] += 1
         else:

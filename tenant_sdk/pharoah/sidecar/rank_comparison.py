@@ -40,7 +40,7 @@ class RankComparison:
         groups: dict[_Seen, list[int]] = defaultdict(list)
         for number, one in sorted(self._seen.items()):
             groups[one].append(number)
-        if len(groups) == 1 or any(_STAGED in word for one in groups for word in one.skeleton.words.values()):
+        if len(groups) == 1 or any(_STAGED in word for one in groups for word in one.skeleton.phases.values()):
             return ()
         usual = max(groups, key=lambda one: len(groups[one]))
         return tuple(

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pharoah_benchmarks.campaign.cell import Cell, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.facts import named_device
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial, process_died
-from pharoah_protocol.vocabulary import Purpose
+from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome, Purpose
 from pharoah_protocol.windows import Window
 from pharoah_provider.domain import Node, Run
 from pharoah_provider.storage.duckdb.database import Database
@@ -25,7 +26,7 @@ class DuckEvidenceStore:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def append_cell(self, campaign: str, node: Node, cell: Cell, outcome: Outcome) -> None:
+    async def append_cell(self, campaign: str, node: Node, cell: Cell, result: CellResult) -> None:
         values = {
             "campaign": campaign,
             "cell": cell.id,
@@ -35,26 +36,30 @@ class DuckEvidenceStore:
             "workload": cell.workload,
             "settings": json.dumps(cell.settings, sort_keys=True),
             "degradation": cell.degradation.kind if cell.degradation else "",
-            "outcome": outcome.outcome,
-            "detail": outcome.detail,
-            "step_seconds": list(outcome.step_seconds),
-            "windows": json.dumps([asdict(window) for window in outcome.windows]),
-            "fingerprint": outcome.fingerprint,
-            "context": json.dumps(outcome.context),
+            "outcome": result.outcome,
+            "detail": result.detail,
+            "step_seconds": list(result.step_seconds),
+            "windows": json.dumps([asdict(window) for window in result.windows]),
+            "fingerprint": result.fingerprint,
+            "context": json.dumps(result.context),
             "ran_at": time.time(),
+            "device": result.device,
+            "context_device": named_device(node.server_facts),
         }
         await self._db.execute(SQL["append_cell"], list(values.values()))
 
     async def trials(self, before: float = float("inf")) -> list[Trial]:
         return [
             Trial(
-                row["workload"],
-                json.loads(row["settings"]),
-                row["context_id"],
-                row["device_id"],
-                row["outcome"],
-                tuple(row["step_seconds"]),
-                row["fingerprint"],
+                workload=row["workload"],
+                settings=json.loads(row["settings"]),
+                context_id=row["context_id"],
+                device_id=row["device_id"],
+                outcome=Outcome(row["outcome"]),
+                step_seconds=tuple(row["step_seconds"]),
+                fingerprint=row["fingerprint"],
+                device=DeviceKind(row["device"]),
+                context_device=DeviceKind(row["context_device"]),
             )
             for row in await self._db.read(SQL["trials"], [before])
         ]
@@ -62,7 +67,7 @@ class DuckEvidenceStore:
     async def degraded_runs(self) -> list[DegradedRun]:
         return [
             DegradedRun(
-                row["degradation"],
+                Fault(row["degradation"]),
                 tuple(map(Window.from_data, json.loads(row["windows"]))),
                 process_died(row["outcome"]),
             )
