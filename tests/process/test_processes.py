@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.harness.until import wait_until
 
 TRAIN = """
 import torch
@@ -151,10 +152,7 @@ def test_no_sidecar_is_left_behind(tmp_path: Path) -> None:
     path = script(tmp_path, REGISTERED.format(body="print('folder', session._link.path)"))
     done = run(sys.executable, path, PHAROAH_ENDPOINT=NOWHERE)
     folder = done.stdout.split()[1]
-    deadline = time.monotonic() + 10
-    while Path(folder).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(folder).exists()
+    wait_until(lambda: not Path(folder).exists(), "the sidecar to end")
 
 
 def test_without_a_provider_register_opens_nothing(tmp_path: Path) -> None:
