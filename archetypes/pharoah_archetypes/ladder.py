@@ -58,7 +58,7 @@ def canonical_input(kind: str, rung: str, tokens: Iterable[str]) -> bytes:
 
     Raises ValueError when a part is longer than 65,535 bytes.
     """
-    return lp(
+    return length_prefixed(
         b"pharoah/in/v1",
         kind.encode(),
         rung.encode(),
@@ -66,8 +66,11 @@ def canonical_input(kind: str, rung: str, tokens: Iterable[str]) -> bytes:
     )
 
 
-def lp(*parts: bytes) -> bytes:
-    """Length-prefixed concatenation: 2 bytes big-endian, then the part. Injective over lists of parts."""
+def length_prefixed(*parts: bytes) -> bytes:
+    """Concatenate parts, each after its length in 2 bytes (big-endian). Injective over lists of parts.
+
+    Raises ValueError when a part is longer than 65,535 bytes.
+    """
     for part in parts:
         if len(part) > 0xFFFF:
             raise ValueError(f"a part of {len(part)} bytes does not fit a 2-byte length")
@@ -75,7 +78,7 @@ def lp(*parts: bytes) -> bytes:
 
 
 def parts(data: bytes) -> list[bytes]:
-    """What `lp` joined. Raises ValueError when a length does not fit."""
+    """The parts that `length_prefixed` joined. Raises ValueError when a length does not fit."""
     found, at = [], 0
     while at < len(data):
         end = at + 2 + int.from_bytes(data[at : at + 2], "big")

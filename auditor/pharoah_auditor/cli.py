@@ -23,7 +23,7 @@ from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.voprf.libsodium import SodiumMissing
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.listener import Tls
-from pharoah_serving.pseudonym_keys import PSEUDONYMS_PER_DAY
+from pharoah_serving.quotas import Limits
 
 
 class UsageError(Exception):
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     names.add_argument("--client-ca", type=Path, help="who signs the certificates of tenants")
     names.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
     names.add_argument("--tokens", type=Path, help="a token file instead, on loopback")
-    names.add_argument("--names-a-day", type=int, default=PSEUDONYMS_PER_DAY, metavar="N",
+    names.add_argument("--pseudonyms-per-day", type=int, default=Limits.organisation_pseudonyms, metavar="N",
                        help="of one organisation (default: %(default)s)")  # fmt: skip
     names.set_defaults(run=_names)
     arguments = parser.parse_args(argv)
@@ -124,7 +124,7 @@ def _names(arguments: argparse.Namespace) -> int:
     if any(files) and not all(files):
         raise UsageError("--tls-cert, --tls-key and --client-ca belong together")
     arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    chosen = {name: getattr(arguments, name) for name in ("listen", "folder", "domain", "tokens", "names_a_day")}
+    chosen = {name: getattr(arguments, name) for name in ("listen", "folder", "domain", "tokens", "pseudonyms_per_day")}
     asyncio.run(serve_pseudonyms(PseudonymServiceSettings(**chosen, tls=Tls(*files) if all(files) else None)))
     return 0
 

@@ -18,8 +18,9 @@ from pharoah_serving.identity import Certificates, Tokens
 from pharoah_serving.keys import open_keys
 from pharoah_serving.listener import LOOPBACK, Tls, listen
 from pharoah_serving.metrics import Metrics
-from pharoah_serving.pseudonym_keys import PSEUDONYMS_PER_DAY, PseudonymKeys
+from pharoah_serving.pseudonym_keys import PseudonymKeys
 from pharoah_serving.pseudonym_service import PseudonymServicer
+from pharoah_serving.quotas import Limits, Quotas
 
 DRAIN_SECONDS = 2.0
 
@@ -32,7 +33,8 @@ class PseudonymServiceSettings:
     tls: Tls | None = None
     domain: str = "pharoah.local"
     tokens: Path | None = None
-    names_a_day: int = PSEUDONYMS_PER_DAY
+    pseudonyms_per_day: int = Limits.organisation_pseudonyms
+    """Of one organisation."""
 
 
 @asynccontextmanager
@@ -44,9 +46,9 @@ async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator
     libsodium.library()
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens or Path())
     keys, audit = open_keys(settings.folder / "keys"), AuditLog(settings.folder / "audit")
-    names = PseudonymKeys(keys, time.time, settings.names_a_day)
-    names.recount(audit.today(time.time()))
-    servicer = PseudonymServicer(names)
+    quotas = Quotas(Limits(organisation_pseudonyms=settings.pseudonyms_per_day))
+    quotas.recount(audit.today(time.time()), time.time())
+    servicer = PseudonymServicer(PseudonymKeys(keys, time.time, quotas))
     server, bound = listen(
         {"Pseudonyms": servicer}, CallGuard(identities, audit, Metrics()), settings.listen, settings.tls
     )

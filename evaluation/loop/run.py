@@ -22,7 +22,7 @@ from typing import Any
 
 from evaluation.figures import OUTPUT, ROOT, Figures, timed
 from evaluation.loop import full_information
-from pharoah_benchmarks.micro import micro_benchmarks
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from tests.harness.jobs import Job, losses_identical, start_cpu_stressor
 from tests.harness.site import Site, running_site
 
@@ -298,7 +298,7 @@ def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
 def _noise(site: Site, figures: Figures, healthy_from: float) -> None:
     """How much two healthy nodes differ from one validation to the next: sd of log(own ratio / peer ratio)."""
     probes = [p for p in site.listing("probes") if p["beside_job"] and p["started_at"] > healthy_from]
-    for benchmark in micro_benchmarks():
+    for benchmark in MICRO_BENCHMARKS.entries:
         shown = {n: [p for p in probes if (p["node"], p["benchmark"]) == (n, benchmark)] for n in ("n1", "n2")}
         ratios = {node: _own_ratios(rows) for node, rows in shown.items()}
         differences = [

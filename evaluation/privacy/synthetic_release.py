@@ -48,7 +48,7 @@ class Universe:
     def row(self, rank: int, scope: str, group: str) -> LearnedRow:
         tokens = rung_tokens(self.jobs[rank], "exact")
         severity, outcome, failures = ("block", "error", 6) if rank % 3 == 0 else ("ok", "ok", 0)
-        return LearnedRow(scope, group, "exact", tokens, severity, outcome, failures, 6, 0, 20, 1, 1)
+        return LearnedRow(scope, group, "exact", tokens, severity, outcome, failures, 6, 0, 20, remedy=1)
 
     def epoch(self, number: int = 1) -> Epoch:
         """Sealed under a seed that follows from the number."""

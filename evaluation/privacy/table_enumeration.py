@@ -26,6 +26,7 @@ from pharoah_protocol.log.view import HEAD, Entry
 from pharoah_protocol.tables.outcome_test import SUSPICIOUS_RATIO, USUAL_RATIO, Tally
 from pharoah_protocol.tables.query import BATCH_ITEMS
 from pharoah_protocol.tables.rows import open_row, split
+from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.transparency_log import TransparencyLog, WitnessError
 from pharoah_provider.transparency_log import Witness as WitnessHandle
@@ -39,7 +40,7 @@ def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
     offered = [epoch.ids["server", "a"], epoch.ids["device", "gpu"]]
     never = epoch.ids["server", "b"]
     tables = {class_id: split(one.content) for class_id, one in epoch.classes.items()}
-    quotas, who, asked = Quotas(), Principal("tenant", "mallory/one"), 0
+    quotas, who, asked = Quotas(), Principal(Role.TENANT, "mallory/one"), 0
     opened: dict[bytes, set[int]] = {class_id: set() for class_id in (*offered, never)}
     while True:
         try:
@@ -66,7 +67,7 @@ def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
     for number in range(accounts):
         for _ in range(Limits().tenant_questions):
             with contextlib.suppress(Exhausted):
-                coalition.take_question(Principal("tenant", f"mallory/{number}"), 1e9)
+                coalition.take_question(Principal(Role.TENANT, f"mallory/{number}"), 1e9)
                 allowed += 1
     most = len(offered) * BATCH_ITEMS * Limits().organisation_questions
     opened_together = len(offered) * BATCH_ITEMS * allowed

@@ -5,7 +5,8 @@ handler where it is received. Ranks import this module: standard library only.
 
 Rank to sidecar (SEQPACKET, one message a packet): the classes from `Hello` to `End`. Sidecar to rank: the answers, and
 `FlightRecordRequest`, `VerdictChanged` and `AlertRaised`, which come without a question. Sidecar to agent (stream, one
-line each): `TicketRequest`, answered by `TicketAnswer`.
+line each): `TicketRequest`, answered by `TicketAnswer`. `pharoah-agent check` to the agent, in the same way:
+`NodeStateRequest`, answered by `NodeStateAnswer`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
-from pharoah_protocol.vocabulary import EndState
+from pharoah_protocol.vocabulary import EndState, IncidentState
 
 LARGEST_MESSAGE_BYTES = 1 << 20
 
@@ -306,3 +307,21 @@ class TicketAnswer(Message):
     """Hex."""
     profile: dict[str, Any] = field(default_factory=dict)
     """The node profile that jobs start under."""
+
+
+@_message("node_state_request")
+@dataclass(frozen=True)
+class NodeStateRequest(Message):
+    """Answer: `NodeStateAnswer`."""
+
+
+@_message("node_state_answer")
+@dataclass(frozen=True)
+class NodeStateAnswer(Message):
+    """What the provider has validated of the node; nothing in it is about a job."""
+
+    state: IncidentState | None = None
+    """Confirmed or quiet; None while the agent has not heard from the provider."""
+    since: int = 0
+    """Unix seconds; 0 while nothing is known against the node."""
+    evidence: str = ""

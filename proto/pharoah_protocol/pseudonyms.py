@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pharoah_archetypes import Fingerprint, canonical_input, rung_tokens
+from pharoah_protocol.vocabulary import RowKind, Rung
 from pharoah_protocol.voprf import group, protocol
 
 PERIOD_SECONDS = 7 * 86_400
-RUNG = "minor"
+RUNG = Rung.MINOR
 """The rung that a pseudonym stands for: architecture, features and minor versions. A rung with sizes would separate
 jobs that fail for the same reason."""
 PSEUDONYM_BYTES = 32
@@ -29,12 +30,12 @@ def period_at(now: float) -> int:
 
 def pseudonym_input(fingerprint: Fingerprint) -> bytes:
     """The input of the VOPRF for a job."""
-    return canonical_input("name", RUNG, rung_tokens(fingerprint, RUNG))
+    return canonical_input(RowKind.PSEUDONYM, RUNG, rung_tokens(fingerprint, RUNG))
 
 
 def row_input(period: int, pseudonym: bytes) -> bytes:
     """The input that opens a row about a pseudonym, in tables of its period."""
-    return canonical_input("name", RUNG, (f"period={period}", f"name={pseudonym.hex()}"))
+    return canonical_input(RowKind.PSEUDONYM, RUNG, (f"period={period}", f"name={pseudonym.hex()}"))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""From step times to levels: a run is compared with itself, in coarse steps, and nothing absolute leaves the node.
+"""From step times to reported levels: a run is compared with itself, in coarse steps, and nothing absolute leaves the
+node.
 
-How restless a healthy run is would tell which job it is (`python -m evaluation privacy`). So a level is told only when
-it lies outside of what the run's own first windows were like (the outer fences of J. W. Tukey, Exploratory Data
-Analysis, 1977), and only while three of the last five windows show it.
+How much the step times of a healthy run vary would reveal which job it is (`python -m evaluation privacy`). So a level
+is reported only when it lies outside the dead band: the range of the run's own first windows, up to the outer fences of
+J. W. Tukey (Exploratory Data Analysis, 1977); and only while three of the last five windows show it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log2
 from statistics import median, quantiles
+from typing import NamedTuple
 
 from pharoah_protocol.monitoring_plan import PLAIN, RESTLESS, MonitoringPlan
 
@@ -19,55 +21,67 @@ SKIPPED_STEPS = 5
 BASELINE_WINDOWS = 12
 WINDOW_SECONDS = 1.0
 RESTLESS_RATIO = 0.05
-"""Typical deviation of a step from the median step, relative to it, from which on a job counts as restless."""
+"""A job counts as restless from this deviation on (see `deviation`)."""
 PER_OCTAVE = 8
 """Levels are eighths of an octave: 2^(level/8) times the run's own baseline, 9 % apart."""
 LARGEST_LEVEL = 32
-QUIET_LEVEL = 1
-"""Step times within 14 % of the baseline are told of no run."""
-QUIET_MEMORY_LEVEL = 4
-"""Nor is memory within 48 %: healthy jobs grow, each in its way."""
-WIDEST_QUIET_LEVEL = 6
-"""However restless a run began: steps that take 1.76 times as long are always told."""
+STEP_DEAD_BAND_LEVEL = 1
+"""Step times within 14 % of the baseline are never reported."""
+MEMORY_DEAD_BAND_LEVEL = 4
+"""Memory within 48 % of the baseline is never reported: healthy jobs grow, each in its way (docs/adr/0013)."""
+WIDEST_DEAD_BAND_LEVEL = 6
+"""However restless a run was at first, steps that take 1.76 times as long are reported (docs/adr/0013)."""
 LAST_WINDOWS = 5
-"""Of which the median is told."""
+"""The median level of so many windows is reported, so three of them must agree."""
 OUTER_FENCE_RANGES = 3.0
-"""Interquartile ranges from the quartiles to the outer fences."""
+"""Interquartile ranges from the quartiles to Tukey's outer fences."""
+SMALLEST_VALUE = 1e-12
+"""Smaller values, zero included, count as this one: zero has no logarithm."""
 
 
 @dataclass(frozen=True)
 class ReportedLevels:
-    """How a rank does, against its own baseline; 0 is as ever, 8 is twice."""
+    """Step time and memory of a rank against its own baseline: 0 is within the dead band, 8 is twice the baseline."""
 
     step: int = 0
     memory: int = 0
 
     @property
     def ratios(self) -> tuple[float, float]:
+        """Step time and memory over the baseline."""
         return ratio(self.step), ratio(self.memory)
+
+
+class _Window(NamedTuple):
+    step_seconds: float
+    """The median step."""
+    resident_bytes: int
 
 
 @dataclass
 class RankWindows:
-    """Windows of one rank, each of at least a second and as many steps as the plan says, so that one pause for a
-    checkpoint never moves a window's median. A job that turns out restless is watched as restless jobs are, also if
-    nobody knows it."""
+    """Windows of one rank: each lasts at least a second and has at least as many steps as the plan asks for, so that
+    one pause for a checkpoint never moves the median of a window.
+
+    A job whose first windows are restless gets the plan for restless jobs, whether or not a row names it.
+    """
 
     plan: MonitoringPlan = PLAIN
     window_seconds: float = WINDOW_SECONDS
     baseline_windows: int = BASELINE_WINDOWS
     now: ReportedLevels = ReportedLevels()
-    """Of the newest window; plain zero until the baseline is known."""
+    """Levels of the newest window; zero until the baseline is known."""
     _skip: int = SKIPPED_STEPS
     _open: list[float] = field(default_factory=list)
-    _first: list[tuple[float, int]] = field(default_factory=list)
-    _seen: list[float] = field(default_factory=list)
-    """Steps of the first windows."""
+    """Step seconds of the window that is not complete."""
+    _first: list[_Window] = field(default_factory=list)
+    _first_steps: list[float] = field(default_factory=list)
+    """Step seconds of the first windows."""
     _steps: RunBaseline | None = None
     _memory: RunBaseline | None = None
 
     def add(self, durations_ns: Sequence[int], resident: int) -> list[ReportedLevels]:
-        """Step durations in order, resident memory after the last. Gives the windows that became complete."""
+        """Step durations in order, and resident bytes after the last. Returns levels of windows that are complete."""
         closed: list[ReportedLevels] = []
         for duration in durations_ns:
             if self._skip:
@@ -78,60 +92,65 @@ class RankWindows:
                 closed += self._close(resident)
         return closed
 
-    def put_off(self) -> None:
-        """Steps that say nothing: the open window begins anew, and what was told stays."""
+    def discard_open_window(self) -> None:
+        """Steps while the node is measured are no evidence: the open window starts again, reported levels stay."""
         self._open = []
 
     def _close(self, resident: int) -> list[ReportedLevels]:
-        steps, typical, self._open = self._open, median(self._open), []
+        steps, self._open = self._open, []
+        window = _Window(median(steps), resident)
         if self._steps is None or self._memory is None:
-            self._first.append((typical, resident))
-            self._seen += steps
+            self._first.append(window)
+            self._first_steps += steps
             if len(self._first) == self.baseline_windows:
-                self._settle()
+                self._fix_baseline()
             return []
-        self.now = ReportedLevels(self._steps.told(typical), self._memory.told(resident))
+        self.now = ReportedLevels(self._steps.push(window.step_seconds), self._memory.push(window.resident_bytes))
         return [self.now]
 
-    def _settle(self) -> None:
-        """The first windows are known: the baseline, or once more with windows for a restless job."""
-        if self.plan != RESTLESS and deviation(self._seen) > RESTLESS_RATIO:
+    def _fix_baseline(self) -> None:
+        """The first windows are complete: they make the baseline, or start again with the plan for restless jobs."""
+        if self.plan != RESTLESS and deviation(self._first_steps) > RESTLESS_RATIO:
             self.plan, self._first = RESTLESS, []
         else:
-            self._steps = RunBaseline.of([step for step, _ in self._first], QUIET_LEVEL, self.plan.step_gain)
-            self._memory = RunBaseline.of([held for _, held in self._first], QUIET_MEMORY_LEVEL)
-        self._seen = []
+            steps, memory = zip(*self._first, strict=True)
+            self._steps = RunBaseline.of(steps, STEP_DEAD_BAND_LEVEL, self.plan.step_gain)
+            self._memory = RunBaseline.of(memory, MEMORY_DEAD_BAND_LEVEL)
+        self._first_steps = []
 
 
 @dataclass
 class RunBaseline:
-    """What a run was like in its first windows. The lower quartile counts as usual: a run may begin slowly, and does
-    not begin too fast."""
+    """The baseline of one quantity, and the levels of the last windows.
 
-    usual: float
-    quiet: float
-    """Octaves from it within which nothing is told."""
+    The lower quartile of the first windows is the baseline value: a run may begin slowly, and does not begin too fast.
+    """
+
+    baseline_value: float
+    dead_band_octaves: float
+    """Distance from the baseline value, on either side, within which the level is zero."""
     gain: float = 1.0
     _last: list[int] = field(default_factory=lambda: [0] * LAST_WINDOWS)
 
     @classmethod
-    def of(cls, first: Sequence[float], quiet_level: int, gain: float = 1.0) -> RunBaseline:
-        """From at least two values, none negative; the quiet zone is no narrower than this level."""
+    def of(cls, first: Sequence[float], dead_band_level: int, gain: float = 1.0) -> RunBaseline:
+        """From at least two values, none negative; the dead band is no narrower than `dead_band_level`."""
         lower, _, upper = quantiles([_octaves(value) for value in first], n=4, method="inclusive")
-        fence = upper + OUTER_FENCE_RANGES * (upper - lower)
-        narrowest, widest = (quiet_level + 0.5) / PER_OCTAVE / gain, (WIDEST_QUIET_LEVEL + 0.5) / PER_OCTAVE
-        return cls(2**lower, max(narrowest, min(fence - lower, widest)), gain)
+        outer_fence = upper + OUTER_FENCE_RANGES * (upper - lower)
+        narrowest = (dead_band_level + 0.5) / PER_OCTAVE / gain
+        widest = (WIDEST_DEAD_BAND_LEVEL + 0.5) / PER_OCTAVE
+        return cls(2**lower, max(narrowest, min(outer_fence - lower, widest)), gain)
 
-    def told(self, value: float) -> int:
-        """The level of a further window's value, as far as it is told."""
-        away = value / self.usual
-        found = 0 if abs(_octaves(away)) < self.quiet else level(away, self.gain)
+    def push(self, value: float) -> int:
+        """Take the value of a further window; returns the reported level."""
+        ratio = value / self.baseline_value
+        found = 0 if abs(_octaves(ratio)) < self.dead_band_octaves else level(ratio, self.gain)
         self._last = [*self._last[1:], found]
         return sorted(self._last)[LAST_WINDOWS // 2]
 
 
 def deviation(steps: Sequence[float]) -> float:
-    """How far a typical step is from the median step, relative to it."""
+    """The median deviation of steps from the median step, relative to that step."""
     middle = median(steps)
     return median(abs(step - middle) for step in steps) / middle if middle else 0.0
 
@@ -142,9 +161,9 @@ def level(ratio: float, gain: float = 1.0) -> int:
 
 
 def ratio(level: int) -> float:
-    """What a level stands for."""
+    """The ratio to the baseline that a level stands for."""
     return float(2 ** (level / PER_OCTAVE))
 
 
 def _octaves(value: float) -> float:
-    return log2(max(value, 1e-12))
+    return log2(max(value, SMALLEST_VALUE))

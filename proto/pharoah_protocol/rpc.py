@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -35,21 +36,19 @@ class Stub:
         raise AttributeError(f"the service has no method {name}")
 
 
-def handlers(name: str, servicer: object) -> grpc.GenericRpcHandler[Any, Any]:
-    """Handlers for all methods of a service, which get their requests as a stream of bytes: whoever lets a call in also
-    reads and parses it. On the wire a call with one message is a stream of one.
+def handlers(name: str, methods: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler[Any, Any]:
+    """gRPC handlers of a service from a callable for each of its methods.
 
-    Raises AttributeError when the servicer lacks a method.
+    The callables get their requests as a stream of bytes: the code that admits a call (`pharoah_serving.call_guard`) is
+    also the code that reads and parses it, so nothing of an unknown caller is parsed (docs/adr/0013). On the wire, a
+    call with one message is a stream of one. Raises KeyError when a method is missing.
     """
-    methods = {}
+    built = {}
     for method in service(name).methods:
         _, response = _types(method)
         make = getattr(grpc, f"stream_{_side(method.server_streaming)}_rpc_method_handler")
-        methods[method.name] = make(
-            getattr(servicer, method.name),
-            response_serializer=response.SerializeToString,
-        )
-    return grpc.method_handlers_generic_handler(service(name).full_name, methods)
+        built[method.name] = make(methods[method.name], response_serializer=response.SerializeToString)
+    return grpc.method_handlers_generic_handler(service(name).full_name, built)
 
 
 def request_type(method: MethodDescriptor) -> Any:

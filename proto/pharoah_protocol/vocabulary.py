@@ -49,14 +49,18 @@ class Severity(CodedEnum):
     """How strongly a learned row speaks against a job. Code 2 was `avoid`; nothing ever produced it."""
 
     OK = "ok", 0
+    """Jobs like it ran."""
     WARN = "warn", 1
+    """Jobs like it failed, but not always, or for a reason that may not apply."""
     BLOCK = "block", 3
+    """All jobs like it failed, and comparable jobs did not."""
 
 
 class Outcome(CodedEnum):
-    """What came of one cell of a campaign, and what a learned row says will come of a job."""
+    """The result of one cell of a campaign, and the result that a learned row predicts for a job."""
 
     OK = "ok", 0
+    """It ran to its end."""
     MEMORY = "memory", 1
     """It ran out of memory."""
     ERROR = "error", 2
@@ -88,6 +92,7 @@ class RowKind(StrEnum):
     """What the tokens of a learned row name."""
 
     ARCHETYPE = "arch"
+    """An archetype with the features, sizes and versions of its rung."""
     BAND = "band"
     """One band of the sketch that near duplicates share."""
     PSEUDONYM = "name"
@@ -98,17 +103,24 @@ class FindingSeverity(StrEnum):
     """How a finding changes a verdict."""
 
     INFO = "info"
+    """The verdict stays as it is."""
     WARN = "warn"
+    """The verdict is at least `warn`."""
     BLOCK = "block"
+    """The verdict is `incompatible`."""
 
 
 class VerdictStatus(StrEnum):
     """What is known about a job on a node before it starts."""
 
     COMPATIBLE = "compatible"
+    """Jobs like it ran on such nodes."""
     WARN = "warn"
+    """Jobs like it failed on such nodes more often than comparable jobs."""
     INCOMPATIBLE = "incompatible"
+    """All jobs like it failed on such nodes."""
     UNKNOWN = "unknown"
+    """Nothing was learned, or it could not be found out; the verdict has the reason."""
     PENDING = "pending"
     """The answer arrives after the job has started."""
 
@@ -117,36 +129,55 @@ class IncidentState(CodedEnum):
     """The state of an incident of a node. `docs/provider.md` draws the transitions."""
 
     QUIET = "quiet", 0
+    """Nothing differs from what is expected."""
     SUSPECTED = "suspected", 1
+    """Reports of runs differ from what is expected."""
     CONFIRMED = "confirmed", 2
+    """Measurements on the node confirm it."""
     CLEARED = "cleared", 3
+    """The node performs as before."""
     DISMISSED = "dismissed", 4
+    """Measurements on the node do not confirm it."""
 
 
 class EndState(CodedEnum):
     """How a run ended. Only `failed` counts as a failure; every other state except `ok` censors the run."""
 
     OK = "ok", 1
+    """The job did its work."""
     FAILED = "failed", 2
+    """The job crashed, or its numbers did."""
     CANCELLED = "cancelled", 3
+    """A person or a program of the tenant ended it."""
     PREEMPTED = "preempted", 4
+    """The scheduler used the node for another job."""
     TIME_LIMIT = "time_limit", 5
+    """The time of the job was over."""
     MAINTENANCE = "maintenance", 6
+    """The node was taken out of service."""
     MOVED = "moved", 7
+    """The job goes on elsewhere."""
     LOST = "lost", 8
-    """Its sidecar or its node vanished without a word. Set by the provider."""
+    """Its sidecar or its node vanished. Set by the provider, so it is not in the schema."""
 
 
 class Attribution(CodedEnum):
     """Who or what caused a failure. What the user caused never counts against a node or a job."""
 
     UNKNOWN = "unknown", 0
+    """There is no evidence, or it is contradictory."""
     USER = "user", 1
+    """The job's own code or settings, or its owner."""
     SOFTWARE = "software", 2
+    """The framework, a library or the driver."""
     NODE = "node", 3
+    """The node's own hardware."""
     FABRIC = "fabric", 4
+    """The network between nodes."""
     PLATFORM = "platform", 5
+    """The provider's services around the node."""
     NEIGHBOUR = "neighbour", 6
+    """Another job on the same node."""
 
 
 class Purpose(StrEnum):
@@ -171,8 +202,11 @@ class Role(StrEnum):
     """Who calls a service."""
 
     TENANT = "tenant"
+    """A sidecar or a command of an organisation that runs jobs."""
     AGENT = "agent"
+    """The provider's agent on one node."""
     OPERATOR = "operator"
+    """A person or a tool of the provider."""
 
 
 class Mode(StrEnum):

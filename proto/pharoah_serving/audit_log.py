@@ -1,8 +1,8 @@
-"""The audit log: who called what, when, with which result; hash-chained, so that a line cannot go unnoticed.
+"""The audit log: who called what, when, with which result. Lines form a hash chain, so that a change is noticed.
 
-One file of JSON lines per UTC day. A line holds time, role, name, method, offer, sizes and status, and never what was
-asked or answered. The hash of a day's last line goes into the transparency log when the day is over. Keep the files as
-long as your own rules say; nothing here deletes them.
+One file of JSON lines per UTC day. A line holds time, role, name, method, offer, sizes and status, and never the
+content of a request or an answer. The hash of a day's last line goes into the transparency log when the day is over.
+Keep the files as long as your own rules require; nothing here deletes them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,44 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from pharoah_serving.errors import StoreError
-from pharoah_serving.quotas import DAY_SECONDS
 
+DAY_SECONDS = 86_400
 _NAME = re.compile(r"audit-(\d{4}-\d\d-\d\d)\.jsonl")
-START = "0" * 64
-LONGEST_LINE = 1 << 16
+START_HASH = "0" * 64
+"""The hash before the first line of a day."""
+LONGEST_LINE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """One call, as a line of the log holds it."""
+
+    role: str = ""
+    """Empty for a caller that is not known; so is `name`."""
+    name: str = ""
+    method: str = ""
+    offer: str = ""
+    """The id of the offer in hexadecimal digits, where the request has one."""
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    status: str = ""
+    """Name of the gRPC status."""
+
+
+_FIELDS = tuple(field.name for field in fields(AuditRecord))
+
+
+def utc_day(now: float) -> int:
+    """Days since 1970."""
+    return int(now // DAY_SECONDS)
 
 
 class AuditLog:
-    """Appends to the file of the day. A clock that is set back goes on in the newest file."""
+    """Appends to the file of the day. When the clock is set back, lines go on in the newest file."""
 
     def __init__(self, folder: Path) -> None:
         """Raises StoreError when the folder cannot be written, or its newest file is not a chain."""
@@ -39,25 +64,25 @@ class AuditLog:
         self._day = max(_days(folder), default=0)
         self._file: int | None = None
         self._closed = False
-        self._last = START
+        self._last = START_HASH
         if self._day:
             self._last = _repaired(self._path(self._day))
 
-    def record(self, now: float, **fields: Any) -> None:
-        """Add a line; none after `close`. Raises StoreError."""
+    def record(self, now: float, record: AuditRecord) -> None:
+        """Add a line; after `close` nothing happens. Raises StoreError."""
         if self._closed:
-            return  # a call that was cut off while the provider ended
+            return  # a call that was cut off while the server ended
         try:
-            if (day := int(now // DAY_SECONDS)) > self._day or self._file is None:
+            if (day := utc_day(now)) > self._day or self._file is None:
                 self._open(max(day, self._day))
-            text = json.dumps({"time": round(now, 3), **fields, "previous": self._last})
+            text = json.dumps({"time": round(now, 3), **asdict(record), "previous": self._last})
             self._append(text.encode() + b"\n")
         except OSError as error:
             raise StoreError(f"{self._folder}: {error.strerror}") from None
         self._last = hashlib.sha256(text.encode()).hexdigest()
 
     def _append(self, line: bytes) -> None:
-        """The whole line or nothing of it. Raises OSError."""
+        """Write the whole line or nothing. Raises OSError."""
         assert self._file is not None
         before = os.fstat(self._file).st_size
         try:
@@ -68,18 +93,19 @@ class AuditLog:
             raise
 
     def finished(self, after: int, now: float) -> Iterator[tuple[int, bytes]]:
-        """(day, hash of its last line) of days that are over and come after this one."""
-        today = int(now // DAY_SECONDS)
+        """(day, hash of its last line) for each day after `after` that is over."""
+        today = utc_day(now)
         for day in sorted(_days(self._folder)):
             if after < day < min(today, self._day + 1):
                 yield day, bytes.fromhex(verify(self._path(day)))
 
-    def today(self, now: float) -> Iterator[dict[str, Any]]:
-        """Lines of this day, as far as they were written before."""
-        path = self._path(int(now // DAY_SECONDS))
+    def today(self, now: float) -> Iterator[AuditRecord]:
+        """Records of this day that were written before."""
+        path = self._path(utc_day(now))
         if path.exists():
             with path.open() as lines:
-                yield from map(json.loads, lines)
+                for line in map(json.loads, lines):
+                    yield AuditRecord(**{name: line[name] for name in _FIELDS})
 
     def close(self) -> None:
         self._closed = True
@@ -90,7 +116,7 @@ class AuditLog:
         if self._file is not None:
             os.close(self._file)
         if day > self._day:
-            self._last = START
+            self._last = START_HASH
         self._day = day
         self._file = os.open(self._path(day), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -100,7 +126,7 @@ class AuditLog:
 
 def verify(path: Path) -> str:
     """The hash of the last line. Raises StoreError naming the line at which the chain breaks."""
-    last = START
+    last = START_HASH
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             text = line.removesuffix(b"\n")
@@ -115,10 +141,10 @@ def verify(path: Path) -> str:
 
 
 def _repaired(path: Path) -> str:
-    """The hash of the last line; what a crash left half written is cut off."""
+    """The hash of the last line; a line that a crash left half written is cut off."""
     with path.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - LONGEST_LINE))
+        file.seek(max(0, size - LONGEST_LINE_BYTES))
         tail = file.read()
         if not tail.endswith(b"\n"):
             file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)

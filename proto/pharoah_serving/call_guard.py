@@ -1,6 +1,6 @@
-"""The one way into a servicer: who calls, may they, how much at once, how long; and the record of it.
+"""The call guard stands between gRPC and every servicer: it authenticates, authorises, limits and records each call.
 
-Everything is refused that no rule allows. One map turns our errors into gRPC statuses.
+A call that no rule allows is refused. One map turns the errors of servicers into gRPC statuses.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import functools
 import inspect
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -22,8 +21,10 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError
 
 from pharoah_protocol.rpc import request_type
+from pharoah_protocol.vocabulary import Role
 from pharoah_serving import Context
-from pharoah_serving.audit_log import AuditLog
+from pharoah_serving.admission import Admission, RejectedCall
+from pharoah_serving.audit_log import AuditLog, AuditRecord
 from pharoah_serving.errors import Exhausted, Invalid, NotReady, ProviderError, Refused, StoreError, Unknown
 from pharoah_serving.identity import Identities
 from pharoah_serving.metrics import Metrics
@@ -31,22 +32,25 @@ from pharoah_serving.principals import Principal
 
 log = logging.getLogger("pharoah.provider.services")
 
-RULES = {"Exchange": "tenant", "Runs": "tenant", "Pseudonyms": "tenant", "Agent": "agent", "Operator": "operator"}
-"""Service to the role that may call it. A service without a rule is not served to anybody."""
+RULES = {
+    "Exchange": Role.TENANT,
+    "Runs": Role.TENANT,
+    "Pseudonyms": Role.TENANT,
+    "Agent": Role.AGENT,
+    "Operator": Role.OPERATOR,
+}
+"""The role that may call a service. A service without a rule is served to nobody."""
 STREAMING_METHODS = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
-"""Streams that live as long as what they are about; everything else must bring a deadline."""
-LONGEST_SECONDS = 30.0
+"""Streams that live as long as their subject. Every other call needs a deadline."""
+LONGEST_CALL_SECONDS = 30.0
 QUOTA_METHODS = {"GetOffer", "Evaluate", "Lookup", "EvaluatePseudonym"}
-"""Quotas of these are counted from the audit log: without a line there is no answer."""
-FIRST_SECONDS, REFUSED_SECONDS = 10.0, 1.0
-"""How long a call that is let in, or refused, may take to say what it wants."""
-NOT_LOGGED = {("Report", "OK")}
-"""One a second of every run: that they came stands in the database."""
-CONCURRENT_CALLS = {"tenant": 16, "agent": 8, "operator": 32}
-"""Short calls of one caller that are worked on; others wait."""
-MOST_WAITING = 1024
-CONCURRENT_STREAMS = {"tenant": 2048, "agent": 2, "operator": 8}
-"""Of one organisation; so are short calls that wait."""
+"""Their quotas are counted from the audit log, so a call that cannot be recorded is not answered."""
+FIRST_MESSAGE_SECONDS = 10.0
+"""How long an admitted call may take to send its request."""
+REFUSED_SECONDS = 1.0
+"""How long a refused call is read from before it is answered."""
+UNLOGGED_CALLS = {("Report", "OK")}
+"""Every run sends one a second; the database holds them."""
 
 STATUS: dict[type[ProviderError], grpc.StatusCode] = {
     Invalid: grpc.StatusCode.INVALID_ARGUMENT,
@@ -64,14 +68,6 @@ def caller() -> Principal:
     return _caller.get()
 
 
-class RejectedCall(Exception):
-    """A call that does not get in; carries what it is answered."""
-
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 @dataclass
 class CallGuard:
     """Wraps the methods of servicers. Single-threaded: belongs to the event loop."""
@@ -80,11 +76,10 @@ class CallGuard:
     audit: AuditLog
     metrics: Metrics
     clock: Callable[[], float] = time.time
-    _inside: Counter[tuple[Principal, bool]] = field(default_factory=Counter)
-    _rooms: dict[Principal, asyncio.Semaphore] = field(default_factory=dict)
+    admission: Admission = field(default_factory=Admission)
 
     def guard(self, descriptor: MethodDescriptor, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A method that only lets in whom it may, parses what they bring, and whose errors become statuses."""
+        """`method` behind the guard: it is called with a parsed request, and its errors become statuses."""
         guard = self._stream if inspect.isasyncgenfunction(method) else self._unary
         return functools.partial(guard, descriptor, method)
 
@@ -93,17 +88,13 @@ class CallGuard:
     ) -> Any:
         began, name = time.perf_counter(), descriptor.name
         try:
-            with self._recorded(name) as record:
+            with self._recorded(name) as call:
                 try:
-                    seconds = self._let_in(descriptor, context, record)
-                    async with (
-                        asyncio.timeout(seconds),
-                        self._room(record.caller, descriptor.name in STREAMING_METHODS),
-                    ):
-                        answer = await method(await record.parsed(descriptor, requests), context)
-                    record.answered(answer)
+                    async with self._admitted(descriptor, context, call):
+                        answer = await method(await call.parsed(descriptor, requests), context)
+                    call.answered(answer)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
-                    await self._abort(name, error, record, context, requests)
+                    await self._abort(error, call, context, requests)
         except StoreError:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the provider cannot keep its records now")
         self.metrics.rpc_seconds.labels(name).observe(time.perf_counter() - began)
@@ -112,106 +103,103 @@ class CallGuard:
     async def _stream(
         self, descriptor: MethodDescriptor, method: Any, requests: AsyncIterator[bytes], context: Context
     ) -> AsyncIterator[Any]:
-        with self._recorded(descriptor.name) as record:
+        with self._recorded(descriptor.name) as call:
             try:
-                seconds = self._let_in(descriptor, context, record)
-                async with asyncio.timeout(seconds), self._room(record.caller, descriptor.name in STREAMING_METHODS):
-                    async for answer in method(await record.parsed(descriptor, requests), context):
-                        record.answered(answer)
+                async with self._admitted(descriptor, context, call):
+                    async for answer in method(await call.parsed(descriptor, requests), context):
+                        call.answered(answer)
                         yield answer
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
-                await self._abort(descriptor.name, error, record, context, requests)
+                await self._abort(error, call, context, requests)
 
     @contextmanager
-    def _recorded(self, name: str) -> Iterator[_Record]:
-        """A line in the audit log and in the metrics, however it ends. Raises StoreError where there must be one."""
-        record = _Record(name)
+    def _recorded(self, method: str) -> Iterator[_Call]:
+        """A line in the audit log and in the metrics, however the call ends.
+
+        Raises StoreError when the line cannot be written and the call takes a quota.
+        """
+        call = _Call(method)
         try:
-            yield record
+            yield call
         except asyncio.CancelledError:
-            record.status = "CANCELLED"
+            call.status = "CANCELLED"
             raise
         finally:
-            self.metrics.rpcs.labels(name, record.status).inc()
-            if (name, record.status) not in NOT_LOGGED:
-                self._record(record)
+            self.metrics.rpcs.labels(method, call.status).inc()
+            if (method, call.status) not in UNLOGGED_CALLS:
+                self._record(call)
 
-    def _record(self, record: _Record) -> None:
+    def _record(self, call: _Call) -> None:
         try:
-            self.audit.record(self.clock(), **record.fields())
+            self.audit.record(self.clock(), call.record())
         except StoreError:
             log.exception("a call is not in the audit log")
-            if record.method in QUOTA_METHODS and record.status == "OK":
+            if call.method in QUOTA_METHODS and call.status == "OK":
                 raise
 
-    def _let_in(self, descriptor: MethodDescriptor, context: Context, record: _Record) -> float | None:
-        """How long a caller may stay; None for as long as it likes. Raises Denied."""
-        who = self.identities.of(context)
+    @asynccontextmanager
+    async def _admitted(self, descriptor: MethodDescriptor, context: Context, call: _Call) -> AsyncIterator[None]:
+        """A call while it is worked on. Raises RejectedCall, TimeoutError."""
+        streaming = descriptor.name in STREAMING_METHODS
+        who = call.who = self._authorised(descriptor, context, call)
+        async with asyncio.timeout(None if streaming else _seconds_left(context)):
+            with self.admission.counted(who, streaming=streaming):
+                async with nullcontext() if streaming else self.admission.slot(who):
+                    with _calling(who):
+                        yield
+
+    def _authorised(self, descriptor: MethodDescriptor, context: Context, call: _Call) -> Principal:
+        """The caller, once a rule allows the call. Raises RejectedCall."""
+        who = call.who = self.identities.of(context)
         if who is None:
             raise RejectedCall(grpc.StatusCode.UNAUTHENTICATED, "unknown caller")
-        record.who = who
         if (role := RULES.get(descriptor.containing_service.name)) != who.role:
-            told = f"not allowed: this is for {role}s, and the certificate or token is of the {who.role} {who.name}"
-            raise RejectedCall(grpc.StatusCode.PERMISSION_DENIED, told)
-        if descriptor.name in STREAMING_METHODS:
-            return None
-        if (remaining := context.time_remaining()) is None:
-            raise RejectedCall(grpc.StatusCode.INVALID_ARGUMENT, "deadline: every call needs one")
-        return min(remaining, LONGEST_SECONDS)
+            message = f"not allowed: this is for {role}s, and the certificate or token is of the {who.role} {who.name}"
+            raise RejectedCall(grpc.StatusCode.PERMISSION_DENIED, message)
+        return who
 
-    @asynccontextmanager
-    async def _room(self, who: Principal, lasting: bool) -> AsyncIterator[None]:
-        """While a caller is inside. A job of many nodes asks all at once: short calls wait for their turn, within their
-        deadline and up to a number; streams do not. Raises Denied."""
-        counted = Principal(who.role, who.organisation if who.role == "tenant" else who.name)
-        key, most = (counted, lasting), CONCURRENT_STREAMS[who.role] if lasting else MOST_WAITING
-        if self._inside[key] >= most:
-            raise RejectedCall(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {most} calls at once")
-        self._inside[key] += 1
-        room = (
-            nullcontext() if lasting else self._rooms.setdefault(counted, asyncio.Semaphore(CONCURRENT_CALLS[who.role]))
-        )
-        token = None
-        try:
-            async with room:
-                token = _caller.set(who)
-                yield
-        finally:
-            self._inside[key] -= 1
-            if not self._inside[key]:
-                del self._inside[key]
-                if not lasting:
-                    self._rooms.pop(counted, None)
-            try:
-                if token is not None:
-                    _caller.reset(token)
-            except ValueError:
-                pass  # a stream that was given up is closed from another context
-
-    async def _abort(
-        self, name: str, error: Exception, record: _Record, context: Context, requests: AsyncIterator[bytes]
-    ) -> None:
+    async def _abort(self, error: Exception, call: _Call, context: Context, requests: AsyncIterator[bytes]) -> None:
         if isinstance(error, RejectedCall):
             code, message = error.code, str(error)
-            # A refusal that crosses the client's first message reaches it as INTERNAL now and then.
+            # When a refusal crosses the client's first message, gRPC's client sometimes reports INTERNAL instead.
             with suppress(Exception):
                 await asyncio.wait_for(anext(aiter(requests), b""), REFUSED_SECONDS)
         elif isinstance(error, TimeoutError):
             code, message = grpc.StatusCode.DEADLINE_EXCEEDED, "out of time"
         elif isinstance(error, StoreError):
-            log.error("%s: %s", name, error)
+            log.error("%s: %s", call.method, error)
             code, message = grpc.StatusCode.UNAVAILABLE, "the provider's database does not answer; its log says more"
         elif isinstance(error, ProviderError):
             code, message = STATUS.get(type(error), grpc.StatusCode.INTERNAL), str(error)
         else:
-            log.error("%s failed", name, exc_info=error)
+            log.error("%s failed", call.method, exc_info=error)
             code, message = grpc.StatusCode.INTERNAL, "internal error"
-        record.status = code.name
+        call.status = code.name
         await context.abort(code, message)
 
 
+@contextmanager
+def _calling(who: Principal) -> Iterator[None]:
+    """While `caller` returns `who`."""
+    token = _caller.set(who)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # gRPC closes a stream that was cancelled from another context
+            _caller.reset(token)
+
+
+def _seconds_left(context: Context) -> float:
+    """How long a call may take. Raises RejectedCall for a call without a deadline."""
+    if (remaining := context.time_remaining()) is None:
+        raise RejectedCall(grpc.StatusCode.INVALID_ARGUMENT, "deadline: every call needs one")
+    return min(remaining, LONGEST_CALL_SECONDS)
+
+
 @dataclass
-class _Record:
+class _Call:
+    """One call on its way through the guard."""
+
     method: str
     who: Principal | None = None
     status: str = "OK"
@@ -219,18 +207,12 @@ class _Record:
     received_bytes: int = 0
     sent_bytes: int = 0
 
-    @property
-    def caller(self) -> Principal:
-        """Of a call that was let in."""
-        assert self.who is not None
-        return self.who
-
     async def parsed(self, descriptor: MethodDescriptor, requests: AsyncIterator[bytes]) -> Any:
         """The request as a message, or as messages when they come as a stream. Raises Invalid, TimeoutError."""
         kind = request_type(descriptor)
         if descriptor.client_streaming:
             return self._each(kind, requests)
-        async with asyncio.timeout(FIRST_SECONDS):
+        async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
             message = self._one(kind, await anext(aiter(requests), b""))
         self.offer = getattr(message, "offer_id", b"")
         return message
@@ -249,13 +231,14 @@ class _Record:
     def answered(self, answer: Any) -> None:
         self.sent_bytes += answer.ByteSize()
 
-    def fields(self) -> dict[str, Any]:
-        return {
-            "role": self.who.role if self.who else "",
-            "name": self.who.name if self.who else "",
-            "method": self.method,
-            "offer": self.offer.hex()[:64],
-            "received_bytes": self.received_bytes,
-            "sent_bytes": self.sent_bytes,
-            "status": self.status,
-        }
+    def record(self) -> AuditRecord:
+        """The line of this call in the audit log."""
+        return AuditRecord(
+            role=self.who.role if self.who else "",
+            name=self.who.name if self.who else "",
+            method=self.method,
+            offer=self.offer.hex()[:64],
+            received_bytes=self.received_bytes,
+            sent_bytes=self.sent_bytes,
+            status=self.status,
+        )

@@ -1,4 +1,4 @@
-"""Who calls: certificates with SPIFFE names, or on loopback tokens. One or the other, never both."""
+"""Identities of callers: certificates with SPIFFE names, or tokens on loopback. One or the other, never both."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from pharoah_protocol.vocabulary import Role
 from pharoah_serving import Context
 from pharoah_serving.errors import ProviderError
-from pharoah_serving.principals import ROLES, Principal
+from pharoah_serving.principals import Principal
 
 log = logging.getLogger("pharoah.provider.services")
 
@@ -20,19 +21,19 @@ _PATH = re.compile(rf"(tenant)/({_NAME}(?:/{_NAME})?)|(agent|operator)/({_NAME})
 
 
 class TokenFileError(ProviderError):
-    """A token file nobody can read; the message names file and line."""
+    """A token file that cannot be read; the message names file and line."""
 
 
 class Identities(Protocol):
     def of(self, context: Context) -> Principal | None:
-        """Who makes a call; None when nobody we know."""
+        """The caller of a call; None for an unknown one."""
         ...
 
 
 class Certificates:
     """Names from client certificates: `spiffe://DOMAIN/tenant/ORGANISATION/ACCOUNT`, `/agent/NODE`, `/operator/NAME`.
 
-    gRPC has checked the certificate against the trust bundle. Common names are never looked at.
+    gRPC has checked the certificate against the trust bundle. Common names are ignored.
     """
 
     def __init__(self, domain: str) -> None:
@@ -49,12 +50,12 @@ class Certificates:
         if match is None or not ids[0].startswith(self._prefix):
             return None
         role, name, *_ = (part for part in match.groups() if part)
-        return Principal(role, name)
+        return Principal(Role(role), name)
 
 
 class Tokens:
-    """Bearer tokens of a file with one `role name token` per line; read again when it changes. A mistake made while the
-    provider runs changes nothing."""
+    """Bearer tokens of a file with one `role name token` per line; read again when it changes. While the provider runs,
+    a file with a mistake changes nothing: the tokens that were read before stay in force."""
 
     def __init__(self, file: Path) -> None:
         """Raises TokenFileError."""
@@ -87,7 +88,7 @@ class Tokens:
             if not self._stamp:
                 hint = "one `role name token` a line, or certificates (--tls-cert, --tls-key, --client-ca)"
                 raise TokenFileError(
-                    f"token file {self._file}: {error.strerror}; it says who may call: {hint}"
+                    f"token file {self._file}: {error.strerror}; it lists who may call: {hint}"
                 ) from None
         except TokenFileError as error:
             if not known:
@@ -101,11 +102,11 @@ def _parse(file: Path) -> list[tuple[Principal, bytes]]:
         if not line.strip() or line.startswith("#"):
             continue
         fields = line.split()
-        if len(fields) != 3 or fields[0] not in ROLES:
-            raise TokenFileError(f"{file}:{number}: expected `role name token`, role one of {', '.join(ROLES)}")
+        if len(fields) != 3 or fields[0] not in tuple(Role):
+            raise TokenFileError(f"{file}:{number}: expected `role name token`, role one of {', '.join(Role)}")
         if not _PATH.fullmatch(f"{fields[0]}/{fields[1]}"):
             raise TokenFileError(f"{file}:{number}: {fields[1]} is not a name of {fields[0]}s")
         if len(fields[2]) < 16:
             raise TokenFileError(f"{file}:{number}: the token of {fields[1]} is shorter than 16 characters")
-        tokens.append((Principal(fields[0], fields[1]), fields[2].encode()))
+        tokens.append((Principal(Role(fields[0]), fields[1]), fields[2].encode()))
     return tokens

@@ -1,4 +1,4 @@
-"""The listening port: TLS or loopback, limits of messages and connections, every servicer behind the gate."""
+"""The listening port: TLS or loopback, limits of messages and connections, every servicer behind the call guard."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pharoah_protocol.v1 import service
 from pharoah_serving.call_guard import CallGuard
 from pharoah_serving.errors import ProviderError
 
-LARGEST_MESSAGE = 1 << 20
+LARGEST_MESSAGE_BYTES = 1 << 20
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OPTIONS = [
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 8192),
     ("grpc.max_concurrent_streams", 512),
     ("grpc.max_connection_idle_ms", 300_000),
@@ -31,7 +31,7 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),
 ]
 CALLS_AT_ONCE = 16_384
-"""Several organisations that take all they may take leave room for agents and operators."""
+"""Of all callers together. Eight organisations can use all their streams (2,048 each) before others are refused."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Tls:
     clients: Path
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Read again when the certificate changes, without a restart. Raises ProviderError naming the file."""
+        """Credentials that are read again when a file changes, without a restart. Raises ProviderError naming the
+        file."""
         first = self._configuration()
         seen = [self._stamps()]
 
@@ -64,19 +65,22 @@ class Tls:
 
 
 def raise_descriptor_limit() -> None:
-    """As many connections as the system lets us have: the usual soft limit is for people, not for servers."""
+    """Allow as many connections as the system permits: the usual soft limit is for interactive programs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def listen(servicers: dict[str, Any], gate: CallGuard, address: str, tls: Tls | None) -> tuple[grpc.aio.Server, int]:
-    """A server that has not started yet, and its port. Raises ProviderError when the address cannot be bound."""
+def listen(servicers: dict[str, Any], guard: CallGuard, address: str, tls: Tls | None) -> tuple[grpc.aio.Server, int]:
+    """A server that has not started yet, and its port; `servicers` by the short name of their service.
+
+    Raises ProviderError when the address cannot be bound, AttributeError when a servicer lacks a method.
+    """
     server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_AT_ONCE)
     generic = []
     for name, servicer in servicers.items():
-        for method in service(name).methods:
-            setattr(servicer, method.name, gate.guard(method, getattr(servicer, method.name)))
-        generic.append(handlers(name, servicer))
+        methods = service(name).methods
+        guarded = {method.name: guard.guard(method, getattr(servicer, method.name)) for method in methods}
+        generic.append(handlers(name, guarded))
     server.add_generic_rpc_handlers(tuple(generic))
     try:
         if tls is not None:

@@ -1,19 +1,24 @@
-"""Who calls: a role, a name, and the organisation it belongs to."""
+"""A caller of a service: its role, its name, and the organisation it belongs to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROLES = ("tenant", "agent", "operator")
+from pharoah_protocol.vocabulary import Role
 
 
 @dataclass(frozen=True)
 class Principal:
-    role: str
+    role: Role
     name: str
-    """Of a tenant: `organisation/account`, or the organisation alone."""
+    """Of a tenant `organisation/account`, or the organisation alone; of an agent its node."""
 
     @property
     def organisation(self) -> str:
-        """Accounts are cheap, organisations are not: what must hold against many accounts counts by this."""
+        """Accounts are cheap, organisations are not: limits that must hold against many accounts count by this."""
         return self.name.partition("/")[0]
+
+    @property
+    def counted_as(self) -> Principal:
+        """Whose calls at once are counted together: a tenant's organisation, or the caller itself."""
+        return Principal(self.role, self.organisation) if self.role is Role.TENANT else self

@@ -1,31 +1,28 @@
-"""One key holder's half of names: the provider runs one, an auditor the other."""
+"""One holder's key of pseudonyms: the provider has one, an auditor the other."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_archetypes.ladder import lp
+from pharoah_archetypes.ladder import length_prefixed
+from pharoah_protocol.encoding import u64
 from pharoah_protocol.pseudonyms import period_at
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
-from pharoah_serving.errors import Exhausted, Invalid, Unknown
+from pharoah_serving.errors import Invalid, Unknown
 from pharoah_serving.principals import Principal
-from pharoah_serving.quotas import DAY_SECONDS
-
-PSEUDONYMS_PER_DAY = 200
-"""Of one organisation. Who holds one key can test a guess with every evaluation by the other: so there are few."""
+from pharoah_serving.quotas import Quotas
 
 
 class PseudonymSecrets(Protocol):
-    """What a holder of a key of names needs."""
+    """What the holder of a pseudonym key needs."""
 
     @property
     def pseudonym_secret(self) -> bytes: ...
@@ -35,13 +32,11 @@ class PseudonymSecrets(Protocol):
 
 @dataclass
 class PseudonymKeys:
-    """Keys of the current period, from one secret. Single-threaded: belongs to the event loop."""
+    """Keys of the current period, derived from one secret. Single-threaded: belongs to the event loop."""
 
     secrets: PseudonymSecrets
     clock: Callable[[], float]
-    names_a_day: int = PSEUDONYMS_PER_DAY
-    _day: int = 0
-    _used: Counter[str] = field(default_factory=Counter)
+    quotas: Quotas = field(default_factory=Quotas)
 
     def current(self) -> tuple[int, bytes, bytes]:
         """Period, public key, signature."""
@@ -53,7 +48,7 @@ class PseudonymKeys:
         """Evaluated element and proof. Raises Unknown, Invalid, Exhausted."""
         if period != period_at(self.clock()):
             raise Unknown(f"period {period} is over, or has not begun")
-        self._take(who)
+        self.quotas.take_pseudonym(who, self.clock())
         secret, public = self._key(period)
         try:
             evaluated, proof = await asyncio.to_thread(protocol.evaluate, secret, public, [blinded])
@@ -61,19 +56,6 @@ class PseudonymKeys:
             raise Invalid(f"blinded: {error}") from None
         return evaluated[0], proof
 
-    def recount(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """What was used today before a restart, from the audit log: a restart gives nobody new guesses."""
-        self._day = int(self.clock() // DAY_SECONDS)
-        for line in lines:
-            if line["method"] == "EvaluatePseudonym" and line["status"] != "RESOURCE_EXHAUSTED":
-                self._used[Principal(line["role"], line["name"]).organisation] += 1
-
     def _key(self, period: int) -> tuple[bytes, bytes]:
-        return protocol.derive_key(self.secrets.pseudonym_secret, lp(b"pharoah/names/v1", period.to_bytes(8, "big")))
-
-    def _take(self, who: Principal) -> None:
-        if (day := int(self.clock() // DAY_SECONDS)) > self._day:
-            self._day, self._used = day, Counter()
-        if self._used[who.organisation] >= self.names_a_day:
-            raise Exhausted(f"today's {self.names_a_day} names are used up")
-        self._used[who.organisation] += 1
+        """Secret scalar and public key of a period."""
+        return protocol.derive_key(self.secrets.pseudonym_secret, length_prefixed(b"pharoah/names/v1", u64(period)))

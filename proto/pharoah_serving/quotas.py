@@ -1,63 +1,131 @@
-"""How much may be asked: per offer one question, per day so many for a tenant and for its organisation.
+"""Quotas: how often a tenant and its organisation may call on one UTC day, and how fast one run may report.
 
-Days are UTC days. What was asked today is counted again from the audit log after a restart.
+Quotas of a day are counted again from the audit log after a restart, so that a restart gives nobody new questions.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from pharoah_protocol.vocabulary import Role
+from pharoah_serving.audit_log import AuditRecord, utc_day
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.principals import Principal
 
-DAY_SECONDS = 86_400
+QUESTION_METHODS = ("Evaluate", "Lookup")
+STATUSES_THAT_USED_AN_OFFER = ("OK", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL")
 
 
 @dataclass(frozen=True)
 class Limits:
+    """Uses a day (docs/exchange.md has what an attacker learns with them)."""
+
     tenant_questions: int = 100
-    """Questions a day; each opens at most 64 rows per class."""
+    """Each opens at most 64 rows per class."""
     organisation_questions: int = 200
     tenant_offers: int = 1_000
-    """Offers a day: those that are never asked about cost too."""
+    """More than questions, because an offer that is not used costs the provider little, but not nothing."""
+    organisation_pseudonyms: int = 200
+    """A tenant that also holds one of the two keys can test one guess with every evaluation by the other key."""
 
 
 @dataclass
-class Quotas:
-    limits: Limits = field(default_factory=Limits)
+class DailyQuota:
+    """So many uses a UTC day for each holder. A clock that was set back starts no new day."""
+
+    limit: int
+    unit: str
+    """Plural noun for the error message."""
     _day: int = 0
-    _used: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _used: Counter[str] = field(default_factory=Counter)
+
+    def check(self, holder: str, now: float) -> None:
+        """Raises Exhausted when nothing is left today."""
+        self._turn(now)
+        if self._used[holder] >= self.limit:
+            raise Exhausted(f"today's {self.limit} {self.unit} are used up")
+
+    def take(self, holder: str, now: float) -> None:
+        """Raises Exhausted; then nothing is taken."""
+        self.check(holder, now)
+        self._used[holder] += 1
+
+    def add_used(self, holder: str, uses: int, now: float) -> None:
+        """Count uses of today from before a restart."""
+        self._turn(now)
+        self._used[holder] += uses
+
+    def _turn(self, now: float) -> None:
+        if (day := utc_day(now)) > self._day:
+            self._day, self._used = day, Counter()
+
+
+class Quotas:
+    """All quotas of a day. Single-threaded: belongs to the event loop."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        self._offers = DailyQuota(limits.tenant_offers, "offers")
+        self._tenant_questions = DailyQuota(limits.tenant_questions, "questions")
+        self._organisation_questions = DailyQuota(limits.organisation_questions, "questions")
+        self._pseudonyms = DailyQuota(limits.organisation_pseudonyms, "pseudonyms")
 
     def take_offer(self, who: Principal, now: float) -> None:
         """Raises Exhausted."""
-        self._take(now, {("offers", who.name): self.limits.tenant_offers})
+        self._offers.take(who.name, now)
 
     def take_question(self, who: Principal, now: float) -> None:
         """Raises Exhausted; then nothing is taken."""
-        self._take(
-            now,
-            {
-                ("tenant", who.name): self.limits.tenant_questions,
-                ("organisation", who.organisation): self.limits.organisation_questions,
-            },
-        )
+        self._organisation_questions.check(who.organisation, now)
+        self._tenant_questions.take(who.name, now)
+        self._organisation_questions.take(who.organisation, now)
 
-    def recount(self, who: Principal, questions: int, offers: int, now: float) -> None:
-        """What was used today before a restart."""
-        self._turn(now)
-        self._used["tenant", who.name] += questions
-        self._used["organisation", who.organisation] += questions
-        self._used["offers", who.name] += offers
+    def take_pseudonym(self, who: Principal, now: float) -> None:
+        """Raises Exhausted."""
+        self._pseudonyms.take(who.organisation, now)
 
-    def _take(self, now: float, wanted: dict[tuple[str, str], int]) -> None:
-        self._turn(now)
-        for key, limit in wanted.items():
-            if self._used[key] >= limit:
-                raise Exhausted(f"today's {limit} {'offers' if key[0] == 'offers' else 'questions'} are used up")
-        self._used.update(wanted.keys())
+    def recount(self, records: Iterable[AuditRecord], now: float) -> None:
+        """Count today's uses from before a restart. An offer counts as one question however often it was sent."""
+        offers_asked: dict[str, set[str]] = defaultdict(set)
+        for record in records:
+            if record.role != Role.TENANT:
+                continue
+            who = Principal(Role.TENANT, record.name)
+            if record.method in QUESTION_METHODS and record.status in STATUSES_THAT_USED_AN_OFFER:
+                offers_asked[who.name].add(record.offer)
+            elif record.method == "GetOffer" and record.status == "OK":
+                self._offers.add_used(who.name, 1, now)
+            elif record.method == "EvaluatePseudonym" and record.status != "RESOURCE_EXHAUSTED":
+                self._pseudonyms.add_used(who.organisation, 1, now)
+        for name, offers in offers_asked.items():
+            self._tenant_questions.add_used(name, len(offers), now)
+            self._organisation_questions.add_used(Principal(Role.TENANT, name).organisation, len(offers), now)
 
-    def _turn(self, now: float) -> None:
-        """A clock that was set back gives nobody a new day."""
-        if (day := int(now // DAY_SECONDS)) > self._day:
-            self._day, self._used = day, Counter()
+
+@dataclass
+class TokenBucket:
+    """So much per second for each holder, and up to `capacity` at once (a token bucket per holder)."""
+
+    capacity: float
+    refill_per_second: float
+    message: str
+    """Of the error."""
+    clock: Callable[[], float] = time.monotonic
+    _left: dict[bytes, tuple[float, float]] = field(default_factory=dict)
+    """By holder: what was left, and when."""
+
+    def take(self, holder: bytes, amount: float) -> None:
+        """Raises Exhausted; then nothing is taken."""
+        now = self.clock()
+        left, since = self._left.get(holder, (self.capacity, now))
+        left = min(self.capacity, left + self.refill_per_second * (now - since))
+        if amount > left:
+            raise Exhausted(self.message)
+        self._left[holder] = left - amount, now
+
+    def forget(self, holder: bytes) -> None:
+        """The holder is gone."""
+        self._left.pop(holder, None)

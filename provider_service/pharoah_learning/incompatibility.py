@@ -15,7 +15,6 @@ from statistics import median
 
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
 from pharoah_learning.evidence import Trial
-from pharoah_learning.models.proportions import confidence
 from pharoah_learning.release import LearnedRow
 
 BLOCK_FAILURES = 5
@@ -117,7 +116,6 @@ def _row(
         len(failed),
         len(controls),
         _remedy(treated, controls, outcome) if severity != "ok" else 0,
-        confidence(failures, len(treated)),
         _title(treated),
     )
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from pharoah_archetypes import Fingerprint, GrammarError, band_tokens, rung_tokens
 from pharoah_archetypes.sketch import RUNG
 from pharoah_learning.evidence import Trial
-from pharoah_learning.models.proportions import confidence
 from pharoah_learning.release import LearnedRow
 
 
@@ -59,7 +58,6 @@ def _row(scope: str, group_id: str, band: tuple[str, ...], alike: Sequence[Learn
         sum(row.base_failures for row in alike),
         sum(row.base_runs for row in alike),
         0,
-        confidence(failures, runs),
         f"like {worst.title}",
         kind="band",
     )

@@ -38,7 +38,6 @@ class LearnedRow:
     base_failures: int
     base_runs: int
     remedy: int
-    confidence: int
     title: str = ""
     """For people at the provider: workload and settings."""
     plan: str = ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_archetypes import canonical_input
-from pharoah_archetypes.ladder import lp
+from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.release import ClassKey, LearnedRow, SealInputs
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.monitoring_plan import PLAIN
@@ -73,16 +73,15 @@ def groups_of(rows: Iterable[LearnedRow]) -> set[ClassKey]:
 def verdict_row(row: LearnedRow) -> VerdictRow:
     """What is sealed of a learned row."""
     return VerdictRow(
-        Severity(row.severity),
-        Outcome(row.outcome),
-        Rung(row.rung),
-        row.failures,
-        row.runs,
-        row.base_failures,
-        row.base_runs,
-        row.remedy,
-        row.confidence,
-        bytes.fromhex(row.plan) or PLAIN.pack(),
+        severity=Severity(row.severity),
+        outcome=Outcome(row.outcome),
+        rung=Rung(row.rung),
+        failures=row.failures,
+        runs=row.runs,
+        base_failures=row.base_failures,
+        base_runs=row.base_runs,
+        remedy=row.remedy,
+        plan=bytes.fromhex(row.plan) or PLAIN.pack(),
     )
 
 
@@ -92,9 +91,11 @@ def learned_input(row: LearnedRow) -> bytes:
 
 
 def _class(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey, group: ClassKey) -> SealedClass:
-    class_id = hmac.digest(seed, lp(b"pharoah/class/v1", *(part.encode() for part in group)), "sha256")[:16]
+    class_id = hmac.digest(seed, length_prefixed(b"pharoah/class/v1", *(part.encode() for part in group)), "sha256")[
+        :16
+    ]
     number = recipe.epoch.to_bytes(8, "big")
-    secret, public = protocol.derive_key(seed, lp(b"pharoah/voprf/v1", number, class_id))
+    secret, public = protocol.derive_key(seed, length_prefixed(b"pharoah/voprf/v1", number, class_id))
     rows = tuple(row for row in recipe.release.rows if (row.scope, row.group_id) == group)
     outputs = [protocol.full_evaluate(secret, learned_input(row)) for row in rows]
     sealed = seal_table(

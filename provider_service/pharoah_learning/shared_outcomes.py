@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from pharoah_learning.evidence import OutcomeReport
-from pharoah_learning.models.proportions import confidence
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.pseudonyms import RUNG
 
@@ -51,7 +50,6 @@ def _row(period: int, name: str, context_id: str, failing: int, told: int) -> Le
         0,
         0,
         0,
-        confidence(failing, told),
         f"told by {told} organisations",
         kind="name",
     )

@@ -1,4 +1,4 @@
-"""What an auditor gets to seal an epoch again: seed, plaintext, and the trials the plaintext was learned from."""
+"""What an auditor needs to seal an epoch again: its seed, the release, and the trials the release was learned from."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import Unknown
 from pharoah_serving.keys import Keys
 
+FORMAT = 1
+"""Of the JSON; `pharoah_auditor.replay` reads this one. Raise it with every change of the fields."""
 
-async def hand_over(store: Storage, keys: Keys, number: int) -> str:
-    """JSON for `pharoah-auditor replay`. Raises Unknown for an epoch that never was, or whose seed is destroyed."""
+
+async def audit_bundle(store: Storage, keys: Keys, number: int) -> str:
+    """JSON for `pharoah-auditor replay`. Raises Unknown for an epoch that was not sealed or whose seed is destroyed."""
     record = await store.published.epoch(number)
     if record is None or not record.groups:
         raise Unknown(f"epoch {number} was not sealed here")
     if not record.seed_kept:
-        raise Unknown(f"epoch {number} is over for so long that its seed was destroyed")
+        raise Unknown(f"epoch {number} is past its audit retention: its seed was destroyed")
     release = await store.published.release(record.release)
     if release is None:
-        raise Unknown(f"release {record.release} is gone")
+        raise Unknown(f"release {record.release} is not in the database")
     trials = await store.evidence.trials(before=await store.published.release_made_at(release.release))
     return json.dumps(
         {
-            "format": 1,
+            "format": FORMAT,
             "epoch": number,
             "seed": keys.epoch_seed(number).hex(),
             "began": record.began,

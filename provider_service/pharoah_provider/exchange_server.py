@@ -13,15 +13,17 @@ from typing import Any, TypeVar
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from pharoah_archetypes.ladder import lp
+from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.sealing import Epoch, SealedClass, learned_input, verdict_row
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.tables.query import BATCH_ITEMS
 from pharoah_protocol.tables.rows import ROW_BYTES
+from pharoah_protocol.vocabulary import IncidentState
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
 from pharoah_provider.domain import Node
+from pharoah_provider.fleet import Fleet
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.base import NodeStore
 from pharoah_provider.ticket_check import verified
@@ -47,6 +49,8 @@ class Offer:
     epoch: int
     class_ids: tuple[bytes, ...]
     expires_at: int
+    node_state: IncidentState = IncidentState.QUIET
+    """Confirmed while an incident of the node is open."""
     signature: bytes = b""
     answer: asyncio.Future[Any] | None = None
     """What its one question was answered, or will be."""
@@ -62,6 +66,7 @@ class ExchangeServer:
     keys: Keys
     publisher: Publisher
     quotas: Quotas
+    fleet: Fleet
     _offers: dict[bytes, Offer] = field(default_factory=dict)
     _forgotten_at: float = 0.0
     _lookups: dict[tuple[str, int, bytes], dict[bytes, tuple[bytes, bytes]]] = field(default_factory=dict)
@@ -76,9 +81,9 @@ class ExchangeServer:
             raise NotReady("this node has just joined; the next epoch, within a minute, will know it") from None
         self.quotas.take_offer(tenant, now)
         self._forget_offers(now)
-        offer = Offer(tenant, node, epoch.head.epoch, ids, int(now) + OFFER_SECONDS)
+        offer = Offer(tenant, node, epoch.head.epoch, ids, int(now) + OFFER_SECONDS, self.fleet.state(node.node).state)
         offer_id = secrets.token_bytes(16)
-        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, ids)
+        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, ids, offer.node_state)
         offer.signature = sign(said, self.keys.signing_key)
         self._offers[offer_id] = offer
         return offer_id, offer
@@ -126,7 +131,7 @@ class ExchangeServer:
             said = signed_messages.evaluation(offer_id, request_id, blinded, told)
             return done, sign(said, self.keys.signing_key)
 
-        return await self._once(offer, lp(b"evaluate", request_id, *blinded), answer)
+        return await self._once(offer, length_prefixed(b"evaluate", request_id, *blinded), answer)
 
     async def lookup(
         self, tenant: Principal, offer_id: bytes, request_id: bytes, tokens: list[bytes]
@@ -148,11 +153,11 @@ class ExchangeServer:
             said = signed_messages.looked_up(offer_id, request_id, key, digest, tokens, rows)
             return rows, digest, sign(said, self.keys.signing_key)
 
-        return await self._once(offer, lp(b"lookup", request_id, *tokens), answer)
+        return await self._once(offer, length_prefixed(b"lookup", request_id, *tokens), answer)
 
     def hashed_key(self, tenant: Principal, epoch: int) -> bytes:
         """What a tenant keys its hashes with, in one epoch."""
-        info = lp(b"pharoah/hashed/v1", epoch.to_bytes(8, "big"), tenant.name.encode())
+        info = length_prefixed(b"pharoah/hashed/v1", epoch.to_bytes(8, "big"), tenant.name.encode())
         return HKDF(SHA256(), 32, None, info).derive(self.keys.hashed_key)
 
     async def _once(self, offer: Offer, request: bytes, work: Callable[[], T]) -> T:

@@ -9,6 +9,8 @@ from types import TracebackType
 log = logging.getLogger("pharoah")
 log.addHandler(logging.NullHandler())
 
+DEBUG = "PHAROAH_DEBUG"
+"""Any value: faults of Pharoah are logged with their traceback, and the sidecar logs to the job's standard error."""
 RAISE = False
 """Set by the test suite: faults become failures."""
 
@@ -18,7 +20,7 @@ class Guard:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._told = False
+        self._logged = False
 
     def __enter__(self) -> None:
         return None
@@ -28,7 +30,7 @@ class Guard:
     ) -> bool:
         if fault is None or RAISE or not isinstance(fault, Exception):
             return False
-        if not self._told:
-            self._told = True
-            log.warning("%s failed: %s", self._what, fault, exc_info=bool(os.environ.get("PHAROAH_DEBUG")))
+        if not self._logged:
+            self._logged = True
+            log.warning("%s failed: %s", self._what, fault, exc_info=bool(os.environ.get(DEBUG)))
         return True

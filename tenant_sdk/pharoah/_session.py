@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pharoah._alert import Alert
 from pharoah._errors import IncompatibleError, UnknownReason
-from pharoah._flight_responder import start_responder
+from pharoah._flight_responder import start_responder, start_responder_from_hook
 from pharoah._guard import Guard
+from pharoah._inject.pharoah_finder import Finder
 from pharoah._listener import AlertCallback, Listener
-from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown
+from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown, starts_a_node_without_rank_0
 from pharoah._settings import Settings
 from pharoah._sidecar_link import DRY_RUN, SIDECAR, SidecarLink
 from pharoah._verdict import Verdict, unknown
@@ -35,7 +36,7 @@ from pharoah_protocol.local_messages import (
     Status,
     StatusAnswer,
 )
-from pharoah_protocol.vocabulary import EndState
+from pharoah_protocol.vocabulary import EndState, LaunchGate, Mode
 
 if TYPE_CHECKING:
     from pharoah.dryrun import DryRun
@@ -46,7 +47,7 @@ StepFn = Callable[[], object]
 
 
 class Session:
-    """One job as Pharoah sees it. Every method is safe to call at any time, in any process; none raises.
+    """One job under Pharoah. Every method can be called at any time, in any process, and does not raise.
 
     Thread-safe. In a forked child, and when nothing listens, the same methods do nothing.
     """
@@ -68,7 +69,7 @@ class Session:
 
     @property
     def run_id(self) -> str:
-        """The same on all ranks; empty when no sidecar is there."""
+        """The same on all ranks of a node; empty when there is no sidecar."""
         return self._verdict.run_id
 
     def step(self) -> None:
@@ -93,7 +94,7 @@ class Session:
                 return
 
     def status(self) -> dict[str, Any]:
-        """What is known now: run, steps, verdict, what was dropped, whether the provider is reached."""
+        """The state now: run, steps, verdict, dropped messages, and whether the provider is reached."""
         known: dict[str, Any] = {"run_id": self.run_id, "verdict": self.verdict.status, "connected": False}
         if self._clock is not None and self._link is not None and not hooks.inert():
             known.update(steps=self._clock.steps, dropped=self._link.dropped)
@@ -142,7 +143,7 @@ def register(
     allow_beside_job: bool | None = None,
     dry_run_timeout_seconds: float | None = None,
 ) -> Session:
-    """Tell Pharoah about this job; ask before the first step, listen while it runs.
+    """Check this job before its first step, and monitor it while it runs.
 
     Where the fingerprint comes from: the handle left by `pharoah run`, if there is one; else `job`, a function that
     does one training step, dry-run in a child; else this script, dry-run by running the same command line in a child.
@@ -166,7 +167,7 @@ def register(
     _session = Session(unknown("pharoah failed to start"))
     with Guard("register"):
         _session = _begin(job, settings)
-    if settings.gate == "block" and _session.verdict.blocking and not os.environ.get(SIDECAR):
+    if settings.gate == LaunchGate.BLOCK and _session.verdict.blocking and not os.environ.get(SIDECAR):
         verdict, failed = _session.verdict, _session
         _session = None
         failed.finish("cancelled")
@@ -175,12 +176,12 @@ def register(
 
 
 def _begin(job: StepFn | None, settings: Settings) -> Session:
-    if settings.mode == "disabled":
+    if settings.mode == Mode.DISABLED:
         return Session(unknown("pharoah is disabled"))
     if os.environ.get(SIDECAR):
         return _join(os.environ[SIDECAR], settings)
-    if settings.mode != "online":
-        return Session(unknown(f"mode={settings.mode}: nobody is asked"))
+    if settings.mode != Mode.ONLINE:
+        return Session(unknown(f"mode={settings.mode}: the provider is not asked"))
     if not settings.endpoint:
         return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)"))
     from pharoah._sidecar_start import sidecar_of_this_node
@@ -198,6 +199,9 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
         if dry_run is not None and answer.dry_run_needed:
             verdict = _check(link, settings, dry_run)
             link.send(Launch(ranks_here()))
+        elif dry_run is not None and starts_a_node_without_rank_0():
+            verdict = unknown("rank 0 asks about this job, on another node", verdict.run_id)
+            link.send(Launch(ranks_here()))
     except (OSError, ValueError) as error:
         return Session(unknown(f"the sidecar does not answer: {error}"))
     session = Session(verdict, link, settings)
@@ -211,7 +215,7 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
 
 
 def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun]) -> Verdict:
-    """The verdict on a job nobody has checked yet, and what its cost says of it on this node."""
+    """The verdict on a job that was not checked yet, and what its cost means on this node."""
     patience = 4 * settings.timeout_seconds
     job = shown(command())
     try:
@@ -233,13 +237,16 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
 
 
 def _watch(clock: StepClock) -> None:
-    """See optimizer steps, of a torch that is here or of one that is still to come."""
+    """Time optimizer steps, from now on or from the import of torch on."""
+
+    def attach() -> None:
+        hooks.attach(clock)
+        start_responder_from_hook()
+
     if hooks.torch_is_loaded():
         hooks.attach(clock)
     else:
-        from pharoah._inject.pharoah_finder import Finder
-
-        sys.meta_path.insert(0, Finder())
+        sys.meta_path.insert(0, Finder(attach))  # type: ignore[no-untyped-call]
 
 
 def _dry_run(job: StepFn | None, settings: Settings) -> DryRun:
@@ -259,7 +266,7 @@ def _end_state(text: str) -> EndState:
 
 
 def _finish_at_exit(session: Session) -> None:
-    """Leave in time, and know whether an exception ended the script."""
+    """Report the end at exit, and whether an exception ended the script."""
     previous = sys.excepthook
 
     def note_failure(kind: type[BaseException], value: BaseException, trace: Any) -> None:
@@ -271,7 +278,7 @@ def _finish_at_exit(session: Session) -> None:
 
 
 def join_from_hook() -> StepClock | None:
-    """For `pharoah run`: the first optimizer step of a script that never heard of Pharoah."""
+    """For `pharoah run`: connect at the first optimizer step of a script that does not call `register`."""
     global _session
     with Guard("join"):
         if _session is None and os.environ.get(SIDECAR) and not os.environ.get(DRY_RUN):

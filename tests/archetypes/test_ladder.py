@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_archetypes import RUNGS, Fingerprint, FingerprintError, canonical_input, rung_tokens, size_class
-from pharoah_archetypes.ladder import lp
+from pharoah_archetypes.ladder import length_prefixed
 
 PRINT = Fingerprint(
     archetype="00" * 16,
@@ -20,7 +20,7 @@ parts = st.lists(st.binary(max_size=8), max_size=5)
 
 @given(parts, parts)
 def test_length_prefixes_make_concatenation_injective(left: list[bytes], right: list[bytes]) -> None:
-    assert (lp(*left) == lp(*right)) == (left == right)
+    assert (length_prefixed(*left) == length_prefixed(*right)) == (left == right)
 
 
 @given(st.lists(st.text(max_size=12), max_size=6), st.randoms())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pharoah
-from pharoah._settings import _VARIABLES
+from pharoah._settings import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -76,9 +76,9 @@ def test_archetypes_need_the_standard_library_only() -> None:
         ("torch", "pharoah_learning", ()),
         ("duckdb", "pharoah_learning", ()),
         ("grpc", "pharoah_learning", ()),
-        ("grpc", "pharoah_provider", ("services", "cli/__init__.py", "agent/stream.py", "channel.py")),
+        ("grpc", "pharoah_provider", ("services", "cli/_calls.py", "agent/stream.py", "channel.py")),
         ("grpc", "pharoah_auditor", ()),
-        ("pharoah_protocol.v1", "pharoah_provider", ("services", "cli/__init__.py", "agent/stream.py")),
+        ("pharoah_protocol.v1", "pharoah_provider", ("services", "cli", "agent/stream.py")),
         ("duckdb", "pharoah_provider", ("storage/duckdb",)),
         ("torch", "pharoah_provider", ()),
         ("duckdb", "pharoah_auditor", ()),
@@ -94,7 +94,7 @@ def test_heavy_and_foreign_things_stay_in_their_rooms(what: str, package: str, a
 
 def test_sql_stops_at_the_store() -> None:
     for path in modules("pharoah_provider"):
-        if "storage" not in path.parts:
+        if not {"storage", "listings"} & set(path.parts):
             text = path.read_text()
             assert "SELECT " not in text and "INSERT INTO" not in text, path
 
@@ -170,7 +170,7 @@ def test_every_command_explains_itself_in_80_columns(command: tuple[str, ...]) -
 
 def test_every_variable_is_documented() -> None:
     text = (ROOT / "docs" / "tenant.md").read_text()
-    assert all(variable in text for variable in _VARIABLES.values())
+    assert all(variable in text for variable in VARIABLES.values())
 
 
 def test_generated_descriptors_are_those_of_the_schema(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,25 +12,24 @@ from pathlib import Path
 import pytest
 
 from pharoah_benchmarks.facts import device_kinds
-from pharoah_benchmarks.micro import MicroBenchmark, Noise, Placement, micro_benchmarks, suitable
+from pharoah_benchmarks.micro import GROUP, MICRO_BENCHMARKS, MicroBenchmark, Noise, Placement, suitable
 from pharoah_protocol.vocabulary import DeviceKind
-from tests.harness.plugins import install_plugin
+from tests.harness.plugins import write_plugin
 
 
 def test_the_benchmarks_that_come_with_pharoah_and_their_noise() -> None:
     """The numbers of ADR 4; they may change with a new measurement only."""
-    assert {name: benchmark.noise.log_ratio_sd for name, benchmark in micro_benchmarks().items()} == {
+    assert {name: benchmark.noise.log_ratio_sd for name, benchmark in MICRO_BENCHMARKS.entries.items()} == {
         "gemm": 0.22,
         "memory": 0.06,
     }
-    assert {benchmark.size for benchmark in micro_benchmarks().values()} == {640, 64 << 20}
-    assert {(b.repeats, b.limit_seconds, b.device) for b in micro_benchmarks().values()} == {(100, 4.0, DeviceKind.CPU)}
+    assert {benchmark.size for benchmark in MICRO_BENCHMARKS} == {640, 64 << 20}
+    assert {(b.repeats, b.limit_seconds, b.device) for b in MICRO_BENCHMARKS} == {(100, 4.0, DeviceKind.CPU)}
 
 
 def test_the_registry_is_read_without_torch() -> None:
-    code = (
-        "import sys; from pharoah_benchmarks.micro import micro_benchmarks as all; all(); print('torch' in sys.modules)"
-    )
+    read = "import sys; from pharoah_benchmarks.micro import MICRO_BENCHMARKS; MICRO_BENCHMARKS.entries"
+    code = f"{read}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -50,20 +50,17 @@ def test_the_registry_is_read_without_torch() -> None:
 )
 def test_a_micro_benchmark_checks_its_parameters(changes: dict[str, object], parameter: str) -> None:
     with pytest.raises(ValueError, match=f"micro-benchmark .*: {parameter}: "):
-        replace(micro_benchmarks()["gemm"], **changes)  # type: ignore[arg-type]
+        replace(MICRO_BENCHMARKS["gemm"], **changes)  # type: ignore[arg-type]
 
 
 def test_a_node_gets_the_benchmarks_that_suit_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    gemm = micro_benchmarks()["gemm"]
-    known = {
-        benchmark.name: benchmark
-        for benchmark in (
-            gemm,
-            replace(gemm, name="gpu_gemm", device=DeviceKind.CUDA),
-            replace(gemm, name="disk", placement=Placement.EXCLUSIVE),
-        )
-    }
-    monkeypatch.setattr("pharoah_benchmarks.micro._registry.micro_benchmarks", lambda: known)
+    gemm = MICRO_BENCHMARKS["gemm"]
+    known = [
+        gemm,
+        replace(gemm, name="gpu_gemm", device=DeviceKind.CUDA),
+        replace(gemm, name="disk", placement=Placement.EXCLUSIVE),
+    ]
+    monkeypatch.setattr("pharoah_benchmarks.micro._registry.MICRO_BENCHMARKS", known)
 
     def names(facts: tuple[str, ...], beside_job: bool) -> list[str]:
         return [benchmark.name for benchmark in suitable(device_kinds(facts), beside_job)]
@@ -74,7 +71,7 @@ def test_a_node_gets_the_benchmarks_that_suit_it(monkeypatch: pytest.MonkeyPatch
 
 
 PLUGIN = """
-from pharoah_benchmarks.micro import MicroBenchmark, Noise, Placement, Resource
+from pharoah_benchmarks.micro import GROUP, MICRO_BENCHMARKS, MicroBenchmark, Noise, Placement, Resource
 from pharoah_protocol.vocabulary import DeviceKind
 
 
@@ -83,7 +80,7 @@ def build():
     return lambda: sum(values)
 
 
-BENCHMARK = MicroBenchmark(
+ENTRY = MicroBenchmark(
     name="{name}",
     measures="time of a sum in the interpreter; size: the numbers in it",
     resource=Resource.COMPUTE,
@@ -98,16 +95,16 @@ BENCHMARK = MicroBenchmark(
 )
 """
 ROOT = Path(__file__).parents[2]
-GROUP = "pharoah.micro_benchmarks"
 
 
 def installed(folder: Path, name: str = "interpreter", size: int = 1000) -> dict[str, str]:
-    return install_plugin(folder, GROUP, {"sum": "a_plugin:BENCHMARK"}, PLUGIN.format(name=name, size=size))
+    write_plugin(folder, GROUP, PLUGIN.format(name=name, size=size), name="sums")
+    return {**os.environ, "PYTHONPATH": str(folder)}
 
 
 def test_a_plug_in_adds_a_benchmark_to_registry_worker_and_campaign(tmp_path: Path) -> None:
     environ = installed(tmp_path)
-    show = "from pharoah_benchmarks.micro import micro_benchmarks as all; print(*all())"
+    show = "from pharoah_benchmarks.micro import MICRO_BENCHMARKS as all; print(*all.entries)"
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, env=environ, check=True)
     assert done.stdout.split() == ["gemm", "interpreter", "memory"]
 
@@ -126,21 +123,22 @@ def test_a_plug_in_adds_a_benchmark_to_registry_worker_and_campaign(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "size", "named"),
     [
-        ("gemm", 1000, "the name 'gemm' is taken by pharoah_benchmarks.micro.gemm"),
+        ("gemm", 1000, "there is already an entry named 'gemm'"),
         ("interpreter", 0, "size: 0 is invalid"),
     ],
 )
 def test_a_plug_in_that_cannot_be_used_is_named(tmp_path: Path, name: str, size: int, named: str) -> None:
-    show = "from pharoah_benchmarks.micro import micro_benchmarks; micro_benchmarks()"
+    show = "from pharoah_benchmarks.micro import MICRO_BENCHMARKS; MICRO_BENCHMARKS.entries"
     done = subprocess.run(
         [sys.executable, "-c", show], capture_output=True, text=True, env=installed(tmp_path, name, size)
     )
     assert done.returncode != 0
-    assert f"entry point sum = a_plugin:BENCHMARK ({GROUP})" in done.stderr and named in done.stderr
+    assert f"entry point 'sums' of {GROUP} (sums:ENTRY)" in done.stderr and named in done.stderr
 
 
 def test_an_entry_point_that_is_no_micro_benchmark_is_named(tmp_path: Path) -> None:
-    environ = install_plugin(tmp_path, GROUP, {"sum": "a_plugin:BENCHMARK"}, "BENCHMARK = 3\n")
-    show = "from pharoah_benchmarks.micro import micro_benchmarks; micro_benchmarks()"
+    write_plugin(tmp_path, GROUP, "ENTRY = 3\n", name="sums")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    show = "from pharoah_benchmarks.micro import MICRO_BENCHMARKS; MICRO_BENCHMARKS.entries"
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, env=environ)
-    assert f"({GROUP}): expected a {MicroBenchmark.__name__}, not int" in done.stderr
+    assert f"of {GROUP} (sums:ENTRY) is a int, expected a {MicroBenchmark.__name__}" in done.stderr

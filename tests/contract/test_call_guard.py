@@ -24,14 +24,14 @@ from pharoah_protocol.v1 import (
     EvaluateRequest,
     GetEpochRequest,
     GetOfferRequest,
-    Listing,
     ListRequest,
     WatchAlertsRequest,
     services,
 )
+from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.certificates import Authority
-from pharoah_serving import call_guard
+from pharoah_serving import admission
 from pharoah_serving.audit_log import verify
 from pharoah_serving.call_guard import RULES, STREAMING_METHODS
 from pharoah_serving.listener import Tls
@@ -80,7 +80,7 @@ async def called(site: Loopback, with_: grpc.ChannelCredentials | None, service:
 
 def test_certificates_are_read_by_their_names_and_roles_are_kept_apart(tmp_path: Path) -> None:
     async def work(site: Loopback, pki: Path) -> None:
-        epoch, listing = GetEpochRequest(), ListRequest(listing=Listing.Value("LISTING_NODES"))
+        epoch, listing = GetEpochRequest(), ListRequest(listing="nodes")
         for name, service, request, expected in (
             ("tenant/lab/one", "Exchange", epoch, grpc.StatusCode.OK),
             ("tenant/acme", "Operator", listing, grpc.StatusCode.PERMISSION_DENIED),
@@ -98,7 +98,7 @@ def test_certificates_are_read_by_their_names_and_roles_are_kept_apart(tmp_path:
 def test_a_caller_in_the_wrong_role_is_told_which_one_it_takes(tmp_path: Path) -> None:
     async def work(site: Loopback, pki: Path) -> None:
         async with grpc.aio.secure_channel(site.endpoint, credentials(pki, "tenant/acme")) as channel:
-            request = ListRequest(listing=Listing.Value("LISTING_NODES"))
+            request = ListRequest(listing="nodes")
             _, told = await refused(Stub(channel, "Operator").List(request, timeout=5))
             assert "this is for operators" in told and "tenant acme" in told
 
@@ -205,7 +205,7 @@ def test_a_call_without_a_deadline_is_refused(tmp_path: Path) -> None:
 def test_streams_are_counted_by_tenant_and_one_does_not_take_anothers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(call_guard.CONCURRENT_STREAMS, "tenant", 2)
+    monkeypatch.setitem(admission.CONCURRENT_STREAMS, Role.TENANT, 2)
 
     async def work(site: Loopback) -> None:
         mine, theirs = await join(site), await join(site, "n2", "rival")
@@ -238,8 +238,8 @@ def test_many_short_calls_wait_for_their_turn_within_their_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job of many nodes asks from all of them at once."""
-    monkeypatch.setitem(call_guard.CONCURRENT_CALLS, "tenant", 1)
-    monkeypatch.setattr(call_guard, "MOST_WAITING", 40)
+    monkeypatch.setitem(admission.CONCURRENT_CALLS, Role.TENANT, 1)
+    monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 40)
 
     async def work(site: Loopback) -> None:
         calls = [site.call("Exchange", "GetEpoch", GetEpochRequest()) for _ in range(40)]

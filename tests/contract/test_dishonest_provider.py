@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pharoah.cli import main
+from pharoah.cli.main import main
 from pharoah.sidecar import exchange_client as tenant_side
 from pharoah.sidecar.evidence import Evidence
 from pharoah.sidecar.exchange_client import ExchangeClient
@@ -241,7 +241,7 @@ def test_offers_of_other_classes_than_two(tmp_path: Path, monkeypatch: pytest.Mo
     async def other(self: Any, *arguments: Any) -> Any:
         offer_id, offer = await honest(self, *arguments)
         offer.class_ids = (offer.class_ids * 2)[:count]
-        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, offer.class_ids)
+        said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, offer.class_ids, offer.node_state)
         offer.signature = sign(said, self.keys.signing_key)
         return offer_id, offer
 
@@ -360,7 +360,7 @@ def test_the_command_says_what_a_file_proves(
     error = caught(tmp_path, another_key, monkeypatch)
     assert error.evidence is not None
     settings = Loopback(tmp_path, "", None).settings()  # type: ignore[arg-type]
-    file = Evidence(settings).lie(error.evidence)
+    file = Evidence(settings).misbehaviour(error.evidence)
     assert file is not None and file.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("PHAROAH_PROVIDER_KEY_FILE", settings.provider_key_file)
     assert main(["audit", str(file)]) == 0

@@ -33,14 +33,14 @@ from pharoah_protocol.v1 import (
     EvaluatePseudonymRequest,
     GetPseudonymKeyRequest,
     LearnRequest,
-    Listing,
     ListRequest,
 )
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving import pseudonym_keys as holder_side
 from pharoah_serving.keys import open_keys
-from tests.harness.exchange import KNOWN, OTHER, RELEASE, refused
+from pharoah_serving.quotas import Limits
+from tests.harness.exchange import KNOWN, OTHER, RELEASE, on_loopback, refused
 from tests.harness.loopback import TOKENS, Loopback, bearer, loopback, node, ticket
 from tests.harness.runs import join
 
@@ -97,9 +97,9 @@ def test_a_name_is_the_same_for_everybody_and_takes_both_keys(tmp_path: Path) ->
 
 
 def names_info(period: int) -> bytes:
-    from pharoah_archetypes.ladder import lp
+    from pharoah_archetypes.ladder import length_prefixed
 
-    return lp(b"pharoah/names/v1", period.to_bytes(8, "big"))
+    return length_prefixed(b"pharoah/names/v1", period.to_bytes(8, "big"))
 
 
 def test_names_of_two_periods_have_nothing_in_common(tmp_path: Path) -> None:
@@ -128,20 +128,23 @@ def test_what_is_refused(tmp_path: Path) -> None:
     among_three(tmp_path, work)
 
 
-def test_an_organisation_gets_so_many_names_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(site: Loopback, _: Settings) -> None:
+def test_an_organisation_has_a_quota_of_pseudonyms_also_over_a_restart(tmp_path: Path) -> None:
+    codes: list[grpc.StatusCode] = []
+
+    async def evaluate(site: Loopback) -> None:
         period = (await site.call("Pseudonyms", "GetPseudonymKey", GetPseudonymKeyRequest())).period
         request = EvaluatePseudonymRequest(period=period, blinded=protocol.blind(b"x")[1])
-        codes = []
-        for who in ("one", "two", "one"):
-            call = Stub(site.channel, "Pseudonyms").EvaluatePseudonym(request, timeout=5, metadata=bearer(who))
-            codes.append((await refused(call))[0] if len(codes) == 2 else (await call) and grpc.StatusCode.OK)
-        assert codes == [grpc.StatusCode.OK, grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED]
+        for who in ("one", "two", "acme"):
+            try:
+                await Stub(site.channel, "Pseudonyms").EvaluatePseudonym(request, timeout=5, metadata=bearer(who))
+                codes.append(grpc.StatusCode.OK)
+            except grpc.aio.AioRpcError as error:
+                codes.append(error.code())
 
-    monkeypatch.setattr(
-        "pharoah_provider.services.server.PseudonymKeys", lambda k, c: holder_side.PseudonymKeys(k, c, 2)
-    )
-    among_three(tmp_path, work)
+    for _ in range(2):
+        on_loopback(tmp_path, evaluate, RELEASE, limits=Limits(organisation_pseudonyms=2))
+    ok, exhausted = grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert codes == [ok, ok, ok, exhausted, exhausted, ok], "one and two are accounts of one organisation"
 
 
 def test_another_key_for_one_tenant_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,9 +195,7 @@ def test_what_tenants_tell_becomes_a_warning_for_the_next_one(tmp_path: Path) ->
                 for who in organisations:
                     await ended(site, who, "END_STATE_FAILED", period, name)
                     await ended(site, who, "END_STATE_CANCELLED", period, name)
-                listed = await site.call(
-                    "Operator", "List", ListRequest(listing=Listing.Value("LISTING_OUTCOMES")), "ops"
-                )
+                listed = await site.call("Operator", "List", ListRequest(listing="outcomes"), "ops")
                 assert '"organisations": 8, "runs": 8, "failed": 8' in listed.rows[0]
                 async for _ in Stub(site.channel, "Operator").Learn(LearnRequest(), metadata=bearer("ops"), timeout=30):
                     pass
@@ -238,7 +239,7 @@ def test_votes_that_make_no_sense_are_refused_and_the_run_goes_on(
         await site.call("Runs", "EndRun", EndRunRequest(**good, **vote))
         again = EndRunRequest(**good, **{**vote, "pseudonym": hashlib.sha256(b"").digest()})
         await site.call("Runs", "EndRun", again)
-        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_OUTCOMES")), "ops")
+        listed = await site.call("Operator", "List", ListRequest(listing="outcomes"), "ops")
         assert len(listed.rows) == 1, "the first word about a run stands"
 
     among_three(tmp_path, work)
@@ -255,7 +256,7 @@ def test_only_runs_of_ones_own_that_have_ended_can_be_revealed(tmp_path: Path) -
         await reveal(settings, run_id, KNOWN.to_json())
         with pytest.raises(UnknownReason, match="no such run"):
             await reveal(settings, bytes(16), KNOWN.to_json())
-        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_REVEALED")), "ops")
+        listed = await site.call("Operator", "List", ListRequest(listing="revealed"), "ops")
         assert len(listed.rows) == 1 and KNOWN.archetype in listed.rows[0] and "failed" in listed.rows[0]
 
     among_three(tmp_path, work)

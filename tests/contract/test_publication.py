@@ -20,8 +20,8 @@ from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_learning.release import Release
 from pharoah_protocol.log.view import AUDIT, HEAD, Entry, LogError, View
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.v1 import GetEpochRequest, Listing, ListRequest, RevokeRequest, RollbackRequest
-from pharoah_provider.publication import DISPUTE_SECONDS, Publisher
+from pharoah_protocol.v1 import GetEpochRequest, ListRequest, RevokeRequest, RollbackRequest
+from pharoah_provider.publication import AUDIT_RETENTION_SECONDS, Publisher
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
@@ -87,11 +87,11 @@ def test_seeds_are_destroyed_when_no_audit_may_ask_for_them_any_more(tmp_path: P
     async def work(publisher: Publisher, store: Storage) -> None:
         now = time.time()
         await publisher.open(now)
-        await publisher.rotate(now + DISPUTE_SECONDS - 60)
+        await publisher.rotate(now + AUDIT_RETENTION_SECONDS - 60)
         assert (tmp_path / "keys" / "epoch-1.seed").exists()
-        await publisher.rotate(now + DISPUTE_SECONDS + 60)
+        await publisher.rotate(now + AUDIT_RETENTION_SECONDS + 60)
         assert not (tmp_path / "keys" / "epoch-1.seed").exists()
-        assert await store.published.seeds_before(now + DISPUTE_SECONDS) == [2]
+        assert await store.published.seeds_before(now + AUDIT_RETENTION_SECONDS) == [2]
 
     with_publisher(tmp_path, work)
 
@@ -150,12 +150,12 @@ def test_rows_are_taken_back_inside_the_epoch_also_over_a_restart(tmp_path: Path
         publisher.log.view.check(publisher.epoch().body, publisher.revoked())
         await publisher.publish(replace(RELEASE, release=2), time.time())
         (row,) = publisher.revoked_rows(3)
-        assert await publisher.give_back([ROW.id]) == 1 and publisher.revoked_rows(3) == {row}, "from the next epoch on"
+        assert await publisher.reinstate([ROW.id]) == 1 and publisher.revoked_rows(3) == {row}, "from the next epoch on"
         assert await publisher.revoke([ROW.id]) == 1, "or not, after all"
         await publisher.publish(replace(RELEASE, release=3), time.time())
-        assert len(publisher.revoked_rows(4)) == 1 and await publisher.give_back([ROW.id]) == 1
-        with pytest.raises(Invalid, match="was not taken back"):
-            await publisher.give_back([ROW.id])
+        assert len(publisher.revoked_rows(4)) == 1 and await publisher.reinstate([ROW.id]) == 1
+        with pytest.raises(Invalid, match="is not revoked"):
+            await publisher.reinstate([ROW.id])
         await publisher.publish(replace(RELEASE, release=4), time.time())
         assert publisher.revoked() == b""
 
@@ -243,7 +243,7 @@ def test_a_revoked_row_is_gone_with_the_next_question_in_both_modes(tmp_path: Pa
         assert [await verdict(exchange) for exchange in exchanges] == ["incompatible"] * 2
         await site.call("Operator", "Revoke", RevokeRequest(rows=[ROW.id]), "ops")
         assert [await verdict(exchange) for exchange in exchanges] == ["unknown"] * 2
-        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_TABLE")), "ops")
+        listed = await site.call("Operator", "List", ListRequest(listing="table"), "ops")
         assert {row["id"]: row["severity"] for row in map(json.loads, listed.rows)}[ROW.id] == "revoked"
 
     on_loopback(tmp_path, work)
@@ -383,7 +383,7 @@ def test_nothing_is_kept_where_the_user_keeps_nothing(tmp_path: Path) -> None:
 
 def test_the_table_lists_ids_that_can_be_revoked(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        listed = await site.call("Operator", "List", ListRequest(listing=Listing.Value("LISTING_TABLE")), "ops")
+        listed = await site.call("Operator", "List", ListRequest(listing="table"), "ops")
         assert ROW.id in listed.rows[0]
 
     on_loopback(tmp_path, work)

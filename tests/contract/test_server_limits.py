@@ -26,7 +26,7 @@ from pharoah_provider.certificates import Authority
 from pharoah_provider.publication import Publisher
 from pharoah_provider.services import health, server
 from pharoah_provider.storage.base import Storage
-from pharoah_serving import call_guard, listener
+from pharoah_serving import admission, call_guard, listener
 from pharoah_serving.audit_log import AuditLog
 from pharoah_serving.listener import Tls
 from tests.harness.exchange import KNOWN, RELEASE, on_loopback, refused
@@ -45,7 +45,7 @@ def slow_offers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 def test_no_call_stays_longer_than_the_provider_lets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_guard, "LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(call_guard, "LONGEST_CALL_SECONDS", 0.2)
     slow_offers(monkeypatch, 60.0)
 
     async def work(site: Loopback) -> None:
@@ -83,7 +83,7 @@ def test_all_callers_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_multiplying_does_not_hold_up_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, threads = provider_side.voprf.evaluate, set()
+    honest, threads = provider_side.protocol.evaluate, set()
 
     def noted(*arguments: Any) -> Any:
         threads.add(threading.current_thread() is threading.main_thread())
@@ -91,7 +91,7 @@ def test_multiplying_does_not_hold_up_the_event_loop(tmp_path: Path, monkeypatch
 
     async def work(site: Loopback) -> None:
         settings = site.settings()
-        monkeypatch.setattr(provider_side.voprf, "evaluate", noted)
+        monkeypatch.setattr(provider_side.protocol, "evaluate", noted)
         assert (await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())).matches
         assert threads == {False}
 
@@ -175,8 +175,8 @@ def test_a_provider_whose_epoch_is_over_is_not_ready(tmp_path: Path, monkeypatch
 
 def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One tenant opens calls and is silent: it keeps nobody else out, and not for long itself."""
-    monkeypatch.setattr(call_guard, "FIRST_SECONDS", 0.3)
-    monkeypatch.setattr(call_guard, "MOST_WAITING", 40)
+    monkeypatch.setattr(call_guard, "FIRST_MESSAGE_SECONDS", 0.3)
+    monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 40)
 
     async def work(site: Loopback) -> None:
         opened = site.channel.stream_unary("/pharoah.v1.Exchange/GetEpoch")

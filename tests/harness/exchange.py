@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -35,16 +36,19 @@ ROW = LearnedRow(
     5,
     0,
     25,
-    1,
-    1,
+    remedy=1,
 )
 
 RELEASE = Release(1, (ROW,))
 
 
-def on_loopback(folder: Path, work: Callable[[Loopback], Awaitable[None]], release: Release | None = RELEASE) -> None:
+def on_loopback(
+    folder: Path, work: Callable[[Loopback], Awaitable[None]], release: Release | None = RELEASE, **changes: Any
+) -> None:
+    """Do `work` beside a provider; `changes` are settings of the provider."""
+
     async def inside() -> None:
-        async with loopback(folder, release) as site:
+        async with loopback(folder, release, **changes) as site:
             await work(site)
 
     asyncio.run(inside())

@@ -1,22 +1,18 @@
-"""A distribution in a temporary folder, as `pip install` would leave it: one module and its entry points."""
+"""Plug-ins as other distributions ship them: a module and its metadata, in a folder that is put on the path."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
 
 
-def install_plugin(folder: Path, group: str, entries: Mapping[str, str], module: str) -> dict[str, str]:
-    """Write the module `a_plugin` and its metadata into `folder`. Returns an environment in which Python finds it.
+def write_plugin(folder: Path, group: str, source: str, value: str = "ENTRY", name: str = "plugin_of_a_test") -> Path:
+    """Write the module `name` with `source`, and a distribution that offers its attribute `value` in `group`.
 
-    `entries` maps the names of entry points of `group` to `a_plugin:OBJECT`.
+    Put the returned folder on `sys.path` or PYTHONPATH.
     """
-    (folder / "a_plugin.py").write_text(module)
-    metadata = folder / "a_plugin-1.0.dist-info"
+    (folder / f"{name}.py").write_text(source)
+    metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: a-plugin\nVersion: 1.0\n")
-    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
-    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path}
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}:{value}\n")
+    return folder

@@ -7,14 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from pharoah_provider.store import Database, Store
-
 from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.campaigns import Campaign
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet
+from pharoah_provider.storage.duckdb import DuckStorage
 
 PLAN = 'name = "recorded"\nrepeats = 1\n[[workload]]\nname = "mlp"\n'
 
@@ -24,13 +23,13 @@ async def orders_of_a_campaign(database: Path) -> set[tuple[tuple[str, ...], int
     fleet, ordered = Fleet(), set[tuple[tuple[str, ...], int, float]]()
     connection = fleet.connect(Node("n1", bytes(32), "boot", ("device=cpu",), ("device=cpu",), (0,)))
     answering = asyncio.create_task(_answer(connection, ordered))
-    store = Store(Database(database))
+    storage = DuckStorage(database)
     try:
-        async for _ in Campaign(parse_plan(PLAN), fleet, store).run():
+        async for _ in Campaign(parse_plan(PLAN), fleet, storage.evidence).run():
             pass
     finally:
         answering.cancel()
-        store.close()
+        storage.close()
     return ordered
 
 

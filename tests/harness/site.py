@@ -24,11 +24,11 @@ import grpc
 from pharoah_benchmarks.micro import suitable
 from pharoah_protocol.channels import Access
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.v1 import Listing, ListRequest
+from pharoah_protocol.v1 import ListRequest
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.certificates import Authority
 from pharoah_provider.channel import operator_channel
-from pharoah_provider.monitoring.validation import ROUNDS
+from pharoah_provider.monitoring.levels import ROUNDS
 from pharoah_serving.keys import open_keys
 from tests.harness.processes import STOP_SECONDS, ProcessScope
 
@@ -139,7 +139,7 @@ class Site:
 
     def listing(self, name: str) -> list[dict[str, Any]]:
         """What `pharoah-provider NAME -o json` prints, without the cost of a process: jobs are being timed."""
-        request = ListRequest(listing=Listing.Value(f"LISTING_{name.upper()}"))
+        request = ListRequest(listing=name)
         pki = self.folder / "pki"
         files = [pki / name for name in ("ca.pem", "operator-ops.key", "operator-ops.pem")]
         credentials = grpc.ssl_channel_credentials(*(file.read_bytes() for file in files))

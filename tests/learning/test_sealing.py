@@ -15,7 +15,7 @@ from pharoah_protocol.tables.epoch_head import verify_head
 from pharoah_protocol.tables.rows import open_row, split
 from pharoah_protocol.voprf import protocol
 
-ROW = LearnedRow("server", "ctx", "exact", ("a=1", "b=2"), "block", "memory", 5, 5, 0, 25, 1, 1)
+ROW = LearnedRow("server", "ctx", "exact", ("a=1", "b=2"), "block", "memory", 5, 5, 0, 25, remedy=1)
 RECIPE = SealInputs(9, Release(3, (ROW,)), (("device", "cpu"), ("server", "ctx")), 1000)
 KEY, SEED = Ed25519PrivateKey.from_private_bytes(bytes(32)), b"s" * 32
 

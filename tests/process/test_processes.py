@@ -96,6 +96,40 @@ def test_sigterm_reaches_the_job_and_its_code_comes_back(tmp_path: Path) -> None
         assert process.wait(20) == 42
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGSEGV])
+def test_a_job_that_dies_by_a_signal_ends_pharoah_run_by_that_signal(tmp_path: Path, number: signal.Signals) -> None:
+    path = script(tmp_path, f"import os, signal; signal.signal({number}, 0); os.kill(os.getpid(), {number})")
+    if number == signal.SIGKILL:  # has no handler that could be reset
+        path = script(tmp_path, "import os; os.kill(os.getpid(), 9)")
+    command = [sys.executable, "-m", "pharoah", "run", "--", sys.executable, path]
+    assert run(*command, PHAROAH_MODE="offline").returncode == -number
+    shell = run("bash", "-c", '"$@"; echo "status $?"', "bash", *command, PHAROAH_ENDPOINT=NOWHERE)
+    assert f"status {128 + number}" in shell.stdout, shell.stderr
+
+
+def test_a_job_that_dies_by_a_signal_leaves_one_core_dump_at_most(tmp_path: Path) -> None:
+    path = script(tmp_path, "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()")
+    command = [sys.executable, "-m", "pharoah", "run", "--", sys.executable, path]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "PHAROAH_MODE": "offline"})
+    _, status = os.waitpid(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == -signal.SIGABRT and not os.WCOREDUMP(status)
+
+
+@pytest.mark.parametrize("words", [["-W", "ignore"], ["-X", "dev"], ["-Wignore", "-u"]], ids=" ".join)
+def test_options_of_python_are_part_of_the_command(tmp_path: Path, words: list[str]) -> None:
+    path = script(tmp_path, "import sys; print(sys.warnoptions, sys.flags.dev_mode)")
+    bare, watched = run(sys.executable, *words, path), pharoah("run", "--", sys.executable, *words, path)
+    assert (watched.returncode, watched.stdout) == (0, bare.stdout), watched.stderr
+
+
+def test_env_is_part_of_the_command(tmp_path: Path) -> None:
+    path = script(tmp_path, "import os; print(os.environ['MINE'])")
+    done = pharoah("run", "--", "env", "MINE=1", sys.executable, path, PHAROAH_ENDPOINT=NOWHERE)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert pharoah("check", "--", "env", "MINE=1", sys.executable, path).returncode == 0
+
+
 REGISTERED = """
 import os, time
 import torch
@@ -117,7 +151,7 @@ def test_leaving_takes_at_most_two_seconds_with_a_provider_that_is_gone(tmp_path
     assert "steps 30" in done.stdout
 
 
-def test_a_sidecar_that_dies_costs_the_job_nothing(tmp_path: Path) -> None:
+def test_a_sidecar_that_dies_does_not_harm_the_job(tmp_path: Path) -> None:
     body = """
 import signal, subprocess
 sidecar, = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split()[:1]
@@ -217,7 +251,7 @@ if __name__ == "__main__":
 """
 
 
-def test_ranks_that_a_script_spawns_itself_are_told_apart(tmp_path: Path) -> None:
+def test_ranks_that_a_script_spawns_itself_are_distinguished(tmp_path: Path) -> None:
     path = script(tmp_path, SPAWNED)
     allocation = {"SLURM_PROCID": "0", "SLURM_NTASKS_PER_NODE": "1"}  # of the script, not of its ranks
     state = {"PHAROAH_STATE_DIR": str(tmp_path), "PHAROAH_ENDPOINT": NOWHERE}
@@ -231,6 +265,6 @@ def test_ranks_that_a_script_spawns_itself_register_as_one_run(tmp_path: Path) -
     path = script(tmp_path, SPAWNED)
     done = run(sys.executable, path, str(tmp_path / "store"), "register", PHAROAH_ENDPOINT=NOWHERE)
     assert done.returncode == 0, done.stderr
-    told = [line.partition(" ") for line in done.stdout.splitlines()]
-    assert len(told) == 3 and len({run_id for run_id, _, _ in told}) == 1
-    assert any("nobody has asked" not in reason for _, _, reason in told)
+    printed = [line.partition(" ") for line in done.stdout.splitlines()]
+    assert len(printed) == 3 and len({run_id for run_id, _, _ in printed}) == 1
+    assert any("no rank has asked" not in reason for _, _, reason in printed)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pharoah_benchmarks.micro import micro_benchmarks
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from tests.harness.jobs import Job
 from tests.harness.site import running_site
 
@@ -45,4 +45,4 @@ def test_a_campaign_becomes_verdicts(tmp_path: Path) -> None:
         assert new.verdict()["status"] == "unknown"
         runs = site.listing("runs")
         assert [run["end_state"] for run in runs] == ["ok"], "what was not started never joined"
-        assert {row["benchmark"] for row in site.listing("probes")} == set(micro_benchmarks())
+        assert {row["benchmark"] for row in site.listing("probes")} == set(MICRO_BENCHMARKS.entries)

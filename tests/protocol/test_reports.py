@@ -1,3 +1,5 @@
+"""Reported levels: the baseline of a run, its dead band, and monitoring plans."""
+
 from __future__ import annotations
 
 import random
@@ -14,9 +16,9 @@ from pharoah_protocol.reports import (
     LARGEST_LEVEL,
     LAST_WINDOWS,
     PER_OCTAVE,
-    QUIET_LEVEL,
     RESTLESS_RATIO,
-    WIDEST_QUIET_LEVEL,
+    STEP_DEAD_BAND_LEVEL,
+    WIDEST_DEAD_BAND_LEVEL,
     RankWindows,
     ReportedLevels,
     RunBaseline,
@@ -32,7 +34,7 @@ def closed(durations: list[float], resident: int = 1000, plan: MonitoringPlan = 
     return [levels for d in durations for levels in windows.add([int(d * SECOND)], resident)]
 
 
-def test_nothing_but_zero_is_said_before_the_baseline_is_known() -> None:
+def test_levels_are_zero_until_the_baseline_is_known() -> None:
     windows = RankWindows()
     for _ in range(5 + 4 * BASELINE_WINDOWS):
         assert windows.add([SECOND], 1000) == [] and windows.now == ReportedLevels(0, 0)
@@ -45,13 +47,13 @@ def test_nothing_but_zero_is_said_before_the_baseline_is_known() -> None:
 
 
 @given(st.floats(0.02, 2.0), st.floats(1.0, 4.0))
-def test_a_slowdown_is_told_as_a_level_whatever_the_step_time(step: float, slowdown: float) -> None:
+def test_a_slowdown_gives_the_same_level_at_any_step_time(step: float, slowdown: float) -> None:
     last, exact = closed([step] * 600 + [step * slowdown] * 600)[-1].step, PER_OCTAVE * log2(slowdown)
-    assert abs(last - exact) <= 0.51 or (last == 0 and exact <= QUIET_LEVEL + 0.51)
+    assert abs(last - exact) <= 0.51 or (last == 0 and exact <= STEP_DEAD_BAND_LEVEL + 0.51)
 
 
 @given(st.floats(1e-6, 1e6), st.sampled_from([plan.step_gain for plan in PLANS]))
-def test_levels_are_few_and_the_nearest(value: float, gain: float) -> None:
+def test_a_level_is_the_nearest_one_and_clipped(value: float, gain: float) -> None:
     found = level(value, gain)
     assert -LARGEST_LEVEL <= found <= LARGEST_LEVEL
     if 0 < abs(found) < LARGEST_LEVEL:
@@ -63,69 +65,71 @@ def test_one_long_pause_does_not_move_a_window() -> None:
     assert {levels.step for levels in closed([*steady, 30.0, *steady])} == {0}
 
 
-def test_a_run_that_begins_slowly_is_compared_with_what_it_comes_to() -> None:
+def test_a_run_that_begins_slowly_is_compared_with_its_later_speed() -> None:
     assert closed([0.4] * 15 + [0.2] * 400)[-1].step == 0
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=8, max_size=8), st.floats(0.25, 4.0))
-def test_nothing_is_told_within_the_outer_fences(first: list[float], value: float) -> None:
+def test_the_level_is_zero_within_the_outer_fences(first: list[float], value: float) -> None:
     lower, _, upper = np.quantile(np.log2(first), [0.25, 0.5, 0.75])
-    baseline = RunBaseline.of(first, QUIET_LEVEL)
-    told = [baseline.told(value) for _ in range(LAST_WINDOWS)][-1]
+    baseline = RunBaseline.of(first, STEP_DEAD_BAND_LEVEL)
+    reported = [baseline.push(value) for _ in range(LAST_WINDOWS)][-1]
     away = log2(value) - lower
-    if abs(away) < (QUIET_LEVEL + 0.49) / PER_OCTAVE:
-        assert told == 0
-    elif abs(away) > (WIDEST_QUIET_LEVEL + 0.51) / PER_OCTAVE:
-        assert told == round(PER_OCTAVE * away) or abs(told) == LARGEST_LEVEL
+    if abs(away) < (STEP_DEAD_BAND_LEVEL + 0.49) / PER_OCTAVE:
+        assert reported == 0
+    elif abs(away) > (WIDEST_DEAD_BAND_LEVEL + 0.51) / PER_OCTAVE:
+        assert reported == round(PER_OCTAVE * away) or abs(reported) == LARGEST_LEVEL
     elif abs(away) < upper + 3 * (upper - lower) - lower - 1e-9:
-        assert told == 0
+        assert reported == 0
 
 
 @given(st.lists(st.sampled_from([1.0, 3.0]), min_size=3, max_size=60))
-def test_it_takes_three_of_five_windows_to_be_told(values: list[float]) -> None:
-    baseline = RunBaseline.of([1.0] * 8, QUIET_LEVEL)
+def test_three_of_five_windows_must_agree(values: list[float]) -> None:
+    baseline = RunBaseline.of([1.0] * 8, STEP_DEAD_BAND_LEVEL)
     for at, value in enumerate(values):
         slow = sum(v == 3.0 for v in values[max(0, at + 1 - LAST_WINDOWS) : at + 1])
-        assert (baseline.told(value) > 0) == (slow >= 3)
+        assert (baseline.push(value) > 0) == (slow >= 3)
 
 
-def test_healthy_runs_of_any_restlessness_tell_as_little() -> None:
-    """How often something is told of a healthy run does not say how restless it is."""
+def test_healthy_runs_are_reported_equally_rarely_however_restless_they_are() -> None:
+    """How often a healthy run leaves the dead band must not reveal how restless it is."""
     chance = random.Random(5)
     for noise in (0.003, 0.03, 0.1):
         steps = [max(0.1, chance.gauss(1, noise)) for _ in range(8000)]
         assert sum(levels.step != 0 for levels in closed(steps)) <= 2
 
 
-def test_steps_while_the_node_is_measured_say_nothing() -> None:
+def test_steps_while_the_node_is_measured_are_discarded() -> None:
     windows = RankWindows()
     windows.add([SECOND] * (5 + 4 * BASELINE_WINDOWS), 1000)
     for _ in range(4 * LAST_WINDOWS):
         windows.add([9 * SECOND], 1000)
-        windows.put_off()
+        windows.discard_open_window()
     assert windows.add([SECOND] * 4, 1000) == [ReportedLevels(0, 0)]
 
 
 @given(st.sampled_from(PLANS))
-def test_a_plan_survives_its_row(plan: MonitoringPlan) -> None:
+def test_a_packed_plan_is_read_back(plan: MonitoringPlan) -> None:
     assert len(plan.pack()) == 16 and MonitoringPlan.unpack(plan.pack()) == plan
 
 
-def test_a_plan_that_is_none_of_the_three_cannot_be_sealed() -> None:
+def test_another_plan_than_the_three_cannot_be_sealed() -> None:
     with pytest.raises(ValueError):
         MonitoringPlan(64, 2.0).pack()
     assert len({plan.pack() for plan in PLANS}) == 3
 
 
 @given(st.binary(max_size=20))
-def test_whatever_is_no_plan_is_the_plain_one(data: bytes) -> None:
+def test_unknown_bytes_mean_the_plain_plan(data: bytes) -> None:
     plan = MonitoringPlan.unpack(data)
     assert plan == PLAIN or plan.pack() == data
 
 
 @pytest.mark.parametrize("known", [PLAIN, STEADY, RESTLESS])
 @pytest.mark.parametrize("restlessness", [0.01, 0.04, 0.06, 0.3])
-def test_a_restless_job_is_watched_like_one_also_if_nobody_knows_it(restlessness: float, known: MonitoringPlan) -> None:
+def test_a_restless_job_gets_the_plan_for_restless_jobs_without_a_row(
+    restlessness: float, known: MonitoringPlan
+) -> None:
     windows = RankWindows(known)
     for step in range(400):
         windows.add([int((1 + restlessness * (-1) ** step) * SECOND)], 1000)

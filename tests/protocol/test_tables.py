@@ -19,13 +19,12 @@ rows = st.builds(
     st.sampled_from(Outcome),
     st.sampled_from(Rung),
     *[st.integers(0, 0xFFFF)] * 5,
-    st.integers(0, 3),
     st.binary(min_size=16, max_size=16),
 )
 
 
 @given(rows)
-def test_a_row_survives_packing(row: VerdictRow) -> None:
+def test_a_packed_row_is_read_back(row: VerdictRow) -> None:
     assert len(row.pack()) == 32
     assert VerdictRow.unpack(row.pack()) == row
 
@@ -36,7 +35,7 @@ def test_counts_saturate_instead_of_wrapping() -> None:
 
 @given(st.integers(0, 130))
 @settings(max_examples=15)
-def test_only_the_right_output_opens_a_row_and_sizes_say_little(count: int) -> None:
+def test_only_the_right_output_opens_a_row_and_sizes_are_padded(count: int) -> None:
     outputs = [bytes([i]) * 64 for i in range(count)]
     row = VerdictRow(Severity.BLOCK, Outcome.NAN, Rung.EXACT, 5, 5, 0, 20)
     table = seal_table([(output, row) for output in outputs], 7, CLASS, bytes(32))
@@ -46,7 +45,7 @@ def test_only_the_right_output_opens_a_row_and_sizes_say_little(count: int) -> N
     assert all(open_row(table, output, 8, CLASS) is None for output in outputs)
 
 
-def test_one_key_never_seals_two_rows() -> None:
+def test_two_rows_under_one_key_are_refused() -> None:
     row = VerdictRow(Severity.OK, Outcome.OK, Rung.EXACT, 0, 1, 0, 0)
     with pytest.raises(ValueError, match="twice"):
         seal_table([(bytes(64), row), (bytes(64), row)], 1, CLASS, bytes(32))
@@ -122,7 +121,7 @@ def test_padding_follows_from_its_key_and_shares_nothing_between_epochs() -> Non
 
 
 @given(st.sets(st.binary(min_size=32, max_size=32), max_size=5))
-def test_a_list_of_revoked_rows_survives(rows: set[bytes]) -> None:
+def test_a_list_of_revoked_rows_is_read_back(rows: set[bytes]) -> None:
     assert signed_messages.read_revoked(signed_messages.revoked(7, rows)) == (7, rows)
 
 

@@ -13,18 +13,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah._errors import UnknownReason
 from pharoah.sidecar.agent_client import ask_node
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
+from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.node_profile import ProfileError, check_profile, command_under, environment
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_provider.agent import cli
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
-from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading, Worse, _nvml, agent_signals
+from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal, Reading, Worse, _nvml
 from pharoah_provider.agent.telemetry import Telemetry
 from tests.harness.until import until
 
 
 def test_telemetry_reports_trouble_never_use_and_no_amounts() -> None:
-    leaving = {signal.name for signal in agent_signals().values() if signal.leaves_node}
+    leaving = {signal.name for signal in AGENT_SIGNALS if signal.leaves_node}
     assert leaving == {"memory_stalled", "gpu_throttled", "gpu_uncorrected_errors", "gpu_rows_to_remap"}
     samples = Telemetry(clock=lambda: 123.0).sample()
     assert {name for sample in samples for name in sample.values} <= leaving
@@ -70,7 +71,7 @@ def test_a_count_of_errors_becomes_trouble_or_none(
         nvmlDeviceGetTotalEccErrors=lambda gpu, kind, counter: errors,
     )
     monkeypatch.setattr(_nvml, "_nvml", lambda: gpu)
-    assert list(agent_signals()["gpu_uncorrected_errors"].read()) == [Reading(trouble, "gpu0")]
+    assert list(AGENT_SIGNALS["gpu_uncorrected_errors"].read()) == [Reading(trouble, "gpu0")]
 
 
 def test_a_ticket_comes_over_the_socket_with_the_profile(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_a_ticket_comes_over_the_socket_with_the_profile(tmp_path: Path) -> None
     path = tmp_path / "run" / "agent.sock"
 
     async def inside() -> None:
-        async with ticket_socket(path, "n1", "boot", key, {"threads": 2}):
+        async with ticket_socket(path, "n1", "boot", key, {"threads": 2}, NodeStateAnswer):
             first, second = [await ask_node(str(path), 2.0) for _ in range(2)]
         assert first.profile == {"threads": 2}
         tickets = [Ticket.verify(a.ticket.body, a.ticket.signature, key.public_key(), 0) for a in (first, second)]
@@ -93,7 +94,7 @@ def test_junk_on_the_socket_does_not_stop_the_next_ticket(tmp_path: Path) -> Non
     path = tmp_path / "agent.sock"
 
     async def inside() -> None:
-        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), {}):
+        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), {}, NodeStateAnswer):
             for junk in (b"\n", b"[]\n", b"x" * 100_000, b""):
                 _, writer = await asyncio.open_unix_connection(str(path))
                 writer.write(junk)
@@ -116,7 +117,7 @@ def test_a_probe_child_measures_and_a_dead_one_is_an_error(tmp_path: Path) -> No
             answer = json.loads(await child.ask(order, 60))
             assert answer["error"] == "" and len(answer["seconds"]) == 3 and min(answer["seconds"]) > 0
             unknown = json.dumps({"benchmark": "disk", "repeats": 3, "limit_seconds": 5})
-            assert "'disk' is not one of gemm, memory" in json.loads(await child.ask(unknown, 60))["error"]
+            assert "'disk' is not one of: gemm, memory" in json.loads(await child.ask(unknown, 60))["error"]
         async with Child("pharoah_benchmarks.no_such_module", {}) as broken:
             with pytest.raises(ChildDied):
                 await broken.ask(order, 60)
@@ -127,7 +128,7 @@ def test_a_probe_child_measures_and_a_dead_one_is_an_error(tmp_path: Path) -> No
 @pytest.mark.parametrize("seconds", [0.0, 0.001, 0.05, 0.5])
 def test_a_child_that_is_cancelled_at_any_moment_of_its_start_has_ended(seconds: float) -> None:
     async def inside() -> None:
-        async with Child("pharoah_benchmarks.probe", {"threads": 1}) as child:
+        async with Child("pharoah_benchmarks.micro", {"threads": 1}) as child:
             starting = asyncio.create_task(child.ask("{}", 60))
             reading = asyncio.create_task(read_json("pharoah_benchmarks.context", {"threads": 1}))
             await asyncio.sleep(seconds)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pharoah_learning.models.cross_validation import Comparison
 from pharoah_protocol.vocabulary import IncidentState
+from pharoah_provider.domain import Resource
 from pharoah_provider.monitoring.counters import CLEAN_SECONDS, RunCounters
 from pharoah_provider.monitoring.incidents import FIRST_PAUSE_SECONDS, UNDECIDED_PAUSE_SECONDS, Incident
 
@@ -17,14 +18,14 @@ class OneRank:
     """An incident with the counters of a run of one rank."""
 
     def __init__(self) -> None:
-        self.incident, self.counters = Incident(), RunCounters(1)
+        self.incident, self.counters = Incident(Resource.node("n1")), RunCounters(1)
 
     def feel(self, *risky: bool) -> list[IncidentState]:
         return [change for flag in risky if (change := self._second(flag))]
 
     def _second(self, risky: bool) -> IncidentState | None:
         if self.counters.second(0, risky):
-            return self.incident.suspect(0.0)
+            return self.incident.suspect(0.0, b"r" * 16)
         return None if self.counters.raised else self.incident.calmed()
 
 

@@ -19,7 +19,7 @@ from pharoah_learning.models.cross_validation import (
     typical_seconds,
 )
 from pharoah_learning.models.hazard import risk
-from pharoah_learning.models.proportions import confidence, wilson
+from pharoah_learning.models.proportions import wilson
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.signals import features
 from pharoah_learning.survival import event_index, fit_survival
@@ -132,10 +132,6 @@ def test_a_wilson_interval_holds_the_rate(failures: int, more: int) -> None:
     low, high = wilson(failures, failures + more)
     rate = failures / (failures + more) if failures + more else 0.5
     assert 0 <= low <= rate + 1e-12 and rate - 1e-12 <= high <= 1
-
-
-def test_confidence_grows_with_runs() -> None:
-    assert [confidence(0, runs) for runs in (1, 5, 20, 200)] == sorted(confidence(0, runs) for runs in (1, 5, 20, 200))
 
 
 def windows(step_ratios: list[float], memory_ratios: list[float] | None = None) -> tuple[Window, ...]:

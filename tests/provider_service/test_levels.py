@@ -7,10 +7,10 @@ from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.release import BenchmarkBaseline, Release
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.domain import Run
-from pharoah_provider.monitoring.validation import LEAST_ERROR, MOST_ROUNDS, OTHER_JOB_ERROR, ROUNDS, NodeLevels
+from pharoah_provider.monitoring.levels import LEAST_ERROR, MOST_ROUNDS, OTHER_JOB_ERROR, ROUNDS, NodeLevels
 
 BENCHMARKS = suitable({DeviceKind.CPU}, beside_job=True)
-RUN = Run(b"r" * 16, "acme", 1, "n1", 1, True, 5.0)
+RUN = Run(b"r" * 16, "acme", "n1", attempt=1, ranks=1, beside_job=True, limit_seconds=5.0)
 
 
 def learned(levels: NodeLevels, *seconds: float) -> NodeLevels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -12,10 +13,10 @@ import pytest
 from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.models.hazard import risk
 from pharoah_learning.release import Release
-from pharoah_learning.signals import Feature, Signal, Source, Worse, feature_names, features, signals
+from pharoah_learning.signals import GROUP, SIGNALS, Feature, Signal, Source, Worse, feature_names, features
 from pharoah_learning.survival import event_index, fit_survival
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
-from tests.harness.plugins import install_plugin
+from tests.harness.plugins import write_plugin
 
 WEIGHTS = {"slowdown": 7.3748521919793095, "trend": 4.336196675146061, "growth": 2.5257597782868846}
 MEANS = {"slowdown": 0.05094101476879616, "trend": 0.034002091936449506, "growth": 0.13661018064019828}
@@ -133,9 +134,9 @@ def test_a_signal_checks_its_parameters() -> None:
 
 
 PLUGIN = """
-from pharoah_learning.signals import Feature, Signal, Source, Worse
+from pharoah_learning.signals import GROUP, SIGNALS, Feature, Signal, Source, Worse
 
-SIGNAL = Signal(
+ENTRY = Signal(
     name="{name}",
     measures="clock of the GPU over its highest clock, a ratio",
     source=Source.TELEMETRY,
@@ -144,17 +145,16 @@ SIGNAL = Signal(
 )
 """
 SHOW = """
-from pharoah_learning.signals import features, signals
+from pharoah_learning.signals import SIGNALS, features
 from pharoah_protocol.windows import Window
-print(list(signals()))
+print(list(SIGNALS.entries))
 print(features([Window(at_seconds=1.0, values={"clock_ratio": 0.25})]))
 """
 
 
 def shown(folder: Path, name: str, feature: str) -> subprocess.CompletedProcess[str]:
-    environ = install_plugin(
-        folder, "pharoah.signals", {"clock": "a_plugin:SIGNAL"}, PLUGIN.format(name=name, feature=feature)
-    )
+    write_plugin(folder, GROUP, PLUGIN.format(name=name, feature=feature), name="clock")
+    environ = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run([sys.executable, "-c", SHOW], capture_output=True, text=True, env=environ)
 
 
@@ -162,7 +162,7 @@ def test_a_plug_in_adds_a_signal_and_its_feature(tmp_path: Path) -> None:
     done = shown(tmp_path, "clock_ratio", "clock_loss")
     assert done.returncode == 0, done.stderr
     names, found = done.stdout.splitlines()
-    assert names == "['step_ratio', 'memory_ratio', 'clock_ratio']"
+    assert names == "['clock_ratio', 'memory_ratio', 'step_ratio']"
     # A lower value is worse, so the feature is turned round: 1 - 0.25.
     assert "'clock_loss': 0.75" in found
 
@@ -170,9 +170,13 @@ def test_a_plug_in_adds_a_signal_and_its_feature(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "feature", "named"),
     [
-        ("step_ratio", "clock_loss", "entry point clock = a_plugin:SIGNAL (pharoah.signals): the name 'step_ratio'"),
+        (
+            "step_ratio",
+            "clock_loss",
+            "entry point 'clock' of pharoah.signals (clock:ENTRY): there is already an entry named 'step_ratio'",
+        ),
         ("clock_ratio", "growth", "signal clock_ratio: memory_ratio has a feature 'growth', too"),
-        ("Clock", "clock_loss", "entry point clock = a_plugin:SIGNAL (pharoah.signals): cannot be loaded"),
+        ("Clock", "clock_loss", "entry point 'clock' of pharoah.signals (clock:ENTRY) cannot be loaded: ValueError"),
     ],
 )
 def test_a_plug_in_that_cannot_be_used_is_named(tmp_path: Path, name: str, feature: str, named: str) -> None:
@@ -181,5 +185,5 @@ def test_a_plug_in_that_cannot_be_used_is_named(tmp_path: Path, name: str, featu
 
 
 def test_the_signals_that_come_with_pharoah() -> None:
-    assert list(signals())[:2] == [STEP_RATIO, MEMORY_RATIO]
+    assert {STEP_RATIO, MEMORY_RATIO} <= set(SIGNALS.entries)
     assert feature_names()[:3] == ("slowdown", "trend", "growth")

@@ -16,16 +16,30 @@ import pytest
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
 from pharoah_learning.evidence import BenchmarkResult, OutcomeReport
 from pharoah_learning.release import Release
-from pharoah_provider.domain import Node, Report, Run
+from pharoah_protocol.vocabulary import Attribution, EndState, IncidentState
+from pharoah_protocol.windows import Window
+from pharoah_provider.domain import IncidentKind, Node, Report, Resource, Run, Transition
 from pharoah_provider.storage import base
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.duckdb.database import migrate
 from pharoah_provider.storage.duckdb.statements import statements
+from tests.harness.listings import listed
 
 STORAGES: dict[str, Callable[[Path], Storage]] = {"duckdb": lambda folder: DuckStorage(folder / "p.duckdb")}
-RUN = Run(b"r" * 16, "acme", "n1", 1, 2, True, 1.0)
+RUN = Run(
+    run_id=b"r" * 16,
+    tenant="acme",
+    node="n1",
+    attempt=1,
+    ranks=2,
+    beside_job=True,
+    limit_seconds=1.0,
+    job_id=b"j" * 16,
+    joined_at=900.0,
+)
 NODE = Node("n1", b"k" * 32, "boot", ("cpu=x",), ("device=cpu",), (0, 1), "1")
+NODE_N1 = Resource.node("n1")
 UNKNOWN = float("nan")
 
 
@@ -57,7 +71,7 @@ async def report(storage: Storage, *seconds: list[Report], run: Run = RUN, risk:
 
 
 async def spans(storage: Storage, rank: int = 0) -> list[tuple[float, float, int, float]]:
-    rows = [row for row in await storage.listing("reports") if row["rank"] == rank]
+    rows = [row for row in await listed(storage, "reports") if row["rank"] == rank]
     return [(row["started_at"], row["ended_at"], row["seconds"], row["step_ratio"]) for row in rows]
 
 
@@ -86,15 +100,93 @@ def test_a_ticket_belongs_to_the_run_that_used_it_first(opened: Opened) -> None:
     opened(work)
 
 
-def test_the_first_end_state_of_a_run_stands(opened: Opened) -> None:
+def test_the_first_end_state_of_an_attempt_stands(opened: Opened) -> None:
     async def work(storage: Storage) -> None:
         await storage.runs.put_run(RUN)
-        assert await storage.runs.active_runs() == [RUN] and await storage.runs.end_state(RUN.run_id) == ""
-        await storage.runs.end_run(RUN.run_id, "failed")
-        await storage.runs.end_run(RUN.run_id, "ok")
-        assert await storage.runs.end_state(RUN.run_id) == "failed" and await storage.runs.active_runs() == []
+        assert await storage.runs.active_runs() == [RUN] and await storage.runs.end_state(RUN) is None
+        await storage.runs.end_run(RUN, EndState.FAILED, 950.0)
+        await storage.runs.end_run(RUN, EndState.OK, 960.0)
+        assert await storage.runs.end_state(RUN) is EndState.FAILED and await storage.runs.active_runs() == []
 
     opened(work)
+
+
+def test_a_run_keeps_all_its_attempts_and_nodes(opened: Opened) -> None:
+    second_attempt = replace(RUN, attempt=2, node="n2", joined_at=950.0)
+    third_attempt = replace(RUN, attempt=3, joined_at=990.0)
+
+    async def work(storage: Storage) -> None:
+        await storage.runs.put_run(RUN)
+        await storage.runs.end_run(RUN, EndState.PREEMPTED, 940.0, Attribution.PLATFORM)
+        await storage.runs.put_run(second_attempt)
+        await storage.runs.put_run(third_attempt)
+        assert await storage.runs.run(RUN.run_id) == third_attempt
+        assert await storage.runs.active_runs() == [third_attempt]
+        rows = await storage.listing("runs")
+        shown = [(row["attempt"], row["node"], row["end_state"], row["ended_at"], row["attribution"]) for row in rows]
+        assert shown == [
+            (1, "n1", "preempted", 940.0, "platform"),
+            (2, "n2", "lost", 990.0, None),
+            (3, "n1", None, None, None),
+        ]
+        assert {row["job"] for row in rows} == {RUN.job_id.hex()[:8]}
+
+    opened(work)
+
+
+def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opened) -> None:
+    suspected = Transition(
+        incident_id="al-1",
+        resource=Resource.node("n1"),
+        kind=IncidentKind.SLOW,
+        state=IncidentState.SUSPECTED,
+        raised_by=RUN.run_id,
+        what="step time 1.50x baseline",
+        evidence="",
+        since=1000.0,
+        changed_at=1002.0,
+        step_ratio=1.5,
+    )
+    confirmed = replace(suspected, state=IncidentState.CONFIRMED, evidence="memory 2.00x", changed_at=1010.0)
+    elsewhere = replace(suspected, incident_id="al-2", resource=Resource.node("n2"), since=1001.0)
+
+    async def work(storage: Storage) -> None:
+        for change in (suspected, confirmed, elsewhere):
+            await storage.incidents.put_transition(change)
+
+    async def after_a_restart(storage: Storage) -> None:
+        assert await storage.incidents.open_incidents() == [confirmed, elsewhere]
+        assert await storage.incidents.changes(Resource.node("n1"), 0.0) == [suspected, confirmed]
+        assert await storage.incidents.changes(Resource.node("n1"), 1005.0) == [confirmed]
+        await storage.incidents.put_transition(replace(confirmed, state=IncidentState.CLEARED, changed_at=1020.0))
+        assert await storage.incidents.open_incidents() == [elsewhere]
+        states = [(row["node"], row["state"], row["fault_domain"]) for row in await storage.listing("alerts")]
+        assert states == [("n1", "cleared", "node"), ("n2", "suspected", "unknown")]
+
+    opened(work)
+    opened(after_a_restart)
+
+
+def test_alerts_of_an_older_release_become_incidents_and_runs_become_attempts(tmp_path: Path) -> None:
+    connection = duckdb.connect(str(tmp_path / "p.duckdb"))
+    migrate(connection, before=5)
+    connection.execute("INSERT INTO runs VALUES (?,'acme','n1',2,1,TRUE,1.0,900.0,950.0,'ok')", [RUN.run_id])
+    connection.execute(
+        "INSERT INTO alerts VALUES ('al-1',?,'n1','confirmed','node','step time','gemm 2.00x',1.0,2.0,1.5)",
+        [RUN.run_id],
+    )
+    connection.close()
+    storage = DuckStorage(tmp_path / "p.duckdb")
+
+    async def work() -> None:
+        (incident,) = await storage.incidents.open_incidents()
+        assert (incident.incident_id, incident.resource, incident.raised_by) == ("al-1", NODE_N1, RUN.run_id)
+        run = await storage.runs.run(RUN.run_id)
+        assert run is not None and (run.attempt, run.job_id) == (2, b"")
+        assert await storage.runs.end_state(run) is EndState.OK
+
+    asyncio.run(work())
+    storage.close()
 
 
 def test_equal_reports_are_one_span_also_across_batches_and_a_restart(opened: Opened) -> None:
@@ -126,7 +218,7 @@ def test_a_gap_another_risk_a_clock_that_was_set_and_another_attempt_begin_a_new
         await storage.runs.put_run(again)
         assert await storage.runs.last_row_number(RUN.run_id, 2) == -1
         await report(storage, second(0, 1.0), run=again)
-        await storage.runs.end_run(RUN.run_id, "ok")
+        await storage.runs.end_run(again, EndState.OK, 9000.0)
         assert sum(row[2] for row in await spans(storage)) == 5, "closing spans loses none and doubles none"
         assert await storage.runs.last_row_number(RUN.run_id, 1) == 4
 
@@ -139,7 +231,7 @@ def test_runs_that_report_at_the_same_time_keep_their_own_spans(opened: Opened) 
     async def work(storage: Storage) -> None:
         for at in range(5):
             await asyncio.gather(*(report(storage, second(at, 1.0, 2.0), run=run) for run in runs))
-        rows = await storage.listing("reports")
+        rows = await listed(storage, "reports")
         assert len(rows) == 2 * len(runs) and {row["seconds"] for row in rows} == {5}
 
     opened(work)
@@ -151,6 +243,7 @@ def test_reports_that_were_acknowledged_are_there_after_kill_9(tmp_path: Path) -
 import asyncio, os, sys
 from pathlib import Path
 from pharoah_provider.storage.duckdb import DuckStorage
+from tests.harness.listings import listed
 from tests.provider_service.test_storage import report, second
 storage = DuckStorage(Path(sys.argv[1]))
 async def work():
@@ -165,7 +258,7 @@ asyncio.run(work())
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True)
     assert done.returncode == -9 and len(done.stdout.split()) == 31, done.stderr
     storage = DuckStorage(path)
-    assert [row["seconds"] for row in asyncio.run(storage.listing("reports"))] == [31]
+    assert [row["seconds"] for row in asyncio.run(listed(storage, "reports"))] == [31]
     storage.close()
 
 
@@ -190,14 +283,16 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
         await storage.evidence.append_cell("c", NODE, cell, Outcome(cell.id, "error", "why", fingerprint="{}"))
         degraded = replace(cell, degradation=Degradation("none"))
         for outcome in ("memory", "ok"):
-            await storage.evidence.append_cell("c", NODE, degraded, Outcome(cell.id, outcome, rows=[(1.0, 1.0, 1.0)]))
+            await storage.evidence.append_cell(
+                "c", NODE, degraded, Outcome(cell.id, outcome, windows=[Window(at_seconds=1.0, values={})])
+            )
         await storage.evidence.append_probes([probe], "baseline")
         await storage.evidence.append_probes([replace(probe, seconds=(0.5,), error="")], "baseline")
         (trial,) = await storage.evidence.trials()
         assert trial.outcome == "error" and trial.step_seconds == ()
         assert [run.died for run in await storage.evidence.degraded_runs()] == [True, False]
         assert [probe.seconds for probe in await storage.evidence.baseline_probes()] == [(0.5,)]
-        assert len(await storage.listing("probes")) == 2
+        assert len(await listed(storage, "probes")) == 2
 
     opened(work)
 
@@ -248,7 +343,10 @@ def test_the_log_keeps_its_order_and_revoked_rows_their_ids(opened: Opened) -> N
     opened(work)
 
 
-@pytest.mark.parametrize("store", ["nodes", "runs", "reports", "alerts", "evidence", "published", "log"])
+STATEMENTS = ["nodes", "runs", "reports", "retention", "incidents", "evidence", "published", "log"]
+
+
+@pytest.mark.parametrize("store", STATEMENTS)
 def test_every_statement_is_valid_sql_for_the_schema(tmp_path: Path, store: str) -> None:
     connection = duckdb.connect(str(tmp_path / "p.duckdb"))
     migrate(connection)

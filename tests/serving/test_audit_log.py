@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pharoah_serving.audit_log import AuditLog, verify
+from pharoah_serving.audit_log import AuditLog, AuditRecord, verify
 from pharoah_serving.errors import StoreError
 
 
@@ -19,7 +19,7 @@ def lines(folder: Path) -> list[Path]:
 def test_a_line_cannot_be_changed_dropped_or_moved(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     for number in range(4):
-        log.record(1e9 + number, method=str(number))
+        log.record(1e9 + number, AuditRecord(method=str(number)))
     log.close()
     (file,) = lines(tmp_path)
     text = file.read_text().splitlines()
@@ -38,7 +38,7 @@ def test_a_line_cannot_be_changed_dropped_or_moved(tmp_path: Path) -> None:
 def test_it_goes_on_after_a_restart_and_after_a_crash_in_a_line(tmp_path: Path) -> None:
     for number in range(3):
         log = AuditLog(tmp_path)
-        log.record(1e9 + number, method="m")
+        log.record(1e9 + number, AuditRecord(method="m"))
         log.close()
         (file,) = lines(tmp_path)
         with file.open("a") as half:
@@ -51,12 +51,12 @@ def test_it_goes_on_after_a_restart_and_after_a_crash_in_a_line(tmp_path: Path) 
 def test_days_are_told_when_they_are_over_whatever_the_clock_does(tmp_path: Path) -> None:
     day = 86_400
     log = AuditLog(tmp_path)
-    log.record(10 * day + 1, method="a")
+    log.record(10 * day + 1, AuditRecord(method="a"))
     assert list(log.finished(0, 10 * day + 2)) == []
     ((number, digest),) = log.finished(0, 11 * day + 5)
     assert number == 10 and digest.hex() == verify(lines(tmp_path)[0])
-    log.record(11 * day + 7, method="b")
-    log.record(10 * day + 9, method="the clock was set back")
+    log.record(11 * day + 7, AuditRecord(method="b"))
+    log.record(10 * day + 9, AuditRecord(method="the clock was set back"))
     assert list(log.finished(10, 11 * day + 9)) == [], "a day that was told does not change any more"
     assert len(lines(tmp_path)[1].read_text().splitlines()) == 2
     assert [number for number, _ in log.finished(10, 12 * day)] == [11]
@@ -65,13 +65,13 @@ def test_days_are_told_when_they_are_over_whatever_the_clock_does(tmp_path: Path
 
 def test_a_full_disk_leaves_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = AuditLog(tmp_path)
-    log.record(1e9, method="a")
+    log.record(1e9, AuditRecord(method="a"))
     honest = os.write
     monkeypatch.setattr("os.write", lambda file, data: honest(file, data[:10]))
     with pytest.raises(StoreError, match="space"):
-        log.record(1e9, method="b")
+        log.record(1e9, AuditRecord(method="b"))
     monkeypatch.setattr("os.write", honest)
-    log.record(1e9, method="c")
+    log.record(1e9, AuditRecord(method="c"))
     log.close()
     AuditLog(tmp_path).close()
     assert [json.loads(line)["method"] for line in lines(tmp_path)[0].read_text().splitlines()] == ["a", "c"]
@@ -79,8 +79,8 @@ def test_a_full_disk_leaves_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_today_is_read_back_for_the_quotas(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
-    log.record(1e9, method="a")
-    assert [line["method"] for line in AuditLog(tmp_path).today(1e9 + 5)] == ["a"]
+    log.record(1e9, AuditRecord(method="a"))
+    assert [record.method for record in AuditLog(tmp_path).today(1e9 + 5)] == ["a"]
     assert list(AuditLog(tmp_path).today(1e9 + 90_000)) == []
     log.close()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pharoah_protocol.vocabulary import Role
 from pharoah_serving.call_guard import RULES
 from pharoah_serving.identity import Certificates, TokenFileError, Tokens
 from pharoah_serving.principals import Principal
@@ -17,7 +18,7 @@ def test_tokens_are_read_again_when_the_file_changes(tmp_path: Path) -> None:
     file.write_text("# people\ntenant acme aaaaaaaaaaaaaaaaaaaa\n")
     tokens = Tokens(file)
     bearer = [("authorization", "Bearer aaaaaaaaaaaaaaaaaaaa")]
-    assert tokens.principal(bearer) == Principal("tenant", "acme")
+    assert tokens.principal(bearer) == Principal(Role.TENANT, "acme")
     assert tokens.principal([]) is None
     file.write_text("tenant acme bbbbbbbbbbbbbbbbbbbbb\n")
     assert tokens.principal(bearer) is None
@@ -42,10 +43,10 @@ def test_every_service_has_a_rule() -> None:
 @pytest.mark.parametrize(
     ("names", "principal"),
     [
-        (["spiffe://corp.example/tenant/lab/one"], Principal("tenant", "lab/one")),
-        (["spiffe://corp.example/tenant/lab"], Principal("tenant", "lab")),
-        (["spiffe://corp.example/agent/n1"], Principal("agent", "n1")),
-        (["spiffe://corp.example/operator/ops"], Principal("operator", "ops")),
+        (["spiffe://corp.example/tenant/lab/one"], Principal(Role.TENANT, "lab/one")),
+        (["spiffe://corp.example/tenant/lab"], Principal(Role.TENANT, "lab")),
+        (["spiffe://corp.example/agent/n1"], Principal(Role.AGENT, "n1")),
+        (["spiffe://corp.example/operator/ops"], Principal(Role.OPERATOR, "ops")),
         (["spiffe://other.example/tenant/lab/one"], None),
         (["spiffe://corp.example.evil/tenant/lab"], None),
         (["spiffe://corp.example/tenant/lab/one/more"], None),
@@ -63,7 +64,7 @@ def test_names_of_certificates(names: list[str], principal: Principal | None) ->
 
 
 def test_accounts_count_for_their_organisation() -> None:
-    assert Principal("tenant", "lab/one").organisation == Principal("tenant", "lab").organisation == "lab"
+    assert Principal(Role.TENANT, "lab/one").organisation == Principal(Role.TENANT, "lab").organisation == "lab"
 
 
 def test_a_mistake_in_the_tokens_of_a_running_provider_locks_nobody_out(
@@ -75,7 +76,7 @@ def test_a_mistake_in_the_tokens_of_a_running_provider_locks_nobody_out(
     file.write_text("operator ops 0123456789abcdef\ngarbage\n")
     os.utime(file, (1, 1))
     for _ in range(3):
-        assert tokens.principal([("authorization", "Bearer 0123456789abcdef")]) == Principal("operator", "ops")
+        assert tokens.principal([("authorization", "Bearer 0123456789abcdef")]) == Principal(Role.OPERATOR, "ops")
     assert caplog.text.count("stay in force") == 1 and "tokens:2" in caplog.text
     file.write_text("operator other fedcba9876543210\n")
     os.utime(file, (2, 2))

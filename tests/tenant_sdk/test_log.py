@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_archetypes.ladder import lp
+from pharoah_archetypes.ladder import length_prefixed
 from pharoah_protocol.log.checkpoint import LOG, WITNESS, Checkpoint, CheckpointError, Note, Verifier, cosign, sign
 from pharoah_protocol.log.view import AUDIT, HEAD, REVOKED, Entry, LogError, View
 
@@ -111,7 +111,7 @@ def test_a_view_follows_epochs_and_revocations() -> None:
         [b""],
         [Entry(b"other", 1, hashlib.sha256(b"").digest()).encode()],
         [Entry(HEAD, 1, b"short").encode()],
-        [lp(b"pharoah/log/v1", HEAD, b"\xff" * 40, bytes(32))],
+        [length_prefixed(b"pharoah/log/v1", HEAD, b"\xff" * 40, bytes(32))],
     ],
 )
 def test_what_no_honest_log_holds(entries: list[bytes]) -> None:

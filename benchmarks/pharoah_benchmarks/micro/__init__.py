@@ -9,6 +9,6 @@ benchmarks from this registry, so that a new one needs no other change.
 """
 
 from pharoah_benchmarks.micro._benchmark import Kernel, MicroBenchmark, Noise, Placement, Resource
-from pharoah_benchmarks.micro._registry import GROUP, micro_benchmarks, suitable
+from pharoah_benchmarks.micro._registry import GROUP, MICRO_BENCHMARKS, suitable
 
-__all__ = ["GROUP", "Kernel", "MicroBenchmark", "Noise", "Placement", "Resource", "micro_benchmarks", "suitable"]
+__all__ = ["GROUP", "MICRO_BENCHMARKS", "Kernel", "MicroBenchmark", "Noise", "Placement", "Resource", "suitable"]

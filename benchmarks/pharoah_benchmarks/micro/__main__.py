@@ -12,22 +12,16 @@ import time
 
 import torch
 
-from pharoah_benchmarks.micro import micro_benchmarks
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_protocol.parent_process import end_with_parent
-
-
-class UnknownBenchmarkError(LookupError):
-    """An order for a micro-benchmark that this node does not have; the message lists those it has."""
 
 
 def measure(name: str, repeats: int, limit_seconds: float) -> list[float]:
     """Seconds of each repeat, after one that does not count; fewer when the limit is reached.
 
-    Raises UnknownBenchmarkError, and whatever the kernel raises.
+    Raises RegistryError for a micro-benchmark that this node does not have, and whatever the kernel raises.
     """
-    if name not in micro_benchmarks():
-        raise UnknownBenchmarkError(f"{name!r} is not one of {', '.join(micro_benchmarks())}")
-    run = micro_benchmarks()[name].build()
+    run = MICRO_BENCHMARKS[name].build()
     run()
     seconds: list[float] = []
     deadline = time.perf_counter() + limit_seconds

@@ -10,7 +10,8 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from pharoah_archetypes.ladder import lp, parts
+from pharoah_archetypes.ladder import length_prefixed, parts
+from pharoah_protocol.encoding import read_u64, u64
 from pharoah_protocol.log.merkle import Frontier, TreeError
 from pharoah_protocol.tables.signed_messages import digest
 
@@ -36,7 +37,7 @@ class Entry:
     digest: bytes
 
     def encode(self) -> bytes:
-        return lp(_MAGIC, self.kind, self.number.to_bytes(8, "big"), self.digest)
+        return length_prefixed(_MAGIC, self.kind, u64(self.number), self.digest)
 
     @classmethod
     def of(cls, kind: bytes, number: int, body: bytes) -> Entry:
@@ -47,11 +48,9 @@ class Entry:
         """Raises LogError unless `data` is exactly what `encode` gives."""
         try:
             magic, kind, number, digest = parts(data)
+            entry = cls(kind, read_u64(number), digest)
         except ValueError:
             raise LogError("log: an entry of another form") from None
-        if len(number) != 8:
-            raise LogError("log: an entry of another form")
-        entry = cls(kind, int.from_bytes(number, "big"), digest)
         if magic != _MAGIC or kind not in KINDS or len(digest) != 32 or entry.encode() != data:
             raise LogError("log: an entry of another form")
         return entry

@@ -8,7 +8,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pharoah_archetypes.ladder import lp, parts
+from pharoah_archetypes.ladder import length_prefixed, parts
+from pharoah_protocol.encoding import read_u64, u64
 
 _MAGIC = b"pharoah/sth/v2"
 _DOMAIN = b"pharoah/signed/v1\n"
@@ -49,20 +50,20 @@ class EpochHead:
     tables: tuple[ClassTable, ...]
 
     def encode(self) -> bytes:
-        fields = [_MAGIC, *(_u64(n) for n in (self.epoch, self.release, self.not_before, self.not_after))]
+        fields = [_MAGIC, *(u64(n) for n in (self.epoch, self.release, self.not_before, self.not_after))]
         for table in self.tables:
-            fields += [table.class_id, table.public_key, _u64(table.rows), table.root]
-        return lp(*fields)
+            fields += [table.class_id, table.public_key, u64(table.rows), table.root]
+        return length_prefixed(*fields)
 
     @classmethod
     def decode(cls, data: bytes) -> EpochHead:
         """Raises HeadError unless `data` is exactly what `encode` gives, within the limits of an epoch."""
         try:
             magic, *fields = parts(data)
-            numbers = [_int(field) for field in fields[:4]]
+            numbers = [read_u64(field) for field in fields[:4]]
             rest = fields[4:]
             tables = tuple(
-                ClassTable(rest[i], rest[i + 1], _int(rest[i + 2]), rest[i + 3]) for i in range(0, len(rest), 4)
+                ClassTable(rest[i], rest[i + 1], read_u64(rest[i + 2]), rest[i + 3]) for i in range(0, len(rest), 4)
             )
             epoch, release, not_before, not_after = numbers
         except (ValueError, IndexError):
@@ -110,13 +111,3 @@ def verify_head(body: bytes, signature: bytes, key: Ed25519PublicKey, now: float
     if not head.not_before <= now <= head.not_after:
         raise HeadError(f"head: epoch {head.epoch} is not in force now; is this machine's clock right?")
     return head
-
-
-def _u64(value: int) -> bytes:
-    return value.to_bytes(8, "big")
-
-
-def _int(field: bytes) -> int:
-    if len(field) != 8:
-        raise ValueError("a number is not 8 bytes long")
-    return int.from_bytes(field, "big")

@@ -180,8 +180,8 @@ def _offer(record: Mapping[str, Any], public: bytes) -> tuple[bytes, int, tuple[
     """Id, epoch, classes."""
     said = bytes.fromhex(record["offer"])
     _require(said, record["offer_signature"], public, "offer")
-    magic, offer_id, epoch, _, *class_ids = parts(said)
-    if magic != b"pharoah/offer/v1":
+    magic, offer_id, epoch, _, _, *class_ids = parts(said)
+    if magic != signed_messages.OFFER_MAGIC:
         raise InvalidEvidenceError("the offer is no offer")
     return offer_id, int.from_bytes(epoch, "big"), tuple(class_ids)
 

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from pharoah_protocol.v1 import incidents_pb2 as _incidents_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -210,6 +211,7 @@ class AgentOrder(_message.Message):
     ACK_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
+    NODE_STATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -218,6 +220,8 @@ class AgentOrder(_message.Message):
     def probe(self) -> Global___ProbeOrder: ...
     @_builtins.property
     def cell(self) -> Global___CellOrder: ...
+    @_builtins.property
+    def node_state(self) -> Global___NodeState: ...
     def __init__(
         self,
         *,
@@ -225,16 +229,47 @@ class AgentOrder(_message.Message):
         ack: Global___Ack | None = ...,
         probe: Global___ProbeOrder | None = ...,
         cell: Global___CellOrder | None = ...,
+        node_state: Global___NodeState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "probe", b"probe", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "node_state", b"node_state", "probe", b"probe", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "probe", b"probe", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "node_state", b"node_state", "probe", b"probe", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["welcome", "ack", "probe", "cell"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["welcome", "ack", "probe", "cell", "node_state"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___AgentOrder: _TypeAlias = AgentOrder  # noqa: Y015
+
+@_typing.final
+class NodeState(_message.Message):
+    """What is validated of the node: sent after Welcome and on every change. Nothing in it is about a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    state: _incidents_pb2.IncidentState.ValueType
+    """Confirmed or quiet; the other states stay with the provider."""
+    since: _builtins.float
+    """Unix seconds; 0 while nothing is known against the node."""
+    evidence: _builtins.str
+    """For people."""
+    def __init__(
+        self,
+        *,
+        state: _incidents_pb2.IncidentState.ValueType = ...,
+        since: _builtins.float = ...,
+        evidence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "since", b"since", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeState: _TypeAlias = NodeState  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from pharoah_protocol.v1 import incidents_pb2 as _incidents_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -127,6 +128,7 @@ class GetOfferResponse(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     HASHED_KEY_FIELD_NUMBER: _builtins.int
+    NODE_STATE_FIELD_NUMBER: _builtins.int
     offer_id: _builtins.bytes
     expires_at: _builtins.int
     """Unix seconds."""
@@ -134,6 +136,10 @@ class GetOfferResponse(_message.Message):
     signature: _builtins.bytes
     hashed_key: _builtins.bytes
     """Key of this tenant's hashes in this epoch, for the hashed mode."""
+    node_state: _incidents_pb2.IncidentState.ValueType
+    """Confirmed while an incident of the node is open, else quiet. It is the same for every tenant, and part of what is
+    signed.
+    """
     @_builtins.property
     def class_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Server configuration first, device model second."""
@@ -154,10 +160,11 @@ class GetOfferResponse(_message.Message):
         epoch: _builtins.int = ...,
         signature: _builtins.bytes = ...,
         hashed_key: _builtins.bytes = ...,
+        node_state: _incidents_pb2.IncidentState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_ids", b"class_ids", "context", b"context", "epoch", b"epoch", "expires_at", b"expires_at", "hashed_key", b"hashed_key", "offer_id", b"offer_id", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_ids", b"class_ids", "context", b"context", "epoch", b"epoch", "expires_at", b"expires_at", "hashed_key", b"hashed_key", "node_state", b"node_state", "offer_id", b"offer_id", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,60 +17,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _Listing:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _ListingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Listing.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    LISTING_UNSPECIFIED: _Listing.ValueType  # 0
-    LISTING_NODES: _Listing.ValueType  # 1
-    """Nodes with their facts."""
-    LISTING_ALERTS: _Listing.ValueType  # 2
-    """Alerts of runs."""
-    LISTING_TABLE: _Listing.ValueType  # 3
-    """Rows of the newest release."""
-    LISTING_RUNS: _Listing.ValueType  # 4
-    """Runs with their end states."""
-    LISTING_PROBES: _Listing.ValueType  # 5
-    """Results of micro-benchmarks on nodes."""
-    LISTING_CELLS: _Listing.ValueType  # 6
-    """Finished cells of campaigns."""
-    LISTING_REPORTS: _Listing.ValueType  # 7
-    """Reported levels of runs."""
-    LISTING_OUTCOMES: _Listing.ValueType  # 8
-    """Outcomes that tenants share, by pseudonym."""
-    LISTING_REVEALED: _Listing.ValueType  # 9
-    """Jobs that tenants revealed."""
-    LISTING_NEAR_DUPLICATES: _Listing.ValueType  # 10
-    """Rows of the newest release about what near-duplicate archetypes have in common."""
-
-class Listing(_Listing, metaclass=_ListingEnumTypeWrapper):
-    """What List returns."""
-
-LISTING_UNSPECIFIED: Listing.ValueType  # 0
-LISTING_NODES: Listing.ValueType  # 1
-"""Nodes with their facts."""
-LISTING_ALERTS: Listing.ValueType  # 2
-"""Alerts of runs."""
-LISTING_TABLE: Listing.ValueType  # 3
-"""Rows of the newest release."""
-LISTING_RUNS: Listing.ValueType  # 4
-"""Runs with their end states."""
-LISTING_PROBES: Listing.ValueType  # 5
-"""Results of micro-benchmarks on nodes."""
-LISTING_CELLS: Listing.ValueType  # 6
-"""Finished cells of campaigns."""
-LISTING_REPORTS: Listing.ValueType  # 7
-"""Reported levels of runs."""
-LISTING_OUTCOMES: Listing.ValueType  # 8
-"""Outcomes that tenants share, by pseudonym."""
-LISTING_REVEALED: Listing.ValueType  # 9
-"""Jobs that tenants revealed."""
-LISTING_NEAR_DUPLICATES: Listing.ValueType  # 10
-"""Rows of the newest release about what near-duplicate archetypes have in common."""
-Global___Listing: _TypeAlias = Listing  # noqa: Y015
 
 @_typing.final
 class RunCampaignRequest(_message.Message):
@@ -207,22 +152,18 @@ class RevokeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROWS_FIELD_NUMBER: _builtins.int
-    UNDO_FIELD_NUMBER: _builtins.int
-    undo: _builtins.bool
-    """Reinstate the rows, from the next epoch on."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Row ids, as `LISTING_TABLE` lists them."""
+        """Row ids, as the listing `table` shows them."""
 
     def __init__(
         self,
         *,
         rows: _abc.Iterable[_builtins.str] | None = ...,
-        undo: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "undo", b"undo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -248,7 +189,48 @@ class RevokeResponse(_message.Message):
 Global___RevokeResponse: _TypeAlias = RevokeResponse  # noqa: Y015
 
 @_typing.final
-class HandOverRequest(_message.Message):
+class ReinstateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of revoked rows."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReinstateRequest: _TypeAlias = ReinstateRequest  # noqa: Y015
+
+@_typing.final
+class ReinstateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REINSTATED_FIELD_NUMBER: _builtins.int
+    reinstated: _builtins.int
+    def __init__(
+        self,
+        *,
+        reinstated: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reinstated", b"reinstated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReinstateResponse: _TypeAlias = ReinstateResponse  # noqa: Y015
+
+@_typing.final
+class ExportAuditBundleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -264,10 +246,10 @@ class HandOverRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HandOverRequest: _TypeAlias = HandOverRequest  # noqa: Y015
+Global___ExportAuditBundleRequest: _TypeAlias = ExportAuditBundleRequest  # noqa: Y015
 
 @_typing.final
-class HandOverResponse(_message.Message):
+class ExportAuditBundleResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTENT_FIELD_NUMBER: _builtins.int
@@ -284,18 +266,19 @@ class HandOverResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HandOverResponse: _TypeAlias = HandOverResponse  # noqa: Y015
+Global___ExportAuditBundleResponse: _TypeAlias = ExportAuditBundleResponse  # noqa: Y015
 
 @_typing.final
 class ListRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LISTING_FIELD_NUMBER: _builtins.int
-    listing: Global___Listing.ValueType
+    listing: _builtins.str
+    """The name of a listing, as `pharoah-provider listings` prints it."""
     def __init__(
         self,
         *,
-        listing: Global___Listing.ValueType = ...,
+        listing: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

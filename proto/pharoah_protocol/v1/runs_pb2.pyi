@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from pharoah_protocol.v1 import exchange_pb2 as _exchange_pb2
+from pharoah_protocol.v1 import incidents_pb2 as _incidents_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -41,6 +42,8 @@ class _EndStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EndState.Val
     """The node was taken out of service."""
     END_STATE_MOVED: _EndState.ValueType  # 7
     """The job goes on elsewhere."""
+    END_STATE_LOST: _EndState.ValueType  # 8
+    """The sidecar or the node vanished without a word. Set by the provider alone."""
 
 class EndState(_EndState, metaclass=_EndStateEnumTypeWrapper):
     """How a run ended."""
@@ -60,33 +63,35 @@ END_STATE_MAINTENANCE: EndState.ValueType  # 6
 """The node was taken out of service."""
 END_STATE_MOVED: EndState.ValueType  # 7
 """The job goes on elsewhere."""
+END_STATE_LOST: EndState.ValueType  # 8
+"""The sidecar or the node vanished without a word. Set by the provider alone."""
 Global___EndState: _TypeAlias = EndState  # noqa: Y015
 
-class _AlertState:
+class _Attribution:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _AlertStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AlertState.ValueType], _builtins.type):
+class _AttributionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attribution.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    ALERT_STATE_UNSPECIFIED: _AlertState.ValueType  # 0
-    ALERT_STATE_SUSPECTED: _AlertState.ValueType  # 1
-    """Reports of runs differ from what is expected."""
-    ALERT_STATE_CONFIRMED: _AlertState.ValueType  # 2
-    """Measurements on the node confirm it."""
-    ALERT_STATE_CLEARED: _AlertState.ValueType  # 3
-    """The node performs as before."""
+    ATTRIBUTION_UNKNOWN: _Attribution.ValueType  # 0
+    ATTRIBUTION_USER: _Attribution.ValueType  # 1
+    ATTRIBUTION_SOFTWARE: _Attribution.ValueType  # 2
+    ATTRIBUTION_NODE: _Attribution.ValueType  # 3
+    ATTRIBUTION_FABRIC: _Attribution.ValueType  # 4
+    ATTRIBUTION_PLATFORM: _Attribution.ValueType  # 5
+    ATTRIBUTION_NEIGHBOUR: _Attribution.ValueType  # 6
 
-class AlertState(_AlertState, metaclass=_AlertStateEnumTypeWrapper):
-    """State of an incident of a run's node."""
+class Attribution(_Attribution, metaclass=_AttributionEnumTypeWrapper):
+    """Who or what caused a failure."""
 
-ALERT_STATE_UNSPECIFIED: AlertState.ValueType  # 0
-ALERT_STATE_SUSPECTED: AlertState.ValueType  # 1
-"""Reports of runs differ from what is expected."""
-ALERT_STATE_CONFIRMED: AlertState.ValueType  # 2
-"""Measurements on the node confirm it."""
-ALERT_STATE_CLEARED: AlertState.ValueType  # 3
-"""The node performs as before."""
-Global___AlertState: _TypeAlias = AlertState  # noqa: Y015
+ATTRIBUTION_UNKNOWN: Attribution.ValueType  # 0
+ATTRIBUTION_USER: Attribution.ValueType  # 1
+ATTRIBUTION_SOFTWARE: Attribution.ValueType  # 2
+ATTRIBUTION_NODE: Attribution.ValueType  # 3
+ATTRIBUTION_FABRIC: Attribution.ValueType  # 4
+ATTRIBUTION_PLATFORM: Attribution.ValueType  # 5
+ATTRIBUTION_NEIGHBOUR: Attribution.ValueType  # 6
+Global___Attribution: _TypeAlias = Attribution  # noqa: Y015
 
 @_typing.final
 class JoinRunRequest(_message.Message):
@@ -96,10 +101,13 @@ class JoinRunRequest(_message.Message):
     TICKET_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     CONSENT_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.bytes
     """16 random bytes."""
     ranks: _builtins.int
     """Ranks on this node, 1 to 1,024."""
+    job_id: _builtins.bytes
+    """16 bytes that all runs of one job share; empty for a job on one node."""
     @_builtins.property
     def ticket(self) -> _exchange_pb2.NodeTicket: ...
     @_builtins.property
@@ -111,10 +119,11 @@ class JoinRunRequest(_message.Message):
         ticket: _exchange_pb2.NodeTicket | None = ...,
         ranks: _builtins.int = ...,
         consent: Global___Consent | None = ...,
+        job_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consent", b"consent", "ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent", b"consent", "ranks", b"ranks", "run_id", b"run_id", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent", b"consent", "job_id", b"job_id", "ranks", b"ranks", "run_id", b"run_id", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -245,6 +254,7 @@ class EndRunRequest(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     PSEUDONYM_FIELD_NUMBER: _builtins.int
     PERIOD_FIELD_NUMBER: _builtins.int
+    ATTRIBUTION_FIELD_NUMBER: _builtins.int
     run_id: _builtins.bytes
     state: Global___EndState.ValueType
     pseudonym: _builtins.bytes
@@ -252,6 +262,8 @@ class EndRunRequest(_message.Message):
     else empty.
     """
     period: _builtins.int
+    attribution: Global___Attribution.ValueType
+    """Of a failure. What the user caused counts against no node and no job."""
     def __init__(
         self,
         *,
@@ -259,10 +271,11 @@ class EndRunRequest(_message.Message):
         state: Global___EndState.ValueType = ...,
         pseudonym: _builtins.bytes = ...,
         period: _builtins.int = ...,
+        attribution: Global___Attribution.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["period", b"period", "pseudonym", b"pseudonym", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attribution", b"attribution", "period", b"period", "pseudonym", b"pseudonym", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -354,7 +367,8 @@ class Alert(_message.Message):
     AT_FIELD_NUMBER: _builtins.int
     STEP_RATIO_FIELD_NUMBER: _builtins.int
     alert_id: _builtins.str
-    state: Global___AlertState.ValueType
+    state: _incidents_pb2.IncidentState.ValueType
+    """Confirmed or cleared."""
     node_alias: _builtins.str
     fault_domain: _builtins.str
     """The likely cause: node, fabric, software, neighbour or unknown."""
@@ -369,7 +383,7 @@ class Alert(_message.Message):
         self,
         *,
         alert_id: _builtins.str = ...,
-        state: Global___AlertState.ValueType = ...,
+        state: _incidents_pb2.IncidentState.ValueType = ...,
         node_alias: _builtins.str = ...,
         fault_domain: _builtins.str = ...,
         what: _builtins.str = ...,

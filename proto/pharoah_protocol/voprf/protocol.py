@@ -12,6 +12,7 @@ import hmac
 import secrets
 from collections.abc import Sequence
 
+from pharoah_archetypes.ladder import length_prefixed
 from pharoah_protocol.voprf import group, libsodium
 from pharoah_protocol.voprf.group import GroupError
 
@@ -29,7 +30,7 @@ def derive_key(seed: bytes, info: bytes) -> tuple[bytes, bytes]:
     """DeriveKeyPair (section 3.2.1): secret scalar and public element from 32 bytes of seed."""
     if len(seed) != 32:
         raise ValueError(f"seed: {len(seed)} bytes, expected 32")
-    material = seed + _lp(info)
+    material = seed + length_prefixed(info)
     for counter in range(256):
         secret = group.reduce(_expand(material + bytes([counter]), b"DeriveKeyPair" + CONTEXT))
         if any(secret):
@@ -102,19 +103,19 @@ def full_evaluate(secret: bytes, value: bytes) -> bytes:
 
 def _weights(public: bytes, asked: Sequence[bytes], answered: Sequence[bytes]) -> list[bytes]:
     """The factors of ComputeComposites."""
-    seed = hashlib.sha512(_lp(public) + _lp(b"Seed-" + CONTEXT)).digest()
+    seed = hashlib.sha512(length_prefixed(public, b"Seed-" + CONTEXT)).digest()
     return [
-        _hash_to_scalar(_lp(seed) + at.to_bytes(2, "big") + _lp(c) + _lp(d) + b"Composite")
+        _hash_to_scalar(length_prefixed(seed) + at.to_bytes(2, "big") + length_prefixed(c, d) + b"Composite")
         for at, (c, d) in enumerate(zip(asked, answered, strict=True))
     ]
 
 
 def _challenge(public: bytes, *elements: bytes) -> bytes:
-    return _hash_to_scalar(b"".join(map(_lp, (public, *elements))) + b"Challenge")
+    return _hash_to_scalar(length_prefixed(public, *elements) + b"Challenge")
 
 
 def _output(value: bytes, element: bytes) -> bytes:
-    return hashlib.sha512(_lp(value) + _lp(element) + b"Finalize").digest()
+    return hashlib.sha512(length_prefixed(value, element) + b"Finalize").digest()
 
 
 def _hash_to_group(value: bytes) -> bytes:
@@ -130,9 +131,3 @@ def _expand(message: bytes, tag: bytes) -> bytes:
     tagged = tag + bytes([len(tag)])
     b0 = hashlib.sha512(bytes(128) + message + (64).to_bytes(2, "big") + b"\x00" + tagged).digest()
     return hashlib.sha512(b0 + b"\x01" + tagged).digest()
-
-
-def _lp(part: bytes) -> bytes:
-    if len(part) > 0xFFFF:
-        raise ValueError(f"input: {len(part)} bytes, at most 65535")
-    return len(part).to_bytes(2, "big") + part

@@ -20,9 +20,3 @@ def wilson(failures: int, runs: int, z: float = Z95) -> tuple[float, float]:
     centre = (rate + square / (2 * runs)) / (1 + square / runs)
     half = z * sqrt(rate * (1 - rate) / runs + square / (4 * runs * runs)) / (1 + square / runs)
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def confidence(failures: int, runs: int) -> int:
-    """Four buckets by the width of the Wilson interval: 0 (wider than 0.6) to 3 (at most 0.15)."""
-    low, high = wilson(failures, runs)
-    return sum(high - low <= edge for edge in (0.6, 0.35, 0.15))

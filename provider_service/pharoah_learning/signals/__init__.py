@@ -9,9 +9,9 @@ from pharoah_learning.signals._registry import (
     FEATURE_LIMIT,
     GROUP,
     HEALTHY_FEATURE,
+    SIGNALS,
     feature_names,
     features,
-    signals,
 )
 from pharoah_learning.signals._signal import Feature, Signal, Source, Worse
 
@@ -19,11 +19,11 @@ __all__ = [
     "FEATURE_LIMIT",
     "GROUP",
     "HEALTHY_FEATURE",
+    "SIGNALS",
     "Feature",
     "Signal",
     "Source",
     "Worse",
     "feature_names",
     "features",
-    "signals",
 ]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from types import MappingProxyType
 
 from pharoah_learning.signals._signal import Signal, Worse
-from pharoah_protocol.plugins import PluginError, discover
+from pharoah_protocol.registry import Registry, RegistryError
 from pharoah_protocol.windows import Window
 
 GROUP = "pharoah.signals"
@@ -18,26 +17,26 @@ HEALTHY_FEATURE = 0.0
 """What a feature is where its signal was not measured: nothing speaks against the run."""
 
 
-@cache
-def signals() -> Mapping[str, Signal]:
-    """All signals by name, in the order of their columns.
+SIGNALS = Registry(Signal, "pharoah_learning.signals", GROUP)
+"""All signals by name."""
 
-    Raises PluginError naming the entry that cannot be used, or whose feature has the name of another.
-    """
-    found = discover(__package__, "SIGNAL", GROUP, Signal)
-    ordered = sorted(found.values(), key=lambda signal: (signal.column, signal.name))
+
+@cache
+def _columns() -> tuple[Signal, ...]:
+    """All signals, in the order of their columns. Raises RegistryError for a feature that has the name of another."""
+    ordered = sorted(SIGNALS, key=lambda signal: (signal.column, signal.name))
     owners: dict[str, str] = {}
     for signal in ordered:
         for feature in signal.features:
             if feature.name in owners:
-                raise PluginError(f"signal {signal.name}: {owners[feature.name]} has a feature {feature.name!r}, too")
+                raise RegistryError(f"signal {signal.name}: {owners[feature.name]} has a feature {feature.name!r}, too")
             owners[feature.name] = signal.name
-    return MappingProxyType({signal.name: signal for signal in ordered})
+    return tuple(ordered)
 
 
 def feature_names() -> tuple[str, ...]:
     """The names of all features, in the order of the columns of a fit."""
-    return tuple(feature.name for signal in signals().values() for feature in signal.features)
+    return tuple(feature.name for signal in _columns() for feature in signal.features)
 
 
 def features(windows: Sequence[Window]) -> dict[str, float]:
@@ -46,7 +45,7 @@ def features(windows: Sequence[Window]) -> dict[str, float]:
     Feature values are clipped to FEATURE_LIMIT. A signal that no window has a value of gives HEALTHY_FEATURE.
     """
     computed: dict[str, float] = {}
-    for signal in signals().values():
+    for signal in _columns():
         values = [window.values[signal.name] for window in windows if signal.name in window.values]
         sign = 1.0 if signal.worse is Worse.HIGHER else -1.0
         for feature in signal.features:

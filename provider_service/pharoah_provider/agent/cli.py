@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_benchmarks.facts import device_facts, server_facts
 from pharoah_protocol.channels import Access
+from pharoah_protocol.local_messages import (
+    Message,
+    MessageError,
+    NodeStateAnswer,
+    NodeStateRequest,
+    decode,
+    encode,
+)
 from pharoah_protocol.node_profile import ProfileError, check_profile
+from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
@@ -27,6 +37,10 @@ from pharoah_provider.domain import Node
 from pharoah_serving.errors import ProviderError
 
 SOCKET = "/run/pharoah/agent.sock"
+ANSWER_SECONDS = 1.0
+"""A scheduler's prolog waits for the check; an agent that lives answers within milliseconds."""
+LONGEST_LINE = 80
+"""The node problem detector cuts the line there."""
 CODES = {
     "npd": {"ok": 0, "problem": 1, "unknown": 2},
     "nagios": {"ok": 0, "problem": 2, "unknown": 3},
@@ -48,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     measure = commands.add_parser("measure", help="print the node profile with what this machine can do at most in it")
     measure.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
     measure.set_defaults(run=_measure)
-    check = commands.add_parser("check", help="is this node fit for a job? reads what is known, benchmarks nothing")
+    check = commands.add_parser("check", help="print what is known of this node; benchmarks nothing")
     check.add_argument("--socket", type=Path, default=Path(SOCKET))
     check.add_argument("--format", choices=list(CODES), default="npd", help="whose exit codes to use")
     check.set_defaults(run=_check)
@@ -105,9 +119,13 @@ async def _stand(
     async with (
         Child("pharoah_benchmarks.micro", profile) as probes,
         Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False) as fork_server,
-        ticket_socket(arguments.socket, arguments.node, boot_id, key, profile),
     ):
-        await AgentStream(node, access, Telemetry(), probes, fork_server).run()
+        stream = AgentStream(node, access, Telemetry(), probes, fork_server)
+        socket = ticket_socket(
+            arguments.socket, arguments.node, boot_id, key, profile, node_state=lambda: stream.node_state
+        )
+        async with socket:
+            await stream.run()
 
 
 def _profile(text: str) -> dict[str, Any]:
@@ -121,17 +139,36 @@ def _profile(text: str) -> dict[str, Any]:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    """Whether the agent answers on its socket; node classes come from the provider and are cached there."""
-    from pharoah._errors import UnknownReason
-    from pharoah.sidecar.agent_client import ask_node
-
+    """Print what the agent has been sent of its node: a confirmed incident is a problem."""
     try:
-        asyncio.run(ask_node(str(arguments.socket), 1.0))
-        state, told = "ok", "agent answers"
-    except UnknownReason as reason:
-        state, told = "unknown", str(reason)
-    print(told[:80])
-    return CODES[arguments.format][state]
+        result, text = _result(asyncio.run(_ask_state(arguments.socket)))
+    except (OSError, TimeoutError, MessageError) as error:
+        result, text = "unknown", f"no agent answers at {arguments.socket} ({type(error).__name__})"
+    print(text[:LONGEST_LINE])
+    return CODES[arguments.format][result]
+
+
+async def _ask_state(path: Path) -> Message:
+    """The agent's answer on its local socket. Raises OSError, TimeoutError, MessageError."""
+    async with asyncio.timeout(ANSWER_SECONDS):
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        try:
+            writer.write(encode(NodeStateRequest()) + b"\n")
+            return decode(await reader.readline()).message
+        finally:
+            writer.close()
+
+
+def _result(answer: Message) -> tuple[str, str]:
+    """The key of CODES that an answer means, and the line to print."""
+    if not isinstance(answer, NodeStateAnswer):
+        return "unknown", "the agent does not know this question; is it an older release?"
+    if answer.state is None:
+        return "unknown", "the agent has not heard from the provider"
+    if answer.state is not IncidentState.CONFIRMED:
+        return "ok", "no incident of this node is known"
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.since))
+    return "problem", f"confirmed incident since {since}: {answer.evidence}"
 
 
 if __name__ == "__main__":

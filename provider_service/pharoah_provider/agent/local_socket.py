@@ -1,11 +1,11 @@
-"""The node's local socket: who may open it gets a ticket for a run, and the profile to start under."""
+"""The node's local socket: a ticket for a run, the profile to start under, and the state of the node."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,17 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_protocol.files import write_atomically
-from pharoah_protocol.local_messages import Failure, Message, MessageError, TicketAnswer, TicketRequest, decode, encode
+from pharoah_protocol.local_messages import (
+    Failure,
+    Message,
+    MessageError,
+    NodeStateAnswer,
+    NodeStateRequest,
+    TicketAnswer,
+    TicketRequest,
+    decode,
+    encode,
+)
 from pharoah_protocol.node_ticket import Ticket
 
 
@@ -27,15 +37,22 @@ def load_key(path: Path) -> Ed25519PrivateKey:
 
 @asynccontextmanager
 async def ticket_socket(
-    path: Path, node: str, boot_id: str, key: Ed25519PrivateKey, profile: Mapping[str, Any]
+    path: Path,
+    node: str,
+    boot_id: str,
+    key: Ed25519PrivateKey,
+    profile: Mapping[str, Any],
+    node_state: Callable[[], NodeStateAnswer],
 ) -> AsyncIterator[None]:
-    """Serve tickets while inside. The socket is open to every local user: jobs are theirs."""
+    """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs."""
 
     def answered(line: bytes) -> Message:
         try:
             request = decode(line).message
         except MessageError as error:
             return Failure(str(error))
+        if isinstance(request, NodeStateRequest):
+            return node_state()
         if not isinstance(request, TicketRequest):
             return Failure(f"verb {request.VERB!r} is not one that an agent answers")
         body, signature = Ticket.issue(node, boot_id, key, time.time())

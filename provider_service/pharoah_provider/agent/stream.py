@@ -17,10 +17,21 @@ from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import Access
+from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.v1 import AgentMessage, AgentOrder, CellOrder, CellResult, Hello, ProbeOrder, ProbeResult
+from pharoah_protocol.v1 import (
+    AgentMessage,
+    AgentOrder,
+    CellOrder,
+    CellResult,
+    Hello,
+    NodeState,
+    ProbeOrder,
+    ProbeResult,
+)
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
+from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
@@ -49,6 +60,8 @@ class AgentStream:
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._orders = OwnedTasks()
         """Work that the provider has ordered; it goes on while the connection is made again."""
+        self.node_state = NodeStateAnswer()
+        """What the provider has sent of this node."""
 
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
@@ -71,6 +84,8 @@ class AgentStream:
         for batch in self._unacknowledged:
             out.put_nowait(AgentMessage(telemetry=batch))
         call = Stub(channel, "Agent").Connect(self._messages(out), metadata=self._access.metadata)
+        if self.node_state.state is not IncidentState.CONFIRMED:
+            self.node_state = NodeStateAnswer()  # health may be over by now; an incident goes on until it is cleared
         try:
             async with OwnedTasks() as sampling:
                 async for order in call:
@@ -82,6 +97,8 @@ class AgentStream:
                         case "ack":
                             while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
                                 self._unacknowledged.popleft()
+                        case "node_state":
+                            self.node_state = _node_state(order.node_state)
                         case _:
                             self._start(order)
         finally:
@@ -156,3 +173,9 @@ class AgentStream:
         except (ChildDied, TimeoutError) as error:
             outcome = Outcome(cell.id, "crash", f"the campaign process ended: {error}").to_json()
         await self._out.put(AgentMessage(cell=CellResult(order_id=order.order_id, outcome=outcome.strip())))
+
+
+def _node_state(message: NodeState) -> NodeStateAnswer:
+    """The message for the local socket."""
+    state = IncidentState.from_code(message.state)
+    return NodeStateAnswer(state, int(message.since), sanitize_text(message.evidence))

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pharoah_provider.agent.signals import AgentSignal, Reading, agent_signals
+from pharoah_provider.agent.signals import AGENT_SIGNALS, AgentSignal, Reading
 
 log = logging.getLogger("pharoah.agent")
 
@@ -29,7 +29,7 @@ class Telemetry:
     """Samples the signals of one node that leave it. `clock` gives unix seconds."""
 
     clock: Callable[[], float] = time.time
-    signals: Iterable[AgentSignal] = field(default_factory=lambda: agent_signals().values())
+    signals: Iterable[AgentSignal] = field(default_factory=lambda: AGENT_SIGNALS)
     _failed: set[str] = field(default_factory=set, init=False)
     """Signals that could not be read, so that each is reported once."""
 

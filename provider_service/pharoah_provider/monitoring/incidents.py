@@ -1,12 +1,16 @@
-"""The life of one incident, as a pure state machine: fired counters and validations in, transitions out.
+"""The life of one incident of a node, as a pure state machine: fired counters and validations in, transitions out.
 
-    quiet ── the counter of any rank fires ──▶ suspected ── validation confirms ──▶ confirmed ──▶ cleared
-                                                   │                                 all ranks of the run that raised
-                                                   │                                 it are clean, or validated healthy
-                                                   └── all ranks are clean ──▶ dismissed (no tenant has heard of it)
+    quiet ── the counter of any rank fires ──▶ suspected ── validation confirms ──▶ confirmed
+                                                   │                                    │
+             all ranks of the run that raised it   │          all ranks of the run that │
+             are clean, the idle node is validated │          raised it are clean, or   │
+             healthy, or a day without validation  ▼          validated healthy         ▼
+                                               dismissed                             cleared
+                                     (no tenant has heard of it)
 
-An incident is confirmed once and cleared once; then the next one begins. Validations add up until they are enough; as
-long as they speak for the node's health the pause before the next one grows.
+An incident belongs to its node and outlives the run that raised it. A run that came later cannot clear it by being
+clean: it took its own baseline on the node as it is. An incident is confirmed once and cleared once; then the next one
+begins. Validations add up until they are enough; while they speak for the node the pause before the next one grows.
 """
 
 from __future__ import annotations
@@ -17,47 +21,84 @@ from dataclasses import dataclass, field
 
 from pharoah_learning.models.cross_validation import ALARM_LOG_ODDS, Comparison, evidence, recovered
 from pharoah_protocol.vocabulary import IncidentState
+from pharoah_provider.domain import IncidentKind, Resource, Transition
 
 FIRST_PAUSE_SECONDS = 4.0
 """Before a suspicion is validated for the second time: a validation takes about this long."""
 UNDECIDED_PAUSE_SECONDS = 2.0
 """Pause while the evidence speaks against the node without being enough."""
 LONGEST_PAUSE_SECONDS = 60.0
+"""Pause under the run that raised the incident: its tenant waits for the answer."""
+LONGEST_IDLE_PAUSE_SECONDS = 600.0
+"""Pause on a node where no run waits for the answer, and beside runs that came later."""
+SUSPICION_SECONDS = 86_400.0
+"""A suspicion that nothing could validate for a day is dismissed. If the node is still slow, the next run that becomes
+slow there raises another one within seconds; if it is not, nobody has to look at it any more."""
 
 
 @dataclass
 class Incident:
-    """What is suspected or confirmed."""
+    """The newest incident of one resource."""
 
+    resource: Resource
     state: IncidentState = IncidentState.QUIET
     incident_id: str = ""
+    kind: IncidentKind = IncidentKind.SLOW
+    raised_by: bytes = b""
     since: float = 0.0
+    changed_at: float = 0.0
+    step_ratio: float = 1.0
+    """Step time of the run that raised it, over its own baseline, when it was suspected."""
+    text: str = ""
+    """Evidence, for people."""
     validations: dict[str, list[Comparison]] = field(default_factory=dict)
     """What the validations of this suspicion showed, oldest first, by benchmark."""
     _validate_at: float = 0.0
     _pause: float = FIRST_PAUSE_SECONDS
 
+    @classmethod
+    def restored(cls, last: Transition) -> Incident:
+        """An open incident as it was stored. Its validations are not: they begin anew."""
+        return cls(
+            resource=last.resource,
+            state=last.state,
+            incident_id=last.incident_id,
+            kind=last.kind,
+            raised_by=last.raised_by,
+            since=last.since,
+            changed_at=last.changed_at,
+            step_ratio=last.step_ratio,
+            text=last.evidence,
+        )
+
     @property
     def quiet(self) -> bool:
         return self.state is IncidentState.QUIET
 
-    def suspect(self, since: float) -> IncidentState | None:
+    def suspect(
+        self, since: float, raised_by: bytes, step_ratio: float = 1.0, kind: IncidentKind = IncidentKind.SLOW
+    ) -> IncidentState | None:
         """A counter has fired, for what began at unix time `since`. Returns the new state when it changed."""
         if not self.quiet:
             return None
-        self.incident_id, self.since = f"al-{secrets.token_hex(6)}", since
-        self._validate_at, self._pause, self.validations = 0.0, FIRST_PAUSE_SECONDS, {}
+        self.incident_id = f"al-{secrets.token_hex(6)}"
+        self.since, self.raised_by, self.step_ratio, self.kind = since, raised_by, step_ratio, kind
+        self._validate_at, self._pause, self.validations, self.text = 0.0, FIRST_PAUSE_SECONDS, {}, ""
         self.state = IncidentState.SUSPECTED
         return self.state
 
     def calmed(self) -> IncidentState | None:
-        """All ranks are clean again. Returns how the incident ended, when there was one."""
+        """Nothing speaks against the node any more. Returns how the incident ended, when there was one."""
         if self.quiet:
             return None
         was, self.state = self.state, IncidentState.QUIET
         return IncidentState.CLEARED if was is IncidentState.CONFIRMED else IncidentState.DISMISSED
 
-    def wants_validation(self, now: float) -> bool:
+    def expired(self, now: float) -> bool:
+        """Whether it is a suspicion that nothing could validate for too long; `now` in unix seconds."""
+        return self.state is IncidentState.SUSPECTED and now - self.changed_at >= SUSPICION_SECONDS
+
+    def wants_validation(self, now: float, longest_pause: float = LONGEST_PAUSE_SECONDS) -> bool:
         """Whether to run micro-benchmarks now (in seconds of a steady clock). A second question before the first is
         answered would be pointless, so each one begins a pause."""
         if self.quiet or now < self._validate_at:
@@ -66,18 +107,23 @@ class Incident:
             self._validate_at, self._pause = now + UNDECIDED_PAUSE_SECONDS, FIRST_PAUSE_SECONDS
         else:
             self._validate_at = now + self._pause
-            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            self._pause = min(2 * self._pause, longest_pause)
         return True
 
-    def validated(self, comparisons: Sequence[Comparison]) -> IncidentState | None:
-        """One more validation, a comparison for each benchmark. Returns the new state when it changed."""
+    def validated(self, comparisons: Sequence[Comparison], *, idle: bool = False) -> IncidentState | None:
+        """One more validation, a comparison for each benchmark. Returns the new state when it changed.
+
+        `idle`: no job ran on the node. Then health ends a suspicion as well; beside a job that is still slow it does
+        not, because the next validation may show more.
+        """
         for comparison in comparisons:
             self.validations.setdefault(comparison.benchmark, []).append(comparison)
         strongest = max(map(self.evidence, self.validations), default=0.0)
         if self.state is IncidentState.SUSPECTED and strongest > ALARM_LOG_ODDS:
             self.state, self._pause = IncidentState.CONFIRMED, FIRST_PAUSE_SECONDS
             return self.state
-        if self.state is IncidentState.CONFIRMED and all(map(recovered, self.validations.values())):
+        healthy = bool(self.validations) and all(map(recovered, self.validations.values()))
+        if healthy and (idle or self.state is IncidentState.CONFIRMED):
             return self.calmed()
         return None
 

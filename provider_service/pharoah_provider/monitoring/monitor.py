@@ -1,265 +1,335 @@
-"""The monitor: one state per active run, fed by reports, remembered in the store so that a restart does not re-fire."""
+"""The monitor: reports move the incidents of nodes, suspicions are validated, and what is validated is reported.
+
+It joins four parts: the `Scorer` turns signals into risk, `RunCounters` turn risk into suspicion, the `Validator`
+measures, and the `Notifier` brings the result to runs, agents and offers. Everything that matters is in the store, so
+a restart does not confirm anything twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pharoah_learning.models.cross_validation import Comparison
-from pharoah_learning.models.hazard import risk
-from pharoah_learning.release import Release, SurvivalModel
-from pharoah_learning.signals import features
-from pharoah_protocol.vocabulary import IncidentState
-from pharoah_provider.domain import Report, Run
+from pharoah_learning.release import Release
+from pharoah_protocol.vocabulary import EndState, IncidentState
+from pharoah_provider.clock import Clock
+from pharoah_provider.domain import REPORTED_STATES, IncidentKind, Report, Resource, Run, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.counters import RunCounters
-from pharoah_provider.monitoring.incidents import Incident
-from pharoah_provider.monitoring.validation import Validator
+from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, Incident
+from pharoah_provider.monitoring.notifier import Notifier
+from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer
+from pharoah_provider.monitoring.validation import Validator, described
 from pharoah_provider.owned_tasks import OwnedTasks
+from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.metrics import Metrics
 
 log = logging.getLogger("pharoah.provider.monitoring")
 
-KEPT_WINDOWS = 16
 SETTLE_SECONDS = 120.0
-"""How long a run is left alone before micro-benchmarks are tried beside it: it is getting to know itself."""
+"""How long a run is left alone before micro-benchmarks are tried beside it: its own baseline is not known yet."""
 SILENCE_SECONDS = 60.0
-MOMENT_SECONDS = 1.0
+"""A run that has not reported for so long does not count as running: its sidecar retries at least every 18 seconds."""
+LOST_SECONDS = 180.0
+"""A run that has not reported for so long is lost. A sidecar that lives reports once a second and, while the provider
+does not answer, retries after at most 15 s times 1.2 (jitter): it would have tried ten times. A run that is declared
+lost by mistake joins again as a new attempt, so the price of an error is a line in a listing."""
+REPORT_SECONDS = 1.0
 """How often a sidecar reports: it hears of a benchmark's end that much later than of its last steps."""
-REPORTED_STATES = (IncidentState.CONFIRMED, IncidentState.CLEARED)
-"""States that are reported to tenants. A suspicion stays with the provider until it is validated."""
+TICK_SECONDS = 1.0
+"""How often silent runs and idle nodes with open incidents are looked at."""
 
 
 @dataclass
-class Watched:
-    """One active run."""
+class WatchedRun:
+    """One active run, as the monitor follows it."""
 
     run: Run
-    counters: RunCounters = field(init=False)
-    incident: Incident = field(default_factory=Incident)
-    windows: dict[int, deque[Report]] = field(default_factory=dict)
-    """Newest windows by rank."""
-    evidence: str = ""
-    raised_ratio: float = 1.0
-    """Step time that made its node suspect."""
-    probing: asyncio.Task[None] | None = None
-    alerts: list[dict[str, Any]] = field(default_factory=list)
-    """Transitions that were told, in order."""
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: bool = False
-    began_at: float = field(default_factory=time.monotonic)
-    heard_at: float = field(default_factory=time.monotonic)
+    counters: RunCounters
+    began_at: float
+    heard_at: float
+    """Seconds of the steady clock: when it joined, and when it last reported."""
 
-    def __post_init__(self) -> None:
-        self.counters = RunCounters(self.run.ranks)
 
-    def alive(self) -> bool:
-        """Whether it was heard of lately: a sidecar may die without a word."""
-        return time.monotonic() - self.heard_at < SILENCE_SECONDS
+@dataclass(frozen=True)
+class Probing:
+    """The validation, or measurement of a level, that goes on on a node."""
 
-    def calm(self, settle_seconds: float) -> bool:
-        """Whether it has run for a while and looks healthy."""
-        settled = time.monotonic() - self.began_at >= settle_seconds
-        return settled and self.incident.quiet and self.counters.calm
-
-    def wake(self) -> None:
-        """Tell all who wait; whoever waits next waits for the next change."""
-        changed, self.changed = self.changed, asyncio.Event()
-        changed.set()
+    task: asyncio.Task[None]
+    run: Run | None
+    """The run beside which it goes on; None on an idle node."""
 
 
 class Monitor:
-    """Scores reports, validates suspicions, tells alerts."""
+    """Owns the incidents of all nodes and the tasks that validate them; `close` ends the tasks."""
 
-    def __init__(self, store: Storage, fleet: Fleet, metrics: Metrics, settle_seconds: float = SETTLE_SECONDS) -> None:
-        self._store, self._fleet, self._metrics = store, fleet, metrics
-        self._settle_seconds = settle_seconds
-        self._validator = Validator(fleet, store, self.run_on)
-        self._watched: dict[bytes, Watched] = {}
-        self._model = SurvivalModel.threshold_only()
+    def __init__(
+        self,
+        store: Storage,
+        fleet: Fleet,
+        metrics: Metrics,
+        settle_seconds: float = SETTLE_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._runs, self._stored_incidents, self._fleet, self._metrics = store.runs, store.incidents, fleet, metrics
+        self._settle_seconds, self._clock = settle_seconds, clock or Clock()
+        self._scorer = Scorer()
+        self._validator = Validator(fleet, store, self.run_on, self._is_slow)
+        self._notifier = Notifier(fleet, metrics)
+        self._watched: dict[bytes, WatchedRun] = {}
+        self._incidents: dict[str, Incident] = {}
+        self._probing: dict[str, Probing] = {}
         self._background = OwnedTasks()
 
     async def restore(self) -> None:
-        """After a restart: go on with the runs that had not ended, in the state they were in."""
-        for run in await self._store.runs.active_runs():
-            self.watch(run)
-        for alert in await self._store.alerts.open_alerts():
-            if watched := self._watched.get(bytes(alert["run_id"])):
-                watched.incident = Incident(IncidentState(alert["state"]), alert["alert_id"], alert["since"])
-                watched.counters = RunCounters(watched.run.ranks, raised=True)
-                watched.evidence = alert["evidence"]
-                if alert["state"] in REPORTED_STATES:
-                    watched.alerts.append(alert)
+        """After a restart: go on with the open incidents and the runs that had not ended."""
+        open_incidents = await self._stored_incidents.open_incidents()
+        for change in open_incidents:
+            self._incidents[change.resource.name] = Incident.restored(change)
+        self._notifier.restore(open_incidents)
+        for run in await self._runs.active_runs():
+            missed = await self._stored_incidents.changes(Resource.node(run.node), run.joined_at)
+            self._watch(run, missed)
 
     def use(self, release: Release) -> None:
-        """Score with this release from now on."""
+        """Score with this release and compare with its baselines from now on."""
         self._validator.levels.use(release)
-        if release.survival is not None:
-            self._model = release.survival
+        self._scorer.use(release)
 
     def watch(self, run: Run) -> None:
-        """A new attempt of a run starts with a clean record."""
-        if old := self._watched.get(run.run_id):
-            old.run, old.windows, old.began_at = run, {}, time.monotonic()
-            old.counters = RunCounters(run.ranks, raised=not old.incident.quiet)
-            self._validator.levels.forget(run.run_id)  # it may stand on another node now
-        else:
-            self._watched[run.run_id] = Watched(run)
+        """A new attempt of a run: it starts with clean windows, on whichever node it is now."""
+        self._validator.levels.forget(run.run_id)
+        self._scorer.forget(run.run_id)
+        self._watch(run)
+
+    def _watch(self, run: Run, missed: Sequence[Transition] = ()) -> None:
+        now = self._clock.steady()
+        self._stop_probing(run.node, None)  # the node is no longer idle
+        incident = self._incident(run.node)
+        counters = RunCounters(run.ranks, raised=not incident.quiet and incident.raised_by == run.run_id)
+        self._watched[run.run_id] = WatchedRun(run, counters, began_at=now, heard_at=now)
+        self._notifier.subscribe(run, missed)
         self._metrics.sessions_active.set(len(self._watched))
 
-    async def unwatch(self, run_id: bytes) -> None:
-        """The run is over: an alert that still fires is resolved with it."""
+    def unwatch(self, run_id: bytes) -> None:
+        """The run is over. An incident that it raised stays with its node, until it is validated."""
         if watched := self._watched.pop(run_id, None):
-            if watched.probing:
-                watched.probing.cancel()
-            if change := watched.incident.calmed():
-                ratio = watched.raised_ratio if change is IncidentState.DISMISSED else 1.0
-                await self._transition(watched, change, ratio, "the run ended")
-            watched.ended = True
-            watched.wake()
+            self._stop_probing(watched.run.node, watched.run)
+        self._notifier.unsubscribe(run_id)
         self._validator.levels.forget(run_id)
+        self._scorer.forget(run_id)
         self._metrics.sessions_active.set(len(self._watched))
 
     def drain(self) -> None:
-        """Let everybody who listens for alerts go; they come back after the restart."""
-        for watched in self._watched.values():
-            watched.ended = True
-            watched.wake()
+        """End the streams of alerts, before a restart."""
+        self._notifier.drain()
 
     async def close(self) -> None:
-        """End the validations that still run."""
+        """End every validation that goes on."""
         await self._background.close()
+
+    async def keep_watch(self) -> None:
+        """`tick` once a second, until it is cancelled."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                await self.tick()
+            except ProviderError as error:
+                log.warning("the monitor could not look at its runs and nodes: %s", error)
+
+    async def tick(self) -> None:
+        """End runs that are lost; validate and expire incidents that no report moves on."""
+        now = self._clock.steady()
+        for watched in [w for w in self._watched.values() if now - w.heard_at >= LOST_SECONDS]:
+            await self._lose(watched)
+        for node, incident in list(self._incidents.items()):
+            if not incident.quiet:
+                await self._look_at(node, incident)
+
+    def watches(self, run: Run) -> bool:
+        """Whether this attempt goes on."""
+        watched = self._watched.get(run.run_id)
+        return watched is not None and watched.run.attempt == run.attempt
 
     def run_on(self, node: str) -> Run | None:
         """The run on a node now."""
-        return next((w.run for w in self._watched.values() if w.run.node == node and w.alive()), None)
+        return next((run for run in self._alive_on(node)), None)
 
     def measures(self, node: str) -> bool:
         """Whether micro-benchmarks run on a node, or did a moment ago."""
-        now = time.time()
-        return self._probed(node, now - MOMENT_SECONDS, now)
+        now = self._clock.wall()
+        return self._fleet.probed(node, now - REPORT_SECONDS, now)
 
     def score(self, run: Run, reports: Sequence[Report]) -> tuple[list[bool], list[float]]:
-        """Whether each window is masked (a probe ran during it), and its risk; remembers the windows."""
-        watched = self._watched.get(run.run_id)
-        if watched is not None:
-            watched.heard_at = time.monotonic()
-        masked, risks = [], []
-        for report in reports:
-            hidden = self._probed(run.node, report.ended_at - report.span_seconds, report.ended_at)
-            masked.append(hidden)
-            windows = watched.windows.setdefault(report.rank, deque(maxlen=KEPT_WINDOWS)) if watched else deque()
-            if not hidden:
-                windows.append(report)
-            risks.append(self._risk(windows) if windows and not hidden else float("nan"))
+        """Whether each window is masked (a micro-benchmark ran during it), and its risk; remembers the windows."""
+        if watched := self._watched.get(run.run_id):
+            watched.heard_at = self._clock.steady()
+        masked = [self._fleet.probed(run.node, r.ended_at - r.span_seconds, r.ended_at) for r in reports]
+        risks = [
+            NOT_SCORED if hidden else self._scorer.score(run.run_id, report)
+            for report, hidden in zip(reports, masked, strict=True)
+        ]
         return masked, risks
 
     async def react(self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risks: Sequence[float]) -> None:
-        """Move the run's incident on; call after the reports are committed."""
+        """Move the incident of the run's node on; call it after the reports are committed."""
         watched = self._watched.get(run.run_id)
         if watched is None:
             return
+        incident = self._incident(run.node)
         for report, hidden, score in zip(reports, masked, risks, strict=True):
             if hidden:
                 continue
-            began = report.ended_at - report.span_seconds
             change = None
-            if watched.counters.second(report.rank, score > self._model.threshold):
-                change = watched.incident.suspect(began)
-            elif not watched.counters.raised:
-                change = watched.incident.calmed()
-            if change is IncidentState.SUSPECTED:
-                watched.evidence, watched.raised_ratio = "", report.step_ratio
+            if watched.counters.second(report.rank, self._scorer.risky(score)):
+                change = incident.suspect(report.ended_at - report.span_seconds, run.run_id, report.step_ratio)
+            elif incident.raised_by == run.run_id and self._all_clean(run.node):
+                change = incident.calmed()
             if change:
-                ratio = watched.raised_ratio if change is IncidentState.DISMISSED else report.step_ratio
-                await self._transition(watched, change, ratio)
-        self._probe_if_wanted(watched)
+                ratio = report.step_ratio if change in REPORTED_STATES else incident.step_ratio
+                await self._transition(incident, change, ratio)
+        self._probe_if_wanted(watched, incident)
 
-    async def alerts(self, run_id: bytes) -> AsyncIterator[dict[str, Any]]:
-        """What a tenant hears of a run: transitions so far, then as they come, until the run ends."""
-        watched = self._watched.get(run_id)
-        told = 0
-        while watched is not None:
-            changed = watched.changed
-            while told < len(watched.alerts):
-                yield watched.alerts[told]
-                told += 1
-            if watched.ended:
-                return
-            await changed.wait()
+    def alerts(self, run_id: bytes) -> AsyncIterator[Transition]:
+        """What a run hears of its node: confirmed and cleared incidents, until it ends."""
+        return self._notifier.alerts(run_id)
 
-    def _risk(self, windows: Sequence[Report]) -> float:
-        return risk(features([report.window for report in windows]), self._model.coefficients, self._model.means)
+    # runs and nodes
 
-    def _probed(self, node: str, began: float, ended: float) -> bool:
-        return any(start < ended and began < end for start, end in self._fleet.probing.get(node, []))
+    def _incident(self, node: str) -> Incident:
+        return self._incidents.setdefault(node, Incident(Resource.node(node)))
 
-    def _probe_if_wanted(self, watched: Watched) -> None:
-        """Validate a suspicion; while there is none, learn what the benchmarks show beside this job."""
-        busy = watched.probing is not None and not watched.probing.done()
-        beside = [other.run for other in self._watched.values() if other.run.node == watched.run.node and other.alive()]
-        if busy or not all(run.beside_job for run in (watched.run, *beside)):
+    def _is_slow(self, node: str) -> bool:
+        return self._incident(node).state is IncidentState.CONFIRMED
+
+    def _watched_on(self, node: str) -> list[WatchedRun]:
+        return [watched for watched in self._watched.values() if watched.run.node == node]
+
+    def _alive_on(self, node: str) -> list[Run]:
+        now = self._clock.steady()
+        return [w.run for w in self._watched_on(node) if now - w.heard_at < SILENCE_SECONDS]
+
+    def _all_clean(self, node: str) -> bool:
+        """Whether no rank of any run on the node is raised."""
+        return not any(watched.counters.raised for watched in self._watched_on(node))
+
+    async def _lose(self, watched: WatchedRun) -> None:
+        """A run that has gone silent ends. When the agent of its node has gone as well, the node is suspected."""
+        run, silent = watched.run, self._clock.steady() - watched.heard_at
+        log.info("run on %s is lost: no report for %.0f s", run.node, silent)
+        await self._runs.end_run(run, EndState.LOST, self._clock.wall())
+        self.unwatch(run.run_id)
+        incident = self._incident(run.node)
+        if self._fleet.is_connected(run.node):
             return
-        if watched.counters.risky and watched.incident.wants_validation(time.monotonic()):
-            watched.probing = self._background.start(self._validate(watched))
-        elif watched.calm(self._settle_seconds) and not self._validator.levels_known(watched.run):
-            watched.probing = self._background.start(self._learn(watched))
+        if change := incident.suspect(self._clock.wall() - silent, run.run_id, kind=IncidentKind.LOST):
+            incident.text = f"no report for {silent:.0f} s, and the agent is not connected"
+            await self._transition(incident, change, 1.0)
 
-    async def _learn(self, watched: Watched) -> None:
+    # validation
+
+    def _probe_if_wanted(self, watched: WatchedRun, incident: Incident) -> None:
+        """Validate the suspicion that this run has raised; while there is none, learn what the benchmarks show beside
+        its job."""
+        run = watched.run
+        if run.node in self._probing or not self._all_consent(run.node):
+            return
+        now = self._clock.steady()
+        if incident.quiet:
+            settled = now - watched.began_at >= self._settle_seconds and watched.counters.calm
+            if settled and not self._validator.levels_known(run):
+                self._start_probing(run.node, run, self._learn(run))
+        elif incident.raised_by == run.run_id and watched.counters.risky and incident.wants_validation(now):
+            self._start_probing(run.node, run, self._validate(incident, run))
+
+    async def _look_at(self, node: str, incident: Incident) -> None:
+        """An open incident whose node is idle, or has runs alone that came later."""
+        alive = self._alive_on(node)
+        if any(run.run_id == incident.raised_by for run in alive) or node in self._probing:
+            return
+        if incident.expired(self._clock.wall()):
+            incident.text = "it could not be validated"
+            if change := incident.calmed():
+                await self._transition(incident, change, incident.step_ratio)
+            return
+        run = alive[0] if alive else None
+        may = self._all_consent(node) if run else self._validator.levels.known_idle(node) and not self._fleet.busy(node)
+        if not may or not self._fleet.is_connected(node):
+            return
+        if incident.wants_validation(self._clock.steady(), LONGEST_IDLE_PAUSE_SECONDS):
+            self._start_probing(node, run, self._validate(incident, run))
+
+    def _all_consent(self, node: str) -> bool:
+        """Whether every run on the node has agreed to micro-benchmarks beside it."""
+        return all(run.beside_job for run in self._alive_on(node))
+
+    def _start_probing(self, node: str, run: Run | None, work: Coroutine[Any, Any, None]) -> None:
+        task = self._background.start(work)
+        probing = self._probing[node] = Probing(task, run)
+
+        def over(_: asyncio.Task[None]) -> None:
+            if self._probing.get(node) is probing:
+                del self._probing[node]
+
+        task.add_done_callback(over)
+
+    def _stop_probing(self, node: str, run: Run | None) -> None:
+        """Stop what goes on beside this run, or on the node as an idle one."""
+        probing = self._probing.get(node)
+        if probing is not None and (probing.run and probing.run.run_id) == (run and run.run_id):
+            del self._probing[node]
+            probing.task.cancel()
+
+    async def _learn(self, run: Run) -> None:
         try:
-            await self._validator.learn(watched.run.node, watched.run)
+            await self._validator.learn(run)
         except ProviderError as error:
-            log.warning("no level of %s beside its job: %s", watched.run.node, error)
+            log.warning("no level of %s beside its job: %s", run.node, error)
 
-    async def _validate(self, watched: Watched) -> None:
+    async def _validate(self, incident: Incident, run: Run | None) -> None:
+        node = incident.resource.name
+        # A later run may have taken its level on a node that is slow already: only the run under which the suspicion
+        # was raised may still get one.
+        learn = run is not None and incident.raised_by == run.run_id and incident.state is IncidentState.SUSPECTED
         try:
-            node = await self._store.nodes.node(watched.run.node)
-            if node is None:
-                return
-            incident = watched.incident
-            comparisons = await self._validator.validate(node, watched.run)
-            change = incident.validated(comparisons)
-            against = [c for c in comparisons if incident.evidence(c.benchmark) > 0]
-            self._metrics.validations.labels("slow" if against else "healthy").inc()
-            watched.evidence = "; ".join(_told(c) for c in against or comparisons)
-            if change:
-                await self._transition(watched, change, _latest_ratio(watched))
+            comparisons = await self._validator.validate(node, run, learn=learn)
         except ProviderError as error:
-            log.warning("validation of %s failed: %s", watched.run.node, error)
+            log.warning("validation of %s failed: %s", node, error)
+            return
+        change = incident.validated(comparisons, idle=run is None)
+        against = [c for c in comparisons if incident.evidence(c.benchmark) > 0]
+        self._metrics.validations.labels("slow" if against else "healthy").inc()
+        incident.text = "; ".join(described(c, idle=run is None) for c in against or comparisons)
+        if change:
+            ratio = self._scorer.newest_ratio(incident.raised_by)
+            await complete_despite_cancellation(self._transition(incident, change, ratio))
 
-    async def _transition(self, watched: Watched, state: IncidentState, step_ratio: float, evidence: str = "") -> None:
-        now = time.time()
-        alert = {
-            "alert_id": watched.incident.incident_id,
-            "run_id": watched.run.run_id,
-            "node": watched.run.node,
-            "state": state,
-            "fault_domain": "node" if state in REPORTED_STATES else "unknown",
-            "what": f"step time {step_ratio:.2f}x baseline",
-            "evidence": evidence or watched.evidence,
-            "since": watched.incident.since,
-            "changed_at": now,
-            "step_ratio": step_ratio,
-        }
-        await self._store.alerts.put_alert(alert)
-        log.info("alert %s on %s: %s", alert["alert_id"], alert["node"], state)
-        if state in REPORTED_STATES:
-            self._metrics.alerts.labels(state).inc()
-            watched.alerts.append(alert)
-            watched.wake()
+    async def _transition(self, incident: Incident, state: IncidentState, step_ratio: float) -> None:
+        """Store a change, then report it to those who subscribe."""
+        incident.changed_at = self._clock.wall()
+        change = Transition(
+            incident_id=incident.incident_id,
+            resource=incident.resource,
+            kind=incident.kind,
+            state=state,
+            raised_by=incident.raised_by,
+            what=_what(incident.kind, step_ratio),
+            evidence=incident.text,
+            since=incident.since,
+            changed_at=incident.changed_at,
+            step_ratio=step_ratio,
+        )
+        await self._stored_incidents.put_transition(change)
+        log.info("incident %s on %s: %s", change.incident_id, change.resource.name, state)
+        self._notifier.publish(change)
 
 
-def _latest_ratio(watched: Watched) -> float:
-    newest = [windows[-1].step_ratio for windows in watched.windows.values() if windows]
-    return max(newest, default=1.0)
-
-
-def _told(c: Comparison) -> str:
-    return f"{c.benchmark} {c.own_ratio:.2f}x its baseline beside a job, peer {c.peer_ratio:.2f}x"
+def _what(kind: IncidentKind, step_ratio: float) -> str:
+    if kind is IncidentKind.LOST:
+        return "the run and the node's agent vanished"
+    return f"step time {step_ratio:.2f}x baseline"

@@ -10,9 +10,19 @@ from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Outcome
 from pharoah_learning.evidence import BenchmarkResult
-from pharoah_protocol.v1 import Ack, AgentMessage, AgentOrder, CellOrder, Hello, ProbeOrder, Telemetry, Welcome
+from pharoah_protocol.v1 import (
+    Ack,
+    AgentMessage,
+    AgentOrder,
+    CellOrder,
+    Hello,
+    NodeState,
+    ProbeOrder,
+    Telemetry,
+    Welcome,
+)
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import Connection, Fleet, Order
+from pharoah_provider.fleet import Connection, Fleet, Order, OrderKind
 from pharoah_provider.storage.base import NodeStore
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
@@ -89,10 +99,14 @@ async def _orders(connection: Connection, out: asyncio.Queue[AgentOrder | None])
 
 
 def _message(order: Order) -> AgentOrder:
-    kind, order_id, content = order
-    if kind == "probe":
-        return AgentOrder(probe=ProbeOrder(order_id=order_id, **content))
-    return AgentOrder(cell=CellOrder(order_id=order_id, **content))
+    match order.kind:
+        case OrderKind.PROBE:
+            return AgentOrder(probe=ProbeOrder(order_id=order.order_id, **order.content))
+        case OrderKind.CELL:
+            return AgentOrder(cell=CellOrder(order_id=order.order_id, **order.content))
+        case OrderKind.NODE_STATE:
+            content = {**order.content, "state": order.content["state"].code}
+            return AgentOrder(node_state=NodeState(**content))
 
 
 def _node(hello: Hello) -> Node:

@@ -16,6 +16,7 @@ from pharoah_protocol.v1 import (
     GetOfferResponse,
     GetTableRequest,
     GetTableResponse,
+    IncidentState,
     LookupRequest,
     LookupResponse,
     SignedHead,
@@ -49,6 +50,7 @@ class ExchangeServicer:
             epoch=offer.epoch,
             signature=offer.signature,
             hashed_key=self._exchange.hashed_key(caller(), offer.epoch),
+            node_state=IncidentState.ValueType(offer.node_state.code),
         )
 
     async def GetTable(self, request: GetTableRequest, _: Context) -> AsyncIterator[GetTableResponse]:

@@ -6,8 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,10 @@ from grpc_reflection.v1alpha import reflection
 from pharoah_protocol.log.view import AUDIT, PSEUDONYM_KEY, Entry
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
+from pharoah_provider.clock import Clock
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS, Monitor
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.publication import Publisher
@@ -30,6 +31,7 @@ from pharoah_provider.services.health import Health
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
 from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_provider.storage.retention import RetentionTask, retention
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.witnesses import read_witnesses
 from pharoah_serving.audit_log import AuditLog
@@ -39,7 +41,6 @@ from pharoah_serving.identity import Certificates, Tokens
 from pharoah_serving.keys import open_keys
 from pharoah_serving.listener import LOOPBACK, Tls, listen, raise_descriptor_limit
 from pharoah_serving.metrics import Metrics
-from pharoah_serving.principals import Principal
 from pharoah_serving.pseudonym_keys import PseudonymKeys
 from pharoah_serving.pseudonym_service import PseudonymServicer
 from pharoah_serving.quotas import Limits, Quotas
@@ -49,8 +50,6 @@ log = logging.getLogger("pharoah.provider")
 DRAIN_SECONDS = 2.0
 LARGEST_PORT = 65_535
 TICK_SECONDS = 60.0
-TAKEN = ("OK", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL")
-"""How a call may have ended that used up its offer."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,8 @@ class ServerSettings:
     """Who may call when there is no TLS, which is on loopback alone."""
     settle_seconds: float = SETTLE_SECONDS
     limits: Limits = field(default_factory=Limits)
+    retention: Mapping[str, float] = field(default_factory=dict)
+    """Days by table, where they differ from `storage.retention`."""
 
 
 @asynccontextmanager
@@ -79,29 +80,31 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         raise ProviderError(f"--listen {settings.listen}: expected HOST:PORT, with a port up to {LARGEST_PORT}")
     if host not in LOOPBACK and settings.tls is None:
         raise ProviderError(f"--listen {settings.listen}: not loopback; give --tls-cert, --tls-key and --client-ca")
+    kept_days = retention(settings.retention)
     libsodium.library()  # raises with what to install, before anything is opened
     identities = Certificates(settings.domain) if settings.tls else Tokens(settings.tokens)
     keys, witnesses, audit = open_keys(settings.keys), read_witnesses(settings.witnesses), AuditLog(settings.audit)
-    store = DuckStorage(settings.db)
+    store, clock = DuckStorage(settings.db), Clock()
     try:
-        metrics, fleet = Metrics(), Fleet()
+        metrics, fleet = Metrics(), Fleet(clock)
         metrics.watch_agents(fleet.last_seen)
         transparency = TransparencyLog(
             await store.log.log_entries(), keys.signing_key, witnesses, await store.log.checkpoint()
         )
         publisher, monitor = (
             Publisher(store, keys, transparency),
-            Monitor(store, fleet, metrics, settings.settle_seconds),
+            Monitor(store, fleet, metrics, settings.settle_seconds, clock),
         )
         await publisher.open(time.time())
         if release := await store.published.newest_release():
             monitor.use(release)
         await monitor.restore()
-        quotas = _quotas_so_far(settings.limits, audit)
+        quotas = Quotas(settings.limits)
+        quotas.recount(audit.today(time.time()), time.time())
         servicers = {
-            "Exchange": ExchangeServicer(ExchangeServer(store.nodes, keys, publisher, quotas)),
-            "Runs": RunsServicer(store, monitor),
-            "Pseudonyms": PseudonymServicer(names := _names_so_far(PseudonymKeys(keys, time.time), audit)),
+            "Exchange": ExchangeServicer(ExchangeServer(store.nodes, keys, publisher, quotas, fleet)),
+            "Runs": RunsServicer(store, monitor, Intake(store.runs, monitor, metrics, clock), clock),
+            "Pseudonyms": PseudonymServicer(names := PseudonymKeys(keys, time.time, quotas)),
             "Agent": AgentServicer(store.nodes, fleet),
             "Operator": OperatorServicer(store, keys, fleet, publisher, monitor),
         }
@@ -116,7 +119,8 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         try:
             await server.start()
             async with OwnedTasks() as background:
-                background.start(_tick(publisher, audit, names, status))
+                background.start(_tick(publisher, audit, names, status, RetentionTask(store, kept_days)))
+                background.start(monitor.keep_watch())
                 await _log_pseudonym_key(publisher, names)
                 _tell_health(publisher, status)
                 yield f"{host}:{bound}" if port == "0" else settings.listen
@@ -145,11 +149,18 @@ async def serve(settings: ServerSettings, ready: Any) -> None:
         log.info("draining")
 
 
-async def _tick(publisher: Publisher, audit: AuditLog, names: PseudonymKeys, status: Health) -> None:
-    """What a minute brings: a new epoch if one is due, the hash of yesterday's audit log, how ready we are."""
+async def _tick(
+    publisher: Publisher, audit: AuditLog, names: PseudonymKeys, status: Health, old_rows: RetentionTask
+) -> None:
+    """Every minute: a new epoch if one is due, the hash of yesterday's audit log, old rows, the health status."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
-        for work in (publisher.rotate(time.time()), _log_days(publisher, audit), _log_pseudonym_key(publisher, names)):
+        for work in (
+            publisher.rotate(time.time()),
+            _log_days(publisher, audit),
+            _log_pseudonym_key(publisher, names),
+            old_rows.run_if_due(),
+        ):
             try:
                 await work
             except Exception:  # one that fails must not end the others
@@ -169,25 +180,6 @@ async def _log_pseudonym_key(publisher: Publisher, names: PseudonymKeys) -> None
     period, public, _ = names.current()
     if period > publisher.log.view.period:
         await publisher.append(Entry.of(PSEUDONYM_KEY, period, public))
-
-
-def _quotas_so_far(limits: Limits, audit: AuditLog) -> Quotas:
-    """Today's use, as the audit log has it."""
-    asked: dict[str, set[str]] = defaultdict(set)
-    offers, now = Counter[str](), time.time()
-    for line in audit.today(now):
-        if line["role"] == "tenant" and line["method"] in ("Evaluate", "Lookup") and line["status"] in TAKEN:
-            asked[line["name"]].add(line["offer"])
-        offers[line["name"]] += line["method"] == "GetOffer" and line["status"] == "OK"
-    quotas = Quotas(limits)
-    for name in asked.keys() | offers.keys():
-        quotas.recount(Principal("tenant", name), len(asked[name]), offers[name], now)
-    return quotas
-
-
-def _names_so_far(names: PseudonymKeys, audit: AuditLog) -> PseudonymKeys:
-    names.recount(audit.today(time.time()))
-    return names
 
 
 def _tell_health(publisher: Publisher, status: Health) -> None:

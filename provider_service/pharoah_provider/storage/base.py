@@ -12,7 +12,8 @@ from pharoah_benchmarks.campaign.cell import Cell, Outcome
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial
 from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.tables.epoch_head import EpochHead
-from pharoah_provider.domain import Node, Report, Run
+from pharoah_protocol.vocabulary import Attribution, EndState
+from pharoah_provider.domain import Node, Report, Resource, Run, Transition
 from pharoah_provider.storage.records import EpochRecord
 
 
@@ -31,19 +32,29 @@ class NodeStore(Protocol):
 class RunStore(Protocol):
     """Runs, the node tickets they joined with, and their reports."""
 
-    async def put_run(self, run: Run) -> None: ...
+    async def put_run(self, run: Run) -> None:
+        """A new attempt. An attempt of the same run that has not ended by then is lost."""
+
     async def take_ticket(self, nonce: str, run_id: bytes) -> bool:
         """Whether this run holds the ticket: no other run has used it before."""
         ...
 
-    async def run(self, run_id: bytes) -> Run | None: ...
-    async def active_runs(self) -> list[Run]: ...
-    async def end_state(self, run_id: bytes) -> str:
-        """Empty while the run goes on."""
+    async def run(self, run_id: bytes) -> Run | None:
+        """The newest attempt of a run."""
         ...
 
-    async def end_run(self, run_id: bytes, state: str) -> None:
-        """The first end state stands."""
+    async def active_runs(self) -> list[Run]:
+        """Attempts that have not ended."""
+        ...
+
+    async def end_state(self, run: Run) -> EndState | None:
+        """None while the attempt goes on."""
+        ...
+
+    async def end_run(
+        self, run: Run, state: EndState, ended_at: float, attribution: Attribution = Attribution.UNKNOWN
+    ) -> None:
+        """How an attempt ended, at a unix time. The first end state stands."""
 
     async def append_reports(
         self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
@@ -55,11 +66,19 @@ class RunStore(Protocol):
         ...
 
 
-class AlertStore(Protocol):
-    """Alerts about nodes."""
+class IncidentStore(Protocol):
+    """Incidents of nodes, and their history."""
 
-    async def put_alert(self, alert: dict[str, Any]) -> None: ...
-    async def open_alerts(self) -> list[dict[str, Any]]: ...
+    async def put_transition(self, change: Transition) -> None:
+        """What an incident has become: the newest change is what it is now, the others are its history."""
+
+    async def open_incidents(self) -> list[Transition]:
+        """Incidents that are suspected or confirmed, oldest first."""
+        ...
+
+    async def changes(self, resource: Resource, since: float) -> list[Transition]:
+        """What has changed on a resource since then (unix seconds), oldest first."""
+        ...
 
 
 class EvidenceStore(Protocol):
@@ -165,15 +184,19 @@ class Storage(Protocol):
     @property
     def runs(self) -> RunStore: ...
     @property
-    def alerts(self) -> AlertStore: ...
+    def incidents(self) -> IncidentStore: ...
     @property
     def evidence(self) -> EvidenceStore: ...
     @property
     def published(self) -> PublishedStore: ...
     @property
     def log(self) -> LogStore: ...
-    async def listing(self, name: str) -> list[dict[str, Any]]:
-        """Rows of a listing, ready for JSON."""
+    async def delete_before(self, table: str, before: float) -> int:
+        """Delete rows of a table of `storage.retention` from before then (unix seconds); returns how many."""
+        ...
+
+    async def select(self, query: str) -> list[dict[str, Any]]:
+        """Rows of a query for a listing, in the SQL of this storage; nothing but listings reads rows."""
         ...
 
     def close(self) -> None: ...

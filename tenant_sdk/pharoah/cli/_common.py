@@ -11,29 +11,32 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from pharoah._errors import SettingsError
-from pharoah._settings import GATES, Settings
+from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
 from pharoah._sidecar_start import private_folder, start_sidecar, wait_for
 from pharoah._verdict import Verdict
 from pharoah.dryrun import DryRun, dry_run
 from pharoah.dryrun.mitigations import Mitigation
+from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
 
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gate", choices=GATES, help="what an incompatible verdict does (default: warn)")
+    parser.add_argument("--gate", choices=[*LaunchGate], help="what an incompatible verdict does (default: warn)")
     parser.add_argument("--strict", action="store_true", help="exit with 11 when the verdict is unknown")
     parser.add_argument("--require-online", action="store_true", help="exit with 12 when no provider is reached")
     parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
     parser.add_argument("--node-socket", metavar="PATH", help="the node's agent (PHAROAH_NODE_SOCKET)")
-    parser.add_argument("--verdict-file", metavar="PATH", help="leave the verdict here as JSON")
+    parser.add_argument("--verdict-file", metavar="PATH", help="write the verdict into this file as JSON")
     parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
     add_world_options(parser)
 
 
 def add_world_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nnodes", type=_count, metavar="N", help="nodes to check for, if the command does not say")
+    parser.add_argument(
+        "--nnodes", type=_count, metavar="N", help="nodes to check for, if the command does not give it"
+    )
     parser.add_argument("--nproc-per-node", type=_count, metavar="N", help="processes (GPUs) on each of them")
 
 
@@ -121,11 +124,11 @@ def cut(text: str, width: int) -> str:
 
 def exit_code(verdict: Verdict, arguments: argparse.Namespace, settings: Settings) -> int:
     """0, or why the job must not start."""
-    if settings.gate == "block" and verdict.blocking:
+    if settings.gate == LaunchGate.BLOCK and verdict.blocking:
         return INCOMPATIBLE
     if arguments.require_online and not verdict.epoch:
         return OFFLINE
-    if arguments.strict and verdict.status in ("unknown", "pending"):
+    if arguments.strict and verdict.status in (VerdictStatus.UNKNOWN, VerdictStatus.PENDING):
         return STRICT
     return 0
 
@@ -141,8 +144,8 @@ def inside_pharoah(link: SidecarLink) -> dict[str, str]:
     return {"PHAROAH_SIDECAR": link.path, "PYTHONPATH": f"{inject}{os.pathsep}{path}" if path else inject}
 
 
-def leave(verdict: Verdict, settings: Settings) -> None:
-    """The verdict for whoever schedules jobs, where it is wanted. That it cannot be written stops nobody's job."""
+def write_verdict(verdict: Verdict, settings: Settings) -> None:
+    """Write the verdict for a scheduler, if a file was given. A file that cannot be written does not stop the job."""
     if settings.verdict_file:
         try:
             verdict.write(settings.verdict_file)

@@ -11,6 +11,7 @@ from pharoah._verdict import unknown
 from pharoah.cli import _check, _common, explain
 from pharoah.cost.step import StepCost
 from pharoah.dryrun.mitigations import Mitigation
+from pharoah_protocol.vocabulary import Mode, VerdictStatus
 
 
 def add_parser(commands: Any) -> None:
@@ -23,16 +24,16 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     settings = _common.settings_of(arguments)
-    _common.job_command(arguments)  # none is an error at once
+    _common.job_command(arguments)  # a missing command is an error before anything starts
 
     def trial(command: Sequence[str], change: Mitigation) -> StepCost:
         return _common.dry_run_of(arguments, settings, command, change=change).cost
 
-    if settings.mode == "dryrun":
+    if settings.mode == Mode.DRY_RUN:
         explain.show(_common.dry_run_of(arguments, settings), settings, payload=True, output=arguments.output)
         return 0
-    if settings.mode != "online":
-        verdict = unknown(f"mode={settings.mode}: nobody is asked")
+    if settings.mode != Mode.ONLINE:
+        verdict = unknown(f"mode={settings.mode}: the provider is not asked")
     else:
         try:
             with _common.sidecar(settings) as link:
@@ -40,8 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
             verdict = _check.with_cost(checked, trial, _common.job_command(arguments))
         except OSError as error:
             verdict = unknown(str(error))
-    if verdict.status == "pending":
+    if verdict.status == VerdictStatus.PENDING:
         verdict = unknown(verdict.reason, verdict.run_id)
     sys.stdout.write((verdict.to_json() if arguments.output == "json" else verdict.render()) + "\n")
-    _common.leave(verdict, settings)
+    _common.write_verdict(verdict, settings)
     return _common.exit_code(verdict, arguments, settings)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict, unknown
+from pharoah.findings.other_than_checked import OTHER_THAN_CHECKED
 from pharoah.sidecar.rank_comparison import RankComparison
 from pharoah.sidecar.verdict_client import VerdictClient
 from pharoah_archetypes import Fingerprint, differences, parse
@@ -24,7 +25,7 @@ class JobCheck:
         self._settings = settings
         self._changed = changed
         self._ranks = RankComparison()
-        self._asked = False
+        self.asked = False
         """Whether the job was asked about, or a rank is dry-running it to ask."""
         self._captured: Fingerprint | None = None
         """A real step of a job that could not be dry-run."""
@@ -35,19 +36,25 @@ class JobCheck:
         self.verdict = Verdict(VerdictStatus.PENDING, reason="no rank has asked yet", run_id=self._run_id)
 
     def expect(self, ranks: int) -> None:
-        """A rank knows how many ranks this node has."""
+        """A rank has reported how many ranks this node has."""
         self._ranks.expect(ranks)
 
     def claim_dry_run(self) -> bool:
         """Whether the caller is the first that can dry-run the job; then it has to."""
-        first, self._asked = not self._asked, True
+        first, self.asked = not self.asked, True
         return first
 
     async def ask(self, fingerprint: str, pending: str = "") -> Verdict:
-        """Ask for a verdict about a fingerprint (JSON); without one, `pending` is why there is none."""
-        self._asked = True
+        """Ask for a verdict about a fingerprint (JSON); without one, `pending` is the reason."""
+        self.asked = True
         self.verdict = await self.client.check(fingerprint, pending)
         return self.verdict
+
+    async def leave_asking_to_rank_0(self) -> None:
+        """This node has no rank that may ask: it only joins the run, and the node of rank 0 asks about the job."""
+        self.asked = True
+        verdict = await self.client.connect()
+        self._set(verdict or unknown("rank 0 asks about this job, on another node", self._run_id))
 
     def add_launch_findings(self, *findings: Finding) -> None:
         """What this machine found out before the launch; it changes the status."""
@@ -77,7 +84,7 @@ class JobCheck:
         elif self.verdict.status == VerdictStatus.PENDING:
             self._captured = self._captured or step
         elif self.client.checked and (difference := _difference(self.client.checked, step, compiled)):
-            self.add_findings(Finding("warn", f"what runs is not what was checked: {difference}"))
+            self.add_findings(OTHER_THAN_CHECKED.found(difference=difference))
         self.add_findings(*self._ranks.add(rank, step, operators))
 
     async def end(self) -> None:

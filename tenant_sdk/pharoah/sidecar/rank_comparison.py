@@ -1,4 +1,4 @@
-"""Do the ranks of a node run the same step? One that does not computes something else, and sooner or later all wait."""
+"""Compares the steps of the ranks of a node. A rank with another step computes something else, or makes all wait."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from pharoah._verdict import Finding
+from pharoah.findings.rank_differs import RANK_DIFFERS
 from pharoah_archetypes import Fingerprint, Skeleton, differences, parse
 
 _STAGED = "P2P"
@@ -28,7 +29,7 @@ class RankComparison:
         self._seen: dict[int, _Seen] = {}
 
     def expect(self, count: int) -> None:
-        """A launcher said how many ranks this node has."""
+        """A launcher has given the number of ranks on this node."""
         self.expected = max(self.expected, count)
 
     def add(self, rank: int, seen: Fingerprint, operators: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
@@ -43,17 +44,19 @@ class RankComparison:
             return ()
         usual = max(groups, key=lambda one: len(groups[one]))
         return tuple(
-            Finding("warn", _told(usual, groups[usual], odd, groups[odd])) for odd in groups if odd is not usual
+            RANK_DIFFERS.found(difference=_difference(usual, groups[usual], odd, groups[odd]))
+            for odd in groups
+            if odd is not usual
         )
 
 
-def _told(usual: _Seen, most: list[int], odd: _Seen, numbers: list[int]) -> str:
-    told = differences(usual.skeleton, odd.skeleton)[:3]
-    told += [f"{name} is {value}" for name, value in sorted(odd.features - usual.features)]
-    told += [f"{name} is not {value}" for name, value in sorted(usual.features - odd.features)]
-    told += [f"calls {name}" for name in sorted(odd.operators - usual.operators)[:3]]
-    told += [f"does not call {name}" for name in sorted(usual.operators - odd.operators)[:3]]
-    what = "; ".join(told) or "the number of nested repeats"
+def _difference(usual: _Seen, most: list[int], odd: _Seen, numbers: list[int]) -> str:
+    parts = differences(usual.skeleton, odd.skeleton)[:3]
+    parts += [f"{name} is {value}" for name, value in sorted(odd.features - usual.features)]
+    parts += [f"{name} is not {value}" for name, value in sorted(usual.features - odd.features)]
+    parts += [f"calls {name}" for name in sorted(odd.operators - usual.operators)[:3]]
+    parts += [f"does not call {name}" for name in sorted(usual.operators - odd.operators)[:3]]
+    what = "; ".join(parts) or "the number of nested repeats"
     return f"{named(numbers, 'does', 'do')} not run what {named(most, 'runs', 'run')}: {what}"
 
 

@@ -12,7 +12,10 @@ import grpc.aio
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah._verdict import Finding, Verdict, unknown
+from pharoah._verdict import Verdict, unknown
+from pharoah.findings.outcome_not_shared import OUTCOME_NOT_SHARED
+from pharoah.findings.provider_misbehaved import PROVIDER_MISBEHAVED
+from pharoah.findings.provider_not_verified import PROVIDER_NOT_VERIFIED
 from pharoah.sidecar.agent_client import NodeAnswer, ask_node
 from pharoah.sidecar.evidence import Evidence
 from pharoah.sidecar.exchange_client import ExchangeClient
@@ -23,12 +26,13 @@ from pharoah.sidecar.verdict_rules import plan_of, verdict_from_rows
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
+from pharoah_protocol.vocabulary import Privacy, VerdictStatus
 
 log = logging.getLogger("pharoah.sidecar")
 
 
 LONGEST_SECONDS = 12.0
-"""Of all calls about one job; below what whoever waits for the verdict waits."""
+"""Seconds that all calls about one job may take; callers wait longer for the verdict (4 timeouts, or CHECK_SECONDS)."""
 ROUND_SECONDS = 2.0
 """A run joins at a multiple of this after the answer: what was made of the answer takes shorter or longer."""
 
@@ -46,7 +50,7 @@ class VerdictClient:
         self.provider: ProviderConnection | None = None
         self.node: NodeAnswer | None = None
         self.checked: Fingerprint | None = None
-        """What the verdict is about; None while it is unknown what runs."""
+        """What the verdict is about; None while the job's structure is unknown."""
         self.plan = PLAIN
         """How the job is to be watched."""
         self._unnamed = ""
@@ -54,23 +58,36 @@ class VerdictClient:
         self.name: tuple[int, bytes] | None = None
         """The job's (period, name), where its user shares outcomes."""
 
+    async def connect(self) -> Verdict | None:
+        """Get what a run needs to join: the provider and a ticket. Gives the verdict when one cannot be had."""
+        try:
+            await self._connect()
+        except UnknownReason as error:
+            return unknown(str(error), self._run_id)
+        return None
+
+    async def _connect(self) -> tuple[ProviderConnection, NodeAnswer]:
+        """Raises UnknownReason."""
+        if not self._settings.endpoint:
+            raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
+        self.provider = self.provider or ProviderConnection(self._settings)
+        self.node = await self._fresh_node()
+        return self.provider, self.node
+
     async def check(self, fingerprint: str, pending: str) -> Verdict:
-        """The verdict about a fingerprint (JSON); without one, `pending` says why it has to wait."""
+        """The verdict about a fingerprint (JSON); without one, `pending` is the reason why it has to wait."""
         began = time.perf_counter()
         try:
-            if not self._settings.endpoint:
-                raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
-            self.provider = self.provider or ProviderConnection(self._settings)
-            self.node = await self._fresh_node()
+            provider, node = await self._connect()
             if not fingerprint:
-                return Verdict("pending", reason=pending, run_id=self._run_id)
+                return Verdict(VerdictStatus.PENDING, reason=pending, run_id=self._run_id)
             async with asyncio.timeout(min(LONGEST_SECONDS, 4 * self._settings.timeout_seconds)):
-                verdict = await self._ask(Fingerprint.from_json(fingerprint), self.provider, self.node)
+                verdict = await self._ask(Fingerprint.from_json(fingerprint), provider, node)
             return replace(verdict, latency_ms=1000 * (time.perf_counter() - began))
         except (UnknownReason, FingerprintError) as error:
             return unknown(str(error), self._run_id)
         except VerificationError as error:
-            return self._distrusted(error)
+            return self._rejected(error)
         except TimeoutError:
             return unknown("the provider did not answer in time", self._run_id)
         except Exception as error:
@@ -90,13 +107,13 @@ class VerdictClient:
                 log.info("nothing was asked: %s", error)
 
     def until_unrelated(self) -> float:
-        """Seconds until a time that says nothing of how long we were busy with the answer."""
+        """Seconds until a time that does not depend on how long we were busy with the answer."""
         if self._exchange is None or not self._exchange.answered_at:
             return 0.0
         return ROUND_SECONDS - (time.monotonic() - self._exchange.answered_at) % ROUND_SECONDS
 
     def decide(self, accept: bool) -> None:
-        """Tell whether the offered node is taken, when it is time to; nobody waits for it."""
+        """Send whether the offered node is taken. Runs as a task that `end` waits for."""
         if self._exchange is not None and self._deciding is None:
             self._deciding = asyncio.create_task(self._exchange.decide(accept=accept))
 
@@ -121,9 +138,9 @@ class VerdictClient:
         self.name = await self._named(fingerprint, provider, self._exchange)
         answer = await self._exchange.ask(fingerprint, node.ticket, self.name)
         self.checked, self.plan = fingerprint, plan_of(answer)
-        verdict = verdict_from_rows(answer, self._run_id, hashed=self._settings.privacy == "hashed")
+        verdict = verdict_from_rows(answer, self._run_id, hashed=self._settings.privacy == Privacy.HASHED)
         if self._unnamed:
-            verdict = verdict.with_findings(Finding("info", f"how this run ends is not shared: {self._unnamed}"))
+            verdict = verdict.with_findings(OUTCOME_NOT_SHARED.found(reason=self._unnamed))
         self._record = {**answer.record, "verdict": verdict.status, "fingerprint": fingerprint.to_json()}
         return verdict
 
@@ -147,17 +164,17 @@ class VerdictClient:
             self._unnamed = str(error)
         return None
 
-    def _distrusted(self, error: VerificationError) -> Verdict:
-        """The provider's answer is worth nothing; what it has signed of a lie is worth keeping."""
-        log.warning("the provider is not believed: %s", error)
-        verdict = unknown(f"the provider's answer cannot be trusted: {error}", self._run_id)
-        path = self._evidence.lie(error.evidence) if error.evidence else None
+    def _rejected(self, error: VerificationError) -> Verdict:
+        """The verdict after an answer that did not verify; evidence of misbehaviour is kept."""
+        log.warning("the provider's answer is rejected: %s", error)
+        verdict = unknown(f"the provider's answer is rejected: {error}", self._run_id)
+        path = self._evidence.misbehaviour(error.evidence) if error.evidence else None
         if path is None:
             return verdict
-        what = "the provider has signed what it must not: others can check it"
+        evidence = f"pharoah audit {path}"
         if self.provider is not None:
             try:
                 prove(error.evidence or {}, self.provider.key.public_bytes_raw())
             except InvalidEvidenceError as unproven:
-                what = f"what the provider has signed is kept, but proves nothing to others: {unproven}"
-        return verdict.with_findings(Finding("warn", what, f"pharoah audit {path}"))
+                return verdict.with_findings(PROVIDER_NOT_VERIFIED.found(reason=unproven, evidence=evidence))
+        return verdict.with_findings(PROVIDER_MISBEHAVED.found(evidence=evidence))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.agent.signals._registry import agent_signals
+from pharoah_provider.agent.signals._registry import AGENT_SIGNALS, GROUP
 from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading, Worse
 
-__all__ = ["TROUBLE_UNIT", "AgentSignal", "Reading", "Worse", "agent_signals"]
+__all__ = ["AGENT_SIGNALS", "GROUP", "TROUBLE_UNIT", "AgentSignal", "Reading", "Worse"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pharoah_provider.storage.duckdb.alerts import DuckAlertStore
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.evidence import DuckEvidenceStore
-from pharoah_provider.storage.duckdb.listings import LISTINGS
+from pharoah_provider.storage.duckdb.incidents import DuckIncidentStore
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.nodes import DuckNodeStore
 from pharoah_provider.storage.duckdb.published import DuckPublishedStore
+from pharoah_provider.storage.duckdb.retention import delete_before
 from pharoah_provider.storage.duckdb.runs import DuckRunStore
 
 
@@ -23,14 +23,18 @@ class DuckStorage:
         self._database = database = Database(path)
         self.nodes = DuckNodeStore(database)
         self.runs = DuckRunStore(database)
-        self.alerts = DuckAlertStore(database)
+        self.incidents = DuckIncidentStore(database)
         self.evidence = DuckEvidenceStore(database)
         self.published = DuckPublishedStore(database)
         self.log = DuckLogStore(database)
 
-    async def listing(self, name: str) -> list[dict[str, Any]]:
-        """Rows of one of LISTINGS, ready for JSON."""
-        return await self._database.read(LISTINGS[name])
+    async def select(self, query: str) -> list[dict[str, Any]]:
+        """Rows of a query for a listing. Raises StoreError."""
+        return await self._database.read(query)
+
+    async def delete_before(self, table: str, before: float) -> int:
+        """Delete rows of a table of `storage.retention` from before then (unix seconds); returns how many."""
+        return await delete_before(self._database, table, before)
 
     def close(self) -> None:
         """Commit what is queued and release the file."""

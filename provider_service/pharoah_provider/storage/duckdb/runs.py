@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.storage.duckdb.database import Database, executing
 from pharoah_provider.storage.duckdb.reports import ReportSpans
@@ -22,11 +23,13 @@ class DuckRunStore:
         self._reports = ReportSpans(database)
 
     async def put_run(self, run: Run) -> None:
-        values = [run.run_id, run.tenant, run.node, run.attempt, run.ranks, run.beside_job, run.limit_seconds]
-        await self._reports.close(run.run_id, executing(SQL["put_run"], [*values, time.time()]))
+        values = [run.run_id, run.attempt, run.job_id, run.tenant, run.node, run.ranks, run.beside_job]
+        lost = executing(SQL["end_earlier_attempts"], [run.joined_at, EndState.LOST, run.run_id])
+        put = executing(SQL["put_run"], [*values, run.limit_seconds, run.joined_at])
+        await self._reports.close(run.run_id, lost, put)
 
     async def take_ticket(self, nonce: str, run_id: bytes) -> bool:
-        await self._db.execute(SQL["take_ticket"], [nonce, run_id])
+        await self._db.execute(SQL["take_ticket"], [nonce, run_id, time.time()])
         rows = await self._db.read(SQL["ticket_holder"], [nonce])
         return bytes(rows[0]["run_id"]) == run_id
 
@@ -37,12 +40,15 @@ class DuckRunStore:
     async def active_runs(self) -> list[Run]:
         return [_run(row) for row in await self._db.read(SQL["active_runs"])]
 
-    async def end_state(self, run_id: bytes) -> str:
-        rows = await self._db.read(SQL["end_state"], [run_id])
-        return str(rows[0]["end_state"] or "") if rows else ""
+    async def end_state(self, run: Run) -> EndState | None:
+        rows = await self._db.read(SQL["end_state"], [run.run_id, run.attempt])
+        return EndState(rows[0]["end_state"]) if rows and rows[0]["end_state"] else None
 
-    async def end_run(self, run_id: bytes, state: str) -> None:
-        await self._reports.close(run_id, executing(SQL["end_run"], [time.time(), state, run_id]))
+    async def end_run(
+        self, run: Run, state: EndState, ended_at: float, attribution: Attribution = Attribution.UNKNOWN
+    ) -> None:
+        ended = [ended_at, state, attribution, run.run_id, run.attempt]
+        await self._reports.close(run.run_id, executing(SQL["end_run"], ended))
 
     async def append_reports(
         self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
@@ -54,5 +60,5 @@ class DuckRunStore:
 
 
 def _run(row: dict[str, Any]) -> Run:
-    names = ("tenant", "node", "attempt", "ranks", "beside_job", "limit_seconds")
-    return Run(bytes(row["run_id"]), **{name: row[name] for name in names})
+    names = ("tenant", "node", "attempt", "ranks", "beside_job", "limit_seconds", "joined_at")
+    return Run(bytes(row["run_id"]), **{name: row[name] for name in names}, job_id=bytes(row["job_id"]))

@@ -1,0 +1,88 @@
+"""Registries: sets that grow. One file adds one entry, in our own package or in anybody else's distribution.
+
+Our entries stand in the public modules of one package, one entry per module; a module whose name begins with an
+underscore holds what they share. Other distributions name theirs in an entry-point group of the Python packaging
+standard (packaging.python.org/specifications/entry-points): the value of the entry point is the entry itself, for
+example `ours.benchmarks:BANDWIDTH`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import metadata
+from typing import Generic, Protocol, TypeVar
+
+
+class Named(Protocol):
+    """What every entry of a registry has."""
+
+    @property
+    def name(self) -> str:
+        """Unique within its registry; this is what users type and what is stored."""
+        ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+class RegistryError(ValueError):
+    """An entry that cannot be used; the message names the module or the entry point."""
+
+
+class Registry(Generic[T]):
+    """All entries of one kind, read once when they are first needed.
+
+    The constructors of `kind` check the fields of an entry and raise ValueError.
+    """
+
+    def __init__(self, kind: type[T], package: str, group: str) -> None:
+        """`package` is the dotted name of the package whose modules hold our entries, `group` the entry-point group."""
+        self._kind, self._package, self._group = kind, package, group
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.entries.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __getitem__(self, name: str) -> T:
+        """Raises RegistryError that lists the names there are."""
+        if name not in self.entries:
+            raise RegistryError(f"{name!r} is not one of: {', '.join(self.entries)}")
+        return self.entries[name]
+
+    @cached_property
+    def entries(self) -> Mapping[str, T]:
+        """Name to entry, in the order of the names. Raises RegistryError."""
+        found: dict[str, T] = {}
+        for origin, entry in [*self._ours(), *self._others()]:
+            if entry.name in found:
+                raise RegistryError(f"{origin}: there is already an entry named {entry.name!r} in {self._group}")
+            found[entry.name] = entry
+        return dict(sorted(found.items()))
+
+    def _ours(self) -> Iterator[tuple[str, T]]:
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(package.__path__, f"{self._package}."):
+            if module.name.rpartition(".")[2].startswith("_"):
+                continue
+            entries = [
+                value for value in vars(importlib.import_module(module.name)).values() if isinstance(value, self._kind)
+            ]
+            if len(entries) != 1:
+                raise RegistryError(f"{module.name}: has {len(entries)} entries of {self._group}, expected one")
+            yield module.name, entries[0]
+
+    def _others(self) -> Iterator[tuple[str, T]]:
+        for point in metadata.entry_points(group=self._group):
+            origin = f"entry point {point.name!r} of {self._group} ({point.value})"
+            try:
+                entry = point.load()
+            except Exception as error:
+                raise RegistryError(f"{origin} cannot be loaded: {type(error).__name__}: {error}") from error
+            if not isinstance(entry, self._kind):
+                raise RegistryError(f"{origin} is a {type(entry).__name__}, expected a {self._kind.__name__}")
+            yield origin, entry

@@ -1,0 +1,46 @@
+"""Calls of an operator to a running provider."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+from pharoah_protocol.rpc import Stub
+from pharoah_provider import channel
+from pharoah_serving.errors import ProviderError
+
+CALL_SECONDS = 30.0
+"""Deadline of a call with one answer; the provider works on none for longer (`call_guard.LONGEST_SECONDS`)."""
+
+
+class CallError(ProviderError):
+    """A call that the provider did not answer, or refused."""
+
+    def __init__(self, error: grpc.RpcError) -> None:
+        super().__init__(f"{error.details()} ({error.code().name})")
+        self.invalid = error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        """Whether the request was at fault."""
+        self.details = error.details() or ""
+
+
+def call(arguments: argparse.Namespace, method: str, request: Any) -> Any:
+    """The answer to one call of the service Operator. Raises ProviderError."""
+    access = channel.access(arguments)
+    with channel.operator_channel(access) as opened:
+        try:
+            return getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata, timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            raise CallError(error) from None
+
+
+def stream(arguments: argparse.Namespace, method: str, request: Any) -> Iterator[Any]:
+    """The answers of one call of the service Operator as they come, without a deadline. Raises ProviderError."""
+    access = channel.access(arguments)
+    with channel.operator_channel(access) as opened:
+        try:
+            yield from getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata)
+        except grpc.RpcError as error:
+            raise CallError(error) from None

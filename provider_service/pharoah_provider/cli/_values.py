@@ -1,0 +1,28 @@
+"""Values of options, checked while the command line is read."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 0")
+    return int(text)
+
+
+def amount(text: str) -> float:
+    try:
+        if 0 <= (value := float(text)) < float("inf"):
+            return value
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number >= 0")
+
+
+def table_days(text: str) -> tuple[str, float]:
+    """`TABLE=DAYS`."""
+    table, equals, days = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TABLE=DAYS")
+    return table, amount(days)

@@ -1,0 +1,20 @@
+"""`pharoah-provider key`: print the public key that tenants and witnesses pin; made if there is none yet."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pharoah_serving.keys import open_keys
+
+
+def add_parser(commands: Any) -> None:
+    what = "print the key that tenants and witnesses pin; made if there is none yet"
+    parser = commands.add_parser("key", help=what, description=__doc__)
+    parser.add_argument("--keys", default="pharoah-keys", help="as for serve (default: %(default)s)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    print(open_keys(arguments.keys).public.hex())
+    return 0

@@ -1,0 +1,69 @@
+"""`pharoah-provider serve`: run the provider."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from pharoah_provider.cli._values import amount, count, table_days
+from pharoah_provider.services.server import ServerSettings, serve
+from pharoah_serving.errors import ProviderError
+from pharoah_serving.keys import open_keys
+from pharoah_serving.listener import Tls
+from pharoah_serving.quotas import Limits
+
+
+def add_parser(commands: Any) -> None:
+    defaults = ServerSettings()
+    parser = commands.add_parser("serve", help="run the provider", description=__doc__)
+    option = parser.add_argument
+    option("--listen", default=defaults.listen, metavar="HOST:PORT", help="gRPC (default: %(default)s)")
+    option("--http", default=defaults.http, metavar="HOST:PORT", help="/metrics (default: %(default)s)")
+    option("--db", type=Path, default=defaults.db, help="DuckDB file (default: %(default)s)")
+    option("--keys", default=defaults.keys, help="folder of secrets, or command:CMD (default: %(default)s)")
+    option("--audit", type=Path, default=defaults.audit, help="folder of the audit log (default: %(default)s)")
+    option("--witnesses", type=Path, help="file of `KEY URL` lines: the witnesses that cosign the log")
+    option("--tls-cert", type=Path, help="certificate of this provider (PEM); with --tls-key and --client-ca")
+    option("--tls-key", type=Path, help="key of the certificate")
+    option("--client-ca", type=Path, help="authority that signs the certificates of tenants, agents and operators")
+    option("--domain", default=defaults.domain, help="SPIFFE trust domain (default: %(default)s)")
+    option("--tokens", type=Path, default=defaults.tokens, help="token file, without TLS (default: %(default)s)")
+    option("--settle-seconds", type=amount, default=defaults.settle_seconds, metavar="S",
+           help="how long no micro-benchmark runs beside a run that has begun (default: %(default)g)")  # fmt: skip
+    limits = defaults.limits
+    option("--tenant-questions", type=count, default=limits.tenant_questions, metavar="N",
+           help="verdicts that a tenant may ask for in a day (default: %(default)s)")  # fmt: skip
+    option("--organisation-questions", type=count, default=limits.organisation_questions, metavar="N",
+           help="verdicts in a day for all accounts of an organisation (default: %(default)s)")  # fmt: skip
+    option("--tenant-offers", type=count, default=limits.tenant_offers, metavar="N",
+           help="offers that a tenant may take in a day (default: %(default)s)")  # fmt: skip
+    option("--retention", type=table_days, action="append", default=[], metavar="TABLE=DAYS",
+           help="how long rows are kept; may be repeated (docs/provider.md lists the tables)")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT. Raises ProviderError that names the option, the file or the port."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    os.umask(0o077)  # database, keys and audit log are readable by their owner alone
+    names = ("listen", "http", "db", "keys", "audit", "witnesses", "domain", "tokens", "settle_seconds")
+    files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
+    if any(files) and not all(files):
+        raise ProviderError("--tls-cert, --tls-key and --client-ca belong together")
+    settings = ServerSettings(
+        **{name: getattr(arguments, name) for name in names},
+        tls=Tls(*files) if all(files) else None,
+        limits=Limits(arguments.tenant_questions, arguments.organisation_questions, arguments.tenant_offers),
+        retention=dict(arguments.retention),
+    )
+
+    def ready(address: str) -> None:
+        print(f"pharoah-provider listens on {address}; metrics on http://{settings.http}/metrics")
+        print(f"provider key for tenants: {open_keys(settings.keys).public.hex()}", flush=True)
+
+    asyncio.run(serve(settings, ready))
+    return 0

@@ -1,0 +1,54 @@
+"""Learned rows of the newest release, as listings show them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from pharoah_learning.models.proportions import wilson
+from pharoah_learning.release import LearnedRow
+from pharoah_protocol.vocabulary import RowKind
+from pharoah_provider.listings._listing import ListingSources, Row
+
+REVOKED = "revoked"
+"""Shown as the severity of a row that was revoked."""
+
+
+def learned_rows(*kinds: RowKind) -> Callable[[ListingSources], Awaitable[list[Row]]]:
+    """The rows of some kinds, with the confidence intervals of their failure rates."""
+
+    async def rows(sources: ListingSources) -> list[Row]:
+        release = await sources.storage.published.newest_release()
+        if release is None:
+            return []
+        revoked = set(await sources.storage.log.revoked_ids())
+        nodes = await sources.storage.nodes.nodes()
+        names = {node.context_id: "+".join(n.node for n in nodes if n.context_id == node.context_id) for node in nodes}
+        return [
+            {"release": release.release, "nodes": names.get(row.group_id, ""), **_shown(row, row.id in revoked)}
+            for row in release.rows
+            if row.kind in kinds
+        ]
+
+    return rows
+
+
+def _shown(row: LearnedRow, revoked: bool) -> Row:
+    low, high = wilson(row.failures, row.runs)
+    return {
+        "id": row.id,
+        "scope": row.scope,
+        "context": row.group_id,
+        "rung": row.rung,
+        "title": row.title,
+        "severity": REVOKED if revoked else row.severity,
+        "outcome": row.outcome,
+        "failed": f"{row.failures}/{row.runs}",
+        "base": f"{row.base_failures}/{row.base_runs}",
+        "failures": row.failures,
+        "runs": row.runs,
+        "rate_low": round(low, 3),
+        "rate_high": round(high, 3),
+        "base_failures": row.base_failures,
+        "base_runs": row.base_runs,
+        "remedy": row.remedy,
+    }

@@ -1,0 +1,56 @@
+"""What a listing is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pharoah_provider.storage.base import Storage
+
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+Row = dict[str, Any]
+"""Column to value; values are what JSON can hold."""
+
+
+@dataclass(frozen=True)
+class ListingSources:
+    """What a listing is made from."""
+
+    storage: Storage
+    connected: Mapping[str, float]
+    """Node to when its agent was last heard, unix seconds; connected agents only."""
+    now: float
+    """Unix seconds."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One listing. Raises ValueError for a name that cannot be a command, and without help or columns."""
+
+    name: str
+    """The command, and the name in `Operator.List`: lower case, words joined by `-`."""
+    help: str
+    """What it lists, for `--help` and the documentation; plain text that ends without a full stop."""
+    columns: tuple[str, ...]
+    """The columns that a terminal of 80 characters shows. Every row has at least these; `-o json` prints all."""
+    rows: Callable[[ListingSources], Awaitable[list[Row]]]
+    wide_columns: tuple[str, ...] = ()
+    """Further columns for a wide terminal."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"listing {self.name!r}: expected a name of lower-case letters, digits and -")
+        if not self.help or not self.columns:
+            raise ValueError(f"listing {self.name!r}: help and columns must not be empty")
+
+
+def select(query: str) -> Callable[[ListingSources], Awaitable[list[Row]]]:
+    """The rows of one query, in the SQL of the storage."""
+
+    async def rows(sources: ListingSources) -> list[Row]:
+        return await sources.storage.select(query)
+
+    return rows

@@ -1,0 +1,17 @@
+"""Alerts about nodes."""
+
+from __future__ import annotations
+
+from pharoah_provider.listings._listing import Listing, select
+
+LISTING = Listing(
+    name="alerts",
+    help="suspicions and alerts about nodes, with their evidence",
+    columns=("since", "state", "node", "run", "what"),
+    wide_columns=("alert_id", "evidence"),
+    rows=select("""
+        SELECT incident_id AS alert_id, resource AS node, kind, state, fault_domain, what, evidence, since, changed_at,
+               step_ratio, lower(hex(raised_by))[:8] AS run
+        FROM incidents ORDER BY since
+    """),
+)

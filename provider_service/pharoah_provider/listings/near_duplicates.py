@@ -1,0 +1,15 @@
+"""Rows of the newest release about what similar archetypes have in common."""
+
+from __future__ import annotations
+
+from pharoah_protocol.vocabulary import RowKind
+from pharoah_provider.listings._learned_rows import learned_rows
+from pharoah_provider.listings._listing import Listing
+
+LISTING = Listing(
+    name="near-duplicates",
+    help="rows of the newest release about what near duplicates of an archetype have in common",
+    columns=("id", "severity", "outcome", "failed", "base", "nodes"),
+    wide_columns=("scope",),
+    rows=learned_rows(RowKind.BAND),
+)

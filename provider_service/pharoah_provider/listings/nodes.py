@@ -1,0 +1,34 @@
+"""Nodes: what the database holds of them, and whether their agents are connected."""
+
+from __future__ import annotations
+
+from pharoah_provider.listings._listing import Listing, ListingSources, Row
+
+QUERY = """
+    SELECT n.node, n.context_id AS context, n.server_facts AS facts, n.last_seen,
+           (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
+           (SELECT count(*) FROM incidents i
+            WHERE i.resource_kind = 'node' AND i.resource = n.node AND i.state = 'confirmed') AS alerts
+    FROM nodes n ORDER BY n.node
+"""
+
+
+async def rows(sources: ListingSources) -> list[Row]:
+    """Nodes with their running runs and confirmed alerts."""
+    heard = sources.connected
+    return [
+        {
+            **row,
+            "connected": "yes" if row["node"] in heard else "no",
+            "seen_seconds_ago": round(sources.now - max(heard.get(row["node"], 0.0), row["last_seen"]), 1),
+        }
+        for row in await sources.storage.select(QUERY)
+    ]
+
+
+LISTING = Listing(
+    name="nodes",
+    help="nodes, whether their agents are connected, and what runs on them",
+    columns=("node", "context", "connected", "seen_seconds_ago", "runs", "alerts"),
+    rows=rows,
+)

@@ -1,0 +1,16 @@
+"""How runs end, by the pseudonyms under which tenants report."""
+
+from __future__ import annotations
+
+from pharoah_provider.listings._listing import Listing, select
+
+LISTING = Listing(
+    name="outcomes",
+    help="how runs ended, by the pseudonyms of jobs that tenants share",
+    columns=("name", "period", "context", "organisations", "runs", "failed"),
+    rows=select("""
+        SELECT name[:16] AS name, period, context_id AS context, count(DISTINCT organisation) AS organisations,
+               count(*) AS runs, sum(failed::INT)::INT AS failed
+        FROM votes GROUP BY ALL ORDER BY period DESC, failed DESC, name
+    """),
+)

@@ -1,0 +1,17 @@
+"""Results of micro-benchmarks."""
+
+from __future__ import annotations
+
+from pharoah_provider.listings._listing import Listing, select
+
+LISTING = Listing(
+    name="probes",
+    help="micro-benchmarks that ran on nodes, and why",
+    columns=("started_at", "node", "benchmark", "purpose", "beside_job", "mean_seconds"),
+    wide_columns=("repeats", "error"),
+    rows=select("""
+        SELECT node, benchmark, purpose, beside_job, started_at, ended_at, list_avg(seconds) AS mean_seconds,
+               len(seconds) AS repeats, error
+        FROM probes ORDER BY started_at
+    """),
+)

@@ -1,0 +1,17 @@
+"""Jobs that tenants revealed after they had ended."""
+
+from __future__ import annotations
+
+from pharoah_provider.listings._listing import Listing, select
+
+LISTING = Listing(
+    name="revealed",
+    help="jobs that tenants revealed; `-o json` has the whole fingerprint",
+    columns=("run", "tenant", "context", "end_state", "archetype"),
+    rows=select("""
+        SELECT lower(hex(v.run_id))[:8] AS run, v.tenant, v.context_id AS context, r.end_state,
+               v.fingerprint ->> '$.archetype' AS archetype, v.fingerprint
+        FROM revealed v JOIN runs r USING (run_id)
+        QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY r.attempt DESC) = 1 ORDER BY v.told_at
+    """),
+)

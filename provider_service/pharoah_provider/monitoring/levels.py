@@ -1,0 +1,70 @@
+"""What the benchmarks show on healthy nodes, idle and beside the jobs that run there now.
+
+Levels are measured beside the very job that runs now, early in its run: how much a benchmark suffers from a neighbour
+depends on the neighbour more than on the node. Where there was no time for that, the campaign's baseline beside its own
+job has to do, and counts as that much less certain.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+
+from pharoah_benchmarks.micro import MicroBenchmark
+from pharoah_learning.evidence import BenchmarkResult
+from pharoah_learning.models.cross_validation import BenchmarkLevel, spread, typical_seconds
+from pharoah_learning.release import Release
+from pharoah_provider.domain import Run
+
+ROUNDS, MOST_ROUNDS = 3, 6
+"""Probes beside a healthy job until its level counts as known: more when they differ more than noise explains."""
+OTHER_JOB_ERROR = 0.1
+IDLE_ERROR = 0.05
+LEAST_ERROR = 0.03
+"""Error of a level, as a ratio: taken beside another job; taken on the idle node, where a campaign's two rounds of 6 %
+noise leave 4 %; and taken beside this very job, at least."""
+
+
+class NodeLevels:
+    """Levels by run, and the baselines of the release in force."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[tuple[bytes, str], list[float]] = defaultdict(list)
+        self._release = Release(0)
+
+    def use(self, release: Release) -> None:
+        self._release = release
+
+    def learn(self, run: Run, probes: Sequence[BenchmarkResult]) -> None:
+        """A round of probes beside a run that looks healthy."""
+        for probe in probes:
+            if probe.seconds:
+                self._rounds[run.run_id, probe.benchmark].append(typical_seconds(probe.seconds))
+
+    def known(self, run: Run, benchmarks: Sequence[MicroBenchmark]) -> bool:
+        """Whether each of these was measured beside the run until its level is certain enough."""
+        return all(_settled(benchmark, self._rounds[run.run_id, benchmark.name]) for benchmark in benchmarks)
+
+    def known_idle(self, node: str) -> bool:
+        """Whether a campaign has measured the node while it was idle."""
+        return any(baseline.node == node and not baseline.beside_job for baseline in self._release.baselines)
+
+    def forget(self, run_id: bytes) -> None:
+        for key in [key for key in self._rounds if key[0] == run_id]:
+            del self._rounds[key]
+
+    def of(self, node: str, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
+        """The level on a node beside this run, or idle; None when nobody has measured it."""
+        rounds = self._rounds.get((run.run_id, benchmark), []) if run else []
+        if len(rounds) >= ROUNDS:
+            return BenchmarkLevel(median(rounds), max(LEAST_ERROR, spread(rounds) / len(rounds) ** 0.5))
+        for baseline in self._release.baselines:
+            if (baseline.node, baseline.benchmark, baseline.beside_job) == (node, benchmark, run is not None):
+                return BenchmarkLevel(baseline.seconds, IDLE_ERROR if run is None else OTHER_JOB_ERROR)
+        return None
+
+
+def _settled(benchmark: MicroBenchmark, rounds: Sequence[float]) -> bool:
+    steady = spread(rounds) <= 2 * benchmark.noise.log_ratio_sd
+    return len(rounds) >= (ROUNDS if steady else MOST_ROUNDS)

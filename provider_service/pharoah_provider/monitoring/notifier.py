@@ -1,0 +1,117 @@
+"""Brings what becomes of incidents to those who subscribe: runs on the node, its agent, and offers of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from pharoah_protocol.vocabulary import IncidentState
+from pharoah_provider.domain import REPORTED_STATES, NodeState, Resource, Run, Transition
+from pharoah_provider.fleet import Fleet
+from pharoah_serving.metrics import Metrics
+
+
+@dataclass
+class Subscription:
+    """A run that hears of the incidents of its node."""
+
+    run: Run
+    changes: list[Transition] = field(default_factory=list)
+    """What was reported to it, in order. A stream that begins again reports all of it again; sidecars drop what they
+    have seen."""
+    ended: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def all(self) -> AsyncIterator[Transition]:
+        """The changes so far, then as they come, until the run ends."""
+        sent = 0
+        while True:
+            changed = self._changed
+            while sent < len(self.changes):
+                yield self.changes[sent]
+                sent += 1
+            if self.ended:
+                return
+            await changed.wait()
+
+    def report(self, change: Transition) -> None:
+        self.changes.append(change.seen_by(self.run.run_id))
+        self._wake()
+
+    def end(self) -> None:
+        self.ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake all who wait; whoever waits next waits for the next change."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+class Notifier:
+    """Knows the validated state of every node, and who wants to hear of it."""
+
+    def __init__(self, fleet: Fleet, metrics: Metrics) -> None:
+        self._fleet, self._metrics = fleet, metrics
+        self._subscriptions: dict[bytes, Subscription] = {}
+        self._confirmed: dict[Resource, Transition] = {}
+
+    def restore(self, open_incidents: Sequence[Transition]) -> None:
+        """After a restart: the incidents that were confirmed before it."""
+        for change in open_incidents:
+            if change.state is IncidentState.CONFIRMED:
+                self._set(change)
+
+    def subscribe(self, run: Run, missed: Sequence[Transition] = ()) -> None:
+        """A run has come to its node. It hears at once of an incident that is confirmed there.
+
+        `missed`: changes while it was there, from before a restart of the provider.
+        """
+        if (known := self._subscriptions.get(run.run_id)) is not None and known.run.node == run.node:
+            known.run = run
+            return
+        if known is not None:
+            known.end()
+        subscription = self._subscriptions[run.run_id] = Subscription(run)
+        reported = [change for change in missed if change.state in REPORTED_STATES]
+        confirmed = self._confirmed.get(Resource.node(run.node))
+        if confirmed is not None and confirmed.incident_id not in {change.incident_id for change in reported}:
+            reported.insert(0, confirmed)
+        for change in reported:
+            subscription.report(change)
+
+    def unsubscribe(self, run_id: bytes) -> None:
+        """The run is over. The incidents of its node go on."""
+        if subscription := self._subscriptions.pop(run_id, None):
+            subscription.end()
+
+    def drain(self) -> None:
+        """End all streams, before a restart; sidecars open them again."""
+        for subscription in self._subscriptions.values():
+            subscription.end()
+
+    def publish(self, change: Transition) -> None:
+        """A change of an incident, once it is stored."""
+        if change.state not in REPORTED_STATES:
+            return
+        self._metrics.alerts.labels(change.state).inc()
+        self._set(change)
+        for subscription in self._subscriptions.values():
+            if Resource.node(subscription.run.node) == change.resource:
+                subscription.report(change)
+
+    async def alerts(self, run_id: bytes) -> AsyncIterator[Transition]:
+        """What a run hears: confirmed and cleared incidents of its node, until it ends."""
+        if subscription := self._subscriptions.get(run_id):
+            async for change in subscription.all():
+                yield change
+
+    def _set(self, change: Transition) -> None:
+        if change.state is IncidentState.CONFIRMED:
+            self._confirmed[change.resource] = change
+            state = NodeState(change.state, change.since, change.public().evidence)
+        else:
+            self._confirmed.pop(change.resource, None)
+            state = NodeState()
+        self._fleet.set_state(change.resource.name, state)

@@ -1,0 +1,47 @@
+"""From the reports of runs to risk, rank by rank: signals in, a number out."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pharoah_learning.models.hazard import risk
+from pharoah_learning.release import Release, SurvivalModel
+from pharoah_learning.signals import features
+from pharoah_provider.domain import Report
+
+KEPT_WINDOWS = 16
+"""Windows of a rank that features may look at; today's need the last five."""
+
+NOT_SCORED = float("nan")
+"""The risk of a window that says nothing."""
+
+
+class Scorer:
+    """Keeps the newest windows of every rank, and the model of the release in force."""
+
+    def __init__(self) -> None:
+        self._windows: dict[bytes, dict[int, deque[Report]]] = {}
+        self._model = SurvivalModel.threshold_only()
+
+    def use(self, release: Release) -> None:
+        """Score with the model of this release from now on, if it has one."""
+        if release.survival is not None:
+            self._model = release.survival
+
+    def score(self, run_id: bytes, report: Report) -> float:
+        """The risk after this window of its rank."""
+        windows = self._windows.setdefault(run_id, {}).setdefault(report.rank, deque(maxlen=KEPT_WINDOWS))
+        windows.append(report)
+        x = features([window.window for window in windows])
+        return risk(x, self._model.coefficients, self._model.means)
+
+    def risky(self, score: float) -> bool:
+        return score > self._model.threshold
+
+    def newest_ratio(self, run_id: bytes) -> float:
+        """The step time of the slowest rank now, over the run's own baseline."""
+        newest = [windows[-1].step_ratio for windows in self._windows.get(run_id, {}).values()]
+        return max(newest, default=1.0)
+
+    def forget(self, run_id: bytes) -> None:
+        self._windows.pop(run_id, None)

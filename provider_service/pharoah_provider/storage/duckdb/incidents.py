@@ -1,0 +1,58 @@
+"""Incidents and their history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pharoah_protocol.vocabulary import IncidentState
+from pharoah_provider.domain import IncidentKind, Resource, ResourceKind, Transition
+from pharoah_provider.storage.duckdb.database import Database, executing
+from pharoah_provider.storage.duckdb.statements import statements
+
+SQL = statements("incidents")
+
+
+class DuckIncidentStore:
+    """See `storage.base.IncidentStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def put_transition(self, change: Transition) -> None:
+        values = [
+            change.incident_id,
+            change.resource.kind,
+            change.resource.name,
+            change.kind,
+            change.state,
+            change.fault_domain,
+            change.raised_by,
+            change.what,
+            change.evidence,
+            change.since,
+            change.changed_at,
+            change.step_ratio,
+        ]
+        await self._db.apply(executing(SQL["put_incident"], values), executing(SQL["put_transition"], values))
+
+    async def open_incidents(self) -> list[Transition]:
+        return [_transition(row) for row in await self._db.read(SQL["open_incidents"])]
+
+    async def changes(self, resource: Resource, since: float) -> list[Transition]:
+        rows = await self._db.read(SQL["changes"], [resource.kind, resource.name, since])
+        return [_transition(row) for row in rows]
+
+
+def _transition(row: dict[str, Any]) -> Transition:
+    return Transition(
+        incident_id=row["incident_id"],
+        resource=Resource(ResourceKind(row["resource_kind"]), row["resource"]),
+        kind=IncidentKind(row["kind"]),
+        state=IncidentState(row["state"]),
+        raised_by=bytes(row["raised_by"]),
+        what=row["what"],
+        evidence=row["evidence"],
+        since=row["since"],
+        changed_at=row["changed_at"],
+        step_ratio=row["step_ratio"],
+    )

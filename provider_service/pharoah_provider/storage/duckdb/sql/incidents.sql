@@ -1,0 +1,17 @@
+-- name: put_incident
+INSERT OR REPLACE INTO incidents (
+    incident_id, resource_kind, resource, kind, state, fault_domain, raised_by, what, evidence, since, changed_at,
+    step_ratio
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: put_transition
+INSERT INTO incident_transitions (
+    incident_id, resource_kind, resource, kind, state, fault_domain, raised_by, what, evidence, since, changed_at,
+    step_ratio
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: open_incidents
+SELECT * FROM incidents WHERE state IN ('suspected', 'confirmed') ORDER BY since
+
+-- name: changes
+SELECT * FROM incident_transitions WHERE resource_kind = ? AND resource = ? AND changed_at >= ? ORDER BY changed_at

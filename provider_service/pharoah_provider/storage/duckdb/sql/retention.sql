@@ -1,0 +1,25 @@
+-- Each name begins with a table of `storage.retention`; a second statement of a table follows a dot.
+
+-- name: telemetry
+DELETE FROM telemetry WHERE sampled_at < ?
+
+-- name: reports
+DELETE FROM report_spans WHERE ended_at < ?
+
+-- name: reports.open
+DELETE FROM open_report_spans WHERE ended_at < ?
+
+-- name: probes
+DELETE FROM probes WHERE purpose != 'baseline' AND ended_at < ?
+
+-- name: tickets
+DELETE FROM tickets WHERE taken_at < ?
+
+-- name: outcomes
+DELETE FROM votes WHERE told_at < ?
+
+-- name: revealed
+DELETE FROM revealed WHERE told_at < ?
+
+-- name: runs
+DELETE FROM runs WHERE ended_at < ?

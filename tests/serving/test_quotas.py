@@ -1,0 +1,107 @@
+"""Quotas of a day, their recount after a restart, and the limit of what one run may report."""
+
+from __future__ import annotations
+
+import pytest
+
+from pharoah_protocol.vocabulary import Role
+from pharoah_serving.audit_log import DAY_SECONDS, AuditRecord
+from pharoah_serving.errors import Exhausted
+from pharoah_serving.principals import Principal
+from pharoah_serving.quotas import Limits, Quotas, TokenBucket
+
+ONE, TWO = Principal(Role.TENANT, "lab/one"), Principal(Role.TENANT, "lab/two")
+LAB = Principal(Role.TENANT, "lab")
+NOON = 100 * DAY_SECONDS + 43_200.0
+LIMITS = Limits(tenant_questions=2, organisation_questions=3, tenant_offers=1, organisation_pseudonyms=2)
+
+
+def test_questions_are_limited_by_account_and_by_organisation() -> None:
+    quotas = Quotas(LIMITS)
+    for _ in range(2):
+        quotas.take_question(ONE, NOON)
+    with pytest.raises(Exhausted, match="today's 2 questions"):
+        quotas.take_question(ONE, NOON)
+    quotas.take_question(TWO, NOON)
+    for who in (TWO, LAB):
+        with pytest.raises(Exhausted, match="today's 3 questions"):
+            quotas.take_question(who, NOON)
+
+
+def test_a_refused_question_takes_nothing() -> None:
+    quotas = Quotas(Limits(tenant_questions=1, organisation_questions=2))
+    quotas.take_question(ONE, NOON)
+    for _ in range(5):
+        with pytest.raises(Exhausted):
+            quotas.take_question(ONE, NOON)
+    quotas.take_question(TWO, NOON)
+
+
+def test_offers_and_pseudonyms_have_their_own_quotas() -> None:
+    quotas = Quotas(LIMITS)
+    quotas.take_offer(ONE, NOON)
+    quotas.take_offer(TWO, NOON)
+    with pytest.raises(Exhausted, match="1 offers"):
+        quotas.take_offer(ONE, NOON)
+    quotas.take_pseudonym(ONE, NOON)
+    quotas.take_pseudonym(TWO, NOON)
+    with pytest.raises(Exhausted, match="2 pseudonyms"):
+        quotas.take_pseudonym(LAB, NOON)
+
+
+def test_a_new_utc_day_starts_new_quotas_and_a_clock_that_is_set_back_does_not() -> None:
+    quotas = Quotas(LIMITS)
+    quotas.take_offer(ONE, NOON)
+    for now in (NOON - DAY_SECONDS, 101 * DAY_SECONDS - 1):
+        with pytest.raises(Exhausted):
+            quotas.take_offer(ONE, now)
+    quotas.take_offer(ONE, 101 * DAY_SECONDS)
+
+
+def asked(offer: str, status: str = "OK", method: str = "Evaluate", name: str = "lab/one") -> AuditRecord:
+    return AuditRecord(role="tenant", name=name, method=method, offer=offer, status=status)
+
+
+def test_after_a_restart_uses_are_counted_from_the_audit_log() -> None:
+    quotas = Quotas(LIMITS)
+    records = [
+        asked("a"),
+        asked("a", "CANCELLED"),
+        asked("b", "INVALID_ARGUMENT"),
+        asked("c", "DEADLINE_EXCEEDED", "Lookup"),
+        asked("", method="GetOffer"),
+        asked("", "PERMISSION_DENIED", "GetOffer", "lab/two"),
+        asked("", method="EvaluatePseudonym"),
+        asked("", "RESOURCE_EXHAUSTED", "EvaluatePseudonym"),
+        AuditRecord(role="agent", name="lab", method="EvaluatePseudonym", status="PERMISSION_DENIED"),
+    ]
+    quotas.recount(records, NOON)
+    with pytest.raises(Exhausted):
+        quotas.take_question(ONE, NOON)
+    quotas.take_question(TWO, NOON)
+    with pytest.raises(Exhausted):
+        quotas.take_question(TWO, NOON)
+    with pytest.raises(Exhausted):
+        quotas.take_offer(ONE, NOON)
+    quotas.take_offer(TWO, NOON)
+    quotas.take_pseudonym(TWO, NOON)
+    with pytest.raises(Exhausted):
+        quotas.take_pseudonym(ONE, NOON)
+
+
+def test_a_bucket_gives_its_capacity_at_once_and_then_what_is_refilled() -> None:
+    now = [0.0]
+    bucket = TokenBucket(10.0, 2.0, "too fast", clock=lambda: now[0])
+    bucket.take(b"a", 10.0)
+    with pytest.raises(Exhausted, match="too fast"):
+        bucket.take(b"a", 0.5)
+    bucket.take(b"b", 10.0)
+    now[0] = 1.0
+    with pytest.raises(Exhausted):
+        bucket.take(b"a", 2.5)
+    bucket.take(b"a", 2.0)
+    now[0] = 1000.0
+    with pytest.raises(Exhausted):
+        bucket.take(b"a", 10.5)
+    bucket.forget(b"a")
+    bucket.take(b"a", 10.0)
