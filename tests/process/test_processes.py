@@ -153,9 +153,10 @@ def test_leaving_takes_at_most_two_seconds_with_a_provider_that_is_gone(tmp_path
 
 def test_a_sidecar_that_dies_does_not_harm_the_job(tmp_path: Path) -> None:
     body = """
-import signal, subprocess
+import shutil, signal, subprocess
 sidecar, = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split()[:1]
 os.kill(int(sidecar), signal.SIGKILL)
+shutil.rmtree(os.path.dirname(session._link.path))  # nobody else does
 for _ in range(200):
     session.step()
 """
