@@ -82,6 +82,7 @@ def test_all_callers_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.M
     on_loopback(tmp_path, work)
 
 
+@pytest.mark.xdist_group("machine")
 def test_multiplying_does_not_hold_up_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest, threads = provider_side.protocol.evaluate, set()
 
