@@ -19,14 +19,13 @@ from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import KEPT_SECONDS, REMEMBERED_ALERTS, RunReporter
 from pharoah_learning.release import BenchmarkBaseline, Release, SurvivalModel
 from pharoah_protocol.reports import ReportedLevels, level
-from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import Alert as AlertMessage
 from pharoah_protocol.v1 import Consent, EndRunRequest, ListRequest, ReportRequest
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.monitoring.intake import CAUGHT_UP_SECONDS
 from pharoah_provider.storage.duckdb.runs import DuckRunStore
 from tests.harness.exchange import on_loopback, refused
-from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
+from tests.harness.loopback import Loopback, loopback, node, ticket
 from tests.harness.runs import join
 from tests.harness.until import until
 
@@ -293,11 +292,11 @@ def test_a_report_that_was_given_up_is_taken_whole(tmp_path: Path, monkeypatch: 
 
     async def work(site: Loopback) -> None:
         run_id = await join(site)
-        call = Stub(site.channel, "Runs").Report(report(run_id, 0, *[3.0] * 5), metadata=bearer("acme"))
-        await kept.wait()
+        call = asyncio.create_task(site.call("Runs", "Report", report(run_id, 0, *[3.0] * 5)))
+        await until(lambda: kept.is_set() or call.done(), "the report to be stored")
+        assert not call.done(), call.exception()
         call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+        await asyncio.wait({call})
         given_up.set()
 
         async def alarmed() -> bool:
