@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "pharoah.stamp"
+MOST_WORKERS = "4"
+"""Processes of the test suite: each imports torch and may train a model, which takes about 1 GB."""
 SOURCES = ["pyproject.toml", "constraints.txt"]
 
 
@@ -63,9 +65,9 @@ def demo() -> None:
 
 
 def test() -> None:
-    """The test suite."""
+    """The test suite, in one process per core."""
     setup()
-    _call([PYTHON, "-m", "pytest"])
+    _call([PYTHON, "-m", "pytest", "-n", "logical", "--maxprocesses", MOST_WORKERS, "--dist", "loadgroup"])
 
 
 def gpu_check() -> None:

@@ -15,7 +15,7 @@ from pharoah.sidecar.provider_audit import Line, audit
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_protocol.tables.outcome_test import SUSPICIOUS_RATIO, USUAL_RATIO, tally
-from tests.contract.test_exchange import KNOWN, on_loopback
+from tests.harness.exchange import KNOWN, on_loopback
 from tests.harness.loopback import Loopback, ticket
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import secrets
 import time
@@ -34,9 +35,9 @@ from pharoah_serving import admission
 from pharoah_serving.audit_log import verify
 from pharoah_serving.call_guard import RULES, STREAMING_METHODS
 from pharoah_serving.listener import Tls
-from tests.contract.test_exchange import KNOWN, RELEASE, on_loopback, refused
-from tests.contract.test_runs import join
+from tests.harness.exchange import KNOWN, RELEASE, on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, loopback, silence, ticket
+from tests.harness.runs import join
 
 DOMAIN = "corp.example"
 CLIENTS = ("tenant/lab/one", "tenant/acme", "agent/n1", "operator/ops")
@@ -141,8 +142,9 @@ def test_a_tenant_asks_under_mutual_tls(tmp_path: Path) -> None:
 def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
     async def work(site: Loopback, pki: Path) -> None:
         old = (pki / "provider.pem").read_bytes()
-        time.sleep(0.01)  # the files' times must differ
         Authority(pki, DOMAIN).issue("provider", ("127.0.0.1",))
+        for file in ("provider.pem", "provider.key"):  # the files' times must differ
+            os.utime(pki / file, (time.time() + 1, time.time() + 1))
         assert (pki / "provider.pem").read_bytes() != old
         assert await called(site, credentials(pki, "tenant/acme"), "Exchange", GetEpochRequest()) is grpc.StatusCode.OK
         import ssl

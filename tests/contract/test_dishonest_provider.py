@@ -35,7 +35,7 @@ from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.keys import open_keys
-from tests.contract.test_exchange import KNOWN, RELEASE, ROW, on_loopback
+from tests.harness.exchange import KNOWN, RELEASE, ROW, on_loopback
 from tests.harness.loopback import Loopback, loopback, ticket
 
 Patch = Callable[[pytest.MonkeyPatch], None]

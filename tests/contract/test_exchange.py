@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,59 +15,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah.sidecar.exchange_client import Answer, ExchangeClient
 from pharoah.sidecar.log_client import VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.verdict_rules import verdict_from_rows
-from pharoah_archetypes import Fingerprint, rung_tokens
-from pharoah_learning.release import LearnedRow, Release
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import EvaluateRequest, GetOfferRequest, GetTableRequest, LearnRequest, NodeTicket
-from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity
 from pharoah_protocol.voprf import protocol
 from pharoah_serving.quotas import Limits
-from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
-
-KNOWN = Fingerprint(
-    "ab" * 16, "12" * 16, "fwd: gemm", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}
-)
-OTHER = Fingerprint(
-    "cd" * 16, "34" * 16, "fwd: conv", {"dtype": "float32"}, {"parameters": 9, "activations": 9}, {"torch": "2.13.0"}
-)
-ROW = LearnedRow(
-    scope=Scope.SERVER,
-    group_id=node("n1").context_id,
-    rung=Rung.EXACT,
-    tokens=rung_tokens(KNOWN, "exact"),
-    severity=Severity.BLOCK,
-    outcome=Outcome.MEMORY,
-    failures=5,
-    runs=5,
-    base_failures=0,
-    base_runs=25,
-    remedy=1,
-)
-RELEASE = Release(1, (ROW,))
-
-
-def on_loopback(
-    folder: Path, work: Callable[[Loopback], Awaitable[None]], release: Release | None = RELEASE, **changes: Any
-) -> None:
-    """Do `work` beside a provider; `changes` are settings of the provider."""
-
-    async def inside() -> None:
-        async with loopback(folder, release, **changes) as site:
-            await work(site)
-
-    asyncio.run(inside())
-
-
-async def ask(settings: Settings, fingerprint: Fingerprint = KNOWN) -> Answer:
-    provider = ProviderConnection(settings)
-    try:
-        return await ExchangeClient(provider, settings).ask(fingerprint, ticket())
-    finally:
-        await provider.channel.close()
+from tests.harness.exchange import OTHER, RELEASE, ask, on_loopback, refused
+from tests.harness.loopback import Loopback, bearer, loopback, ticket
 
 
 def test_a_planted_row_becomes_a_verdict_and_another_job_learns_nothing(tmp_path: Path) -> None:
@@ -155,12 +109,6 @@ def test_a_token_never_travels_in_plain_text_beyond_loopback(tmp_path: Path) -> 
     key.write_text("00" * 32)
     with pytest.raises(UnknownReason, match="loopback"):
         ProviderConnection(Settings(endpoint="provider.example:7443", provider_key_file=str(key)))
-
-
-async def refused(awaitable: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await awaitable
-    return caught.value.code(), caught.value.details() or ""
 
 
 def test_an_offer_is_good_for_one_question_of_its_tenant(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pharoah_protocol.rpc import path
 from pharoah_protocol.tables.epoch_head import HeadError
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.v1 import services
-from tests.contract.test_exchange import RELEASE, on_loopback
+from tests.harness.exchange import RELEASE, on_loopback
 from tests.harness.loopback import Loopback, bearer
 
 CORPUS = Path(__file__).parents[1] / "data" / "corpus"

@@ -29,9 +29,9 @@ from pharoah_provider import exchange_server
 from pharoah_provider.domain import IncidentKind, Resource, Transition
 from pharoah_provider.monitoring import monitor
 from pharoah_provider.storage.duckdb import DuckStorage
-from tests.contract.test_exchange import RELEASE, ask, on_loopback, refused
-from tests.contract.test_runs import join, report, rows
+from tests.harness.exchange import RELEASE, ask, on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
+from tests.harness.runs import join, report, rows
 
 CONFIRMED = Transition(
     incident_id="al-1",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -21,8 +20,9 @@ from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.monitored_run import MonitoredRun
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol.vocabulary import EndState, VerdictStatus
-from tests.contract.test_exchange import KNOWN, on_loopback
+from tests.harness.exchange import KNOWN, on_loopback
 from tests.harness.loopback import Loopback, ticket
+from tests.harness.until import until
 
 COMPILED: Fingerprint = replace(KNOWN, features={**KNOWN.features, "compiled": "inductor"})
 
@@ -73,18 +73,12 @@ def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work, **change
     on_loopback(folder, inside)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 def test_a_captured_step_is_asked_about_at_a_round_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(job: LaunchedJob) -> None:
         job.check.captured(0, KNOWN, frozenset())
         assert job.check.verdict.status == VerdictStatus.PENDING and "Evaluate" not in job.seen(), "not at once"
-        await until(lambda: job.check.verdict.status == VerdictStatus.INCOMPATIBLE)
-        await until(lambda: "Decide" in job.seen())
+        await until(lambda: job.check.verdict.status == VerdictStatus.INCOMPATIBLE, "the verdict", 30)
+        await until(lambda: "Decide" in job.seen(), "the call of Decide", 30)
         assert job.seen().count("Evaluate") == 1
 
     launched(tmp_path, monkeypatch, work)
@@ -96,7 +90,7 @@ def test_a_compiled_job_asks_a_covering_question_at_the_same_time(
     async def work(job: LaunchedJob) -> None:
         job.check.captured(0, COMPILED, frozenset())
         assert job.check.verdict.status == VerdictStatus.UNKNOWN
-        await until(lambda: "Decide" in job.seen())
+        await until(lambda: "Decide" in job.seen(), "the call of Decide", 30)
         assert job.seen().count("Evaluate") == 1 and job.check.verdict.status == VerdictStatus.UNKNOWN
 
     launched(tmp_path, monkeypatch, work)
@@ -104,7 +98,7 @@ def test_a_compiled_job_asks_a_covering_question_at_the_same_time(
 
 def test_a_job_that_has_not_stepped_yet_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(job: LaunchedJob) -> None:
-        await until(lambda: "JoinRun" in job.seen())
+        await until(lambda: "JoinRun" in job.seen(), "the call of JoinRun", 30)
         assert "Evaluate" not in job.seen()
 
     launched(tmp_path, monkeypatch, work)
@@ -139,7 +133,7 @@ def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
 
         async def work(job: LaunchedJob, step: Fingerprint = fingerprint) -> None:
             job.check.captured(0, step, frozenset())
-            await until(lambda: "Decide" in job.seen())
+            await until(lambda: "Decide" in job.seen(), "the call of Decide", 30)
             calls.append([call for call in job.seen() if call not in ("JoinRun", "Report", "WatchAlerts")])
 
         key = str(folder / "provider.pub")

@@ -41,9 +41,9 @@ from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving import pseudonym_keys as holder_side
 from pharoah_serving.keys import open_keys
 from pharoah_serving.quotas import Limits
-from tests.contract.test_exchange import KNOWN, OTHER, RELEASE, on_loopback, refused
-from tests.contract.test_runs import join
+from tests.harness.exchange import KNOWN, OTHER, RELEASE, on_loopback, refused
 from tests.harness.loopback import TOKENS, Loopback, bearer, loopback, node, ticket
+from tests.harness.runs import join
 
 Work = Callable[[Loopback, Settings], Awaitable[None]]
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,29 +37,12 @@ from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Invalid, NotReady, Unknown
 from pharoah_serving.keys import open_keys
-from tests.contract.test_exchange import KNOWN, RELEASE, ROW, ask, on_loopback, refused
+from tests.harness.exchange import KNOWN, RELEASE, ROW, ask, on_loopback, refused
 from tests.harness.loopback import Loopback, loopback, node, ticket
+from tests.harness.publisher import with_publisher
+from tests.harness.until import until
 
 DAY = 86_400
-
-
-def with_publisher(folder: Path, work: Callable[[Publisher, Storage], Awaitable[None]]) -> None:
-    """A publisher on the files of a provider, without the provider: its clock is ours. Again: a restart."""
-
-    async def inside() -> None:
-        if not (folder / "p.duckdb").exists():
-            store = DuckStorage(folder / "p.duckdb")
-            await store.nodes.put_node(node("n1"))
-            await store.published.put_release(RELEASE)
-            store.close()
-        store, keys = DuckStorage(folder / "p.duckdb"), open_keys(folder / "keys")
-        publisher = Publisher(store, keys, TransparencyLog(await store.log.log_entries(), keys.signing_key))
-        try:
-            await work(publisher, store)
-        finally:
-            store.close()
-
-    asyncio.run(inside())
 
 
 def test_an_epoch_is_rotated_after_a_day_and_the_one_before_is_still_served(tmp_path: Path) -> None:
@@ -154,8 +136,7 @@ def test_a_caller_that_goes_away_does_not_stop_a_publication(tmp_path: Path) -> 
         asked = asyncio.create_task(publisher.publish(RELEASE, time.time()))
         await asyncio.sleep(0)
         asked.cancel()
-        while publisher.epoch().head.epoch == 1:
-            await asyncio.sleep(0.01)
+        await until(lambda: publisher.epoch().head.epoch != 1, "the epoch to be published")
         assert len(await store.log.log_entries()) == 2 == publisher.log.view.frontier.size
 
     with_publisher(tmp_path, work)
@@ -196,9 +177,10 @@ def test_rows_are_revoked_inside_the_epoch_also_over_a_restart(tmp_path: Path) -
 def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest, going = TransparencyLog._cosigned, asyncio.Event()
+    honest, asked, going = TransparencyLog._cosigned, asyncio.Event(), asyncio.Event()
 
     async def slow(self: TransparencyLog, note: Any) -> Any:
+        asked.set()
         await going.wait()
         return await honest(self, note)
 
@@ -207,7 +189,7 @@ def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
         monkeypatch.setattr(TransparencyLog, "_cosigned", slow)
         refreshing = asyncio.create_task(publisher.rotate(time.time() + 3600))
         revoking = asyncio.create_task(publisher.revoke([ROW.id]))
-        await asyncio.sleep(0.05)
+        await asked.wait()
         going.set()
         await asyncio.gather(refreshing, revoking)
         assert publisher.log.view.frontier.size == 2

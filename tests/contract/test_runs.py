@@ -19,28 +19,21 @@ from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import KEPT_SECONDS, REMEMBERED_ALERTS, RunReporter
 from pharoah_learning.release import BenchmarkBaseline, Release, SurvivalModel
 from pharoah_protocol.reports import ReportedLevels, level
-from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import Alert as AlertMessage
-from pharoah_protocol.v1 import Consent, EndRunRequest, JoinRunRequest, ListRequest, ReportRequest
+from pharoah_protocol.v1 import Consent, EndRunRequest, ListRequest, ReportRequest
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.monitoring.intake import CAUGHT_UP_SECONDS
 from pharoah_provider.storage.duckdb.runs import DuckRunStore
-from tests.contract.test_exchange import on_loopback, refused
-from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
+from tests.harness.exchange import on_loopback, refused
+from tests.harness.loopback import Loopback, loopback, node, ticket
+from tests.harness.runs import join
+from tests.harness.until import until
 
 MODEL = SurvivalModel({"slowdown": 1.0}, {"slowdown": 0.0}, 0.15, 9, 9)
 BASELINES = tuple(BenchmarkBaseline(n, b, True, 0.01) for n in ("n1", "n2") for b in ("gemm", "memory"))
 RELEASE = Release(1, (), MODEL, BASELINES)
 LATER_SECONDS = 3600.0
 """Windows of these tests lie in the future: no probe masks them."""
-
-
-async def join(site: Loopback, where: str = "n1", who: str = "acme", run_id: bytes = b"", **changes: Any) -> bytes:
-    run_id = run_id or secrets.token_bytes(16)
-    consent = Consent(beside_job=True, limit_seconds=5)
-    request = JoinRunRequest(**{"run_id": run_id, "ticket": ticket(where), "ranks": 1, "consent": consent, **changes})
-    await site.call("Runs", "JoinRun", request, who)
-    return run_id
 
 
 def report(run_id: bytes, first: int, *ratios: float, **changes: Any) -> ReportRequest:
@@ -170,15 +163,15 @@ class Listener:
 
     async def settled(self) -> None:
         """Run on calmly until the benchmarks are known beside this job."""
-        async with asyncio.timeout(15):
-            while len(await rows(self._site, "probes")) < 6:
-                await self.feel(1.0)
-                await asyncio.sleep(0.05)
+
+        async def known() -> bool:
+            await self.feel(1.0)
+            return len(await rows(self._site, "probes")) >= 6
+
+        await until(known, "the levels of the benchmarks", 30)
 
     async def received(self, *states: str) -> None:
-        async with asyncio.timeout(15):
-            while [alert.state for alert in self.alerts] != list(states):
-                await asyncio.sleep(0.05)
+        await until(lambda: [alert.state for alert in self.alerts] == list(states), f"the alerts {states}", 30)
 
     async def close(self) -> None:
         await self.reporter.end(EndState.OK)
@@ -210,10 +203,12 @@ def test_a_node_that_is_slow_before_its_level_is_known_is_compared_with_the_camp
     async def work(site: Loopback) -> None:
         await site.agent("n1", lambda _: 0.02)
         listener = Listener(site)
-        async with asyncio.timeout(30):
-            while not listener.alerts:
-                await listener.feel(1.6, 1.6)
-                await asyncio.sleep(0.1)
+
+        async def alarmed() -> bool:
+            await listener.feel(1.6, 1.6)
+            return bool(listener.alerts)
+
+        await until(alarmed, "an alert", 30)
         assert "beside a job" in listener.alerts[0].evidence
         await listener.close()
 
@@ -225,13 +220,16 @@ def test_a_slow_job_on_a_healthy_node_alarms_nobody(tmp_path: Path) -> None:
         await site.agent("n1", lambda _: 0.01)
         listener = Listener(site)
         await listener.feel(*[1.0] * 6, *[1.6] * 6)
-        async with asyncio.timeout(15):
-            while not await rows(site, "probes"):
-                await asyncio.sleep(0.05)
+
+        async def probed() -> bool:
+            return bool(await rows(site, "probes"))
+
+        async def dismissed() -> bool:
+            return "dismissed" in "".join(await rows(site, "alerts"))
+
+        await until(probed, "a benchmark", 30)
         await listener.feel(*[1.0] * 8)
-        async with asyncio.timeout(15):
-            while "dismissed" not in "".join(await rows(site, "alerts")):
-                await asyncio.sleep(0.05)
+        await until(dismissed, "the suspicion to be dismissed", 30)
         assert listener.alerts == []
         await listener.close()
 
@@ -283,22 +281,28 @@ def test_a_run_cannot_report_faster_than_time_passes(tmp_path: Path) -> None:
 
 def test_a_report_that_was_given_up_is_taken_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is slow and the caller goes away in between: what is kept is also acted on."""
-    keep = DuckRunStore.append_reports
+    keep, kept, given_up = DuckRunStore.append_reports, asyncio.Event(), asyncio.Event()
 
     async def slowly(*arguments: Any) -> None:
         await keep(*arguments)
-        await asyncio.sleep(0.3)
+        kept.set()
+        await given_up.wait()
 
     monkeypatch.setattr(DuckRunStore, "append_reports", slowly)
 
     async def work(site: Loopback) -> None:
         run_id = await join(site)
-        call = Stub(site.channel, "Runs").Report
-        with pytest.raises(grpc.aio.AioRpcError):
-            await call(report(run_id, 0, *[3.0] * 5), timeout=0.2, metadata=bearer("acme"))
-        async with asyncio.timeout(10):
-            while not await rows(site, "alerts"):
-                await asyncio.sleep(0.02)
+        call = asyncio.create_task(site.call("Runs", "Report", report(run_id, 0, *[3.0] * 5)))
+        await until(lambda: kept.is_set() or call.done(), "the report to be stored")
+        assert not call.done(), call.exception()
+        call.cancel()
+        await asyncio.wait({call})
+        given_up.set()
+
+        async def alarmed() -> bool:
+            return bool(await rows(site, "alerts"))
+
+        await until(alarmed, "an alert")
 
     on_loopback(tmp_path, work, RELEASE)
 

@@ -29,9 +29,9 @@ from pharoah_provider.storage.base import Storage
 from pharoah_serving import admission, call_guard, listener
 from pharoah_serving.audit_log import AuditLog
 from pharoah_serving.listener import Tls
-from tests.contract.test_exchange import KNOWN, RELEASE, on_loopback, refused
-from tests.contract.test_publication import with_publisher
+from tests.harness.exchange import KNOWN, RELEASE, on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, loopback, silence, ticket
+from tests.harness.publisher import with_publisher
 
 
 def slow_offers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -82,6 +82,7 @@ def test_all_callers_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.M
     on_loopback(tmp_path, work)
 
 
+@pytest.mark.xdist_group("machine")
 def test_multiplying_does_not_hold_up_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest, threads = provider_side.protocol.evaluate, set()
 

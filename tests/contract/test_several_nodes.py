@@ -15,7 +15,7 @@ from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.v1 import JoinRunRequest
 from pharoah_provider.agent.local_socket import ticket_socket
 from pharoah_provider.services.runs import RunsServicer
-from tests.contract.test_exchange import on_loopback
+from tests.harness.exchange import on_loopback
 from tests.harness.loopback import KEYS, Loopback
 
 SCRIPT = """

@@ -163,7 +163,7 @@ class Site:
         return [sys.executable, "-m", "pharoah_protocol.node_profile", cores, *command]
 
     def _start_witness(self) -> None:
-        """Somebody else's process, which sees every epoch before a tenant believes in it."""
+        """Somebody else's process, which sees every epoch before a tenant accepts it."""
         (self.folder / "provider.pub").write_text(open_keys(self.folder / "keys").public.hex())
         address = f"127.0.0.1:{free_port()}"
         command = [

@@ -13,7 +13,7 @@ import pytest
 
 from pharoah_protocol.v1 import ListRequest
 from pharoah_provider.listings import GROUP, LISTINGS, Listing, ListingSources, Row, markdown_table
-from tests.contract.test_exchange import on_loopback, refused
+from tests.harness.exchange import on_loopback, refused
 from tests.harness.loopback import TOKENS, Loopback
 from tests.harness.plugins import write_plugin
 

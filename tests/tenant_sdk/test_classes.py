@@ -16,7 +16,8 @@ from evaluation.models.zoo import FAMILIES
 from pharoah_archetypes import Archetype, catalogue
 
 VARIATIONS = "base,depth 1,several"
-pytestmark = pytest.mark.timeout(600)  # 75 dry steps in one process
+# 75 dry steps in one process, which all tests share.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("classes")]
 
 
 @pytest.fixture(scope="module")

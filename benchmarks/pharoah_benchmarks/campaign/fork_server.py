@@ -38,7 +38,7 @@ from pharoah_benchmarks.workloads import build  # noqa: E402
 
 
 class ForkServer:
-    """Runs cells one after the other, each in a forked child."""
+    """Runs cells one after another, each in a process of its own."""
 
     def __init__(self, memory_limit_bytes: int) -> None:
         self._limit = memory_limit_bytes
@@ -77,7 +77,7 @@ def _fingerprint(cell: Cell) -> str:
             step()
     except Finished as finished:
         return finished.fingerprint.to_json()
-    except (Exception, DataDependentBranch):  # noqa: BLE001 - then the cell has no fingerprint, and learning skips it
+    except (Exception, DataDependentBranch):  # noqa: BLE001 - a cell without a fingerprint is stored without one
         return ""
     return ""
 
@@ -122,7 +122,7 @@ def _in_child(work: Callable[[], str], limit_seconds: float) -> tuple[str, int |
 
 
 def main() -> None:
-    """Answer cells from standard input until it ends."""
+    """Answer every cell on standard input with its outcome, until the input ends."""
     end_with_parent()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     fork_server = ForkServer(int(sys.argv[1]))

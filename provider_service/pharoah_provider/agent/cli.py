@@ -77,6 +77,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def entry() -> None:
+    """The console script."""
     sys.exit(main())
 
 
