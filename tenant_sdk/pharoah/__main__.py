@@ -1,3 +1,3 @@
-from pharoah.cli import entry
+from pharoah.cli.main import entry
 
 entry()

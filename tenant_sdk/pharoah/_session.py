@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pharoah._alert import Alert
 from pharoah._errors import IncompatibleError, UnknownReason
-from pharoah._flight_responder import start_responder
+from pharoah._flight_responder import start_responder, start_responder_from_hook
 from pharoah._guard import Guard
+from pharoah._inject.pharoah_finder import Finder
 from pharoah._listener import AlertCallback, Listener
 from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown
 from pharoah._settings import Settings
@@ -233,13 +234,16 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
 
 
 def _watch(clock: StepClock) -> None:
-    """See optimizer steps, of a torch that is here or of one that is still to come."""
+    """Time optimizer steps, from now on or from the import of torch on."""
+
+    def attach() -> None:
+        hooks.attach(clock)
+        start_responder_from_hook()
+
     if hooks.torch_is_loaded():
         hooks.attach(clock)
     else:
-        from pharoah._inject.pharoah_finder import Finder
-
-        sys.meta_path.insert(0, Finder())
+        sys.meta_path.insert(0, Finder(attach))  # type: ignore[no-untyped-call]
 
 
 def _dry_run(job: StepFn | None, settings: Settings) -> DryRun:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pharoah.cli import main
+from pharoah.cli.main import main
 from pharoah.sidecar import exchange_client as tenant_side
 from pharoah.sidecar.evidence import Evidence
 from pharoah.sidecar.exchange_client import ExchangeClient

@@ -95,6 +95,40 @@ def test_sigterm_reaches_the_job_and_its_code_comes_back(tmp_path: Path) -> None
         assert process.wait(20) == 42
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGSEGV])
+def test_a_job_that_dies_by_a_signal_ends_pharoah_run_by_that_signal(tmp_path: Path, number: signal.Signals) -> None:
+    path = script(tmp_path, f"import os, signal; signal.signal({number}, 0); os.kill(os.getpid(), {number})")
+    if number == signal.SIGKILL:  # has no handler that could be reset
+        path = script(tmp_path, "import os; os.kill(os.getpid(), 9)")
+    command = [sys.executable, "-m", "pharoah", "run", "--", sys.executable, path]
+    assert run(*command, PHAROAH_MODE="offline").returncode == -number
+    shell = run("bash", "-c", '"$@"; echo "status $?"', "bash", *command, PHAROAH_ENDPOINT=NOWHERE)
+    assert f"status {128 + number}" in shell.stdout, shell.stderr
+
+
+def test_a_job_that_dies_by_a_signal_leaves_one_core_dump_at_most(tmp_path: Path) -> None:
+    path = script(tmp_path, "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()")
+    command = [sys.executable, "-m", "pharoah", "run", "--", sys.executable, path]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "PHAROAH_MODE": "offline"})
+    _, status = os.waitpid(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == -signal.SIGABRT and not os.WCOREDUMP(status)
+
+
+@pytest.mark.parametrize("words", [["-W", "ignore"], ["-X", "dev"], ["-Wignore", "-u"]], ids=" ".join)
+def test_options_of_python_are_part_of_the_command(tmp_path: Path, words: list[str]) -> None:
+    path = script(tmp_path, "import sys; print(sys.warnoptions, sys.flags.dev_mode)")
+    bare, watched = run(sys.executable, *words, path), pharoah("run", "--", sys.executable, *words, path)
+    assert (watched.returncode, watched.stdout) == (0, bare.stdout), watched.stderr
+
+
+def test_env_is_part_of_the_command(tmp_path: Path) -> None:
+    path = script(tmp_path, "import os; print(os.environ['MINE'])")
+    done = pharoah("run", "--", "env", "MINE=1", sys.executable, path, PHAROAH_ENDPOINT=NOWHERE)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert pharoah("check", "--", "env", "MINE=1", sys.executable, path).returncode == 0
+
+
 REGISTERED = """
 import os, time
 import torch

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah.cli import main
+from pharoah.cli.main import main
 from pharoah.comparison.compare import compare
 from pharoah.comparison.record import GROUPS, Record, RecordError, read_key
 from pharoah_archetypes.effects import effect_of, is_looked_at

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah._settings import Settings
-from pharoah.cli import main
+from pharoah.cli.main import main
 from pharoah.comparison.history import History, Run, read
 from pharoah.comparison.record import Record, RecordError
 from pharoah.sidecar.run_recorder import RunRecorder

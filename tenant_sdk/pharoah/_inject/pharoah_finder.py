@@ -10,7 +10,10 @@ _TARGET = "torch.optim.optimizer"
 
 
 class Finder:
-    """Meta path finder that adds one step after the import of torch.optim.optimizer."""
+    """Meta path finder that calls a function once, after the import of torch.optim.optimizer."""
+
+    def __init__(self, on_optimizers_imported):
+        self._on_optimizers_imported = on_optimizers_imported
 
     def find_spec(self, name, path=None, target=None):
         if name != _TARGET:
@@ -24,11 +27,7 @@ class Finder:
         def exec_module(module):
             execute(module)
             try:
-                from pharoah import _flight_responder, _session
-                from pharoah.capture import hooks
-
-                hooks.watch_optimizers(_session.join_from_hook)
-                _flight_responder.start_responder_from_hook()
+                self._on_optimizers_imported()
             except Exception:
                 pass  # the job matters more than being watched
 

@@ -14,7 +14,15 @@ _here = os.path.dirname(os.path.abspath(__file__))
 def _wait_for_torch():
     from pharoah_finder import Finder
 
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, Finder(_watch_this_process))
+
+
+def _watch_this_process():
+    from pharoah import _flight_responder, _session
+    from pharoah.capture import hooks
+
+    hooks.watch_optimizers(_session.join_from_hook)
+    _flight_responder.start_responder_from_hook()
 
 
 def _run_the_other_sitecustomize():

@@ -1,10 +1,11 @@
-"""`pharoah run -- CMD`: check, then launch; the job's exit code passes through."""
+"""`pharoah run -- CMD`: check a job, then launch it; it ends as the job ends, by exit code or by signal."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -40,6 +41,12 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    status = _checked_and_launched(arguments)
+    return _die_of(-status) if status < 0 else status
+
+
+def _checked_and_launched(arguments: argparse.Namespace) -> int:
+    """The exit code of the job, or of a job that must not start; -n when signal n ended the job."""
     command, settings = _common.job_command(arguments), _common.settings_of(arguments)
     if settings.mode != "online":
         return _launch(command, {})
@@ -113,15 +120,28 @@ def _ranks(command: list[str], arguments: argparse.Namespace) -> int:
 
 
 def _launch(command: list[str], extra: dict[str, str]) -> int:
-    """Run the job, pass signals on to it, return its exit code (128 + n when signal n ended it)."""
+    """Run the job and pass signals on to it. Its exit code; -n when signal n ended it."""
     try:
         child = subprocess.Popen(command, env={**os.environ, **extra})
     except OSError as error:
         print(f"pharoah: cannot start {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
     with _forwarding(child):
-        status = child.wait()
-    return status if status >= 0 else 128 - status
+        return child.wait()
+
+
+def _die_of(number: int) -> int:
+    """End this process by the signal that ended the job, as a shell does: a scheduler or a script that started us then
+    sees what it would see of the job itself. Gives the exit code for a signal that does not end a process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The job has left a core dump where one is wanted; ours would only hide it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.suppress(OSError, ValueError):  # SIGKILL and SIGSTOP have no handler
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    return 128 + number
 
 
 @contextlib.contextmanager
@@ -144,6 +164,7 @@ def _in_foreground() -> bool:
 
 
 def _end_state(status: int) -> EndState:
-    if status in (128 + signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGHUP):
+    # A launcher such as torchrun reports the signal of its workers as an exit code above 128.
+    if abs(status) % 128 in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) and (status < 0 or status > 128):
         return EndState.CANCELLED
     return EndState.FAILED if status else EndState.OK
