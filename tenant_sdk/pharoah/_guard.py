@@ -9,6 +9,8 @@ from types import TracebackType
 log = logging.getLogger("pharoah")
 log.addHandler(logging.NullHandler())
 
+DEBUG = "PHAROAH_DEBUG"
+"""Any value: faults of Pharoah are logged with their traceback, and the sidecar logs to the job's standard error."""
 RAISE = False
 """Set by the test suite: faults become failures."""
 
@@ -30,5 +32,5 @@ class Guard:
             return False
         if not self._told:
             self._told = True
-            log.warning("%s failed: %s", self._what, fault, exc_info=bool(os.environ.get("PHAROAH_DEBUG")))
+            log.warning("%s failed: %s", self._what, fault, exc_info=bool(os.environ.get(DEBUG)))
         return True

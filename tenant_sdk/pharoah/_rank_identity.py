@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RANKS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 _RANKS_HERE = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _LONGEST_COMMAND = 4000
@@ -23,6 +24,11 @@ def rank() -> int:
     """0 when there is no launcher and no process group."""
     number = _of_group("get_rank")
     return number if number is not None else _told(*_RANK) or 0
+
+
+def starts_a_node_without_rank_0() -> bool:
+    """Whether this rank is the first of its node, and rank 0 runs on another one."""
+    return not _spawned() and rank() > 0 and _told(*_LOCAL_RANK) == 0
 
 
 def ranks_here() -> int:

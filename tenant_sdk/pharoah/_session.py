@@ -17,7 +17,7 @@ from pharoah._flight_responder import start_responder, start_responder_from_hook
 from pharoah._guard import Guard
 from pharoah._inject.pharoah_finder import Finder
 from pharoah._listener import AlertCallback, Listener
-from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown
+from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown, starts_a_node_without_rank_0
 from pharoah._settings import Settings
 from pharoah._sidecar_link import DRY_RUN, SIDECAR, SidecarLink
 from pharoah._verdict import Verdict, unknown
@@ -36,7 +36,7 @@ from pharoah_protocol.local_messages import (
     Status,
     StatusAnswer,
 )
-from pharoah_protocol.vocabulary import EndState
+from pharoah_protocol.vocabulary import EndState, LaunchGate, Mode
 
 if TYPE_CHECKING:
     from pharoah.dryrun import DryRun
@@ -69,7 +69,7 @@ class Session:
 
     @property
     def run_id(self) -> str:
-        """The same on all ranks; empty when no sidecar is there."""
+        """The same on all ranks of a node; empty when there is no sidecar."""
         return self._verdict.run_id
 
     def step(self) -> None:
@@ -167,7 +167,7 @@ def register(
     _session = Session(unknown("pharoah failed to start"))
     with Guard("register"):
         _session = _begin(job, settings)
-    if settings.gate == "block" and _session.verdict.blocking and not os.environ.get(SIDECAR):
+    if settings.gate == LaunchGate.BLOCK and _session.verdict.blocking and not os.environ.get(SIDECAR):
         verdict, failed = _session.verdict, _session
         _session = None
         failed.finish("cancelled")
@@ -176,11 +176,11 @@ def register(
 
 
 def _begin(job: StepFn | None, settings: Settings) -> Session:
-    if settings.mode == "disabled":
+    if settings.mode == Mode.DISABLED:
         return Session(unknown("pharoah is disabled"))
     if os.environ.get(SIDECAR):
         return _join(os.environ[SIDECAR], settings)
-    if settings.mode != "online":
+    if settings.mode != Mode.ONLINE:
         return Session(unknown(f"mode={settings.mode}: nobody is asked"))
     if not settings.endpoint:
         return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)"))
@@ -198,6 +198,9 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
         verdict = Verdict.from_dict(answer.verdict)
         if dry_run is not None and answer.dry_run_needed:
             verdict = _check(link, settings, dry_run)
+            link.send(Launch(ranks_here()))
+        elif dry_run is not None and starts_a_node_without_rank_0():
+            verdict = unknown("rank 0 asks about this job, on another node", verdict.run_id)
             link.send(Launch(ranks_here()))
     except (OSError, ValueError) as error:
         return Session(unknown(f"the sidecar does not answer: {error}"))

@@ -1,181 +1,219 @@
-"""Settings of the tenant side. Explicit argument > environment variable > default; only this module reads both.
+"""Settings of the tenant's side: an explicit argument wins over an environment variable, and that over the default.
 
-| variable | setting | default |
-|---|---|---|
-| `PHAROAH_ENDPOINT` | `endpoint` | none: verdicts stay local and unknown |
-| `PHAROAH_TOKEN_FILE` | `token_file` | none |
-| `PHAROAH_PROVIDER_KEY_FILE` | `provider_key_file` | none |
-| `PHAROAH_CA_FILE` | `ca_file` | none |
-| `PHAROAH_CERT_FILE` | `certificate_file` | none |
-| `PHAROAH_CERT_KEY_FILE` | `certificate_key_file` | none |
-| `PHAROAH_WITNESSES_FILE` | `witnesses_file` | none |
-| `PHAROAH_SHARE_OUTCOMES` | `share_outcomes` | 0 |
-| `PHAROAH_AUDITOR_ENDPOINT` | `auditor_endpoint` | none |
-| `PHAROAH_AUDITOR_KEY_FILE` | `auditor_key_file` | none |
-| `PHAROAH_LATE_ASK_S` | `late_ask_seconds` | 20 |
-| `PHAROAH_NODE_SOCKET` | `node_socket` | `/run/pharoah/agent.sock` |
-| `PHAROAH_MODE` | `mode` | `online` |
-| `PHAROAH_PRIVACY` | `privacy` | `private` |
-| `PHAROAH_GATE` | `gate` | `warn` |
-| `PHAROAH_TIMEOUT_S` | `timeout_seconds` | 2 |
-| `PHAROAH_DRY_RUN_TIMEOUT_S` | `dry_run_timeout_seconds` | 30 |
-| `PHAROAH_SHUTDOWN_TIMEOUT_S` | `shutdown_timeout_seconds` | 2 |
-| `PHAROAH_ALLOW_BESIDE_JOB` | `allow_beside_job` | 0 |
-| `PHAROAH_HANG_AFTER_S` | `hang_after_seconds` | 60 |
-| `PHAROAH_VERDICT_FILE` | `verdict_file` | none |
-| `PHAROAH_STATE_DIR` | `state_folder` | `$XDG_STATE_HOME/pharoah`, else `~/.local/state/pharoah` |
-| `PHAROAH_KEEP_RUNS` | `keep_runs` | 200 |
-| `DO_NOT_TRACK=1` | sets `mode=disabled` | |
+Each setting is one field of `Settings`, with its variable, its help and its check. `settings_table` is the table of
+docs/tenant.md. Only this module reads variables of settings.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from math import inf
 from typing import Any
 
 from pharoah._errors import SettingsError
+from pharoah_protocol.vocabulary import LaunchGate, Mode, Privacy
 
-MODES = ("online", "offline", "dryrun", "disabled")
-GATES = ("off", "warn", "block")
-PRIVACIES = ("private", "hashed")
-LEAST_CAPTURE_EVERY = 1000
+DO_NOT_TRACK = "DO_NOT_TRACK"
+"""Any value but empty and 0 disables Pharoah: an agreement between tools, see https://consoledonottrack.com."""
+STATE_HOME = "XDG_STATE_HOME"
+"""Where programs of a user keep state, by the XDG base directory specification."""
+LEAST_CAPTURE_EVERY_STEPS = 1000
+"""A captured step takes about as long as ten others; once in 1,000 steps that is 1 % (docs/evaluation.md)."""
+
+Check = Callable[[Any], str]
+"""Gives what is wrong with a value, after its name; empty when nothing is."""
+
+
+def _seconds(value: float) -> str:
+    return "" if 0 < value < inf else f"{value} is not a positive number of seconds"
+
+
+def _count(value: int) -> str:
+    return "" if value >= 0 else f"{value} is not a number of runs"
+
+
+def _capture_interval(value: int) -> str:
+    if value == 0 or value >= LEAST_CAPTURE_EVERY_STEPS:
+        return ""
+    return f"{value} would slow the job; 0, or {LEAST_CAPTURE_EVERY_STEPS} and more"
+
+
+def _setting(default: Any, variable: str, help_text: str, check: Check | None = None, shown: str | None = None) -> Any:
+    """One setting. `shown` is its default in the documentation, where that is not the value itself."""
+    return field(default=default, metadata={"variable": variable, "help": help_text, "check": check, "shown": shown})
 
 
 @dataclass(frozen=True)
 class Settings:
-    endpoint: str = ""
-    """host:port of the provider; empty means nobody is asked."""
-    token_file: str = ""
-    """File that holds this tenant's token."""
-    provider_key_file: str = ""
-    """File with the provider's Ed25519 public key in hex; heads signed by anyone else are refused."""
-    ca_file: str = ""
-    """Who signs the provider's certificate (PEM). With it, `certificate_file` and `certificate_key_file` say who we
-    are, in place of a token."""
-    certificate_file: str = ""
-    certificate_key_file: str = ""
-    witnesses_file: str = ""
-    """Keys of witnesses, one a line; more than half of them must have seen the log the provider shows us."""
-    share_outcomes: bool = False
-    """Whether the provider may add up how runs like ours end, under a name that nobody can look up alone."""
-    auditor_endpoint: str = ""
-    """host:port of who holds the other key of names."""
-    auditor_key_file: str = ""
-    """File with the auditor's Ed25519 public key in hex."""
-    late_ask_seconds: float = 20.0
-    """A job that could not be looked at before its launch is asked about at a multiple of this after it: when exactly
-    it had loaded must not show."""
-    node_socket: str = "/run/pharoah/agent.sock"
-    """Where the node's agent hands out tickets."""
-    mode: str = "online"
-    """online: ask; offline: open no socket; dryrun: `check` shows what would be sent; disabled: do nothing."""
-    privacy: str = "private"
-    """private: the provider learns nothing about the job; hashed: it gets keyed hashes, against which it can test
-    what it can guess."""
-    gate: str = "warn"
-    """off: do not ask before launch; warn: say what was found; block: do not start an incompatible job."""
-    timeout_seconds: float = 2.0
-    """Deadline of one call to the provider."""
-    dry_run_timeout_seconds: float = 30.0
-    shutdown_timeout_seconds: float = 2.0
-    """Most that leaving the job may be delayed."""
-    allow_beside_job: bool = False
-    """Whether the provider may run micro-benchmarks on this node while the job runs."""
-    probe_limit_seconds: float = 10.0
-    """Most seconds one micro-benchmark beside the job may take."""
-    capture_every_steps: int = 0
-    """Look at the operators of one step again after so many steps; 0: only once, early in the run."""
-    hang_after_seconds: float = 60.0
-    """How long no rank may step before all are asked which collective they wait in."""
-    verdict_file: str = ""
-    """Where to leave the verdict as JSON, for schedulers."""
-    state_folder: str = "~/.local/state/pharoah"
-    """Where records of this user's runs are kept."""
-    keep_runs: int = 200
-    """How many of them; 0 keeps none."""
+    """All settings. The constructor raises SettingsError for a value that cannot be used."""
+
+    endpoint: str = _setting("", "PHAROAH_ENDPOINT", "host:port of the provider; without it nobody is asked")
+    token_file: str = _setting("", "PHAROAH_TOKEN_FILE", "file with your token, where the provider is on loopback")
+    provider_key_file: str = _setting(
+        "",
+        "PHAROAH_PROVIDER_KEY_FILE",
+        "file with the provider's Ed25519 public key in hex; answers that another key signed are refused",
+    )
+    ca_file: str = _setting("", "PHAROAH_CA_FILE", "PEM file of the authority that signed the provider's certificate")
+    certificate_file: str = _setting(
+        "", "PHAROAH_CERT_FILE", "PEM file of your certificate, which takes the place of a token"
+    )
+    certificate_key_file: str = _setting("", "PHAROAH_CERT_KEY_FILE", "PEM file of your certificate's private key")
+    witnesses_file: str = _setting(
+        "",
+        "PHAROAH_WITNESSES_FILE",
+        "file with the keys of witnesses, one per line; more than half of them must have signed the log you are shown",
+    )
+    share_outcomes: bool = _setting(
+        False,
+        "PHAROAH_SHARE_OUTCOMES",
+        "1: the provider may count how your runs end, under a pseudonym of the job that nobody can compute alone",
+    )
+    auditor_endpoint: str = _setting(
+        "", "PHAROAH_AUDITOR_ENDPOINT", "host:port of the auditor, who holds the second key of pseudonyms"
+    )
+    auditor_key_file: str = _setting(
+        "", "PHAROAH_AUDITOR_KEY_FILE", "file with the auditor's Ed25519 public key in hex"
+    )
+    job_secret_file: str = _setting(
+        "",
+        "PHAROAH_JOB_SECRET_FILE",
+        "file with a secret that all nodes of a job share; without it the provider can test guesses of the name of "
+        "the job's rendezvous",
+    )
+    late_ask_seconds: float = _setting(
+        20.0,
+        "PHAROAH_LATE_ASK_S",
+        "a job that could not be dry-run is asked about at a multiple of this after its launch",
+        _seconds,
+    )
+    node_socket: str = _setting(
+        "/run/pharoah/agent.sock", "PHAROAH_NODE_SOCKET", "socket of the node's agent, which issues tickets"
+    )
+    mode: Mode = _setting(  # noqa: RUF009 - returns a field
+        Mode.ONLINE,
+        "PHAROAH_MODE",
+        "online: ask the provider; offline: open no connection; dryrun: `pharoah check` prints what would be sent; "
+        "disabled: do nothing",
+    )
+    privacy: Privacy = _setting(  # noqa: RUF009 - returns a field
+        Privacy.PRIVATE,
+        "PHAROAH_PRIVACY",
+        "private: the provider learns nothing about the job; hashed: it gets keyed hashes and can test guesses",
+    )
+    gate: LaunchGate = _setting(  # noqa: RUF009 - returns a field
+        LaunchGate.WARN,
+        "PHAROAH_GATE",
+        "off: print nothing; warn: print what was found; block: do not start an incompatible job",
+    )
+    timeout_seconds: float = _setting(2.0, "PHAROAH_TIMEOUT_S", "deadline of one call to the provider", _seconds)
+    dry_run_timeout_seconds: float = _setting(
+        30.0, "PHAROAH_DRY_RUN_TIMEOUT_S", "how long a dry run may take", _seconds
+    )
+    shutdown_timeout_seconds: float = _setting(
+        2.0, "PHAROAH_SHUTDOWN_TIMEOUT_S", "how long Pharoah may delay the end of the job", _seconds
+    )
+    allow_beside_job: bool = _setting(
+        False,
+        "PHAROAH_ALLOW_BESIDE_JOB",
+        "1: the provider may run micro-benchmarks on this node while the job runs",
+    )
+    probe_limit_seconds: float = _setting(
+        10.0, "PHAROAH_PROBE_LIMIT_S", "how long one micro-benchmark beside the job may take", _seconds
+    )
+    capture_every_steps: int = _setting(
+        0,
+        "PHAROAH_CAPTURE_EVERY_STEPS",
+        f"capture the operators of one step again after so many steps ({LEAST_CAPTURE_EVERY_STEPS} or more); "
+        "0: only step 4",
+        _capture_interval,
+    )
+    hang_after_seconds: float = _setting(
+        60.0,
+        "PHAROAH_HANG_AFTER_S",
+        "how long no rank may step before all ranks are asked which collective they wait in",
+        _seconds,
+    )
+    verdict_file: str = _setting("", "PHAROAH_VERDICT_FILE", "write the verdict into this file as JSON")
+    state_folder: str = _setting(
+        "~/.local/state/pharoah",
+        "PHAROAH_STATE_DIR",
+        "folder of the records of your runs",
+        shown="`$XDG_STATE_HOME/pharoah`, else `~/.local/state/pharoah`",
+    )
+    keep_runs: int = _setting(200, "PHAROAH_KEEP_RUNS", "how many records of runs are kept; 0: none", _count)
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value, name = getattr(self, setting.name), f"{setting.name} ({setting.metadata['variable']})"
+            if isinstance(setting.default, Enum):
+                object.__setattr__(self, setting.name, _member(name, type(setting.default), value))
+            elif (check := setting.metadata["check"]) and (wrong := check(value)):
+                raise SettingsError(f"{name}: {wrong}")
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **explicit: Any) -> Settings:
         """Settings from arguments that are not None, then the environment. Raises SettingsError."""
         environ = os.environ if environ is None else environ
         values: dict[str, Any] = {}
-        for field in fields(cls):
-            if explicit.get(field.name) is not None:
-                values[field.name] = explicit[field.name]
-            elif (text := environ.get(_VARIABLES.get(field.name, ""), "")) != "":
-                values[field.name] = _parse(field.name, type(field.default), text)
-        if "state_folder" not in values and (state := environ.get("XDG_STATE_HOME")):
+        for setting in fields(cls):
+            variable = setting.metadata["variable"]
+            if explicit.get(setting.name) is not None:
+                values[setting.name] = explicit[setting.name]
+            elif text := environ.get(variable, ""):
+                values[setting.name] = _parse(variable, setting.default, text)
+        if "state_folder" not in values and (state := environ.get(STATE_HOME)):
             values["state_folder"] = f"{state}/pharoah"
-        if environ.get("DO_NOT_TRACK", "") not in ("", "0"):
-            values["mode"] = "disabled"
-        settings = cls(**values)
-        settings._check()
-        return settings
-
-    def _check(self) -> None:
-        for name, allowed in (("mode", MODES), ("gate", GATES), ("privacy", PRIVACIES)):
-            if getattr(self, name) not in allowed:
-                raise SettingsError(f"{name}: {getattr(self, name)!r} is not one of {', '.join(allowed)}")
-        for name in (
-            "timeout_seconds",
-            "dry_run_timeout_seconds",
-            "shutdown_timeout_seconds",
-            "probe_limit_seconds",
-            "hang_after_seconds",
-            "late_ask_seconds",
-        ):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise SettingsError(f"{name}: {getattr(self, name)} is not a positive number of seconds")
-        if self.keep_runs < 0:
-            raise SettingsError(f"keep_runs: {self.keep_runs} is not a number of runs")
-        if self.capture_every_steps and self.capture_every_steps < LEAST_CAPTURE_EVERY:
-            every = self.capture_every_steps
-            raise SettingsError(
-                f"capture_every_steps: {every} would slow the job; 0, or {LEAST_CAPTURE_EVERY} and more"
-            )
+        if environ.get(DO_NOT_TRACK, "") not in ("", "0"):
+            values["mode"] = Mode.DISABLED
+        return cls(**values)
 
 
-_VARIABLES = {
-    "endpoint": "PHAROAH_ENDPOINT",
-    "token_file": "PHAROAH_TOKEN_FILE",
-    "provider_key_file": "PHAROAH_PROVIDER_KEY_FILE",
-    "ca_file": "PHAROAH_CA_FILE",
-    "certificate_file": "PHAROAH_CERT_FILE",
-    "certificate_key_file": "PHAROAH_CERT_KEY_FILE",
-    "witnesses_file": "PHAROAH_WITNESSES_FILE",
-    "share_outcomes": "PHAROAH_SHARE_OUTCOMES",
-    "auditor_endpoint": "PHAROAH_AUDITOR_ENDPOINT",
-    "auditor_key_file": "PHAROAH_AUDITOR_KEY_FILE",
-    "late_ask_seconds": "PHAROAH_LATE_ASK_S",
-    "node_socket": "PHAROAH_NODE_SOCKET",
-    "mode": "PHAROAH_MODE",
-    "privacy": "PHAROAH_PRIVACY",
-    "gate": "PHAROAH_GATE",
-    "timeout_seconds": "PHAROAH_TIMEOUT_S",
-    "dry_run_timeout_seconds": "PHAROAH_DRY_RUN_TIMEOUT_S",
-    "shutdown_timeout_seconds": "PHAROAH_SHUTDOWN_TIMEOUT_S",
-    "allow_beside_job": "PHAROAH_ALLOW_BESIDE_JOB",
-    "capture_every_steps": "PHAROAH_CAPTURE_EVERY_STEPS",
-    "hang_after_seconds": "PHAROAH_HANG_AFTER_S",
-    "verdict_file": "PHAROAH_VERDICT_FILE",
-    "state_folder": "PHAROAH_STATE_DIR",
-    "keep_runs": "PHAROAH_KEEP_RUNS",
-}
+VARIABLES: dict[str, str] = {setting.name: setting.metadata["variable"] for setting in fields(Settings)}
+"""The environment variable of each setting."""
 
 
-def _parse(name: str, kind: type, text: str) -> Any:
+def settings_table() -> str:
+    """All settings as a table in Markdown."""
+    return "\n".join(_rows())
+
+
+def _rows() -> Iterator[str]:
+    yield "| variable | meaning | default |"
+    yield "|---|---|---|"
+    for setting in fields(Settings):
+        data, value = setting.metadata, setting.default
+        shown = f"{value:g}" if isinstance(value, (int, float)) else f"`{value}`" if value else ""
+        row = f"| `{data['variable']}` | {data['help']} | {data['shown'] or shown} |"
+        yield row.replace("|  |", "| |")
+
+
+def _parse(variable: str, default: Any, text: str) -> Any:
+    """The value of a variable's text, of the type of the default."""
+    if isinstance(default, Enum):
+        return _member(variable, type(default), text)
     parsers: dict[type, Callable[[str], Any]] = {
         str: str,
-        float: lambda s: float(s.removesuffix("s")),
+        float: lambda seconds: float(seconds.removesuffix("s")),
         int: int,
         bool: _flag,
     }
+    kind = type(default)
     try:
         return parsers[kind](text)
     except ValueError:
-        raise SettingsError(f"{_VARIABLES[name]}: {text!r} is not a {kind.__name__}") from None
+        raise SettingsError(f"{variable}: {text!r} is not a {kind.__name__}") from None
+
+
+def _member(name: str, kind: type[Enum], value: Any) -> Enum:
+    try:
+        return kind(value)
+    except ValueError:
+        allowed = ", ".join(str(member.value) for member in kind)
+        raise SettingsError(f"{name}: {value!r} is not one of {allowed}") from None
 
 
 def _flag(text: str) -> bool:

@@ -14,6 +14,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from pharoah._guard import DEBUG
 from pharoah._rank_identity import job_key
 from pharoah._settings import Settings
 
@@ -24,7 +25,7 @@ def start_sidecar(path: Path, settings: Settings, run_id: str = "") -> subproces
         [sys.executable, "-m", "pharoah.sidecar", str(path), json.dumps(asdict(settings)), run_id],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=None if os.environ.get("PHAROAH_DEBUG") else subprocess.DEVNULL,
+        stderr=None if os.environ.get(DEBUG) else subprocess.DEVNULL,
         start_new_session=True,  # a Ctrl-C for the job must not cut its last report
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pharoah
-from pharoah._settings import _VARIABLES
+from pharoah._settings import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -170,7 +170,7 @@ def test_every_command_explains_itself_in_80_columns(command: tuple[str, ...]) -
 
 def test_every_variable_is_documented() -> None:
     text = (ROOT / "docs" / "tenant.md").read_text()
-    assert all(variable in text for variable in _VARIABLES.values())
+    assert all(variable in text for variable in VARIABLES.values())
 
 
 def test_generated_descriptors_are_those_of_the_schema(tmp_path: Path) -> None:

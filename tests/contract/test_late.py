@@ -33,7 +33,7 @@ class LaunchedJob:
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.verdicts: list[Verdict] = []
         self.check = JobCheck(bytes(16), settings, self.verdicts.append)
-        self._run = MonitoredRun(bytes(16), settings, lambda _: None)
+        self._run = MonitoredRun(bytes(16), b"", settings, lambda _: None)
         self._folder = folder
 
     async def launch(self) -> None:

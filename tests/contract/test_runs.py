@@ -158,7 +158,7 @@ class Listener:
         self.run_id = run_id or secrets.token_bytes(16)
         self._provider = ProviderConnection(site.settings())
         settings = site.settings(allow_beside_job=True)
-        self.reporter = RunReporter(self._provider, self.run_id, settings, self.alerts.append)
+        self.reporter = RunReporter(self._provider, self.run_id, b"", settings, self.alerts.append)
         self.reporter.start(ticket("n1"), 1, lambda: [ReportedLevels(level(self._ratio))], tick_seconds=1e6)
         self._ratio, self._sent = 1.0, 0
 
@@ -382,7 +382,7 @@ def test_two_nodes_of_one_configuration_share_a_context() -> None:
 def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         provider = ProviderConnection(site.settings())
-        reporter = RunReporter(provider, bytes(16), site.settings(), lambda _: None)
+        reporter = RunReporter(provider, bytes(16), b"", site.settings(), lambda _: None)
         for number in range(KEPT_SECONDS + 3):
             reporter.second(number, float(number))
         assert reporter.dropped == 3
@@ -395,7 +395,7 @@ def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_pat
 def test_alerts_of_a_mad_provider_are_bounded_and_can_be_printed(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         provider, told = ProviderConnection(site.settings()), list[Alert]()
-        reporter = RunReporter(provider, bytes(16), site.settings(), told.append)
+        reporter = RunReporter(provider, bytes(16), b"", site.settings(), told.append)
         sound = {"alert_id": "al-1", "state": 1, "since": 1.0, "at": 2.0, "step_ratio": 3.0}
         for change in (
             {"state": 0},

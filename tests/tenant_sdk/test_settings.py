@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pharoah._errors import SettingsError
-from pharoah._settings import Settings
+from pharoah._settings import Settings, settings_table
+from pharoah_protocol.vocabulary import LaunchGate
 
 
 def test_argument_beats_environment_beats_default() -> None:
@@ -18,16 +21,28 @@ def test_argument_beats_environment_beats_default() -> None:
     ("environ", "named"),
     [
         ({"PHAROAH_TIMEOUT_S": "soon"}, "PHAROAH_TIMEOUT_S"),
-        ({"PHAROAH_TIMEOUT_S": "-1"}, "timeout_seconds"),
-        ({"PHAROAH_GATE": "maybe"}, "gate"),
-        ({"PHAROAH_MODE": "loud"}, "mode"),
+        ({"PHAROAH_TIMEOUT_S": "-1"}, "timeout_seconds .PHAROAH_TIMEOUT_S."),
+        ({"PHAROAH_GATE": "maybe"}, "PHAROAH_GATE"),
+        ({"PHAROAH_MODE": "loud"}, "PHAROAH_MODE"),
         ({"PHAROAH_ALLOW_BESIDE_JOB": "perhaps"}, "PHAROAH_ALLOW_BESIDE_JOB"),
-        ({"PHAROAH_PRIVACY": "none"}, "privacy"),
+        ({"PHAROAH_PRIVACY": "none"}, "PHAROAH_PRIVACY"),
     ],
 )
 def test_a_setting_that_cannot_be_read_is_named(environ: dict[str, str], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         Settings.load(environ)
+
+
+def test_values_that_are_given_directly_are_checked_too() -> None:
+    assert Settings(gate="block").gate is LaunchGate.BLOCK  # type: ignore[arg-type]
+    for wrong in ({"gate": "maybe"}, {"timeout_seconds": 0.0}, {"capture_every_steps": 10}, {"keep_runs": -1}):
+        with pytest.raises(SettingsError, match=next(iter(wrong))):
+            Settings(**wrong)
+
+
+def test_the_table_of_the_documentation_is_that_of_the_settings() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "tenant.md").read_text()
+    assert settings_table() in text, "paste what `pharoah._settings.settings_table()` gives"
 
 
 def test_do_not_track_beats_everything() -> None:

@@ -107,7 +107,7 @@ class JoinRunRequest(_message.Message):
     ranks: _builtins.int
     """Ranks on this node, 1 to 1,024."""
     job_id: _builtins.bytes
-    """16 random bytes that all runs of one job share; empty where there are none."""
+    """16 bytes that all runs of one job share; empty for a job on one node."""
     @_builtins.property
     def ticket(self) -> _exchange_pb2.NodeTicket: ...
     @_builtins.property

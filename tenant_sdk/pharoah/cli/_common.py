@@ -11,18 +11,19 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from pharoah._errors import SettingsError
-from pharoah._settings import GATES, Settings
+from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
 from pharoah._sidecar_start import private_folder, start_sidecar, wait_for
 from pharoah._verdict import Verdict
 from pharoah.dryrun import DryRun, dry_run
 from pharoah.dryrun.mitigations import Mitigation
+from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
 
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gate", choices=GATES, help="what an incompatible verdict does (default: warn)")
+    parser.add_argument("--gate", choices=[*LaunchGate], help="what an incompatible verdict does (default: warn)")
     parser.add_argument("--strict", action="store_true", help="exit with 11 when the verdict is unknown")
     parser.add_argument("--require-online", action="store_true", help="exit with 12 when no provider is reached")
     parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
@@ -121,11 +122,11 @@ def cut(text: str, width: int) -> str:
 
 def exit_code(verdict: Verdict, arguments: argparse.Namespace, settings: Settings) -> int:
     """0, or why the job must not start."""
-    if settings.gate == "block" and verdict.blocking:
+    if settings.gate == LaunchGate.BLOCK and verdict.blocking:
         return INCOMPATIBLE
     if arguments.require_online and not verdict.epoch:
         return OFFLINE
-    if arguments.strict and verdict.status in ("unknown", "pending"):
+    if arguments.strict and verdict.status in (VerdictStatus.UNKNOWN, VerdictStatus.PENDING):
         return STRICT
     return 0
 

@@ -11,6 +11,7 @@ from pharoah._verdict import unknown
 from pharoah.cli import _check, _common, explain
 from pharoah.cost.step import StepCost
 from pharoah.dryrun.mitigations import Mitigation
+from pharoah_protocol.vocabulary import Mode, VerdictStatus
 
 
 def add_parser(commands: Any) -> None:
@@ -28,10 +29,10 @@ def run(arguments: argparse.Namespace) -> int:
     def trial(command: Sequence[str], change: Mitigation) -> StepCost:
         return _common.dry_run_of(arguments, settings, command, change=change).cost
 
-    if settings.mode == "dryrun":
+    if settings.mode == Mode.DRY_RUN:
         explain.show(_common.dry_run_of(arguments, settings), settings, payload=True, output=arguments.output)
         return 0
-    if settings.mode != "online":
+    if settings.mode != Mode.ONLINE:
         verdict = unknown(f"mode={settings.mode}: nobody is asked")
     else:
         try:
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             verdict = _check.with_cost(checked, trial, _common.job_command(arguments))
         except OSError as error:
             verdict = unknown(str(error))
-    if verdict.status == "pending":
+    if verdict.status == VerdictStatus.PENDING:
         verdict = unknown(verdict.reason, verdict.run_id)
     sys.stdout.write((verdict.to_json() if arguments.output == "json" else verdict.render()) + "\n")
     _common.leave(verdict, settings)

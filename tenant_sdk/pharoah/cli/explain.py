@@ -28,6 +28,7 @@ from pharoah_archetypes import (
     sent,
 )
 from pharoah_protocol.tables.query import inputs_of
+from pharoah_protocol.vocabulary import Privacy
 
 
 def add_parser(commands: Any) -> None:
@@ -77,7 +78,7 @@ def show(dry: DryRun, settings: Settings, payload: bool, output: str) -> None:
     for package, digest in fingerprint.code.items():
         print(f"  code   {package} {digest}")
     asked = len(inputs_of(fingerprint))
-    what = "keyed hashes" if settings.privacy == "hashed" else "blinded elements"
+    what = "keyed hashes" if settings.privacy == Privacy.HASHED else "blinded elements"
     print(f"\nWhat leaves: 64 {what}, {asked} of them yours, as for every job.")
     if payload:
         _show_payload(fingerprint, settings)

@@ -22,7 +22,7 @@ from pharoah.comparison.record import record_of
 from pharoah.dryrun.command_line import launch_of
 from pharoah_protocol.local_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
 from pharoah_protocol.node_profile import command_under
-from pharoah_protocol.vocabulary import EndState
+from pharoah_protocol.vocabulary import EndState, LaunchGate, Mode, VerdictStatus
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _checked_and_launched(arguments: argparse.Namespace) -> int:
     """The exit code of the job, or of a job that must not start; -n when signal n ended the job."""
     command, settings = _common.job_command(arguments), _common.settings_of(arguments)
-    if settings.mode != "online":
+    if settings.mode != Mode.ONLINE:
         return _launch(command, {})
     with contextlib.ExitStack() as held:
         try:
@@ -69,7 +69,7 @@ def _checked_and_launched(arguments: argparse.Namespace) -> int:
         link.send(RunStarted(shown(command), groups))
         with contextlib.suppress(OSError):
             link.ask(Launch(_ranks(command, arguments)), LaunchAnswer, settings.timeout_seconds)
-        if settings.gate != "off":
+        if settings.gate != LaunchGate.OFF:
             held.enter_context(_telling(link.path, verdict))
         status = _launch(command_under(profile, command), _common.inside_pharoah(link))
         with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ def _checked_and_launched(arguments: argparse.Namespace) -> int:
 
 
 def _tell(verdict: Verdict, settings: Settings) -> None:
-    if settings.gate != "off":
+    if settings.gate != LaunchGate.OFF:
         print(f"pharoah  {verdict.render()}", file=sys.stderr, flush=True)
     _common.leave(verdict, settings)
 
@@ -86,12 +86,12 @@ def _tell(verdict: Verdict, settings: Settings) -> None:
 @contextlib.contextmanager
 def _telling(path: str, verdict: Verdict) -> Iterator[None]:
     """Inside, what the sidecar learns is told as it comes: alerts, a late verdict, and findings not told before."""
-    told, pending = set(verdict.findings), verdict.status == "pending"
+    told, pending = set(verdict.findings), verdict.status == VerdictStatus.PENDING
 
     def tell(later: Verdict) -> None:
         nonlocal pending
         new = [finding for finding in later.findings if finding not in told]
-        if pending and later.status != "pending":
+        if pending and later.status != VerdictStatus.PENDING:
             pending = False
             print(f"pharoah  {later.render()}", file=sys.stderr, flush=True)
         elif new:

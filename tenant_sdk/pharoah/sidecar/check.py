@@ -24,7 +24,7 @@ class JobCheck:
         self._settings = settings
         self._changed = changed
         self._ranks = RankComparison()
-        self._asked = False
+        self.asked = False
         """Whether the job was asked about, or a rank is dry-running it to ask."""
         self._captured: Fingerprint | None = None
         """A real step of a job that could not be dry-run."""
@@ -40,14 +40,20 @@ class JobCheck:
 
     def claim_dry_run(self) -> bool:
         """Whether the caller is the first that can dry-run the job; then it has to."""
-        first, self._asked = not self._asked, True
+        first, self.asked = not self.asked, True
         return first
 
     async def ask(self, fingerprint: str, pending: str = "") -> Verdict:
         """Ask for a verdict about a fingerprint (JSON); without one, `pending` is why there is none."""
-        self._asked = True
+        self.asked = True
         self.verdict = await self.client.check(fingerprint, pending)
         return self.verdict
+
+    async def leave_asking_to_rank_0(self) -> None:
+        """This node has no rank that may ask: it only joins the run, and the node of rank 0 asks about the job."""
+        self.asked = True
+        verdict = await self.client.connect()
+        self._set(verdict or unknown("rank 0 asks about this job, on another node", self._run_id))
 
     def add_launch_findings(self, *findings: Finding) -> None:
         """What this machine found out before the launch; it changes the status."""

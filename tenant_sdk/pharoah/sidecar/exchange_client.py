@@ -37,7 +37,7 @@ from pharoah_protocol.v1 import (
     LookupRequest,
     NodeTicket,
 )
-from pharoah_protocol.vocabulary import IncidentState
+from pharoah_protocol.vocabulary import IncidentState, Privacy
 from pharoah_protocol.voprf import protocol
 
 SCOPES = ("server", "device")
@@ -75,7 +75,7 @@ class ExchangeClient:
 
     def __init__(self, provider: ProviderConnection, settings: Settings) -> None:
         """Raises UnknownReason when what this machine remembers of the provider cannot be read."""
-        self._provider, self._hashed = provider, settings.privacy == "hashed"
+        self._provider, self._hashed = provider, settings.privacy == Privacy.HASHED
         folder = exchange_folder(settings)
         self._stub = Stub(provider.channel, "Exchange")
         self._trust = LogClient(provider.key, read_witnesses(settings.witnesses_file), folder)

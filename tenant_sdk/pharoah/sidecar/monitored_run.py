@@ -20,9 +20,9 @@ from pharoah_protocol.vocabulary import EndState
 class MonitoredRun:
     """Keeps the record of every run; reports to the provider from `launch` on."""
 
-    def __init__(self, run_id: bytes, settings: Settings, deliver: Callable[[Alert], None]) -> None:
-        """`deliver` is called with every alert of the provider."""
-        self._run_id = run_id
+    def __init__(self, run_id: bytes, job_id: bytes, settings: Settings, deliver: Callable[[Alert], None]) -> None:
+        """`job_id` is shared by the job's runs on all its nodes, or empty. `deliver` gets every alert."""
+        self._run_id, self._job_id = run_id, job_id
         self._settings = settings
         self._deliver = deliver
         self._recorder = RunRecorder(run_id, settings)
@@ -42,7 +42,7 @@ class MonitoredRun:
     def launch(self, provider: ProviderConnection, ticket: NodeTicket, ranks: int, after_seconds: float) -> None:
         """Join the provider's runs and report to it, `after_seconds` from now. Does nothing the second time."""
         if self.reporter is None:
-            self.reporter = RunReporter(provider, self._run_id, self._settings, self._deliver)
+            self.reporter = RunReporter(provider, self._run_id, self._job_id, self._settings, self._deliver)
             self.reporter.start(ticket, ranks, self.levels, after_seconds=after_seconds)
 
     def stepped(self, rank: int, durations: Sequence[int], resident: int, plan: MonitoringPlan = PLAIN) -> None:

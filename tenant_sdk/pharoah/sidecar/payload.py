@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah._settings import Settings
+from pharoah.sidecar.job_identity import job_id
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import pseudonyms
 from pharoah_protocol.tables.query import blind, inputs_of, keyed_hashes
@@ -30,6 +31,7 @@ from pharoah_protocol.v1 import (
     ReportRequest,
     WatchAlertsRequest,
 )
+from pharoah_protocol.vocabulary import Privacy
 
 _OFFER, _CLASS = "from the provider: its offer", "from the provider: its offer's classes"
 _RUN, _RANDOM = "random, made for this run", "random, made for this question"
@@ -53,6 +55,7 @@ ORIGINS = {
     "JoinRunRequest.run_id": _RUN,
     "JoinRunRequest.ticket": _TICKET,
     "JoinRunRequest.ranks": "number of processes on this node",
+    "JoinRunRequest.job_id": "jobs on several nodes: hash of the rendezvous, with PHAROAH_JOB_SECRET_FILE",
     "JoinRunRequest.consent": "PHAROAH_ALLOW_BESIDE_JOB",
     "Consent.beside_job": "PHAROAH_ALLOW_BESIDE_JOB",
     "Consent.limit_seconds": "how long one micro-benchmark may take",
@@ -96,7 +99,7 @@ class Outgoing:
 
 def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | None = None) -> list[Outgoing]:
     """All messages of a run, in order; what the provider would answer is random here."""
-    ticket = ticket or NodeTicket(body=b"(no agent answers here)", signature=os.urandom(64))
+    ticket = ticket or NodeTicket(body=b"(none)", signature=os.urandom(64))
     offer_id, class_id, run_id, request_id = (os.urandom(16) for _ in range(4))
     inputs = inputs_of(
         fingerprint, (pseudonyms.period_at(time.time()), os.urandom(32)) if settings.share_outcomes else None
@@ -105,7 +108,7 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
         Outgoing("Exchange/Lookup", LookupRequest(
             offer_id=offer_id, request_id=request_id, tokens=keyed_hashes(inputs, os.urandom(32))
         ))
-        if settings.privacy == "hashed"
+        if settings.privacy == Privacy.HASHED
         else Outgoing("Exchange/Evaluate", EvaluateRequest(
             offer_id=offer_id, request_id=request_id, blinded=blind(inputs).blinded
         ))
@@ -125,7 +128,10 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
         Outgoing("Exchange/GetTable", GetTableRequest(epoch=1, class_id=class_id, first_row=0)),
         asked,
         Outgoing("Exchange/Decide", DecideRequest(offer_id=offer_id, accept=True)),
-        Outgoing("Runs/JoinRun", JoinRunRequest(run_id=run_id, ticket=ticket, ranks=1, consent=consent)),
+        Outgoing(
+            "Runs/JoinRun",
+            JoinRunRequest(run_id=run_id, ticket=ticket, ranks=1, consent=consent, job_id=job_id(os.environ, settings)),
+        ),
         Outgoing("Runs/WatchAlerts", WatchAlertsRequest(run_id=run_id)),
         Outgoing("Runs/Report", report),
         Outgoing("Runs/EndRun", end),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 import grpc.aio
@@ -18,6 +18,7 @@ from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
+from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
@@ -38,27 +39,38 @@ ALERT_STATES = {
     state.code: state.value for state in (IncidentState.SUSPECTED, IncidentState.CONFIRMED, IncidentState.CLEARED)
 }
 KEPT_SECONDS = 3600
-LARGEST_BATCH = 1024
-"""Levels of one report."""
+"""How many seconds of reports are kept while the provider is away: an hour."""
+LARGEST_BATCH_LEVELS = 1024
+"""Levels in one report at most."""
 REPORT_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 15.0
-KEPT_ALERTS = 1024
-"""Of which it is known that they were told."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 15.0
+"""Pauses after a call that failed; a provider that restarts is away for seconds."""
+REMEMBERED_ALERTS = 1024
+"""Alerts that were delivered; the provider sends those that still fire again after a reconnect."""
 ALERTS_AT_ONCE, ALERT_SECONDS = 64, 1.0
-"""So many alerts of a run are taken as they come, the others one by one: a provider must not fill this machine."""
-LATEST = 1 << 33
-"""Unix seconds beyond which a time is none."""
+"""The first alerts of a run are delivered as they come, later ones one per second: a provider must not fill this
+machine's memory or its terminal."""
+LATEST_UNIX_SECONDS = 1 << 33
+"""The year 2242. A later time is an error, and would not fit into a date."""
 
 
 class RunReporter:
-    """Tells the provider about one run and brings back its alerts. Owns two tasks between `start` and `end`."""
+    """Reports one run to the provider and delivers its alerts. Owns three tasks between `start` and `end`."""
 
     def __init__(
-        self, provider: ProviderConnection, run_id: bytes, settings: Settings, deliver: Callable[[Alert], None]
+        self,
+        provider: ProviderConnection,
+        run_id: bytes,
+        job_id: bytes,
+        settings: Settings,
+        deliver: Callable[[Alert], None],
+        random: Random | None = None,
     ) -> None:
+        """`random` draws the pauses after failed calls."""
         self._provider = provider
         self._stub = Stub(provider.channel, "Runs")
-        self._run_id = run_id
+        self._run_id, self._job_id = run_id, job_id
+        self._random = random
         self._settings = settings
         self._deliver = deliver
         self._ranks, self._after = 1, 0.0
@@ -67,7 +79,7 @@ class RunReporter:
         """Number, end and levels of seconds that were not acknowledged yet."""
         self._attempt, self._tried = 0, False
         self._tasks: list[asyncio.Task[None]] = []
-        self._seen: deque[tuple[str, str]] = deque(maxlen=KEPT_ALERTS)
+        self._seen: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_ALERTS)
         self._heard = 0
         self.dropped = 0
         self.alias = ""
@@ -83,7 +95,7 @@ class RunReporter:
         tick_seconds: float = 1.0,
         after_seconds: float = 0.0,
     ) -> None:
-        """`levels` tells how each rank does now; ranks that have not said anything yet may be missing.
+        """`levels` gives the levels of each rank now; ranks that have not stepped yet may be missing.
 
         Nothing is sent for `after_seconds`.
         """
@@ -113,6 +125,7 @@ class RunReporter:
         """Send what is left and the end state, within the shutdown time; with the job's (period, name), if shared."""
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(0.9 * self._settings.shutdown_timeout_seconds):
                 if self._attempt:
@@ -129,41 +142,45 @@ class RunReporter:
                         ),
                     )
         except (TimeoutError, grpc.aio.AioRpcError) as error:
-            log.info("the end of the run could not be told: %s", error)
+            log.info("the end of the run could not be reported: %s", error)
 
     async def _report(self, ticket: NodeTicket) -> None:
         await asyncio.sleep(self._after)
-        pause = REPORT_SECONDS
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, self._random)
         while True:
+            pause = REPORT_SECONDS
             try:
                 if not self._attempt:
                     await self._join(ticket)
                 while self._seconds:
                     await self._send()
-                self.connected, pause = True, REPORT_SECONDS
+                self.connected = True
+                backoff.reset()
             except grpc.aio.AioRpcError as error:
                 self.connected = self.measuring = False
                 if error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
                     log.warning("this run is not monitored: %s", error.details())
                     return
                 if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                    self._attempt = 0  # the provider took the run for lost: the next try joins again
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            await asyncio.sleep(pause if pause == REPORT_SECONDS else pause * random.uniform(0.8, 1.2))
+                    self._attempt = 0  # the provider has recorded the run as lost: the next attempt joins again
+                pause = backoff.next_pause()
+            await asyncio.sleep(pause)
 
     async def _join(self, ticket: NodeTicket) -> None:
-        """With the ticket of the launch; later, when that is over, with a new one."""
+        """With the ticket of the launch; on a later attempt, when that may have expired, with a new one."""
         if self._tried:
             with contextlib.suppress(UnknownReason):
                 ticket = (await ask_node(self._settings.node_socket, self._settings.timeout_seconds)).ticket
         self._tried = True
         consent = Consent(beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds)
-        request = JoinRunRequest(run_id=self._run_id, ticket=ticket, ranks=self._ranks, consent=consent)
+        request = JoinRunRequest(
+            run_id=self._run_id, ticket=ticket, ranks=self._ranks, consent=consent, job_id=self._job_id
+        )
         answer = await self._call("JoinRun", request)
         self._attempt, self.alias = answer.attempt, sanitize_text(answer.node_alias, 64)
 
     async def _send(self) -> None:
-        batch = list(self._seconds)[: max(1, LARGEST_BATCH // self._ranks)]
+        batch = list(self._seconds)[: max(1, LARGEST_BATCH_LEVELS // self._ranks)]
         request = ReportRequest(
             run_id=self._run_id,
             attempt=self._attempt,
@@ -179,31 +196,33 @@ class RunReporter:
             self._seconds.popleft()
 
     async def _listen(self) -> None:
-        pause = self._after + REPORT_SECONDS
+        await asyncio.sleep(self._after + REPORT_SECONDS)
+        # All streams of a provider end in the same moment when it restarts: drawn pauses spread their return.
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, self._random)
         while True:
-            await asyncio.sleep(pause)
-            try:
+            with contextlib.suppress(grpc.aio.AioRpcError):
                 call = self._stub.WatchAlerts(WatchAlertsRequest(run_id=self._run_id), metadata=self._provider.metadata)
                 async for message in call:
+                    backoff.reset()
                     self._received(message)
                     self._heard += 1
                     if self._heard > ALERTS_AT_ONCE:
                         await asyncio.sleep(ALERT_SECONDS)
-                pause = 1.0
-            except grpc.aio.AioRpcError:
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(backoff.next_pause())
 
     def _received(self, message: Any) -> None:
         state = ALERT_STATES.get(message.state)
-        if state is None or not all(0 <= number < LATEST for number in (message.since, message.at, message.step_ratio)):
-            log.warning("an alert of no known state, or with numbers that are none, was left out")
+        if state is None or not all(
+            0 <= number < LATEST_UNIX_SECONDS for number in (message.since, message.at, message.step_ratio)
+        ):
+            log.warning("an alert with an unknown state or an impossible number was dropped")
             return
         names = ("alert_id", "node_alias", "fault_domain", "what", "evidence")
-        told = {name: sanitize_text(getattr(message, name)) for name in names}
-        if (told["alert_id"], state) in self._seen:
-            return  # told again after a reconnect
-        self._seen.append((told["alert_id"], state))
-        self._deliver(Alert(state=state, since=message.since, at=message.at, step_ratio=message.step_ratio, **told))
+        texts = {name: sanitize_text(getattr(message, name)) for name in names}
+        if (texts["alert_id"], state) in self._seen:
+            return  # sent again after a reconnect
+        self._seen.append((texts["alert_id"], state))
+        self._deliver(Alert(state=state, since=message.since, at=message.at, step_ratio=message.step_ratio, **texts))
 
     async def _call(self, method: str, request: Any) -> Any:
         return await getattr(self._stub, method)(
@@ -212,7 +231,7 @@ class RunReporter:
 
 
 async def reveal(settings: Settings, run_id: bytes, fingerprint: str) -> None:
-    """Tell the provider what a run was. Raises UnknownReason."""
+    """Send the provider the fingerprint of a run. Raises UnknownReason."""
     provider = ProviderConnection(settings)
     try:
         call = Stub(provider.channel, "Runs").Reveal

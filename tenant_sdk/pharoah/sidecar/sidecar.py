@@ -20,7 +20,7 @@ from pharoah_protocol.vocabulary import EndState
 class Sidecar:
     """Ends when the last connection has closed. Each handler below serves the message of its name."""
 
-    def __init__(self, path: Path, settings: Settings, run_id: bytes) -> None:
+    def __init__(self, path: Path, settings: Settings, run_id: bytes, job_id: bytes = b"") -> None:
         self._run_id = run_id
         self._end_state = EndState.FAILED  # unless a rank reports another before the last connection closes
         self._ended = False
@@ -40,7 +40,7 @@ class Sidecar:
         }
         self._server = ConnectionServer(path, handlers)
         self._job = JobCheck(run_id, settings, self._announce)
-        self._run = MonitoredRun(run_id, settings, self._deliver)
+        self._run = MonitoredRun(run_id, job_id, settings, self._deliver)
         self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
 
     async def serve(self) -> None:
@@ -63,6 +63,8 @@ class Sidecar:
 
     async def _launch(self, message: messages.Launch, _: Connection) -> messages.Message:
         client = self._job.client
+        if not self._job.asked:
+            await self._job.leave_asking_to_rank_0()
         if client.provider and client.node and not self._run.reporter:
             self._run.launch(client.provider, client.node.ticket, message.ranks, client.until_unrelated())
             self._job.launched()

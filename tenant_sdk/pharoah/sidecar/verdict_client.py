@@ -23,6 +23,7 @@ from pharoah.sidecar.verdict_rules import plan_of, verdict_from_rows
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
+from pharoah_protocol.vocabulary import Privacy
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -54,18 +55,31 @@ class VerdictClient:
         self.name: tuple[int, bytes] | None = None
         """The job's (period, name), where its user shares outcomes."""
 
+    async def connect(self) -> Verdict | None:
+        """Get what a run needs to join: the provider and a ticket. Gives the verdict when one cannot be had."""
+        try:
+            await self._connect()
+        except UnknownReason as error:
+            return unknown(str(error), self._run_id)
+        return None
+
+    async def _connect(self) -> tuple[ProviderConnection, NodeAnswer]:
+        """Raises UnknownReason."""
+        if not self._settings.endpoint:
+            raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
+        self.provider = self.provider or ProviderConnection(self._settings)
+        self.node = await self._fresh_node()
+        return self.provider, self.node
+
     async def check(self, fingerprint: str, pending: str) -> Verdict:
         """The verdict about a fingerprint (JSON); without one, `pending` says why it has to wait."""
         began = time.perf_counter()
         try:
-            if not self._settings.endpoint:
-                raise UnknownReason("no provider is configured (PHAROAH_ENDPOINT)")
-            self.provider = self.provider or ProviderConnection(self._settings)
-            self.node = await self._fresh_node()
+            provider, node = await self._connect()
             if not fingerprint:
                 return Verdict("pending", reason=pending, run_id=self._run_id)
             async with asyncio.timeout(min(LONGEST_SECONDS, 4 * self._settings.timeout_seconds)):
-                verdict = await self._ask(Fingerprint.from_json(fingerprint), self.provider, self.node)
+                verdict = await self._ask(Fingerprint.from_json(fingerprint), provider, node)
             return replace(verdict, latency_ms=1000 * (time.perf_counter() - began))
         except (UnknownReason, FingerprintError) as error:
             return unknown(str(error), self._run_id)
@@ -121,7 +135,7 @@ class VerdictClient:
         self.name = await self._named(fingerprint, provider, self._exchange)
         answer = await self._exchange.ask(fingerprint, node.ticket, self.name)
         self.checked, self.plan = fingerprint, plan_of(answer)
-        verdict = verdict_from_rows(answer, self._run_id, hashed=self._settings.privacy == "hashed")
+        verdict = verdict_from_rows(answer, self._run_id, hashed=self._settings.privacy == Privacy.HASHED)
         if self._unnamed:
             verdict = verdict.with_findings(Finding("info", f"how this run ends is not shared: {self._unnamed}"))
         self._record = {**answer.record, "verdict": verdict.status, "fingerprint": fingerprint.to_json()}
