@@ -1,4 +1,4 @@
-"""Alerts: what a running job is told about the node under it."""
+"""Alerts: what a running job learns about the node under it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah_protocol.typed_json import read_object
+from pharoah_protocol.vocabulary import IncidentState
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Alert:
     """One change of one alert. An alert fires once (`confirmed`) and is resolved once (`cleared`)."""
 
     alert_id: str
-    state: str
+    state: IncidentState
     node_alias: str
     fault_domain: str
     """node, fabric, software, neighbour or unknown."""

@@ -1,4 +1,4 @@
-"""The verdict: what the tenant is told before launch, with evidence and a way out."""
+"""The verdict on a job before its launch, with evidence and remedies."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from typing import Any, NoReturn
 
 from pharoah_protocol.files import write_atomically
 from pharoah_protocol.typed_json import read_object
-
-STATUSES = ("compatible", "warn", "incompatible", "unknown", "pending")
+from pharoah_protocol.vocabulary import FindingSeverity, VerdictStatus
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that was found, always with its numbers."""
 
-    severity: str
-    """info, warn or block."""
+    severity: FindingSeverity
     what: str
     evidence: str = ""
     """Counts and base rate: `5/5 runs failed; base 0/45`."""
     remedy: str = ""
     rung: str = ""
-    """How specific the match was: exact, minor or major."""
+    """How specific the match was: exact, minor or major; empty for findings that no match led to."""
+    code: str = ""
+    """Which kind of finding it is (docs/tenant.md lists them); it does not change when the words do."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "severity", FindingSeverity(self.severity))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Finding:
@@ -37,7 +40,7 @@ class Finding:
         return [
             *_wrapped(self.what, f"  {self.severity.upper():5} "),
             *_wrapped(self.evidence, "        evidence  "),
-            *_wrapped(self.remedy, "        way out   "),
+            *_wrapped(self.remedy, "        remedy    "),
         ]
 
 
@@ -48,7 +51,7 @@ class Verdict:
     `bool(verdict)` raises: ask `ok` or `blocking`, which differ on unknown.
     """
 
-    status: str
+    status: VerdictStatus
     reason: str = ""
     """Why it is unknown or pending; empty otherwise."""
     findings: tuple[Finding, ...] = ()
@@ -62,32 +65,28 @@ class Verdict:
     sent: dict[str, int] = field(default_factory=dict)
     """What left this machine: number of blinded inputs (or of keyed hashes) and bytes."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", VerdictStatus(self.status))
+
     @property
     def ok(self) -> bool:
-        """Known to work here. Unknown is not ok."""
-        return self.status == "compatible"
+        """Whether it is known to work here; an unknown verdict is not ok."""
+        return self.status == VerdictStatus.COMPATIBLE
 
     @property
     def blocking(self) -> bool:
-        """Known to fail here."""
-        return self.status == "incompatible"
-
-    @property
-    def suggestions(self) -> tuple[str, ...]:
-        return tuple(f.remedy for f in self.findings if f.remedy)
+        """Whether it is known to fail here."""
+        return self.status == VerdictStatus.INCOMPATIBLE
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a verdict is not true or false: use .ok or .blocking")
 
     def with_findings(self, *findings: Finding) -> Verdict:
-        """The verdict with what this machine found out by itself.
-
-        A block makes it incompatible, a warning takes away that it is compatible.
-        """
+        """The verdict with further findings: a block makes it incompatible, a warning turns compatible into warn."""
         severities = {finding.severity for finding in findings}
-        status = "incompatible" if "block" in severities else self.status
-        if status == "compatible" and "warn" in severities:
-            status = "warn"
+        status = VerdictStatus.INCOMPATIBLE if FindingSeverity.BLOCK in severities else self.status
+        if status == VerdictStatus.COMPATIBLE and FindingSeverity.WARN in severities:
+            status = VerdictStatus.WARN
         return replace(self, status=status, findings=(*self.findings, *findings))
 
     def to_json(self) -> str:
@@ -99,13 +98,13 @@ class Verdict:
         return read_object(cls, data, "verdict")
 
     def write(self, path: str) -> None:
-        """Leave the verdict as JSON for a scheduler; written whole or not at all."""
+        """Write the verdict as JSON for a scheduler, whole or not at all."""
         write_atomically(Path(path), self.to_json() + "\n", mode=0o644)
 
     def summary(self) -> str:
         """One line."""
-        told = self.reason or (self.findings[0].what if self.findings else "")
-        return f"{self.status.upper()}" + (f": {told}" if told else "")
+        text = self.reason or (self.findings[0].what if self.findings else "")
+        return f"{self.status.upper()}" + (f": {text}" if text else "")
 
     def render(self) -> str:
         """The verdict for a terminal, at most 80 columns where the words allow."""
@@ -145,5 +144,5 @@ def _wrapped(text: str, first: str) -> list[str]:
 
 
 def unknown(reason: str, run_id: str = "") -> Verdict:
-    """An honest answer: nothing is known, and why."""
-    return Verdict("unknown", reason=reason, run_id=run_id)
+    """The verdict that nothing is known, and why."""
+    return Verdict(VerdictStatus.UNKNOWN, reason=reason, run_id=run_id)

@@ -56,7 +56,7 @@ def test_the_most_specific_rung_decides() -> None:
     assert judged(("exact", "device", MEMORY), ("minor", "server", OK)).status == "compatible"
 
 
-def test_an_incompatible_verdict_carries_counts_base_and_a_way_out() -> None:
+def test_an_incompatible_verdict_carries_counts_base_and_a_remedy() -> None:
     finding = judged(("exact", "server", MEMORY)).findings[0]
     assert "5/5" in finding.evidence and "0/25" in finding.evidence
     assert "fused attention" in finding.remedy
@@ -64,16 +64,16 @@ def test_an_incompatible_verdict_carries_counts_base_and_a_way_out() -> None:
 
 def test_two_bands_that_agree_warn_and_never_more() -> None:
     verdict = alike(MEMORY, MEMORY)
-    assert verdict.status == "warn" and verdict.rung == "alike"
+    assert verdict.status == "warn" and verdict.rung == "near-duplicate"
     assert [finding.severity for finding in verdict.findings] == ["warn"]
-    assert "much like this one" in verdict.findings[0].what
+    assert "near duplicate" in verdict.findings[0].what
     assert max(len(line) for line in verdict.render().splitlines()) <= 80
 
 
 def test_one_band_says_nothing_and_good_ones_never_make_a_job_compatible() -> None:
     assert alike(MEMORY).status == alike(MEMORY, OK).status == "unknown"
     good = alike(OK, OK)
-    assert good.status == "unknown" and "much like" in good.findings[0].what
+    assert good.status == "unknown" and "near duplicates" in good.findings[0].what
 
 
 def test_what_is_known_of_the_job_itself_beats_its_like() -> None:
@@ -91,7 +91,7 @@ def test_memory_at_other_sizes_is_a_warning_about_other_sizes() -> None:
 def test_a_rendered_verdict_fits_a_terminal() -> None:
     text = judged(("exact", "server", MEMORY)).render()
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert "INCOMPATIBLE" in text and "way out" in text
+    assert "INCOMPATIBLE" in text and "remedy" in text
 
 
 def test_the_json_of_a_verdict_holds_its_findings() -> None:

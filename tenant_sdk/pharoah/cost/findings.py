@@ -12,13 +12,20 @@ from pharoah.cost.ceilings import CeilingsError
 from pharoah.cost.duration import Duration, ceilings_of, duration
 from pharoah.cost.memory_fit import Fit, fit, room_of
 from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, OTHER, PARAMETER, STATE, StepCost
+from pharoah.findings.memory_does_not_fit import MEMORY_DOES_NOT_FIT
+from pharoah.findings.memory_fits import MEMORY_FITS
+from pharoah.findings.memory_tight import MEMORY_TIGHT
+from pharoah.findings.no_step_time import NO_STEP_TIME
+from pharoah.findings.step_time import STEP_TIME
+from pharoah.findings.waits_for_collectives import WAITS_FOR_COLLECTIVES
 from pharoah_archetypes import Fingerprint
+from pharoah_protocol.vocabulary import FindingSeverity
 
 _NAMES = {
     PARAMETER: "parameters", GRADIENT: "gradients", STATE: "optimizer state", ACTIVATION: "activations",
     KERNEL: "kernels", OTHER: "other",
 }  # fmt: skip
-_SEVERITIES = {"fits": "info", "tight": "warn", "does not fit": "block"}
+_KINDS = {"fits": MEMORY_FITS, "tight": MEMORY_TIGHT, "does not fit": MEMORY_DOES_NOT_FIT}
 
 
 def cost_findings(
@@ -37,12 +44,16 @@ def cost_findings(
         needs = fit(cost, room)
         finding = memory_finding(needs, ways_out(needs) if needs.status != "fits" else (), cost.uncounted)
         worked = verdict.ok and verdict.rung == "exact"
-        yield replace(finding, severity="warn") if worked and finding.severity == "block" else finding
+        yield (
+            replace(finding, severity=FindingSeverity.WARN)
+            if worked and finding.severity == FindingSeverity.BLOCK
+            else finding
+        )
     try:
         if ceilings := ceilings_of(fingerprint, profile):
             yield time_finding(duration(cost, ceilings), cost)
     except CeilingsError as error:
-        yield Finding("info", f"no step time: {error}", "node profile")
+        yield NO_STEP_TIME.found(reason=error, evidence="node profile")
 
 
 def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[str] = ()) -> Finding:
@@ -50,20 +61,17 @@ def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[
     parts = ", ".join(
         f"{name} {gib(fit.peak.roles[role])}" for role, name in _NAMES.items() if fit.peak.roles.get(role)
     )
-    told = {
-        "fits": "fits into memory",
-        "tight": "fits into memory only just",
-        "does not fit": "does not fit into memory",
-    }
-    return Finding(
-        _SEVERITIES[fit.status],
-        f"this job {told[fit.status]}: {gib(fit.needed)} of {gib(fit.room.bytes)} GiB ({fit.room.name})",
-        f"dry run, GiB at the peak: {parts}" + (f"; not counted: {', '.join(uncounted[:3])}" if uncounted else ""),
-        " - or: ".join(_told(option) for option in advice),
+    return _KINDS[fit.status].found(
+        needed=gib(fit.needed),
+        room=gib(fit.room.bytes),
+        place=fit.room.name,
+        evidence=f"dry run, GiB at the peak: {parts}"
+        + (f"; not counted: {', '.join(uncounted[:3])}" if uncounted else ""),
+        remedy=" - or: ".join(_advised(option) for option in advice),
     )
 
 
-def _told(option: Advice) -> str:
+def _advised(option: Advice) -> str:
     work = f", {option.work:.2f} times the work" if option.work > 1.01 else ""
     return f"{option.what} ({gib(option.fit.needed)} GiB{work})"
 
@@ -99,11 +107,12 @@ def time_finding(predicted: Duration, cost: StepCost) -> Finding:
     spent = ", ".join(f"{part} {_seconds(took)}" for part, took in parts.items() if took)
     work = f"{operations(cost.flops)}, {size(cost.moved)} moved"
     sent = f", {size(cost.traffic)} through collectives" if cost.traffic else ""
-    return Finding(
-        "warn" if bound else "info",
-        f"a step takes {takes} on {name}" + (": it waits for collectives" if bound else ""),
-        f"dry run and {'measured ceilings' if known else 'data sheet'}: {spent}; {work}{sent}",
-        "send less: larger micro-batches, or parameters sharded within a node only" if bound else "",
+    kind = WAITS_FOR_COLLECTIVES if bound else STEP_TIME
+    return kind.found(
+        time=takes,
+        place=name,
+        evidence=f"dry run and {'measured ceilings' if known else 'data sheet'}: {spent}; {work}{sent}",
+        remedy="send less: larger micro-batches, or parameters sharded within a node only" if bound else "",
     )
 
 

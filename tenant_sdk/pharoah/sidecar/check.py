@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict, unknown
+from pharoah.findings.other_than_checked import OTHER_THAN_CHECKED
 from pharoah.sidecar.rank_comparison import RankComparison
 from pharoah.sidecar.verdict_client import VerdictClient
 from pharoah_archetypes import Fingerprint, differences, parse
@@ -83,7 +84,7 @@ class JobCheck:
         elif self.verdict.status == VerdictStatus.PENDING:
             self._captured = self._captured or step
         elif self.client.checked and (difference := _difference(self.client.checked, step, compiled)):
-            self.add_findings(Finding("warn", f"what runs is not what was checked: {difference}"))
+            self.add_findings(OTHER_THAN_CHECKED.found(difference=difference))
         self.add_findings(*self._ranks.add(rank, step, operators))
 
     async def end(self) -> None:

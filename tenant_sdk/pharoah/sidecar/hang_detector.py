@@ -10,8 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from pharoah._verdict import Finding
+from pharoah.findings.collectives_differ import COLLECTIVES_DIFFER
+from pharoah.findings.rank_waits import RANK_WAITS
 from pharoah.sidecar.rank_comparison import named
 from pharoah_protocol.local_messages import CollectiveCall
+
+_EVIDENCE = "flight recorder of each rank, the same twice"
 
 
 class HangDetector:
@@ -53,24 +57,22 @@ def _compared(last: Mapping[int, CollectiveCall]) -> Iterator[Finding]:
     one, called = next(iter(waiting.items()))
     if behind:
         late, before = next(iter(behind.items()))
-        yield _finding(
-            f"{named(list(waiting), 'waits', 'wait')} in {_shown(called)} for {named(list(behind), 'whose', 'whose')}"
-            f" last was {_shown(before)}",
-            f"look at what rank {late} does after {_shown(before)}: code or data that differs, or a machine that is"
-            " stuck",
+        waiters, late_ranks = named(list(waiting), "waits", "wait"), named(list(behind), "whose", "whose")
+        yield RANK_WAITS.found(
+            waiting=f"{waiters} in {_shown(called)} for {late_ranks} last was {_shown(before)}",
+            evidence=_EVIDENCE,
+            remedy=f"look at what rank {late} does after {_shown(before)}: code or data that differs, or a machine that"
+            " is stuck",
         )
     for rank, call in waiting.items():
         if (call.name, call.sizes) != (called.name, called.sizes):
-            yield _finding(
-                f"rank {rank} calls {_shown(call)} of {call.sizes} where rank {one} calls {_shown(called)} of"
-                f" {called.sizes}",
-                "ranks must call the same collectives with the same sizes in the same order",
+            yield COLLECTIVES_DIFFER.found(
+                difference=f"rank {rank} calls {_shown(call)} of {call.sizes}"
+                f" where rank {one} calls {_shown(called)} of {called.sizes}",
+                evidence=_EVIDENCE,
+                remedy="ranks must call the same collectives with the same sizes in the same order",
             )
 
 
 def _shown(call: CollectiveCall) -> str:
     return f"{call.name} number {call.number}" + (f" ({call.place})" if call.place else "")
-
-
-def _finding(what: str, remedy: str) -> Finding:
-    return Finding("warn", what, "flight recorder of each rank, twice the same", remedy)

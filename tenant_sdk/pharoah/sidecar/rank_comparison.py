@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from pharoah._verdict import Finding
+from pharoah.findings.rank_differs import RANK_DIFFERS
 from pharoah_archetypes import Fingerprint, Skeleton, differences, parse
 
 _STAGED = "P2P"
@@ -43,17 +44,19 @@ class RankComparison:
             return ()
         usual = max(groups, key=lambda one: len(groups[one]))
         return tuple(
-            Finding("warn", _told(usual, groups[usual], odd, groups[odd])) for odd in groups if odd is not usual
+            RANK_DIFFERS.found(difference=_difference(usual, groups[usual], odd, groups[odd]))
+            for odd in groups
+            if odd is not usual
         )
 
 
-def _told(usual: _Seen, most: list[int], odd: _Seen, numbers: list[int]) -> str:
-    told = differences(usual.skeleton, odd.skeleton)[:3]
-    told += [f"{name} is {value}" for name, value in sorted(odd.features - usual.features)]
-    told += [f"{name} is not {value}" for name, value in sorted(usual.features - odd.features)]
-    told += [f"calls {name}" for name in sorted(odd.operators - usual.operators)[:3]]
-    told += [f"does not call {name}" for name in sorted(usual.operators - odd.operators)[:3]]
-    what = "; ".join(told) or "the number of nested repeats"
+def _difference(usual: _Seen, most: list[int], odd: _Seen, numbers: list[int]) -> str:
+    parts = differences(usual.skeleton, odd.skeleton)[:3]
+    parts += [f"{name} is {value}" for name, value in sorted(odd.features - usual.features)]
+    parts += [f"{name} is not {value}" for name, value in sorted(usual.features - odd.features)]
+    parts += [f"calls {name}" for name in sorted(odd.operators - usual.operators)[:3]]
+    parts += [f"does not call {name}" for name in sorted(usual.operators - odd.operators)[:3]]
+    what = "; ".join(parts) or "the number of nested repeats"
     return f"{named(numbers, 'does', 'do')} not run what {named(most, 'runs', 'run')}: {what}"
 
 

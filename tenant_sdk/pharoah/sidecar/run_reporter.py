@@ -35,9 +35,8 @@ from pharoah_protocol.vocabulary import EndState, IncidentState
 
 log = logging.getLogger("pharoah.sidecar")
 
-ALERT_STATES = {
-    state.code: state.value for state in (IncidentState.SUSPECTED, IncidentState.CONFIRMED, IncidentState.CLEARED)
-}
+ALERT_STATES = (IncidentState.SUSPECTED, IncidentState.CONFIRMED, IncidentState.CLEARED)
+"""The states that a provider may send."""
 KEPT_SECONDS = 3600
 """How many seconds of reports are kept while the provider is away: an hour."""
 LARGEST_BATCH_LEVELS = 1024
@@ -211,10 +210,12 @@ class RunReporter:
             await asyncio.sleep(backoff.next_pause())
 
     def _received(self, message: Any) -> None:
-        state = ALERT_STATES.get(message.state)
-        if state is None or not all(
-            0 <= number < LATEST_UNIX_SECONDS for number in (message.since, message.at, message.step_ratio)
-        ):
+        try:
+            state = IncidentState.from_code(message.state)
+        except ValueError:
+            state = IncidentState.QUIET
+        numbers = (message.since, message.at, message.step_ratio)
+        if state not in ALERT_STATES or not all(0 <= number < LATEST_UNIX_SECONDS for number in numbers):
             log.warning("an alert with an unknown state or an impossible number was dropped")
             return
         names = ("alert_id", "node_alias", "fault_domain", "what", "evidence")

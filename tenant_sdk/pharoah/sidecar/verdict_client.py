@@ -12,7 +12,10 @@ import grpc.aio
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah._verdict import Finding, Verdict, unknown
+from pharoah._verdict import Verdict, unknown
+from pharoah.findings.outcome_not_shared import OUTCOME_NOT_SHARED
+from pharoah.findings.provider_misbehaved import PROVIDER_MISBEHAVED
+from pharoah.findings.provider_not_verified import PROVIDER_NOT_VERIFIED
 from pharoah.sidecar.agent_client import NodeAnswer, ask_node
 from pharoah.sidecar.evidence import Evidence
 from pharoah.sidecar.exchange_client import ExchangeClient
@@ -23,7 +26,7 @@ from pharoah.sidecar.verdict_rules import plan_of, verdict_from_rows
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
-from pharoah_protocol.vocabulary import Privacy
+from pharoah_protocol.vocabulary import Privacy, VerdictStatus
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -77,7 +80,7 @@ class VerdictClient:
         try:
             provider, node = await self._connect()
             if not fingerprint:
-                return Verdict("pending", reason=pending, run_id=self._run_id)
+                return Verdict(VerdictStatus.PENDING, reason=pending, run_id=self._run_id)
             async with asyncio.timeout(min(LONGEST_SECONDS, 4 * self._settings.timeout_seconds)):
                 verdict = await self._ask(Fingerprint.from_json(fingerprint), provider, node)
             return replace(verdict, latency_ms=1000 * (time.perf_counter() - began))
@@ -137,7 +140,7 @@ class VerdictClient:
         self.checked, self.plan = fingerprint, plan_of(answer)
         verdict = verdict_from_rows(answer, self._run_id, hashed=self._settings.privacy == Privacy.HASHED)
         if self._unnamed:
-            verdict = verdict.with_findings(Finding("info", f"how this run ends is not shared: {self._unnamed}"))
+            verdict = verdict.with_findings(OUTCOME_NOT_SHARED.found(reason=self._unnamed))
         self._record = {**answer.record, "verdict": verdict.status, "fingerprint": fingerprint.to_json()}
         return verdict
 
@@ -168,10 +171,10 @@ class VerdictClient:
         path = self._evidence.lie(error.evidence) if error.evidence else None
         if path is None:
             return verdict
-        what = "the provider has signed what it must not: others can check it"
+        evidence = f"pharoah audit {path}"
         if self.provider is not None:
             try:
                 prove(error.evidence or {}, self.provider.key.public_bytes_raw())
             except InvalidEvidenceError as unproven:
-                what = f"what the provider has signed is kept, but proves nothing to others: {unproven}"
-        return verdict.with_findings(Finding("warn", what, f"pharoah audit {path}"))
+                return verdict.with_findings(PROVIDER_NOT_VERIFIED.found(reason=unproven, evidence=evidence))
+        return verdict.with_findings(PROVIDER_MISBEHAVED.found(evidence=evidence))
