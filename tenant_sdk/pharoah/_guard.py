@@ -20,7 +20,7 @@ class Guard:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._told = False
+        self._logged = False
 
     def __enter__(self) -> None:
         return None
@@ -30,7 +30,7 @@ class Guard:
     ) -> bool:
         if fault is None or RAISE or not isinstance(fault, Exception):
             return False
-        if not self._told:
-            self._told = True
+        if not self._logged:
+            self._logged = True
             log.warning("%s failed: %s", self._what, fault, exc_info=bool(os.environ.get(DEBUG)))
         return True

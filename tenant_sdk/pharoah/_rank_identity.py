@@ -1,6 +1,6 @@
-"""Which rank of its job this process is: what its process group says once there is one, else what a launcher told.
+"""Which rank of its job this process is: from its process group once there is one, else from its launcher.
 
-Asked anew whenever it matters: ranks started by `torch.multiprocessing.spawn` learn late who they are.
+Asked anew whenever it matters: ranks started by `torch.multiprocessing.spawn` learn their number late.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ _LONGEST_COMMAND = 4000
 
 def rank() -> int:
     """0 when there is no launcher and no process group."""
-    number = _of_group("get_rank")
-    return number if number is not None else _told(*_RANK) or 0
+    number = _from_group("get_rank")
+    return number if number is not None else _from_launcher(*_RANK) or 0
 
 
 def starts_a_node_without_rank_0() -> bool:
     """Whether this rank is the first of its node, and rank 0 runs on another one."""
-    return not _spawned() and rank() > 0 and _told(*_LOCAL_RANK) == 0
+    return not _spawned() and rank() > 0 and _from_launcher(*_LOCAL_RANK) == 0
 
 
 def ranks_here() -> int:
     """Ranks on this node; those that a script spawned are all taken to be here."""
-    return (_of_group("get_world_size") if _spawned() else None) or _told(*_RANKS_HERE) or 1
+    return (_from_group("get_world_size") if _spawned() else None) or _from_launcher(*_RANKS_HERE) or 1
 
 
 def is_one_of_several() -> bool:
-    """Whether this is a rank of a distributed job; a loader's worker is none, whatever it inherited."""
-    size = _of_group("get_world_size") or (None if _spawned() else _told(*_RANKS))
+    """Whether this is a rank of a distributed job. Workers of loaders are not, whatever they inherit."""
+    size = _from_group("get_world_size") or (None if _spawned() else _from_launcher(*_RANKS))
     return (size or 1) > 1
 
 
 def may_ask() -> bool:
     """Whether this process may dry-run and ask for its job. Spawned ranks all may before they know their numbers."""
-    return rank() == 0 if _spawned() or _told(*_RANK) is not None else True
+    return rank() == 0 if _spawned() or _from_launcher(*_RANK) is not None else True
 
 
 def command() -> list[str]:
@@ -75,18 +75,18 @@ def _spawned() -> bool:
     return multiprocessing.parent_process() is not None
 
 
-def _told(*variables: str) -> int | None:
+def _from_launcher(*variables: str) -> int | None:
     numbers = (os.environ.get(variable, "") for variable in variables)
     return next((int(number) for number in numbers if number.isdecimal()), None)
 
 
-_learned: dict[str, int] = {}
+_remembered: dict[str, int] = {}
 
 
-def _of_group(function: str) -> int | None:
-    """What the default process group says, or said before the script destroyed it; torch may be half imported."""
+def _from_group(function: str) -> int | None:
+    """A number from the default process group, also after the script destroyed it. torch may be half imported."""
     distributed: Any = sys.modules.get("torch.distributed")
     exists = getattr(distributed, "is_initialized", None)
     if exists and exists():
-        _learned[function] = int(getattr(distributed, function)())
-    return _learned.get(function)
+        _remembered[function] = int(getattr(distributed, function)())
+    return _remembered.get(function)

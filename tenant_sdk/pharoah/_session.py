@@ -47,7 +47,7 @@ StepFn = Callable[[], object]
 
 
 class Session:
-    """One job as Pharoah sees it. Every method is safe to call at any time, in any process; none raises.
+    """One job under Pharoah. Every method can be called at any time, in any process, and does not raise.
 
     Thread-safe. In a forked child, and when nothing listens, the same methods do nothing.
     """
@@ -94,7 +94,7 @@ class Session:
                 return
 
     def status(self) -> dict[str, Any]:
-        """What is known now: run, steps, verdict, what was dropped, whether the provider is reached."""
+        """The state now: run, steps, verdict, dropped messages, and whether the provider is reached."""
         known: dict[str, Any] = {"run_id": self.run_id, "verdict": self.verdict.status, "connected": False}
         if self._clock is not None and self._link is not None and not hooks.inert():
             known.update(steps=self._clock.steps, dropped=self._link.dropped)
@@ -143,7 +143,7 @@ def register(
     allow_beside_job: bool | None = None,
     dry_run_timeout_seconds: float | None = None,
 ) -> Session:
-    """Tell Pharoah about this job; ask before the first step, listen while it runs.
+    """Check this job before its first step, and monitor it while it runs.
 
     Where the fingerprint comes from: the handle left by `pharoah run`, if there is one; else `job`, a function that
     does one training step, dry-run in a child; else this script, dry-run by running the same command line in a child.
@@ -181,7 +181,7 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
     if os.environ.get(SIDECAR):
         return _join(os.environ[SIDECAR], settings)
     if settings.mode != Mode.ONLINE:
-        return Session(unknown(f"mode={settings.mode}: nobody is asked"))
+        return Session(unknown(f"mode={settings.mode}: the provider is not asked"))
     if not settings.endpoint:
         return Session(unknown("no provider is configured (PHAROAH_ENDPOINT)"))
     from pharoah._sidecar_start import sidecar_of_this_node
@@ -215,7 +215,7 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
 
 
 def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun]) -> Verdict:
-    """The verdict on a job nobody has checked yet, and what its cost says of it on this node."""
+    """The verdict on a job that was not checked yet, and what its cost means on this node."""
     patience = 4 * settings.timeout_seconds
     job = shown(command())
     try:
@@ -266,7 +266,7 @@ def _end_state(text: str) -> EndState:
 
 
 def _finish_at_exit(session: Session) -> None:
-    """Leave in time, and know whether an exception ended the script."""
+    """Report the end at exit, and whether an exception ended the script."""
     previous = sys.excepthook
 
     def note_failure(kind: type[BaseException], value: BaseException, trace: Any) -> None:
@@ -278,7 +278,7 @@ def _finish_at_exit(session: Session) -> None:
 
 
 def join_from_hook() -> StepClock | None:
-    """For `pharoah run`: the first optimizer step of a script that never heard of Pharoah."""
+    """For `pharoah run`: connect at the first optimizer step of a script that does not call `register`."""
     global _session
     with Guard("join"):
         if _session is None and os.environ.get(SIDECAR) and not os.environ.get(DRY_RUN):

@@ -50,7 +50,7 @@ def _setting(default: Any, variable: str, help_text: str, check: Check | None = 
 class Settings:
     """All settings. The constructor raises SettingsError for a value that cannot be used."""
 
-    endpoint: str = _setting("", "PHAROAH_ENDPOINT", "host:port of the provider; without it nobody is asked")
+    endpoint: str = _setting("", "PHAROAH_ENDPOINT", "host:port of the provider; without it no provider is asked")
     token_file: str = _setting("", "PHAROAH_TOKEN_FILE", "file with your token, where the provider is on loopback")
     provider_key_file: str = _setting(
         "",
@@ -70,7 +70,7 @@ class Settings:
     share_outcomes: bool = _setting(
         False,
         "PHAROAH_SHARE_OUTCOMES",
-        "1: the provider may count how your runs end, under a pseudonym of the job that nobody can compute alone",
+        "1: the provider may count how your runs end, under a pseudonym of the job that takes two keys to compute",
     )
     auditor_endpoint: str = _setting(
         "", "PHAROAH_AUDITOR_ENDPOINT", "host:port of the auditor, who holds the second key of pseudonyms"

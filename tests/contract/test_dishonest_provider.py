@@ -360,7 +360,7 @@ def test_the_command_says_what_a_file_proves(
     error = caught(tmp_path, another_key, monkeypatch)
     assert error.evidence is not None
     settings = Loopback(tmp_path, "", None).settings()  # type: ignore[arg-type]
-    file = Evidence(settings).lie(error.evidence)
+    file = Evidence(settings).misbehaviour(error.evidence)
     assert file is not None and file.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("PHAROAH_PROVIDER_KEY_FILE", settings.provider_key_file)
     assert main(["audit", str(file)]) == 0

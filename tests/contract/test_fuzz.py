@@ -110,7 +110,7 @@ def test_no_answer_of_a_provider_makes_a_tenant_fail(entries: list[bytes], first
     with pytest.raises(VerificationError):
         trust.follow(entries, first)
     with pytest.raises((VerificationError, HeadError)):
-        trust.believe(first, second, second, 0.0)
+        trust.verify(first, second, second, 0.0)
 
 
 json_values = st.recursive(

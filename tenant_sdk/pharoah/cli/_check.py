@@ -1,4 +1,4 @@
-"""The verdict on a job: what the provider says of its fingerprint, and what arithmetic says of its cost."""
+"""The verdict on a job: the provider's answer about its fingerprint, and what its cost means on this node."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Checked(NamedTuple):
     profile: dict[str, Any]
     """Of this node."""
     dry: DryRun | None
-    """None when there was no dry run; the verdict says why."""
+    """None when there was no dry run; the verdict has the reason."""
 
 
 def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settings) -> Checked:
-    """The verdict on a job. What this machine can say by itself is not in it yet."""
+    """The verdict on a job. Findings of this machine are not in it yet."""
     dry = None
     try:
         dry = _common.dry_run_of(arguments, settings)
@@ -45,14 +45,14 @@ def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settin
 
 
 def with_cost(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> Verdict:
-    """The verdict with what the job's cost says of it here; with a `trial`, also after which changes it fits."""
+    """The verdict with what the job's cost means here; with a `trial`, also the changes after which it fits."""
     verdict, dry = checked.verdict, checked.dry
     if dry is None:
         return verdict
 
-    def ways_out(needs: Fit) -> Iterator[Advice]:
+    def remedies(needs: Fit) -> Iterator[Advice]:
         if trial:
             print(f"pharoah: {needs.status}; trying changes in dry runs", file=sys.stderr, flush=True)
             yield from advise(command, dry.cost, needs.room, trial)
 
-    return verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, ways_out))
+    return verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, remedies))

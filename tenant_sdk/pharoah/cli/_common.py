@@ -28,13 +28,15 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--require-online", action="store_true", help="exit with 12 when no provider is reached")
     parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
     parser.add_argument("--node-socket", metavar="PATH", help="the node's agent (PHAROAH_NODE_SOCKET)")
-    parser.add_argument("--verdict-file", metavar="PATH", help="leave the verdict here as JSON")
+    parser.add_argument("--verdict-file", metavar="PATH", help="write the verdict into this file as JSON")
     parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
     add_world_options(parser)
 
 
 def add_world_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nnodes", type=_count, metavar="N", help="nodes to check for, if the command does not say")
+    parser.add_argument(
+        "--nnodes", type=_count, metavar="N", help="nodes to check for, if the command does not give it"
+    )
     parser.add_argument("--nproc-per-node", type=_count, metavar="N", help="processes (GPUs) on each of them")
 
 
@@ -142,8 +144,8 @@ def inside_pharoah(link: SidecarLink) -> dict[str, str]:
     return {"PHAROAH_SIDECAR": link.path, "PYTHONPATH": f"{inject}{os.pathsep}{path}" if path else inject}
 
 
-def leave(verdict: Verdict, settings: Settings) -> None:
-    """The verdict for whoever schedules jobs, where it is wanted. That it cannot be written stops nobody's job."""
+def write_verdict(verdict: Verdict, settings: Settings) -> None:
+    """Write the verdict for a scheduler, if a file was given. A file that cannot be written does not stop the job."""
     if settings.verdict_file:
         try:
             verdict.write(settings.verdict_file)

@@ -15,7 +15,7 @@ from pharoah.cli._common import checked
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("audit", help="hold the provider to what it has signed", description=__doc__)
-    parser.add_argument("file", nargs="?", type=Path, help="evidence that was kept when an answer was not believed")
+    parser.add_argument("file", nargs="?", type=Path, help="evidence that was kept when an answer was rejected")
     parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.set_defaults(run=run)

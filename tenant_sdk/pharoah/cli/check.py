@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     settings = _common.settings_of(arguments)
-    _common.job_command(arguments)  # none is an error at once
+    _common.job_command(arguments)  # a missing command is an error before anything starts
 
     def trial(command: Sequence[str], change: Mitigation) -> StepCost:
         return _common.dry_run_of(arguments, settings, command, change=change).cost
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         explain.show(_common.dry_run_of(arguments, settings), settings, payload=True, output=arguments.output)
         return 0
     if settings.mode != Mode.ONLINE:
-        verdict = unknown(f"mode={settings.mode}: nobody is asked")
+        verdict = unknown(f"mode={settings.mode}: the provider is not asked")
     else:
         try:
             with _common.sidecar(settings) as link:
@@ -44,5 +44,5 @@ def run(arguments: argparse.Namespace) -> int:
     if verdict.status == VerdictStatus.PENDING:
         verdict = unknown(verdict.reason, verdict.run_id)
     sys.stdout.write((verdict.to_json() if arguments.output == "json" else verdict.render()) + "\n")
-    _common.leave(verdict, settings)
+    _common.write_verdict(verdict, settings)
     return _common.exit_code(verdict, arguments, settings)

@@ -1,4 +1,4 @@
-"""`pharoah reveal RUN`: tell the provider in plain words what a run that ended was, so that it can be looked into."""
+"""`pharoah reveal RUN`: send the provider the fingerprint of a run that has ended, so that it can be examined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pharoah_archetypes import Fingerprint
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("reveal", help="tell the provider what a run that ended was", description=__doc__)
+    parser = commands.add_parser(
+        "reveal", help="send the provider the fingerprint of an ended run", description=__doc__
+    )
     parser.add_argument("job", metavar="RUN", help="the beginning of its id (`pharoah status --ended`)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")

@@ -59,7 +59,7 @@ def _checked_and_launched(arguments: argparse.Namespace) -> int:
         checked = _check.check_job(link, arguments, settings)
         verdict, profile = _check.with_cost(checked), checked.profile
         link.send(Findings(tuple(vars(finding) for finding in verdict.findings[len(checked.verdict.findings) :])))
-        _tell(verdict, settings)
+        _show(verdict, settings)
         if code := _common.exit_code(verdict, arguments, settings):
             print(f"pharoah: not started (gate={settings.gate}, exit code {code})", file=sys.stderr)
             with contextlib.suppress(OSError):
@@ -70,27 +70,27 @@ def _checked_and_launched(arguments: argparse.Namespace) -> int:
         with contextlib.suppress(OSError):
             link.ask(Launch(_ranks(command, arguments)), LaunchAnswer, settings.timeout_seconds)
         if settings.gate != LaunchGate.OFF:
-            held.enter_context(_telling(link.path, verdict))
+            held.enter_context(_printing(link.path, verdict))
         status = _launch(command_under(profile, command), _common.inside_pharoah(link))
         with contextlib.suppress(OSError):
             link.ask(End(_end_state(status), last=True), Ended, settings.shutdown_timeout_seconds)
     return status
 
 
-def _tell(verdict: Verdict, settings: Settings) -> None:
+def _show(verdict: Verdict, settings: Settings) -> None:
     if settings.gate != LaunchGate.OFF:
         print(f"pharoah  {verdict.render()}", file=sys.stderr, flush=True)
-    _common.leave(verdict, settings)
+    _common.write_verdict(verdict, settings)
 
 
 @contextlib.contextmanager
-def _telling(path: str, verdict: Verdict) -> Iterator[None]:
-    """Inside, what the sidecar learns is told as it comes: alerts, a late verdict, and findings not told before."""
-    told, pending = set(verdict.findings), verdict.status == VerdictStatus.PENDING
+def _printing(path: str, verdict: Verdict) -> Iterator[None]:
+    """While inside, print what the sidecar sends: alerts, a late verdict, and findings that were not printed before."""
+    printed, pending = set(verdict.findings), verdict.status == VerdictStatus.PENDING
 
-    def tell(later: Verdict) -> None:
+    def show(later: Verdict) -> None:
         nonlocal pending
-        new = [finding for finding in later.findings if finding not in told]
+        new = [finding for finding in later.findings if finding not in printed]
         if pending and later.status != VerdictStatus.PENDING:
             pending = False
             print(f"pharoah  {later.render()}", file=sys.stderr, flush=True)
@@ -98,10 +98,10 @@ def _telling(path: str, verdict: Verdict) -> Iterator[None]:
             print(
                 "pharoah", *(line for finding in new for line in finding.lines()), sep="\n", file=sys.stderr, flush=True
             )
-        told.update(new)
+        printed.update(new)
 
     try:
-        listener = Listener(path, 0, tell)
+        listener = Listener(path, 0, show)
     except OSError as error:
         print(f"pharoah: no alerts: {error}", file=sys.stderr)
         yield
@@ -112,7 +112,7 @@ def _telling(path: str, verdict: Verdict) -> Iterator[None]:
 
 
 def _ranks(command: list[str], arguments: argparse.Namespace) -> int:
-    """How many ranks there will be on this node, as far as the command line tells."""
+    """How many ranks there will be on this node, as far as the command line gives it."""
     try:
         return launch_of(command).on(arguments.nnodes, arguments.nproc_per_node).processes
     except UnknownReason:

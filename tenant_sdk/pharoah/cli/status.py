@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ended(arguments: argparse.Namespace) -> int:
-    """Also those whose end nobody saw: killed with all that watched them."""
+    """Runs that are over, also those that were killed together with their sidecar."""
     running = {job["run_id"] for job in _watched()}
     runs = [run for run in History(Settings.load()).runs() if run.id not in running]
     if arguments.output == "json":
@@ -42,8 +42,8 @@ def _ended(arguments: argparse.Namespace) -> int:
     print(f"{'RUN':10} {'BEGAN':17} {'STATE':11} {'STEPS':>7} {'MS':>6}  COMMAND")
     for run in runs:
         began = datetime.fromtimestamp(run.began).strftime("%Y-%m-%d %H:%M")
-        told = f"{run.id[:8]:10} {began:17} {run.state:11.11} {run.steps:7} {1000 * run.step_seconds:6.3g}"
-        print(f"{told}  {cut(run.command, 78 - len(told))}")
+        columns = f"{run.id[:8]:10} {began:17} {run.state:11.11} {run.steps:7} {1000 * run.step_seconds:6.3g}"
+        print(f"{columns}  {cut(run.command, 78 - len(columns))}")
     return 0
 
 
@@ -62,7 +62,7 @@ def _running(arguments: argparse.Namespace) -> int:
 
 
 def _watched() -> list[dict[str, Any]]:
-    """What the sidecars on this node say."""
+    """The answers of the sidecars on this node."""
     found = []
     for path in sorted(Path(tempfile.gettempdir()).glob("pharoah-*/sidecar.sock")):
         with contextlib.suppress(OSError, ValueError), contextlib.closing(SidecarLink(str(path), 1.0)) as link:

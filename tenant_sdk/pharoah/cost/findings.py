@@ -1,4 +1,4 @@
-"""What arithmetic says about a job, as findings of a verdict."""
+"""What the cost of a job means on a node, as findings of a verdict."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def cost_findings(
     cost: StepCost,
     profile: Mapping[str, Any],
     verdict: Verdict,
-    ways_out: Callable[[Fit], Iterable[Advice]] = lambda _: (),
+    remedies: Callable[[Fit], Iterable[Advice]] = lambda _: (),
 ) -> Iterator[Finding]:
     """Whether a job fits on a node and how long its steps take, as far as anybody knows what the node can do.
 
     `profile` is the node's, `verdict` what is known of such runs there: where they worked, a prediction that they do
-    not fit only warns. `ways_out` is asked for changes where there is too little room.
+    not fit only warns. `remedies` is asked for changes where there is too little room.
     """
     if room := room_of(fingerprint, profile):
         needs = fit(cost, room)
-        finding = memory_finding(needs, ways_out(needs) if needs.status != "fits" else (), cost.uncounted)
+        finding = memory_finding(needs, remedies(needs) if needs.status != "fits" else (), cost.uncounted)
         worked = verdict.ok and verdict.rung == "exact"
         yield (
             replace(finding, severity=FindingSeverity.WARN)

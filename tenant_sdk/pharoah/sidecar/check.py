@@ -36,7 +36,7 @@ class JobCheck:
         self.verdict = Verdict(VerdictStatus.PENDING, reason="no rank has asked yet", run_id=self._run_id)
 
     def expect(self, ranks: int) -> None:
-        """A rank knows how many ranks this node has."""
+        """A rank has reported how many ranks this node has."""
         self._ranks.expect(ranks)
 
     def claim_dry_run(self) -> bool:
@@ -45,7 +45,7 @@ class JobCheck:
         return first
 
     async def ask(self, fingerprint: str, pending: str = "") -> Verdict:
-        """Ask for a verdict about a fingerprint (JSON); without one, `pending` is why there is none."""
+        """Ask for a verdict about a fingerprint (JSON); without one, `pending` is the reason."""
         self.asked = True
         self.verdict = await self.client.check(fingerprint, pending)
         return self.verdict

@@ -1,4 +1,4 @@
-"""What is kept of the exchange on this machine: signed answers for `pharoah audit`, and proofs of lies for others."""
+"""What is kept of the exchange on this machine: signed answers for `pharoah audit`, and evidence of misbehaviour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ KEPT_MISBEHAVIOURS = 20
 
 
 def exchange_folder(settings: Settings) -> Path | None:
-    """This machine's; None where nothing is kept. Homes may be shared, and locks on far disks may hang."""
+    """The folder of this machine; None where nothing is kept. Homes may be shared between machines, and locks on remote
+    disks may hang, so each machine has its own."""
     folder = os.path.expanduser(settings.state_folder)  # noqa: PTH111 - Path's raises
     if not settings.keep_runs or folder.startswith("~"):
         return None
@@ -37,10 +38,10 @@ class Evidence:
         """What a run's verdict rests on."""
         self._write("answers", f"{run_id}.json", record, self._keep)
 
-    def lie(self, proof: Mapping[str, Any]) -> Path | None:
-        """What the provider has signed of a lie; where it was put, if it could be."""
+    def misbehaviour(self, proof: Mapping[str, Any]) -> Path | None:
+        """Keep the provider's signed contradiction; gives the file, or None when it could not be written."""
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{str(proof['kind']).replace(' ', '-')}.json"
-        return self._write("lies", name, proof, KEPT_MISBEHAVIOURS)
+        return self._write("misbehaviours", name, proof, KEPT_MISBEHAVIOURS)
 
     def _write(self, kind: str, name: str, content: Mapping[str, Any], keep: int) -> Path | None:
         if self._folder is None:

@@ -43,7 +43,7 @@ from pharoah_protocol.voprf import protocol
 SCOPES = ("server", "device")
 """What the two classes of an offer describe: this server configuration, this device model."""
 DECIDE_AFTER_SECONDS = 0.5
-"""From the answer to the decision, whatever the answer was: the time in between must not tell."""
+"""Seconds from the answer to the decision, whatever the answer was: the time between must not depend on it."""
 LOG_PAGES_LIMIT = 64
 AUDITED_INPUTS = 8
 """One of so many answers of the hashed mode is asked for again privately."""
@@ -85,7 +85,7 @@ class ExchangeClient:
     async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket, name: tuple[int, bytes] | None = None) -> Answer:
         """All rows this fingerprint, and its name of a period, open for the ticket's node.
 
-        Raises UnknownReason, Distrust.
+        Raises UnknownReason and VerificationError.
         """
         try:
             inputs = inputs_of(fingerprint, name)
@@ -96,7 +96,7 @@ class ExchangeClient:
     async def cover(self, ticket: NodeTicket) -> None:
         """Ask about nothing, for a job that has nothing to ask: that it has not must not show.
 
-        Raises UnknownReason, Distrust.
+        Raises UnknownReason and VerificationError.
         """
         await self._answered((), ticket)
 
@@ -117,14 +117,14 @@ class ExchangeClient:
         except VerificationError:
             raise
         except ValueError as error:  # a head, a group element, a proof, a part of any length
-            raise VerificationError(f"the provider's answer is not a sound one: {error}") from None
+            raise VerificationError(f"the provider's answer is malformed: {error}") from None
 
     async def epoch(self) -> ServedEpoch:
-        """The epoch in force, from a log that goes on where it was last read. Raises Distrust, AioRpcError."""
+        """The epoch in force, from a log that was read on. Raises VerificationError and AioRpcError."""
         for _ in range(LOG_PAGES_LIMIT):
             answer = await self._call("GetEpoch", GetEpochRequest(log_size=self._trust.size))
             if self._trust.follow(list(answer.entries), answer.checkpoint):
-                return self._trust.believe(answer.head.body, answer.head.signature, answer.revoked, time.time())
+                return self._trust.verify(answer.head.body, answer.head.signature, answer.revoked, time.time())
         raise VerificationError(f"the provider's log does not end after {LOG_PAGES_LIMIT} pages")
 
     @property
@@ -138,7 +138,7 @@ class ExchangeClient:
         return self._trust.view
 
     async def decide(self, accept: bool) -> None:
-        """Whether the offered node is taken: one bit, no reason. A provider that cannot be told does not matter."""
+        """Whether the offered node is taken: one bit, no reason. A provider that cannot be reached does not matter."""
         if self._offer_id:
             await asyncio.sleep(max(0.0, self.answered_at + DECIDE_AFTER_SECONDS - time.monotonic()))
             with contextlib.suppress(grpc.aio.AioRpcError):
@@ -165,9 +165,11 @@ class ExchangeClient:
         response = await self._call("Lookup", request)
         self.answered_at = time.monotonic()
         in_force, rows = response.revoked, list(response.rows)
-        said = signed_messages.looked_up(offer.offer_id, request.request_id, offer.hashed_key, in_force, tokens, rows)
+        statement = signed_messages.looked_up(
+            offer.offer_id, request.request_id, offer.hashed_key, in_force, tokens, rows
+        )
         if (
-            not is_signed(said, response.signature, self._provider.key)
+            not is_signed(statement, response.signature, self._provider.key)
             or len(response.rows) != len(SCOPES) * BATCH_ITEMS
         ):
             raise VerificationError("the provider's answer is not signed, or not one to this question")
@@ -182,12 +184,12 @@ class ExchangeClient:
             ]
         except ValueError as error:
             raise VerificationError(str(error)) from None
-        record = {**_signed(served, offer), "looked_up": said.hex(), "signature": response.signature.hex()}
+        record = {**_signed(served, offer), "looked_up": statement.hex(), "signature": response.signature.hex()}
         record["hashed_key"] = offer.hashed_key.hex()
         return Answer(served, tuple(matches), request.ByteSize(), record, _node_state(offer))
 
     async def _again(self, before: ServedEpoch, in_force: bytes) -> ServedEpoch:
-        """The epoch once more, when a row was taken back while we asked. Raises UnknownReason, Distrust."""
+        """The epoch once more, when a row was revoked while we asked. Raises UnknownReason and VerificationError."""
         served = await self.epoch()
         if served.head.epoch != before.head.epoch:
             raise UnknownReason("the provider's epoch changed in between")
@@ -201,8 +203,8 @@ class ExchangeClient:
             served, offer = await asyncio.gather(self.epoch(), self._call("GetOffer", GetOfferRequest(ticket=ticket)))
             if offer.epoch == served.head.epoch:
                 break
-        said = _offer_bytes(offer)
-        if not is_signed(said, offer.signature, self._provider.key) or len(offer.class_ids) != len(SCOPES):
+        statement = _offer_bytes(offer)
+        if not is_signed(statement, offer.signature, self._provider.key) or len(offer.class_ids) != len(SCOPES):
             raise VerificationError("the offer is not signed, or does not name the two classes it should")
         if offer.epoch != served.head.epoch:
             raise VerificationError("the offer is of another epoch than the one in force")
@@ -212,16 +214,16 @@ class ExchangeClient:
     def _checked(
         self, served: ServedEpoch, offer: GetOfferResponse, request: Any, response: Any, question: BlindedQuery
     ) -> dict[str, Any]:
-        """The signed record of an evaluation whose proofs hold. Raises Distrust."""
+        """The signed record of an evaluation whose proofs hold. Raises VerificationError."""
         blinded = list(question.blinded)
         answers = [
             (class_id, list(answer.evaluated), answer.proof)
             for class_id, answer in zip(offer.class_ids, response.classes, strict=False)
         ]
-        said = signed_messages.evaluation(offer.offer_id, request.request_id, blinded, answers)
-        if len(response.classes) != len(SCOPES) or not is_signed(said, response.signature, self._provider.key):
+        statement = signed_messages.evaluation(offer.offer_id, request.request_id, blinded, answers)
+        if len(response.classes) != len(SCOPES) or not is_signed(statement, response.signature, self._provider.key):
             raise VerificationError("the provider's answer is not signed, or not one to this question")
-        record = {**_signed(served, offer), "evaluation": said.hex(), "signature": response.signature.hex()}
+        record = {**_signed(served, offer), "evaluation": statement.hex(), "signature": response.signature.hex()}
         for class_id, evaluated, proof in answers:
             try:
                 protocol.verify(served.head.table(class_id).public_key, blinded, evaluated, proof)
@@ -234,7 +236,7 @@ class ExchangeClient:
         return {**record, "classes": [class_id.hex() for class_id in offer.class_ids], "private": private}
 
     async def _audit(self, inputs: tuple[QueryItem, ...], ticket: NodeTicket, hashed: Answer) -> None:
-        """The same once more, privately. Raises Distrust when the hashed answer is not what the sealed table holds."""
+        """Ask the same again, privately. Raises VerificationError when the sealed table holds another answer."""
         for _ in range(2):
             private = await self._privately(inputs, ticket)
             same = (hashed.served.body, hashed.served.revoked) == (private.served.body, private.served.revoked)
@@ -244,7 +246,7 @@ class ExchangeClient:
                 classes = [bytes.fromhex(part) for part in private.record["classes"]]
                 tables = {name.hex(): b"".join(await self._tables.rows(private.served, name)).hex() for name in classes}
                 raise VerificationError(
-                    "the provider's hashed answer is not what its sealed table says",
+                    "the provider's hashed answer is not what its sealed table holds",
                     {
                         "kind": "hashed answer",
                         "hashed": hashed.record,
@@ -298,11 +300,11 @@ def _offer_bytes(offer: GetOfferResponse) -> bytes:
 
 
 def _signed(served: ServedEpoch, offer: GetOfferResponse) -> dict[str, Any]:
-    said = _offer_bytes(offer)
+    statement = _offer_bytes(offer)
     return {
         "head": served.body.hex(),
         "head_signature": served.signature.hex(),
         "checkpoint": served.checkpoint.decode(),
-        "offer": said.hex(),
+        "offer": statement.hex(),
         "offer_signature": offer.signature.hex(),
     }

@@ -1,6 +1,6 @@
-"""What this machine believes of the provider: its log as far as it was read, and who else has seen it.
+"""What this machine has verified of the provider: its log as far as it was read, and which witnesses have signed it.
 
-Every answer is held against everything seen before. What does not fit is not believed, and what the provider has
+Every answer is compared with everything seen before. An answer that does not fit is rejected, and what the provider has
 signed of it is kept as evidence.
 """
 
@@ -28,13 +28,13 @@ from pharoah_protocol.tables.signed_messages import StatementError, read_revoked
 log = logging.getLogger("pharoah.sidecar")
 
 FRESH_SECONDS = 900
-"""How old the newest cosignature may be: for longer than this nobody can be shown a log without its newest entries."""
+"""How old the newest cosignature may be: a provider can hide the newest entries of its log for no longer than this."""
 SKEW_SECONDS = 300
 LOCK_ATTEMPTS = 50
 
 
 class VerificationError(ValueError):
-    """An answer that is not believed; `evidence` is what the provider has signed of it, if that shows a lie."""
+    """An answer that is rejected; `evidence` is what the provider has signed, if that shows misbehaviour."""
 
     def __init__(self, message: str, evidence: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class VerificationError(ValueError):
 
 @dataclass(frozen=True)
 class ServedEpoch:
-    """The epoch in force, believed."""
+    """The epoch in force, verified."""
 
     head: EpochHead
     body: bytes
@@ -82,7 +82,7 @@ class LogClient:
         return self._view.frontier.size
 
     def follow(self, entries: Sequence[bytes], checkpoint: bytes) -> bool:
-        """Read on in the log; whether that was all of it. Raises Distrust."""
+        """Read on in the log; whether that was all of it. Raises VerificationError."""
         try:
             note = Note.decode(checkpoint)
             note.verify(log_verifier(self._public))
@@ -103,8 +103,8 @@ class LogClient:
         self._view, self._note = view, checkpoint
         return True
 
-    def believe(self, body: bytes, signature: bytes, revoked: bytes, now: float) -> ServedEpoch:
-        """The epoch the log names as its newest. Raises Distrust, HeadError."""
+    def verify(self, body: bytes, signature: bytes, revoked: bytes, now: float) -> ServedEpoch:
+        """The epoch the log names as its newest. Raises VerificationError, HeadError."""
         head = verify_head(body, signature, self._key, now)
         shown = {"body": body.hex(), "signature": signature.hex()}
         if (known := self._heads.get(head.epoch)) and known["body"] != shown["body"]:
@@ -115,7 +115,7 @@ class LogClient:
         except (LogError, StatementError) as error:
             raise VerificationError(str(error)) from None
         if epoch != head.epoch:
-            raise VerificationError("the rows taken back are of another epoch")
+            raise VerificationError("the revoked rows are of another epoch")
         self._check_witnesses(now)
         self._heads = {**{n: h for n, h in self._heads.items() if n >= head.epoch - 1}, head.epoch: shown}
         self._keep()
@@ -135,7 +135,7 @@ class LogClient:
             )
 
     def _agree(self, view: View, note: bytes, heads: dict[int, dict[str, str]]) -> None:
-        """What another sidecar of this machine was shown meanwhile must be the same. Raises Distrust."""
+        """What another sidecar of this machine was shown meanwhile must be the same. Raises VerificationError."""
         if view.frontier.size == self.size and view != self._view:
             evidence: dict[str, Any] = {
                 "kind": "two logs",

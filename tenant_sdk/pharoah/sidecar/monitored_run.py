@@ -37,7 +37,7 @@ class MonitoredRun:
 
     def started(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
         """Begin the run's record."""
-        self._recorder.begins(command, groups)
+        self._recorder.started(command, groups)
 
     def launch(self, provider: ProviderConnection, ticket: NodeTicket, ranks: int, after_seconds: float) -> None:
         """Join the provider's runs and report to it, `after_seconds` from now. Does nothing the second time."""

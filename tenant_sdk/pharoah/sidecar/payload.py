@@ -71,7 +71,7 @@ ORIGINS = {
     "EndRunRequest.pseudonym": "PHAROAH_SHARE_OUTCOMES=1 only: a pseudonym that takes two keys to make",
     "EndRunRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week of that pseudonym",
     "WatchAlertsRequest.run_id": _RUN,
-    "RevealRequest.run_id": "`pharoah reveal` only: the run that is told of",
+    "RevealRequest.run_id": "`pharoah reveal` only: the run that is revealed",
     "RevealRequest.fingerprint": "`pharoah reveal` only: what the run was, in plain words",
     "EvaluatePseudonymRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week",
     "EvaluatePseudonymRequest.blinded": "PHAROAH_SHARE_OUTCOMES=1 only: one input times a random number",
@@ -139,7 +139,7 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
 
 
 def _names(fingerprint: Fingerprint) -> list[Outgoing]:
-    """To provider and auditor alike."""
+    """Messages to the provider and to the auditor."""
     asked = EvaluatePseudonymRequest(
         period=pseudonyms.period_at(time.time()), blinded=pseudonyms.blind_pseudonym(fingerprint).blinded
     )

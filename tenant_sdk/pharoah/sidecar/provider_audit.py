@@ -27,9 +27,9 @@ from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
 
 ENOUGH = 20
-"""Outcomes from which on that there is no alarm says something."""
+"""Number of outcomes from which on the absence of an alarm means anything."""
 JUDGED = ("ok", "failed")
-"""End states that say something of the job and its node."""
+"""End states that depend on the job and its node."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ async def _log(provider: ProviderConnection, settings: Settings) -> list[Line]:
         await remembering.epoch()
     except (VerificationError, HeadError) as error:
         return [_caught("log", error, settings)]
-    told = f"{anew.log.frontier.size} entries, epoch {served.head.epoch} of release {served.head.release}; "
-    told += "as remembered" if remembering.remembers else "nothing is remembered on this machine"
+    text = f"{anew.log.frontier.size} entries, epoch {served.head.epoch} of release {served.head.release}; "
+    text += "as remembered" if remembering.remembers else "nothing is remembered on this machine"
     if not witnesses:
-        return [Line("ok", "log", told), Line("-", "witnesses", "none are set (PHAROAH_WITNESSES_FILE)")]
-    return [Line("ok", "log", told), Line("ok", "witnesses", f"more than half of {len(witnesses)} have cosigned it")]
+        return [Line("ok", "log", text), Line("-", "witnesses", "none are set (PHAROAH_WITNESSES_FILE)")]
+    return [Line("ok", "log", text), Line("ok", "witnesses", f"more than half of {len(witnesses)} have cosigned it")]
 
 
 async def _tables(provider: ProviderConnection, settings: Settings, served: ServedEpoch) -> list[Line]:
@@ -113,34 +113,34 @@ def _answers(settings: Settings, public: bytes) -> Iterator[Line]:
     yield Line("ok", "answers", f"{sound} kept answers are signed and proven; {reopened} opened again")
     if hashed:
         again, refused = (sum(name in record for record in hashed) for name in ("audited", "refused_audit"))
-        told = f"{len(hashed)} answers to hashes: {again} asked for again privately and the same, {refused} refused"
-        yield Line("-" if refused or not again else "ok", "hashes", told)
+        text = f"{len(hashed)} answers to hashes: {again} asked for again privately and the same, {refused} refused"
+        yield Line("-" if refused or not again else "ok", "hashes", text)
 
 
 def _outcomes(settings: Settings) -> Line:
     """Jobs that were called compatible, and how they ended; one that is tried again and fails again counts once."""
-    said = {record["run_id"]: record for record in _kept(settings)}
+    answers_by_run = {record["run_id"]: record for record in _kept(settings)}
     ended: list[bool] = []
     last: dict[str, bool] = {}
     for run in History(settings).runs()[::-1]:
-        record, failed = said.get(run.id, {}), run.state == "failed"
+        record, failed = answers_by_run.get(run.id, {}), run.state == "failed"
         if record.get("verdict") == "compatible" and run.state in JUDGED:
             job = str(record.get("fingerprint", run.id))
             if not (failed and last.get(job)):
                 ended.append(failed)
             last[job] = failed
     total = tally(ended)
-    told = f"{total.failures} of {total.runs} jobs called compatible failed"
+    text = f"{total.failures} of {total.runs} jobs called compatible failed"
     if total.alarmed:
-        return Line("FAIL", "outcomes", f"{told}: more than jobs do; its tables are rosier than its machines")
+        return Line("FAIL", "outcomes", f"{text}: more than usual; its tables are better than its machines")
     few = total.runs < ENOUGH
-    return Line("-" if few else "ok", "outcomes", told + ("; too few to tell" if few else ""))
+    return Line("-" if few else "ok", "outcomes", text + ("; too few to judge" if few else ""))
 
 
 def _caught(check: str, error: VerificationError | HeadError, settings: Settings) -> Line:
-    """A lie, and where what was signed of it has been put."""
+    """A failed check, and the file that keeps the evidence."""
     evidence = error.evidence if isinstance(error, VerificationError) else None
-    path = Evidence(settings).lie(evidence) if evidence else None
+    path = Evidence(settings).misbehaviour(evidence) if evidence else None
     return Line("FAIL", check, f"{error}" + (f"; evidence: {path}" if path else ""))
 
 
@@ -162,7 +162,7 @@ def _kept(settings: Settings) -> Iterator[Mapping[str, Any]]:
 
 
 def _cached(settings: Settings, public: bytes, epoch: int, class_ids: tuple[bytes, ...]) -> dict[bytes, bytes]:
-    """Tables that are still on this machine; none unless all are."""
+    """Tables that are still on this machine; no table unless all are there."""
     folder = exchange_folder(settings)
     origin = log_origin(public)
     paths = {name: Path(folder or ".", origin, f"{epoch}-{name.hex()}.rows") for name in class_ids}

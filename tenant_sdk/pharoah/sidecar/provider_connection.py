@@ -22,7 +22,7 @@ class ProviderConnection:
     """One channel, with the tenant's certificate or on loopback its token. Connects with the first call."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises UnknownReason when the settings do not say how to reach and recognise the provider."""
+        """Raises UnknownReason when the settings do not suffice to reach and verify the provider."""
         self.key = _public_key(settings.provider_key_file)
         self.timeout = settings.timeout_seconds
         files = AccessFiles(
@@ -55,10 +55,9 @@ def reason(error: grpc.aio.AioRpcError) -> str:
 def _public_key(path: str) -> Ed25519PublicKey:
     if not path:
         raise UnknownReason(
-            "no provider key is set (PHAROAH_PROVIDER_KEY_FILE); without it nobody can tell the provider's answers "
-            "from forged ones"
+            "no provider key is set (PHAROAH_PROVIDER_KEY_FILE); without it forged answers cannot be detected"
         )
     try:
         return read_public_key(Path(path))
     except HeadError as error:
-        raise UnknownReason(f"{error}; without it nobody can tell the provider's answers from forged ones") from None
+        raise UnknownReason(f"{error}; without it forged answers cannot be detected") from None

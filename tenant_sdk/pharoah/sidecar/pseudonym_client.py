@@ -35,7 +35,7 @@ class PseudonymClient:
         self._holders = (provider, ProviderConnection(away))
 
     async def name(self, fingerprint: Fingerprint | None, log: View) -> tuple[int, bytes]:
-        """(period, name); without a fingerprint one that nobody else has. Raises UnknownReason."""
+        """(period, name); without a fingerprint a random one. Raises UnknownReason."""
         question = pseudonyms.blind_pseudonym(fingerprint)
         try:
             keys = await asyncio.gather(*(self._key(holder) for holder in self._holders))
@@ -47,9 +47,9 @@ class PseudonymClient:
             answers = await asyncio.gather(*(self._evaluated(h, period, question.blinded) for h in self._holders))
             return period, question.pseudonym([public for _, public in keys], answers)
         except grpc.aio.AioRpcError as error:
-            raise UnknownReason(f"the job has no name: {reason(error)}") from None
+            raise UnknownReason(f"the job has no pseudonym: {reason(error)}") from None
         except ValueError as error:  # a proof, a group element, a part of any length
-            raise UnknownReason(f"the job has no name: {error}") from None
+            raise UnknownReason(f"the job has no pseudonym: {error}") from None
 
     async def period(self) -> int:
         """Which period both holders are in. Raises UnknownReason."""
@@ -64,8 +64,8 @@ class PseudonymClient:
 
     async def _key(self, holder: ProviderConnection) -> tuple[int, bytes]:
         answer = await self._call(holder, "GetPseudonymKey", GetPseudonymKeyRequest())
-        said, key = signed_messages.pseudonym_key(answer.period, answer.public_key), holder.key
-        if not isinstance(key, Ed25519PublicKey) or not is_signed(said, answer.signature, key):
+        statement, key = signed_messages.pseudonym_key(answer.period, answer.public_key), holder.key
+        if not isinstance(key, Ed25519PublicKey) or not is_signed(statement, answer.signature, key):
             raise UnknownReason("a key of names is not signed by who should hold it")
         return answer.period, answer.public_key
 

@@ -1,4 +1,4 @@
-"""Do the ranks of a node run the same step? One that does not computes something else, and sooner or later all wait."""
+"""Compares the steps of the ranks of a node. A rank with another step computes something else, or makes all wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RankComparison:
         self._seen: dict[int, _Seen] = {}
 
     def expect(self, count: int) -> None:
-        """A launcher said how many ranks this node has."""
+        """A launcher has given the number of ranks on this node."""
         self.expected = max(self.expected, count)
 
     def add(self, rank: int, seen: Fingerprint, operators: frozenset[str] = frozenset()) -> tuple[Finding, ...]:

@@ -20,7 +20,7 @@ log = logging.getLogger("pharoah.sidecar")
 
 
 class RunRecorder:
-    """One run's entry: written when it is known what runs, and when the run has ended. Nobody waits for a far disk."""
+    """One run's entry, written once its structure is known and once it has ended, without waiting for a slow disk."""
 
     def __init__(self, run_id: bytes, settings: Settings) -> None:
         self._history = History(settings)
@@ -32,14 +32,14 @@ class RunRecorder:
         self._rank: int | None = None
         self._writing: asyncio.Task[None] | None = None
 
-    def begins(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
-        """The job was looked at before its launch; without groups nobody knows yet what it does."""
+    def started(self, command: str, groups: Mapping[str, dict[str, str]]) -> None:
+        """The run has started; without groups its structure is not known yet."""
         self._begun = True
         self._run.command, self._run.record = command, Record(dict(groups))
         self._write()
 
     def captured(self, seen: Fingerprint) -> None:
-        """A real step, where the dry one did not tell."""
+        """A real step, for a job that could not be dry-run."""
         if self._begun and not self._run.record.groups:
             self._run.record = record_of_seen(seen)
             self._write()

@@ -84,7 +84,7 @@ class RunReporter:
         self.alias = ""
         self.connected = False
         self.measuring = False
-        """Whether the provider runs micro-benchmarks beside the job, so that its steps say nothing about the node."""
+        """Whether the provider runs micro-benchmarks beside the job, so that step times do not describe the node."""
 
     def start(
         self,

@@ -22,7 +22,7 @@ from pharoah_protocol.v1 import GetTableRequest
 log = logging.getLogger("pharoah.sidecar")
 
 LEFT_SECONDS = 600
-"""Nobody writes to a file for as long as this."""
+"""Seconds; no process writes a file for as long as this."""
 SECONDS_PER_MEGABYTE = 5.0
 """Time a table may take beyond one call's deadline."""
 
@@ -37,7 +37,7 @@ class TableCache:
         self._held: dict[tuple[int, bytes], list[bytes]] = {}
 
     async def rows(self, served: ServedEpoch, class_id: bytes) -> list[bytes]:
-        """All sealed rows of a class. Raises Distrust, HeadError, AioRpcError."""
+        """All sealed rows of a class. Raises VerificationError, HeadError, AioRpcError."""
         head = served.head
         expected, key = head.table(class_id), (head.epoch, class_id)
         if key not in self._held:
@@ -56,8 +56,8 @@ class TableCache:
         if not _is_the_one(content, expected) and begun:
             content, signature = await self._stream(epoch, expected, b"")  # what was begun may have been at fault
         if not _is_the_one(content, expected):
-            said = signed_messages.table(epoch, expected.class_id, content)
-            signed = is_signed(said, signature, self._provider.key)
+            statement = signed_messages.table(epoch, expected.class_id, content)
+            signed = is_signed(statement, signature, self._provider.key)
             evidence = {
                 "kind": "table",
                 "head": served.body.hex(),
@@ -82,7 +82,7 @@ class TableCache:
                 content += chunk.rows
                 signature = chunk.signature or signature
                 if len(content) > size:
-                    raise VerificationError("table: longer than the signed head says")
+                    raise VerificationError("table: longer than in the signed head")
         except BaseException:
             self._write(self._path(epoch, expected.class_id, ".part"), bytes(content))
             raise

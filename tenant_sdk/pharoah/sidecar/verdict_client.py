@@ -32,7 +32,7 @@ log = logging.getLogger("pharoah.sidecar")
 
 
 LONGEST_SECONDS = 12.0
-"""Of all calls about one job; below what whoever waits for the verdict waits."""
+"""Seconds that all calls about one job may take; callers wait longer for the verdict (4 timeouts, or CHECK_SECONDS)."""
 ROUND_SECONDS = 2.0
 """A run joins at a multiple of this after the answer: what was made of the answer takes shorter or longer."""
 
@@ -50,7 +50,7 @@ class VerdictClient:
         self.provider: ProviderConnection | None = None
         self.node: NodeAnswer | None = None
         self.checked: Fingerprint | None = None
-        """What the verdict is about; None while it is unknown what runs."""
+        """What the verdict is about; None while the job's structure is unknown."""
         self.plan = PLAIN
         """How the job is to be watched."""
         self._unnamed = ""
@@ -75,7 +75,7 @@ class VerdictClient:
         return self.provider, self.node
 
     async def check(self, fingerprint: str, pending: str) -> Verdict:
-        """The verdict about a fingerprint (JSON); without one, `pending` says why it has to wait."""
+        """The verdict about a fingerprint (JSON); without one, `pending` is the reason why it has to wait."""
         began = time.perf_counter()
         try:
             provider, node = await self._connect()
@@ -87,7 +87,7 @@ class VerdictClient:
         except (UnknownReason, FingerprintError) as error:
             return unknown(str(error), self._run_id)
         except VerificationError as error:
-            return self._distrusted(error)
+            return self._rejected(error)
         except TimeoutError:
             return unknown("the provider did not answer in time", self._run_id)
         except Exception as error:
@@ -107,13 +107,13 @@ class VerdictClient:
                 log.info("nothing was asked: %s", error)
 
     def until_unrelated(self) -> float:
-        """Seconds until a time that says nothing of how long we were busy with the answer."""
+        """Seconds until a time that does not depend on how long we were busy with the answer."""
         if self._exchange is None or not self._exchange.answered_at:
             return 0.0
         return ROUND_SECONDS - (time.monotonic() - self._exchange.answered_at) % ROUND_SECONDS
 
     def decide(self, accept: bool) -> None:
-        """Tell whether the offered node is taken, when it is time to; nobody waits for it."""
+        """Send whether the offered node is taken. Runs as a task that `end` waits for."""
         if self._exchange is not None and self._deciding is None:
             self._deciding = asyncio.create_task(self._exchange.decide(accept=accept))
 
@@ -164,11 +164,11 @@ class VerdictClient:
             self._unnamed = str(error)
         return None
 
-    def _distrusted(self, error: VerificationError) -> Verdict:
-        """The provider's answer is worth nothing; what it has signed of a lie is worth keeping."""
-        log.warning("the provider is not believed: %s", error)
-        verdict = unknown(f"the provider's answer cannot be trusted: {error}", self._run_id)
-        path = self._evidence.lie(error.evidence) if error.evidence else None
+    def _rejected(self, error: VerificationError) -> Verdict:
+        """The verdict after an answer that did not verify; evidence of misbehaviour is kept."""
+        log.warning("the provider's answer is rejected: %s", error)
+        verdict = unknown(f"the provider's answer is rejected: {error}", self._run_id)
+        path = self._evidence.misbehaviour(error.evidence) if error.evidence else None
         if path is None:
             return verdict
         evidence = f"pharoah audit {path}"
