@@ -150,7 +150,7 @@ def test_leaving_takes_at_most_two_seconds_with_a_provider_that_is_gone(tmp_path
     assert "steps 30" in done.stdout
 
 
-def test_a_sidecar_that_dies_costs_the_job_nothing(tmp_path: Path) -> None:
+def test_a_sidecar_that_dies_does_not_harm_the_job(tmp_path: Path) -> None:
     body = """
 import signal, subprocess
 sidecar, = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split()[:1]
@@ -253,7 +253,7 @@ if __name__ == "__main__":
 """
 
 
-def test_ranks_that_a_script_spawns_itself_are_told_apart(tmp_path: Path) -> None:
+def test_ranks_that_a_script_spawns_itself_are_distinguished(tmp_path: Path) -> None:
     path = script(tmp_path, SPAWNED)
     allocation = {"SLURM_PROCID": "0", "SLURM_NTASKS_PER_NODE": "1"}  # of the script, not of its ranks
     state = {"PHAROAH_STATE_DIR": str(tmp_path), "PHAROAH_ENDPOINT": NOWHERE}
@@ -267,6 +267,6 @@ def test_ranks_that_a_script_spawns_itself_register_as_one_run(tmp_path: Path) -
     path = script(tmp_path, SPAWNED)
     done = run(sys.executable, path, str(tmp_path / "store"), "register", PHAROAH_ENDPOINT=NOWHERE)
     assert done.returncode == 0, done.stderr
-    told = [line.partition(" ") for line in done.stdout.splitlines()]
-    assert len(told) == 3 and len({run_id for run_id, _, _ in told}) == 1
-    assert any("nobody has asked" not in reason for _, _, reason in told)
+    printed = [line.partition(" ") for line in done.stdout.splitlines()]
+    assert len(printed) == 3 and len({run_id for run_id, _, _ in printed}) == 1
+    assert any("no rank has asked" not in reason for _, _, reason in printed)

@@ -43,7 +43,7 @@ def test_the_rank_that_is_behind_is_the_one_the_others_wait_for() -> None:
     ]
 
 
-def test_ranks_that_call_different_things_are_told_apart() -> None:
+def test_ranks_that_call_different_collectives_are_named() -> None:
     assert rounds(call(18), call(18, sizes="[[8]]")) == [
         "rank 1 calls all_reduce number 18 (train.py:9) of [[8]] where rank 0 calls all_reduce number 18 (train.py:9)"
         " of [[4]]"

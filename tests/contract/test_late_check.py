@@ -90,7 +90,7 @@ def test_a_captured_step_is_asked_about_at_a_round_time(tmp_path: Path, monkeypa
     launched(tmp_path, monkeypatch, work)
 
 
-def test_a_job_nobody_sees_into_asks_about_nothing_like_any_other(
+def test_a_compiled_job_asks_a_covering_question_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(job: LaunchedJob) -> None:
@@ -110,28 +110,28 @@ def test_a_job_that_has_not_stepped_yet_is_waited_for(tmp_path: Path, monkeypatc
     launched(tmp_path, monkeypatch, work)
 
 
-def swollen(monkeypatch: pytest.MonkeyPatch) -> None:
+def oversized(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = ExchangeClient._call
 
-    async def lying(self: ExchangeClient, method: str, request: Any) -> Any:
+    async def changed(self: ExchangeClient, method: str, request: Any) -> Any:
         answer = await honest(self, method, request)
         if method == "Evaluate":
             answer.classes[0].evaluated[0] = bytes(70_000)
         return answer
 
-    monkeypatch.setattr(ExchangeClient, "_call", lying)
+    monkeypatch.setattr(ExchangeClient, "_call", changed)
 
 
-@pytest.mark.parametrize("lie", [lambda _: None, swollen], ids=["honest", "swollen"])
+@pytest.mark.parametrize("change", [lambda _: None, oversized], ids=["honest", "oversized"])
 @pytest.mark.parametrize("changes", [{}, {"share_outcomes": True}, {"privacy": "hashed"}], ids=str)
 def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    lie: Callable[[pytest.MonkeyPatch], None],
+    change: Callable[[pytest.MonkeyPatch], None],
     changes: dict[str, Any],
 ) -> None:
     monkeypatch.setattr(exchange_client, "AUDITED_INPUTS", 1)
-    lie(monkeypatch)
+    change(monkeypatch)
     calls: list[list[str]] = []
     for name, fingerprint in (("visible", KNOWN), ("compiled", COMPILED)):
         folder = tmp_path / name

@@ -28,19 +28,19 @@ def test_the_odd_one_of_four_is_named_whoever_comes_first(order: tuple[int, ...]
 
 
 @pytest.mark.parametrize(
-    ("features", "operators", "told"),
+    ("features", "operators", "difference"),
     [
         ({"dtype": "float32"}, {"aten.relu"}, "dtype is float32; dtype is not bfloat16"),
         ({"dtype": "bfloat16"}, {"aten.gelu"}, "calls aten.gelu; does not call aten.relu"),
     ],
 )
-def test_a_rank_that_chose_otherwise_is_named(features: dict[str, str], operators: set[str], told: str) -> None:
+def test_a_rank_that_chose_otherwise_is_named(features: dict[str, str], operators: set[str], difference: str) -> None:
     ranks = RankComparison()
     ranks.expect(3)
     for rank in range(2):
         ranks.add(rank, seen(USUAL, dtype="bfloat16"), frozenset({"aten.relu"}))
     [finding] = ranks.add(2, seen(USUAL, **features), frozenset(operators))
-    assert finding.what == f"rank 2 does not run what ranks 0, 1 run: {told}"
+    assert finding.what == f"rank 2 does not run what ranks 0, 1 run: {difference}"
 
 
 def test_equal_ranks_pipelines_and_compiled_steps_are_no_finding() -> None:
