@@ -10,9 +10,8 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pharoah_protocol.registry import Registry
-
 from pharoah._verdict import Finding
+from pharoah_protocol.registry import Registry
 from pharoah_protocol.vocabulary import FindingSeverity
 
 GROUP = "pharoah.findings"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pharoah.findings.slow_node import SLOW_NODE
 from pharoah._finding_kind import FindingKind
 from pharoah._verdict import Finding, Verdict
 from pharoah.findings.known_at_other_sizes import KNOWN_AT_OTHER_SIZES
@@ -17,6 +16,7 @@ from pharoah.findings.learned_timeout import LEARNED_TIMEOUT
 from pharoah.findings.memory_at_other_sizes import MEMORY_AT_OTHER_SIZES
 from pharoah.findings.reported_failure import REPORTED_FAILURE
 from pharoah.findings.similar_jobs_ran import SIMILAR_JOBS_RAN
+from pharoah.findings.slow_node import SLOW_NODE
 from pharoah.sidecar.exchange_client import Answer, Match
 from pharoah_archetypes.remedies import remedy
 from pharoah_archetypes.rungs import Rung
