@@ -147,18 +147,18 @@ class Watch(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         # The kernel's mark of the highest address space must equal the present size: a mapping that is never touched
         # fills the gap.
-        gap = address_space("VmPeak") - address_space("VmSize")
-        filling = mmap(-1, gap) if gap else None
-        before = address_space("VmSize")
+        now = address_space()
+        filling = mmap(-1, now.peak - now.size) if now.peak > now.size else None
+        before = address_space().size
         result = func(*args, **(kwargs or {}))
-        after, most = address_space("VmSize"), address_space("VmPeak")
+        after = address_space()
         counted = self._kernels.take(func, args, result)
         if self.position == 0:
             own = sum(leaf.untyped_storage().nbytes() for leaf in tree_leaves(result) if torch.is_tensor(leaf))
             self.row = {
                 "call": func._overloadpacket.__name__,
-                "most": [most - before - own, sum(counted)],
-                "kept": [after - before - own, counted.kept],
+                "most": [after.peak - before - own, sum(counted)],
+                "kept": [after.size - before - own, counted.kept],
             }
         self.position -= 1
         if filling:

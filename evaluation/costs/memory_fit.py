@@ -19,9 +19,9 @@ from evaluation.models.training_worker import Worker
 from pharoah.cost.advice import advise
 from pharoah.cost.memory import peak
 from pharoah.cost.memory_fit import MemoryBudget
+from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
-from pharoah.dryrun.mitigations import Mitigation
 from pharoah_protocol.node_profile import environment
 
 CASES = {

@@ -46,7 +46,10 @@ class Sink:
 
 def fake(family: Family, variations: str = "") -> dict[str, Any]:
     """Fingerprints of dry steps, by variation; a reason where there is none."""
-    training_step(family, BASE)  # what a family imports is imported once
+    # What a family and a dry run import is imported once, and not in every fork.
+    training_step(family, BASE)
+    import pharoah.dryrun.fake_tensors  # noqa: F401
+
     return {name: in_fork(partial(_fake_step, family, v)) for name, v in _chosen(variations).items()}
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def in_fork(work: Callable[[], Any]) -> Any:
@@ -30,7 +30,16 @@ def in_fork(work: Callable[[], Any]) -> Any:
     return json.loads(content) if content else "died"
 
 
-def address_space(name: str) -> int:
-    """Bytes of address space this process has now (`VmSize`) or has had at most (`VmPeak`)."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith(name)))
+class AddressSpace(NamedTuple):
+    """Bytes of this process's address space."""
+
+    size: int
+    peak: int
+    """The largest size so far; never below `size`."""
+
+
+def address_space() -> AddressSpace:
+    """Size and peak from one reading: a second reading can allocate memory and so exceed the peak of the first."""
+    lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Vm")]
+    kilobytes = {name.rstrip(":"): int(count) for name, count, *_ in lines}
+    return AddressSpace(1024 * kilobytes["VmSize"], 1024 * kilobytes["VmPeak"])

@@ -34,9 +34,9 @@ def memory(arguments: argparse.Namespace) -> int:
 
     No dispatch mode may be active meanwhile: under one, autograd adds gradients into new memory.
     """
-    began = address_space("VmSize")
+    began = address_space().size
     train(arguments)
-    return address_space("VmPeak") - began
+    return address_space().peak - began
 
 
 def ends(arguments: argparse.Namespace, limit: int) -> bool:

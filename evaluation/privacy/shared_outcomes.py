@@ -52,7 +52,7 @@ def lifetimes(figures: Figures, chance: random.Random, draws: int) -> None:
     for days in PERIODS:
         drawn = [_simulated(days, chance) for _ in range(draws)]
         mean = Lifetime(*(sum(values) / draws for values in zip(*drawn, strict=True)))
-        rows.append((f"{days} days", f"{mean.found_ratio:.2f}", f"{mean.linked_runs:.1f}"))
+        rows.append((f"{days} day{'s' * (days > 1)}", f"{mean.found_ratio:.2f}", f"{mean.linked_runs:.1f}"))
         if days == PERIOD_SECONDS // 86_400:
             note = f"a lifetime of {days} days, n={draws}"
             figures.add("pseudonyms_failing_jobs_found", mean.found_ratio, interval=note)

@@ -122,7 +122,7 @@ def test_a_run_keeps_all_its_attempts_and_nodes(opened: Opened) -> None:
         await storage.runs.put_run(third_attempt)
         assert await storage.runs.run(RUN.run_id) == third_attempt
         assert await storage.runs.active_runs() == [third_attempt]
-        rows = await storage.listing("runs")
+        rows = await listed(storage, "runs")
         shown = [(row["attempt"], row["node"], row["end_state"], row["ended_at"], row["attribution"]) for row in rows]
         assert shown == [
             (1, "n1", "preempted", 940.0, "platform"),
@@ -160,7 +160,7 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
         assert await storage.incidents.changes(Resource.node("n1"), 1005.0) == [confirmed]
         await storage.incidents.put_transition(replace(confirmed, state=IncidentState.CLEARED, changed_at=1020.0))
         assert await storage.incidents.open_incidents() == [elsewhere]
-        states = [(row["node"], row["state"], row["fault_domain"]) for row in await storage.listing("alerts")]
+        states = [(row["node"], row["state"], row["fault_domain"]) for row in await listed(storage, "alerts")]
         assert states == [("n1", "cleared", "node"), ("n2", "suspected", "unknown")]
 
     opened(work)

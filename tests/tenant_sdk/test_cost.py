@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pharoah.cost.memory import peak
 from pharoah.cost.step import StepCost
-from pharoah.dryrun import dry_run
+from tests.harness.torch_server import TorchServer
+from tests.tenant_sdk.conftest import DryRunner
 
 # Runs a script for real and prints the most bytes its tensors had at one time.
 MEASURED = """
@@ -139,30 +141,23 @@ optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad]
 }
 
 
-def cost_of(path: Path, source: str) -> StepCost:
-    path.write_text(source)
-    return dry_run([sys.executable, str(path)], 60.0).cost
-
-
-def measured(tool: str, path: Path) -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", tool, str(path)],
-        capture_output=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    return int(done.stdout.split()[-1])
+@pytest.fixture
+def cost_of(dry_run_script: DryRunner) -> Callable[[str], StepCost]:
+    return lambda source: dry_run_script(source).cost
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_memory_and_work_are_those_of_a_real_run(tmp_path: Path, name: str) -> None:
-    script = tmp_path / "train.py"
-    cost = cost_of(script, SCRIPTS[name])
+def test_memory_and_work_are_those_of_a_real_run(
+    torch_server: TorchServer, cost_of: Callable[[str], StepCost], tmp_path: Path, name: str
+) -> None:
+    cost = cost_of(SCRIPTS[name])
+    script = str(tmp_path / "train.py")
     # Scalars of a few bytes live a little longer in one or the other.
-    assert peak(cost.memory, tensors_only=True).bytes == pytest.approx(measured(MEASURED, script), abs=256)
+    most = int(torch_server.run_code(MEASURED, script).split()[-1])
+    assert peak(cost.memory, tensors_only=True).bytes == pytest.approx(most, abs=256)
     assert not cost.uncounted
     if name != "attention":  # torch's counter has no formula for the CPU's attention kernel
-        assert cost.flops == measured(COUNTED, script)
+        assert cost.flops == int(torch_server.run_code(COUNTED, script).split()[-1])
 
 
 LARGE = """
@@ -192,17 +187,19 @@ print(1024 * (kilobytes("VmPeak") - before))
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_what_kernels_take_for_themselves_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_memory_that_kernels_allocate_for_themselves_is_counted(
+    cost_of: Callable[[str], StepCost], tmp_path: Path, name: str
 ) -> None:
-    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(128 << 10))  # as under a memory limit
-    script = tmp_path / "train.py"
     model, output = KERNELS[name]
-    cost = cost_of(script, LARGE.format(model=model, output=output))
-    assert measured(GROWN, script) == pytest.approx(peak(cost.memory).bytes, abs=6 << 20)
+    cost = cost_of(LARGE.format(model=model, output=output))
+    # A process of its own: the C library reads the threshold, which is that of a memory limit, when it starts.
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
+    command = [sys.executable, "-c", GROWN, str(tmp_path / "train.py")]
+    grown = int(subprocess.run(command, capture_output=True, check=True, env=environ).stdout.split()[-1])
+    assert grown == pytest.approx(peak(cost.memory).bytes, abs=6 << 20)
 
 
-def test_what_cannot_be_counted_is_named_and_stops_nothing(tmp_path: Path) -> None:
+def test_what_cannot_be_counted_is_named_and_stops_nothing(cost_of: Callable[[str], StepCost]) -> None:
     source = """
 import torch
 model = torch.nn.Embedding(1000, 16, sparse=True)
@@ -212,13 +209,13 @@ for _ in range(3):
     model(torch.randint(0, 1000, (4, 3))).sum().backward()
     optimizer.step()
 """
-    cost = cost_of(tmp_path / "train.py", source)
+    cost = cost_of(source)
     assert peak(cost.memory).roles["p"] == 64_000
     assert any("SparseAdam" in name for name in cost.uncounted)
 
 
-def test_the_peak_is_told_by_role(tmp_path: Path) -> None:
-    cost = cost_of(tmp_path / "train.py", SCRIPTS["adamw"])
+def test_the_peak_is_told_by_role(cost_of: Callable[[str], StepCost]) -> None:
+    cost = cost_of(SCRIPTS["adamw"])
     weights = 4 * sum(a * b + b for a, b in ((200, 300), (300, 400), (400, 10)))
     roles = peak(cost.memory).roles
     assert roles["p"] == weights
@@ -226,14 +223,14 @@ def test_the_peak_is_told_by_role(tmp_path: Path) -> None:
     assert sum(roles.values()) == peak(cost.memory).bytes
 
 
-def test_a_cost_survives_its_file(tmp_path: Path) -> None:
-    cost = cost_of(tmp_path / "train.py", SCRIPTS["accumulation"])
+def test_a_cost_survives_its_file(cost_of: Callable[[str], StepCost]) -> None:
+    cost = cost_of(SCRIPTS["accumulation"])
     assert StepCost.from_json(cost.to_json()) == cost
     assert json.loads(cost.to_json())["uncounted"] == []
 
 
-def test_an_update_in_one_call_counts_its_work_once(tmp_path: Path) -> None:
-    loop, foreach = (cost_of(tmp_path / "train.py", SCRIPTS[name]) for name in ("adamw", "foreach"))
+def test_an_update_in_one_call_counts_its_work_once(cost_of: Callable[[str], StepCost]) -> None:
+    loop, foreach = (cost_of(SCRIPTS[name]) for name in ("adamw", "foreach"))
     updates = [[row for row in cost.operations if row.phase == "opt"] for cost in (loop, foreach)]
     assert len(updates[1]) < len(updates[0])
     moved = [sum(row.moved * row.times for row in rows) for rows in updates]

@@ -5,25 +5,32 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from evaluation.distributed.run import environment, real_ranks
 from pharoah import PharoahError
-from pharoah.dryrun import dry_run
 from pharoah_archetypes import Fingerprint
+from tests.tenant_sdk.conftest import DryRunner
+
+DryFingerprint = Callable[..., Fingerprint]
 
 
-def dry(arguments: list[str], **world: int) -> Fingerprint:
-    return dry_run([sys.executable, *arguments], 60.0, **world).fingerprint
+@pytest.fixture(scope="module")
+def dry(dry_run: DryRunner) -> DryFingerprint:
+    """The fingerprint of a script or module with its arguments, in a world of `nodes` and `processes`."""
+    return lambda arguments, **world: dry_run([sys.executable, *arguments], 60.0, **world).fingerprint
 
 
 @pytest.mark.parametrize(
     ("name", "sends"),
     [("ddp", "bwd: grad AR"), ("fsdp2", "bwd: (grad AG)+ (grad RS AG)+ (grad RS)+"), ("manual", "opt: AR")],
 )
-def test_a_dry_rank_sends_what_real_ranks_send(name: str, sends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_rank_sends_what_real_ranks_send(
+    dry: DryFingerprint, name: str, sends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = real_ranks(name, 2)
     for rank, fingerprint in enumerate(seen):
         assert fingerprint is not None
@@ -61,7 +68,9 @@ for step in range(3):
 """
 
 
-def test_a_script_for_a_thousand_gpus_is_fingerprinted_on_a_machine_without(tmp_path: Path) -> None:
+def test_a_script_for_a_thousand_gpus_is_fingerprinted_on_a_machine_without_gpus(
+    dry: DryFingerprint, tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     fingerprint = dry([str(script)], nodes=128, processes=8)
@@ -69,21 +78,23 @@ def test_a_script_for_a_thousand_gpus_is_fingerprinted_on_a_machine_without(tmp_
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("objects = [None]\ndist.recv_object_list(objects, src=1)", "recv_object_list: this rank waits for an object"),
         ("init_device_mesh('cuda', (3, 3))", "Mesh should not be bigger than default world size"),
     ],
 )
-def test_what_one_rank_cannot_know_or_torch_refuses_is_the_reason(body: str, says: str, tmp_path: Path) -> None:
+def test_what_one_rank_cannot_know_or_torch_refuses_is_the_reason(
+    dry: DryFingerprint, body: str, message: str, tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
     head = "import torch.distributed as dist\nfrom torch.distributed.device_mesh import init_device_mesh\n"
     script.write_text(f"{head}dist.init_process_group('gloo')\n{body}\n")
-    with pytest.raises(PharoahError, match=says):
+    with pytest.raises(PharoahError, match=message):
         dry([str(script)], nodes=1, processes=8)
 
 
-def test_spawned_ranks_are_the_first_of_them(tmp_path: Path) -> None:
+def test_spawned_ranks_are_the_first_of_them(dry: DryFingerprint, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import torch, torch.distributed as dist, torch.multiprocessing as mp\n"

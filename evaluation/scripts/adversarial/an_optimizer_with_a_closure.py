@@ -1,4 +1,4 @@
-"""This script an optimizer with a closure."""
+"""This script uses an optimizer with a closure."""
 
 import torch
 from small import model

@@ -1,4 +1,4 @@
-"""This script binds a unix socket."""
+"""This script binds a Unix socket."""
 
 import os
 import socket

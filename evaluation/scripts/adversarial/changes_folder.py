@@ -1,4 +1,4 @@
-"""This script changes folder."""
+"""This script changes its working folder."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""This script connects and swallows failure."""
+"""This script connects and ignores the failure."""
 
 import os
 import socket

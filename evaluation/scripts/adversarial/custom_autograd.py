@@ -1,4 +1,4 @@
-"""This script custom autograd."""
+"""This script uses an autograd function of its own."""
 
 import torch
 from small import step, train

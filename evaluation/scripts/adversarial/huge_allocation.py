@@ -1,4 +1,4 @@
-"""This script huge allocation."""
+"""This script allocates more memory than there is."""
 
 import os
 

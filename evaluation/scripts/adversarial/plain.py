@@ -1,4 +1,4 @@
-"""This script plain."""
+"""This script does nothing unusual."""
 
 from small import train
 

@@ -1,4 +1,4 @@
-"""This script reads the clock and the pid."""
+"""This script reads the clock and its process id."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A model and a loop, for scripts that do something else of interest."""
+"""A model and a training loop, for scripts whose point is something else."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""This script swallows everything."""
+"""This script catches every exception."""
 
 from small import step, train
 

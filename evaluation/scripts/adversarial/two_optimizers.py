@@ -1,4 +1,4 @@
-"""This script two optimizers."""
+"""This script steps two optimizers."""
 
 import torch
 from small import model, step

@@ -23,7 +23,8 @@ OFFER_MAGIC = b"pharoah/offer/v2"
 
 def offer(offer_id: bytes, epoch: int, expires_at: int, class_ids: Sequence[bytes], node_state: IncidentState) -> bytes:
     """These classes are offered, in this epoch, until then (unix seconds), on a node in this state."""
-    return length_prefixed(OFFER_MAGIC, offer_id, u64(epoch), u64(expires_at), bytes([node_state.code]), *class_ids)
+    state = bytes([node_state.code])
+    return length_prefixed(OFFER_MAGIC, offer_id, u64(epoch), u64(expires_at), state, *class_ids)
 
 
 def table(epoch: int, class_id: bytes, rows: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Alerts about nodes."""
+"""Incidents of nodes, as they are now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pharoah_provider.listings._listing import Listing, select
 
 LISTING = Listing(
     name="alerts",
-    help="suspicions and alerts about nodes, with their evidence",
+    help="incidents of nodes: suspected, confirmed and over, with their evidence",
     columns=("since", "state", "node", "run", "what"),
     wide_columns=("alert_id", "evidence"),
     rows=select("""

@@ -6,9 +6,9 @@ from pharoah_provider.listings._listing import Listing, select
 
 LISTING = Listing(
     name="runs",
-    help="runs of tenants and how they ended",
+    help="runs of tenants, a row for each attempt, and how they ended",
     columns=("run", "tenant", "node", "attempt", "joined_at", "end_state"),
-    wide_columns=("job", "ranks", "beside_job", "ended_at"),
+    wide_columns=("job", "attribution", "ranks", "beside_job", "ended_at"),
     rows=select("""
         SELECT lower(hex(run_id))[:8] AS run, lower(hex(job_id))[:8] AS job, * EXCLUDE (run_id, job_id)
         FROM runs ORDER BY joined_at, attempt

@@ -6,7 +6,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-GPUS = "PHAROAH_DRY_RUN_GPUS"
+DRY_RUN_GPUS = "PHAROAH_DRY_RUN_GPUS"
 """Environment of a dry run: names of the GPUs to answer with, comma-separated; empty on a machine without GPUs."""
 
 _NVIDIA = Path("/proc/driver/nvidia")
@@ -35,15 +35,15 @@ def gpu_names() -> list[str]:
     return names
 
 
-def pretended_gpus() -> list[str]:
+def simulated_gpus() -> list[str]:
     """In a dry run: the GPUs it answers with. Elsewhere none."""
-    return [name for name in os.environ.get(GPUS, "").split(",") if name]
+    return [name for name in os.environ.get(DRY_RUN_GPUS, "").split(",") if name]
 
 
 @cache
 def facts() -> dict[str, str]:
     """Canonical facts: `gpu`, `gpus`, `driver`, `cpu`, `cpus`, `memory` (log2 of bytes); absent when not there."""
-    gpus = pretended_gpus() or gpu_names()
+    gpus = simulated_gpus() or gpu_names()
     found = {
         "gpu": gpus[0] if gpus else "",
         "gpus": str(len(gpus)) if gpus else "",

@@ -1,4 +1,4 @@
-"""What can be read off one dispatched operator besides its name: memory, dtype, bytes, and the notes of `Operator`."""
+"""What one dispatched operator shows besides its name: memory, dtype, bytes, and the notes of `Operator`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,26 @@ class _Call(NamedTuple):
     result: Any
 
 
+class Reading(NamedTuple):
+    """What one call of an operator did. Its order is that of the fields of `Operator`."""
+
+    reads: tuple[int, ...]
+    """Identities of the memory that it read."""
+    writes: tuple[int, ...]
+    """Identities of the memory that it wrote."""
+    notes: frozenset[str]
+    dtype: torch.dtype | None
+    """The dtype of the result."""
+    size: int
+    """Bytes of the result."""
+
+
+new = tuple.__new__
+"""Makes a named tuple, `new(Class, fields)`, five times as fast as its constructor does (0.11 against 0.58 us, timeit).
+The recorder makes two for every operator of a captured step."""
+
 _Note = Callable[[_Call], str]
-"""One call to a note about it, or to nothing."""
+"""Reads one note off a call; an empty string is no note."""
 
 # Older releases have no such function.
 storage_of = getattr(torch._C, "_storage_id", None) or (lambda tensor: tensor.untyped_storage()._cdata)
@@ -25,7 +43,7 @@ _NO_NOTES: frozenset[str] = frozenset()
 
 
 class Reader:
-    """All there is to know of an operator, worked out once; `read` is what remains for each call."""
+    """Facts about an operator, worked out once; `read` does what remains for each call."""
 
     __slots__ = ("_notes", "changes", "communicates", "is_view", "letter", "name")
 
@@ -37,15 +55,13 @@ class Reader:
         self.is_view = is_view(func)
         arguments = schema.arguments if schema else []
         self.changes = tuple(at for at, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write)
-        """Positions of the arguments it writes to."""
+        """Positions of the arguments that it writes to."""
         self._notes = _notes(self.name, self.letter, [a.name for a in arguments])
 
-    def read(
-        self, args: Any, kwargs: Any, result: Any
-    ) -> tuple[tuple[int, ...], tuple[int, ...], frozenset[str], torch.dtype | None, int]:
-        """Memory read, memory written, notes, dtype and bytes of the result of one call.
+    def read(self, args: Any, kwargs: Any, result: Any) -> Reading:
+        """Read one call off its arguments and its result.
 
-        Of several results the first counts: statistics and workspaces beside it differ between devices.
+        Only the first of several results counts, because the statistics and workspaces after it differ between devices.
         """
         reads: list[int] = []
         for argument in args:
@@ -56,9 +72,9 @@ class Reader:
         notes = _NO_NOTES
         if self._notes:
             call = _Call(args, kwargs or {}, result)
-            notes = frozenset(note for judge in self._notes if (note := judge(call)))
+            notes = frozenset(note for read_note in self._notes if (note := read_note(call)))
         if self.is_view:
-            return tuple(reads), (), notes, None, 0
+            return new(Reading, (tuple(reads), (), notes, None, 0))
         writes: list[int] = []
         dtype, size = None, 0
         for output in result if isinstance(result, (tuple, list)) else (result,):
@@ -67,7 +83,7 @@ class Reader:
                 dtype = dtype or output.dtype
                 if not size or isinstance(result, list):
                     size += _known(output.numel()) * output.element_size()
-        return tuple(reads), tuple(writes), notes, dtype, size
+        return new(Reading, (tuple(reads), tuple(writes), notes, dtype, size))
 
 
 _readers: dict[Any, Reader] = {}
@@ -83,7 +99,7 @@ def reader(func: Any) -> Reader:
 def is_view(func: Any) -> bool:
     """Whether an operator's result is a view: it shares memory with an argument and does not write there.
 
-    `lift_fresh` is how a tensor made from Python values first appears: as a new one, whoever had that memory before.
+    `lift_fresh` is not a view: a tensor that is made from Python values first appears as its result.
     """
     schema = getattr(func, "_schema", None)
     if schema is None or schema.name == "aten::lift_fresh":
@@ -119,7 +135,7 @@ def _integer(call: _Call) -> str:
 
 
 def _compares_positions(call: _Call) -> str:
-    """A row of positions compared with a column of positions makes a mask over pairs."""
+    """Return `pairs` when a row of positions is compared with a column of positions: that makes a mask over pairs."""
     left, right = call.args[0], call.args[1]
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return ""
@@ -137,5 +153,5 @@ def _both_long(mask: torch.Tensor) -> bool:
 
 
 def _known(size: Any) -> int:
-    """A size; 0 when it depends on values that fakes do not have."""
+    """A size; 0 when it depends on values that fake tensors do not have."""
     return size if isinstance(size, int) else 0

@@ -1,7 +1,7 @@
-"""Capture of one training step from torch's dispatcher. Imports torch, so it is imported only where torch already is.
+"""Capture of one training step from torch's dispatcher. It imports torch, so only code that has torch imports it.
 
-A dispatch mode costs microseconds per operator whatever it does, so it is a probe: on for a step or two, then gone.
-It keeps operators, memory addresses as numbers, dtypes and byte counts, never a tensor.
+A dispatch mode costs microseconds per operator, so it is on for one or two steps only. It keeps operators, memory
+identities as numbers, dtypes and byte counts, and never a tensor.
 """
 
 from __future__ import annotations
@@ -9,30 +9,37 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.capture import hardware
 from pharoah.capture.inventory import versions
-from pharoah.capture.operator_notes import Reader, reader
+from pharoah.capture.operator_notes import Reader, Reading, new, reader
 from pharoah_archetypes import Fingerprint, Operator, Skeleton, canonicalize
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import ASIDE, BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED
 from pharoah_archetypes.vocabulary import vocabulary
 
-Record = tuple[Reader, str, tuple[int, ...], tuple[int, ...], frozenset[str], torch.dtype | None, int]
-"""Operator, phase, memory read, memory written, notes, dtype and bytes of what was written."""
-
 MOST_OPERATORS = 1_000_000
+"""A step with more operators is not recorded: their records would take gigabytes."""
 
 _ELSEWHERE = reader(torch.ops.aten.empty.memory_format)
-_NOTHING: tuple[tuple[int, ...], tuple[int, ...], frozenset[str], None, int] = ((), (), frozenset(), None, 0)
+"""Stands for operators outside the structure that have written to memory."""
+_NO_READING = Reading((), (), frozenset(), None, 0)
+
+
+class Record(NamedTuple):
+    """One operator that was dispatched."""
+
+    operator: Reader
+    phase: str
+    call: Reading
 
 
 class Recorder(TorchDispatchMode):
-    """Records the operators dispatched while it is active. The first fault of its own switches the recording off."""
+    """Records the operators that are dispatched while it is active. Its first own fault ends the recording."""
 
     # Without this a higher-order operator (flex attention, for one) raises under any mode.
     supports_higher_order_operators = True
@@ -61,17 +68,18 @@ class Recorder(TorchDispatchMode):
 
     def _record(self, operator: Reader, args: Any, kwargs: Any, result: Any) -> None:
         phase = self._phase()
-        if operator.communicates:  # whatever autograd thinks of it
-            self.records.append((operator, FORWARD if phase == ASIDE else phase, *operator.read(args, kwargs, result)))
+        if operator.communicates:  # in every phase
+            call = operator.read(args, kwargs, result)
+            self.records.append(new(Record, (operator, FORWARD if phase == ASIDE else phase, call)))
         elif phase == ASIDE:
-            self._aside.update(operator.read(args, kwargs, result)[1])
+            self._aside.update(operator.read(args, kwargs, result).writes)
         elif phase == FORWARD:
-            if self._aside:  # what computed it is no structure, but that memory holds something else now
-                self.records.append((_ELSEWHERE, ASIDE, (), tuple(self._aside), *_NOTHING[2:]))
+            if self._aside:  # the operators that computed it are not structure, but that memory has new content
+                self.records.append(Record(_ELSEWHERE, ASIDE, _NO_READING._replace(writes=tuple(self._aside))))
                 self._aside.clear()
-            self.records.append((operator, phase, *operator.read(args, kwargs, result)))
+            self.records.append(new(Record, (operator, phase, operator.read(args, kwargs, result))))
         elif phase != OPTIMIZER:
-            self.records.append((operator, phase, *_NOTHING))
+            self.records.append(new(Record, (operator, phase, _NO_READING)))
         if len(self.records) > MOST_OPERATORS:
             self.broken = f"more than {MOST_OPERATORS:,} operators in one step"
 
@@ -81,7 +89,7 @@ class Recorder(TorchDispatchMode):
     def _phase(self) -> str:
         differentiable = torch.is_grad_enabled()
         if torch._C._current_graph_task_id() != -1:
-            # Autograd computes without recording; what records in there is a checkpoint running forward again.
+            # Autograd computes without a graph; with one, a checkpoint runs its forward pass again.
             return RECOMPUTED if differentiable else BACKWARD
         if differentiable:
             return FORWARD
@@ -94,7 +102,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _ranks() -> dict[str, int]:
-    """How many there are, in a distributed job."""
+    """The number of ranks in a distributed job."""
     from torch import distributed
 
     joined = distributed.is_available() and distributed.is_initialized()
@@ -102,7 +110,7 @@ def _ranks() -> dict[str, int]:
 
 
 def prepare() -> None:
-    """Read what a capture needs from files, now rather than between two steps."""
+    """Read the files that a capture needs now, and not between two steps."""
     vocabulary()
     inventory()
     hardware.facts()
@@ -121,19 +129,19 @@ def is_compiled() -> bool:
 
 
 def operators(records: Iterable[Record]) -> list[str]:
-    """Operators with structure that a forward pass calls, by name: finer than a skeleton, which has classes of them."""
-    return sorted({operator.name for operator, phase, *_ in records if operator.letter and phase == FORWARD})
+    """Names of the structural operators of the forward pass. A skeleton only has their classes."""
+    return sorted({record.operator.name for record in records if record.operator.letter and record.phase == FORWARD})
 
 
 def fingerprint(
     records: Iterable[Record], optimizers: Sequence[torch.optim.Optimizer], *, compiled: bool
 ) -> Fingerprint:
-    """What the records of one step and the optimizers that ended it say about the job.
+    """The fingerprint of a job, from the records of one step and the optimizers that ended it.
 
-    Raises ValueError when there is no structure in them.
+    Raises ValueError when the records hold no structure.
     """
     records = list(records)
-    on_gpu = bool(hardware.pretended_gpus())  # a dry run has its parameters elsewhere
+    on_gpu = bool(hardware.simulated_gpus())  # a dry run has its parameters on the CPU
     skeleton = skeleton_of(records)
     if not skeleton.forward:
         raise ValueError(
@@ -153,7 +161,8 @@ def fingerprint(
 
 def skeleton_of(records: Iterable[Record]) -> Skeleton:
     return canonicalize(
-        Operator(operator.name, phase, reads, writes, notes) for operator, phase, reads, writes, notes, _, _ in records
+        Operator(record.operator.name, record.phase, record.call.reads, record.call.writes, record.call.notes)
+        for record in records
     )
 
 
@@ -163,21 +172,23 @@ def _parameter_bytes(optimizers: Sequence[torch.optim.Optimizer]) -> int:
 
 
 def _compute_dtype(records: list[Record]) -> str:
-    """The dtype most contractions of the forward pass have."""
+    """The most frequent dtype of the contractions of the forward pass."""
     heavy = vocabulary().compute | {"embbag"}
     seen = Counter(
-        dtype for operator, phase, *_, dtype, _ in records if phase == FORWARD and operator.letter in heavy and dtype
+        record.call.dtype
+        for record in records
+        if record.phase == FORWARD and record.operator.letter in heavy and record.call.dtype
     )
     return str(seen.most_common(1)[0][0]).removeprefix("torch.") if seen else "none"
 
 
 def activation_bytes(records: list[Record]) -> int:
-    """Bytes the forward pass writes, from its first structural operator on (what comes before prepares data)."""
+    """Bytes that the forward pass writes, from its first structural operator on (before it, data is prepared)."""
     started, total = False, 0
-    for operator, phase, *_, size in records:
-        if phase == FORWARD:
-            started = started or bool(operator.letter)
-            total += size if started else 0
+    for record in records:
+        if record.phase == FORWARD:
+            started = started or bool(record.operator.letter)
+            total += record.call.size if started else 0
     return total
 
 

@@ -15,8 +15,8 @@ from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
 from pharoah._sidecar_start import private_folder, start_sidecar, wait_for
 from pharoah._verdict import Verdict
+from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun import DryRun, dry_run
-from pharoah.dryrun.mitigations import Mitigation
 from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
 
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12

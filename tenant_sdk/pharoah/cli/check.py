@@ -9,8 +9,8 @@ from typing import Any
 
 from pharoah._verdict import unknown
 from pharoah.cli import _check, _common, explain
+from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import StepCost
-from pharoah.dryrun.mitigations import Mitigation
 from pharoah_protocol.vocabulary import Mode, VerdictStatus
 
 

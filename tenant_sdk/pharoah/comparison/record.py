@@ -18,7 +18,7 @@ from typing import Any
 
 from pharoah._errors import PharoahError
 from pharoah.cost.memory import peak
-from pharoah.dryrun import DryRun
+from pharoah.dryrun.result import DryRun
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.effects import is_looked_at
 

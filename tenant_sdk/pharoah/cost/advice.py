@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from pharoah._errors import UnknownReason
 from pharoah.cost.memory_fit import Fit, MemoryBudget, fit
+from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import ACTIVATION, GRADIENT, OTHER, PARAMETER, StepCost
-from pharoah.dryrun.mitigations import Mitigation
 from pharoah_archetypes.devices import devices
 
 _BATCH = re.compile(r"--?(per[-_]device[-_])?(train[-_])?(micro[-_]?)?(batch[-_]?size|batch|bs|mbs)")

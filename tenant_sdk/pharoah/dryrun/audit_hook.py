@@ -1,8 +1,9 @@
-"""What keeps a dry run from touching the machine.
+"""What keeps a dry run from changing the machine.
 
-First choice is a fence (`fence.py`): the script may write, listen and start processes, and nothing of it is real.
-Where the machine allows none, side effects are refused instead: Landlock keeps every file as it is, and an audit hook
-ends the dry run with what was tried; the verdict is `unknown` with that reason, the real launch is not affected.
+The first choice is a sandbox (`isolation`): the script may write, listen and start processes, and nothing of it stays.
+Where the machine does not allow a sandbox, side effects are refused: Landlock forbids writing to files, and an audit
+hook ends the dry run and reports the attempt. The verdict is then `unknown` with that reason, and the real launch is
+not affected.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import socket
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+from pharoah.dryrun import isolation, landlock
 
 
 class SideEffect(BaseException):
@@ -36,9 +39,10 @@ _HARMLESS_DEVICES = (
 
 _PR_SET_PDEATHSIG = 1
 _REPLACING = {"os.exec"}
-"""Leaves nothing of the dry run in the process."""
+"""Events that replace the program of this process, and with it the dry run."""
 
 _REACHING = {"socket.connect", "socket.sendto", "socket.sendmsg"}
+"""Events that may reach a program outside the sandbox through a socket file."""
 
 _OUTSIDE = {
     "os.mkdir", "os.rmdir", "os.remove", "os.rename", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
@@ -48,41 +52,40 @@ _OUTSIDE = {
     "socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname",
     "shutil.rmtree", "shutil.move", "shutil.copyfile", "tempfile.mkstemp", "tempfile.mkdtemp", "sqlite3.connect",
 }  # fmt: skip
+"""Events that have an effect on the machine where there is no sandbox."""
 
 
-def fence() -> str:
-    """Enter a fence if this machine allows one; returns why not, or nothing. Call it before there are threads.
+def enter_sandbox() -> str:
+    """Enter a sandbox if this machine allows one. Returns the reason why it does not, or nothing.
 
-    Raises OSError when nothing at all keeps a script from the user's files: then there must be no dry run.
+    Call it before there are threads. Raises OSError when nothing keeps a script from the user's files: then there must
+    be no dry run.
     """
-    from pharoah.dryrun import isolation as throw_away
-    from pharoah.dryrun import landlock
-
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        throw_away.isolate()
-    except Exception as refused:  # noqa: BLE001 - whatever it is, there is no fence
+        isolation.isolate()
+    except Exception as refused:  # noqa: BLE001 - whatever the fault is, there is no sandbox
         landlock.forbid_writes()
         return str(refused)
     return ""
 
 
 def die_with_parent() -> None:
-    """End when whoever asked for the dry run is gone: it may never end by itself."""
+    """End this process when its parent ends: the script may never end by itself."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def install_audit_hook(report: Callable[[str], None], *, fenced: bool) -> None:
-    """Refuse in this process, from here on, what would be felt outside; there is no way back.
+def install_audit_hook(report: Callable[[str], None], *, sandboxed: bool) -> None:
+    """Refuse, in this process from here on, what would have an effect outside. Python cannot remove an audit hook.
 
-    `report` is told what was tried before the exception is raised, because a script may swallow even that.
+    `report` gets a description of the attempt before the exception is raised, because a script may swallow even that.
     """
     bound: set[object] = set()
-    judged = {"open", "socket.bind"} | _REPLACING | _REACHING | (set() if fenced else _OUTSIDE)
+    judged = {"open", "socket.bind"} | _REPLACING | _REACHING | (set() if sandboxed else _OUTSIDE)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        # Nearly all events are about something else: torch asks for ids all the time, and each ask is one.
-        if event in judged and (what := _judged(event, arguments, fenced, bound)):
+        # Nearly all events are about something else: torch calls `id` all the time, and each call is an event.
+        if event in judged and (what := _side_effect(event, arguments, sandboxed, bound)):
             report(what[:200])
             raise SideEffect(what)
 
@@ -90,21 +93,22 @@ def install_audit_hook(report: Callable[[str], None], *, fenced: bool) -> None:
         report("starts a process")
         raise SideEffect("starts a process")
 
-    if not fenced:
-        _posixsubprocess.fork_exec = spawn  # how multiprocessing starts a process; no audit event tells of it
+    if not sandboxed:
+        _posixsubprocess.fork_exec = spawn  # multiprocessing starts processes with it, without an audit event
     sys.addaudithook(hook)
 
 
-def _judged(event: str, arguments: tuple[Any, ...], fenced: bool, bound: set[object]) -> str:
+def _side_effect(event: str, arguments: tuple[Any, ...], sandboxed: bool, bound: set[object]) -> str:
+    """What the event would do outside; empty when it is harmless."""
     if event == "open":
         path = _written(arguments)
-        return f"writes {path}" if path and (not fenced or _is_device(path)) else ""
-    if event in _REPLACING or (not fenced and event in _OUTSIDE):
+        return f"writes {path}" if path and (not sandboxed or _is_device(path)) else ""
+    if event in _REPLACING or (not sandboxed and event in _OUTSIDE):
         return f"{event}({arguments[0]!r})" if arguments else event
     if event == "socket.bind":
         bound.add(arguments[1])
     if event in _REACHING and arguments[0].family == socket.AF_UNIX and arguments[1] not in (None, *bound):
-        # A socket file is shown as it is, and whoever listens behind it is not part of the copy.
+        # The sandbox shows socket files as they are, and the program that listens there is outside.
         return f"connects to {arguments[1]!r}"
     return ""
 

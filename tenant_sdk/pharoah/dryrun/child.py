@@ -1,7 +1,7 @@
-"""The child's side of a dry run: `python -P -m pharoah.dryrun.child FD script.py args`.
+"""The child's side of a dry run: `python -P -m pharoah.dryrun.child FILE-DESCRIPTOR PROGRAM`.
 
-Only what the fence needs is imported before the fence is up: a thread of a library would keep it from closing. What
-the child has to say it says at once, one JSON line each: a script may swallow any exception.
+Before the sandbox is closed, only what the sandbox needs is imported: a thread of a library would prevent it. The
+child reports each thing at once, as one JSON line, because a script may swallow any exception.
 """
 
 from __future__ import annotations
@@ -13,27 +13,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pharoah.dryrun import RECORD_CODE, DryRun
-from pharoah.dryrun.audit_hook import SideEffect, die_with_parent, fence, install_audit_hook
-from pharoah.dryrun.mitigations import CHANGE, Mitigation, change_script
+from pharoah._errors import UnknownReason
+from pharoah.cost.mitigation import Mitigation
+from pharoah.dryrun.audit_hook import SideEffect, die_with_parent, enter_sandbox, install_audit_hook
+from pharoah.dryrun.command_line import Launcher, Program
+from pharoah.dryrun.environment import MITIGATION, RECORD_CODE
+from pharoah.dryrun.result import FINAL, PROVISIONAL, REASON, DryRun
+
+_LARGEST_REASON_CHARACTERS = 300
 
 
-def run(results: int, program: Callable[[], object]) -> None:
-    """Run under fake tensors until the step is over, and never return, whatever happens."""
+def run(results: int, prepare: Callable[[], Callable[[], object]]) -> None:
+    """Run the program that `prepare` returns on fake tensors until its step is over. Never returns and never raises."""
     try:
         die_with_parent()
-        _let_go_of_files(results)
-        _step(program, lambda **message: _say(results, message), fence())
+        _detach_files(results)
+        _step(prepare, lambda kind, content: _report(results, kind, content), enter_sandbox())
     except SideEffect:
-        pass  # said when it was tried
-    except BaseException as fault:  # noqa: BLE001 - the child's last line
-        _say(results, {"reason": _reason(fault)})
+        pass  # the hook has reported it
+    except UnknownReason as reason:
+        _report(results, REASON, str(reason))
+    except BaseException as fault:  # noqa: BLE001 - nothing may leave the child
+        _report(results, REASON, _reason(fault))
     finally:
         os._exit(0)
 
 
-def _let_go_of_files(results: int) -> None:
-    """What a forked child inherits is the job's: its output, its logs, its connections."""
+def _detach_files(results: int) -> None:
+    """Point all other open files to /dev/null: a forked child inherits the job's output, logs and connections."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         if int(name) not in (results, nothing):
@@ -43,65 +50,85 @@ def _let_go_of_files(results: int) -> None:
                 pass  # the descriptor that listed them
 
 
-def _say(results: int, message: dict[str, str]) -> None:
-    left = json.dumps(message).encode() + b"\n"
+def _report(results: int, kind: str, content: str) -> None:
+    left = json.dumps({kind: content}).encode() + b"\n"
     try:
         while left:
             left = left[os.write(results, left) :]
     except OSError:
-        pass  # nobody listens any more
+        pass  # the parent has closed the pipe
 
 
-def _step(program: Callable[[], object], say: Callable[..., None], no_fence: str) -> None:
+def _step(prepare: Callable[[], Callable[[], object]], report: Callable[[str, str], None], no_sandbox: str) -> None:
+    """Run a program until its step is over. `no_sandbox` is the reason why there is no sandbox, empty with one."""
     from pharoah.dryrun.executed_code import ExecutedCode
     from pharoah.dryrun.fake_tensors import fake_step
+    from pharoah.dryrun.mitigations import apply_mitigation
     from pharoah.dryrun.placeholder_values import DataDependentBranch
     from pharoah.dryrun.step_boundary import Finished
 
+    program = prepare()
     code = ExecutedCode() if os.environ.get(RECORD_CODE) else None
 
     def side_effect(what: str) -> None:
-        hint = f"; this machine allows no throw-away copy: {no_fence}" if no_fence else ""
-        say(reason=f"side effect before the first step: {what}{hint}")
+        hint = f"; this machine does not allow a sandbox: {no_sandbox}" if no_sandbox else ""
+        report(REASON, f"side effect before the first step: {what}{hint}")
 
-    def seen(found: DryRun, final: bool) -> None:
+    def step_seen(found: DryRun, final: bool) -> None:
         fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
-        say(**{"final" if final else "provisional": found._replace(fingerprint=fingerprint).to_json()})
+        report(FINAL if final else PROVISIONAL, found._replace(fingerprint=fingerprint).to_json())
 
     try:
-        with fake_step(seen, lambda reason: say(reason=reason)):
-            install_audit_hook(side_effect, fenced=not no_fence)
-            if change := os.environ.get(CHANGE):
-                change_script(Mitigation.from_json(change))
+        with fake_step(step_seen, lambda reason: report(REASON, reason)):
+            install_audit_hook(side_effect, sandboxed=not no_sandbox)
+            if change := os.environ.get(MITIGATION):
+                apply_mitigation(Mitigation.from_json(change))
             if code:
                 code.start()
             program()
-        say(reason="the script ended before an optimizer stepped")
+        report(REASON, "the script ended before an optimizer stepped")
     except (Finished, DataDependentBranch):
-        pass  # said when it happened
+        pass  # reported when it happened
     except SystemExit as exit_:
-        say(reason=f"the script exited with {exit_.code} before an optimizer stepped")
+        report(REASON, f"the script exited with {exit_.code} before an optimizer stepped")
 
 
 def _reason(fault: BaseException) -> str:
     """One line: what was raised, and where in the user's own files."""
     from pharoah.dryrun.placeholder_values import place
 
-    first_line = str(fault).strip().partition("\n")[0][:300]
+    first_line = str(fault).strip().partition("\n")[0][:_LARGEST_REASON_CHARACTERS]
     return f"{type(fault).__name__}: {first_line} ({place(fault.__traceback__)})"
 
 
-def _script(program: Sequence[str]) -> Callable[[], object]:
+def prepared(program: Program) -> Callable[[], Callable[[], object]]:
+    """What `run` needs to run the first rank of a job. A launcher's arguments are parsed later, as that takes torch."""
+    if program.launcher is Launcher.NONE:
+        os.environ.update(program.rank_environment())
+        script = _script(program.arguments)
+        return lambda: script
+
+    def parse() -> Callable[[], object]:
+        from pharoah.dryrun.torch_launcher import without_launcher
+
+        direct = without_launcher(program)
+        os.environ.update(direct.rank_environment())
+        return _script(direct.arguments)
+
+    return parse
+
+
+def _script(arguments: Sequence[str]) -> Callable[[], object]:
     import runpy
 
-    if program[0] == "-m":
-        sys.argv = list(program[1:])
+    if arguments[0] == "-m":
+        sys.argv = list(arguments[1:])
         sys.path.insert(0, str(Path.cwd()))
-        return lambda: runpy.run_module(program[1], run_name="__main__", alter_sys=True)
-    sys.argv = list(program)
-    sys.path.insert(0, str(Path(program[0]).resolve().parent))
-    return lambda: runpy.run_path(program[0], run_name="__main__")
+        return lambda: runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    sys.argv = list(arguments)
+    sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+    return lambda: runpy.run_path(arguments[0], run_name="__main__")
 
 
 if __name__ == "__main__":
-    run(int(sys.argv[1]), _script(sys.argv[2:]))
+    run(int(sys.argv[1]), prepared(Program.from_json(sys.argv[2])))

@@ -1,50 +1,23 @@
-"""What-if: a script as it would be with a smaller micro-batch, checkpointing, shards in place of replicas, autocast.
+"""Patches of torch that let a script run with a mitigation: what-if runs of a dry run.
 
-`Change` says what; the rest patches torch for the rest of the process, in the dry-run child only. Scripts take such
-changes in ways of their own, so that what is tried here says what to change, not how.
+Every function patches torch for the rest of the process, so this runs in the dry-run child only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
+from torch.utils import data
 
-CHANGE = "PHAROAH_DRY_RUN_CHANGE"
-"""Environment of a dry run: the change to try, as `Change.to_json` writes it."""
+from pharoah.cost.mitigation import Mitigation
 
 
-@dataclass(frozen=True)
-class Mitigation:
-    """Nothing is changed unless it is said."""
-
-    batches: int = 1
-    """Micro-batches to make of each that a loader gives."""
-    checkpointing: bool = False
-    autocast: bool = False
-    fused: bool = False
-    """Updates without temporary copies of the parameters."""
-    nodes: int = 1
-    """Times as many nodes."""
-    sharded: bool = False
-    """Parameters in shards where there were replicas."""
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Mitigation:
-        return cls(**json.loads(text))
-
-
-def change_script(change: Mitigation) -> None:
-    """Patch torch so that the script runs with the change."""
+def apply_mitigation(change: Mitigation) -> None:
+    """Patch torch so that the script runs with the mitigation."""
     if change.batches > 1:
         _split_batches(change.batches)
     if change.fused:
@@ -56,8 +29,6 @@ def change_script(change: Mitigation) -> None:
 
 
 def _split_batches(batches: int) -> None:
-    from torch.utils import data
-
     original = data.DataLoader.__init__
 
     @functools.wraps(original)
@@ -73,8 +44,6 @@ def _split_batches(batches: int) -> None:
 
 
 def _fuse_updates() -> None:
-    import torch
-
     original = torch.optim.Optimizer.__init__
 
     @functools.wraps(original)
@@ -86,14 +55,14 @@ def _fuse_updates() -> None:
 
 
 def fuse(optimizer: torch.optim.Optimizer) -> None:
-    """Have an optimizer use its fused implementation, if it has one."""
+    """Switch an optimizer to its fused implementation, if it has one."""
     for group in optimizer.param_groups:
         if "fused" in group:
             group.update(fused=True, foreach=False)
 
 
 def _shard_replicas() -> None:
-    """What would be replicated by DistributedDataParallel is sharded, each repeated layer by itself (FSDP 2)."""
+    """Have FSDP 2 shard each repeated layer of what DistributedDataParallel would replicate."""
     from torch import distributed, nn, optim
     from torch.distributed.tensor import DTensor
     from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -103,7 +72,9 @@ def _shard_replicas() -> None:
 
         for part in (*repeated_layers(module), module):
             fully_shard(part)
-        object.__setattr__(module, "module", module)  # as a wrapper has it, and without being a part of itself
+        object.__setattr__(
+            module, "module", module
+        )  # scripts read `model.module`; a registered submodule would be a cycle
         object.__setattr__(module, "no_sync", contextlib.nullcontext)
         return module
 
@@ -117,8 +88,7 @@ def _shard_replicas() -> None:
 
 
 def _change_model(change: Mitigation) -> None:
-    """The module that is called first is the model."""
-    import torch
+    """Change the model: the module that the script calls first."""
 
     def before(module: torch.nn.Module, _: Any) -> None:
         handle.remove()
@@ -131,7 +101,7 @@ def _change_model(change: Mitigation) -> None:
 
 
 def checkpoint_layers(model: torch.nn.Module) -> None:
-    """Activation checkpointing the model's own way, or around each of the layers it repeats."""
+    """Switch on the model's own activation checkpointing, or wrap each of its repeated layers."""
     from torch.utils.checkpoint import checkpoint
 
     if getattr(model, "supports_gradient_checkpointing", False):
@@ -142,7 +112,7 @@ def checkpoint_layers(model: torch.nn.Module) -> None:
 
 
 def repeated_layers(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """The outermost modules with parts of their own that stand beside others of their kind."""
+    """Yield the outermost modules that have submodules and a sibling of the same class."""
     children = list(module.children())
     kinds = [type(child) for child in children]
     for child in children:

@@ -9,16 +9,14 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from pharoah.capture.hardware import pretended_gpus
+from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.recorder import implementation
+from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.ledger import AllocationLedger, Work, local
-
-if TYPE_CHECKING:
-    from pharoah.dryrun.fake_tensors import DryRecorder
 
 _BEFORE = 1 << 32
 """Added to the number of an allocation that was made for the parameter before."""
@@ -50,7 +48,7 @@ class OptimizerCost:
                 continue
             ledger = self._recorder.ledger
             on_gpu = ledger.on_gpu is not None and ledger.number_of(local(parameters[0])) in ledger.on_gpu
-            together = implementation(group, on_gpu=bool(pretended_gpus())) != "forloop"
+            together = implementation(group, on_gpu=bool(simulated_gpus())) != "forloop"
             templates = [self._template(optimizer, at, parameter, together) for parameter in parameters]
             if id(optimizer) not in self._stepped:
                 for template in templates:

@@ -9,17 +9,15 @@ import functools
 import inspect
 import os
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils import data
 
+from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.redirect import to_cpu
 from pharoah.dryrun.settings import LOADER_SETTINGS, loader_settings
-
-if TYPE_CHECKING:
-    from pharoah.dryrun.fake_tensors import DryRecorder
 
 _WORKERS = "_pharoah_workers"
 """Attribute of loaders and their iterators: how many workers the script asked for."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from pharoah.capture.hardware import pretended_gpus
+from pharoah.capture.hardware import simulated_gpus
 from pharoah.dryrun.ledger import AllocationLedger
 from pharoah_archetypes.devices import device_named, usual_device
 
@@ -90,7 +90,7 @@ def to_cpu(device: Any) -> Any:
 
 def redirect(ledger: AllocationLedger) -> None:
     """Patch torch for the rest of this process. Enter `OnCpu` as well."""
-    for name, answer in _answers(pretended_gpus()).items():
+    for name, answer in _answers(simulated_gpus()).items():
         if hasattr(torch.cuda, name):
             setattr(torch.cuda, name, answer)
     for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from pharoah.capture import recorder as capture
 from pharoah.capture.single_step import computes_inside
-from pharoah.dryrun import DryRun
+from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.redirect import was_compiled
+from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.settings import settings_of
 from pharoah.dryrun.step_cost import StepCostBuilder
 from pharoah_archetypes import Fingerprint
-
-if TYPE_CHECKING:
-    from pharoah.dryrun.fake_tensors import DryRecorder
 
 
 class Finished(BaseException):

@@ -6,18 +6,14 @@ not computed at all: what is missing is repeated from what was seen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
+from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.ledger import Work, local
 from pharoah.dryrun.lifetimes import HOST, Lifetimes, allocations
 from pharoah.dryrun.optimizer_cost import OptimizerCost
 from pharoah_protocol.node_profile import data_segment
-
-if TYPE_CHECKING:
-    from pharoah.dryrun.fake_tensors import DryRecorder
 
 
 class StepCostBuilder:

@@ -14,23 +14,15 @@ from pharoah.findings.learned_nan import LEARNED_NAN
 from pharoah.findings.learned_slow import LEARNED_SLOW
 from pharoah.findings.learned_timeout import LEARNED_TIMEOUT
 from pharoah.findings.memory_at_other_sizes import MEMORY_AT_OTHER_SIZES
+from pharoah.findings.node_confirmed_slow import NODE_CONFIRMED_SLOW
 from pharoah.findings.reported_failure import REPORTED_FAILURE
 from pharoah.findings.similar_jobs_ran import SIMILAR_JOBS_RAN
-from pharoah.findings.slow_node import SLOW_NODE
 from pharoah.sidecar.exchange_client import Answer, Match
 from pharoah_archetypes.remedies import remedy
 from pharoah_archetypes.rungs import Rung
 from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
 from pharoah_protocol.tables.query import BATCH_ITEMS
-from pharoah_protocol.vocabulary import (
-    FindingSeverity,
-    IncidentState,
-    Outcome,
-    RowKind,
-    Scope,
-    Severity,
-    VerdictStatus,
-)
+from pharoah_protocol.vocabulary import FindingSeverity, IncidentState, Outcome, RowKind, Scope, Severity, VerdictStatus
 
 ORDER = [
     (Rung.EXACT, Scope.SERVER),
@@ -70,7 +62,7 @@ def verdict_from_rows(answer: Answer, run_id: str, *, hashed: bool = False) -> V
 def _about_the_node(answer: Answer) -> list[Finding]:
     if answer.node_state is not IncidentState.CONFIRMED:
         return []
-    return [SLOW_NODE.found(evidence="an open incident of the node")]
+    return [NODE_CONFIRMED_SLOW.found()]
 
 
 def _from_rows(answer: Answer, run_id: str, *, hashed: bool) -> Verdict:

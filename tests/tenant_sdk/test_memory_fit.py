@@ -15,10 +15,10 @@ from pharoah.cost.advice import advise
 from pharoah.cost.findings import memory_finding
 from pharoah.cost.memory import peak
 from pharoah.cost.memory_fit import MemoryBudget, fit
+from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import Memory, StepCost
-from pharoah.dryrun import dry_run
-from pharoah.dryrun.mitigations import Mitigation
-from tests.tenant_sdk.test_cost import ADAM, LOOP, MODEL, SCRIPTS, cost_of
+from tests.tenant_sdk.conftest import DryRunner
+from tests.tenant_sdk.test_cost import ADAM, LOOP, MODEL, SCRIPTS
 
 MIB = 1 << 20
 ON_GPU = (
@@ -29,21 +29,21 @@ ON_GPU = (
 )
 
 
-def test_on_a_gpu_only_what_is_there_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_only_what_is_there_counts(dry_run_script: DryRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     on_cpu = SCRIPTS["foreach"].replace(
         "    optimizer.zero_grad", "    x = torch.randn(64, 200)\n    optimizer.zero_grad"
     )
-    expected = peak(cost_of(tmp_path / "train.py", on_cpu).memory, tensors_only=True)
+    expected = peak(dry_run_script(on_cpu).cost.memory, tensors_only=True)
     monkeypatch.setenv("PHAROAH_GPUS", "NVIDIA H100 80GB HBM3")
-    assert peak(cost_of(tmp_path / "train.py", ON_GPU).memory).roles == expected.roles
+    assert peak(dry_run_script(ON_GPU).cost.memory).roles == expected.roles
 
 
 def room(size: int) -> MemoryBudget:
     return MemoryBudget("test", size, inside=True)
 
 
-def test_a_job_fits_or_does_not_and_little_room_is_told(tmp_path: Path) -> None:
-    cost = cost_of(tmp_path / "train.py", SCRIPTS["adamw"])
+def test_a_job_fits_or_does_not_and_little_room_is_told(dry_run_script: DryRunner) -> None:
+    cost = dry_run_script(SCRIPTS["adamw"]).cost
     needed = fit(cost, room(1 << 40)).needed
     assert fit(cost, room(needed - 1)).status == "does not fit"
     assert fit(cost, room(needed)).status == "tight"
@@ -86,7 +86,7 @@ for (x,) in loader:
 
 
 @pytest.mark.parametrize("options", [[], ["--batch-size", "4096"], ["--batch-size=4096"]])
-def test_advice_is_tried_and_fits(tmp_path: Path, options: list[str]) -> None:
+def test_advice_is_tried_and_fits(dry_run: DryRunner, tmp_path: Path, options: list[str]) -> None:
     script = tmp_path / "train.py"
     script.write_text(LOADED)
     command = [sys.executable, str(script), *options]
@@ -114,7 +114,7 @@ REPLICATED = LOADED.replace(
 )
 
 
-def test_shards_in_place_of_replicas_are_advised(tmp_path: Path) -> None:
+def test_shards_in_place_of_replicas_are_advised(dry_run: DryRunner, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(REPLICATED.replace("4096", "8"))
     command, tried = [sys.executable, str(script)], {}
@@ -134,7 +134,7 @@ def test_shards_in_place_of_replicas_are_advised(tmp_path: Path) -> None:
     assert {row.letter for row in tried[Mitigation(sharded=True)].transfers} >= {"AG", "RS"}
 
 
-def test_shards_are_not_advised_to_an_optimizer_that_would_not_see_them(tmp_path: Path) -> None:
+def test_shards_are_not_advised_to_an_optimizer_that_would_not_see_them(dry_run: DryRunner, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     made = "optimizer = torch.optim.AdamW(model.parameters(), foreach=True)\n"
     script.write_text(REPLICATED.replace(made, "").replace("torch.distributed.init", f"{made}torch.distributed.init"))
@@ -142,7 +142,7 @@ def test_shards_are_not_advised_to_an_optimizer_that_would_not_see_them(tmp_path
         dry_run([sys.executable, str(script)], 60.0, nodes=1, processes=8, change=Mitigation(sharded=True))
 
 
-def test_advice_ends_when_the_batch_is_not_what_takes_the_memory(tmp_path: Path) -> None:
+def test_advice_ends_when_the_batch_is_not_what_takes_the_memory(dry_run: DryRunner, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(LOADED.replace("4096", "8"))
     command, tried = [sys.executable, str(script)], []
@@ -158,8 +158,8 @@ def test_advice_ends_when_the_batch_is_not_what_takes_the_memory(tmp_path: Path)
     assert len(tried) <= 6
 
 
-def test_a_finding_names_what_takes_the_memory(tmp_path: Path) -> None:
-    cost = cost_of(tmp_path / "train.py", SCRIPTS["adamw"])
+def test_a_finding_names_what_takes_the_memory(dry_run_script: DryRunner) -> None:
+    cost = dry_run_script(SCRIPTS["adamw"]).cost
     finding = memory_finding(fit(cost, room(10 * MIB)))
     assert finding.severity == "block"
     assert finding.what.startswith("this job does not fit into memory: 0.0")

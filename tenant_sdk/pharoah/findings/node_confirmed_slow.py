@@ -1,9 +1,9 @@
 from pharoah._finding_kind import FindingKind
 from pharoah_protocol.vocabulary import FindingSeverity
 
-SLOW_NODE = FindingKind(
-    code="slow-node",
+NODE_CONFIRMED_SLOW = FindingKind(
+    code="node-confirmed-slow",
     severity=FindingSeverity.WARN,
     text="the provider has confirmed that this node is slow",
-    help="An incident of the offered node is open. Another node is likely to be faster.",
+    help="Micro-benchmarks confirmed an incident of this node, and it is still open. Ask for another node.",
 )

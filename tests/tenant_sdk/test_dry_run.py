@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from pharoah._errors import UnknownReason
-from pharoah.dryrun import dry_run, dry_run_step
-from pharoah.dryrun.isolation import IsolationError
 from pharoah_archetypes import Fingerprint
+from tests.harness.torch_server import TorchServer
+from tests.tenant_sdk.conftest import DryRunner
 
 REAL = """
 import json, sys, torch
@@ -55,21 +58,19 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 STEP = "model(torch.randn(4, 8)).pow(2).mean().backward()\noptimizer.step()\n"
 
 
-def real(workload: str, settings: dict[str, object]) -> Fingerprint:
-    command = [sys.executable, "-c", REAL, workload, json.dumps(settings)]
-    return Fingerprint.from_json(subprocess.run(command, capture_output=True, check=True).stdout)
+def real(server: TorchServer, workload: str, settings: dict[str, object]) -> Fingerprint:
+    return Fingerprint.from_json(server.run_code(REAL, workload, json.dumps(settings)))
 
 
-def fake(*workloads: tuple[str, dict[str, object]]) -> list[Fingerprint]:
-    command = [sys.executable, "-c", FAKE, *map(json.dumps, workloads)]
-    done = subprocess.run(command, capture_output=True, check=True)
-    return [Fingerprint.from_json(line) for line in done.stdout.splitlines()]
+def fake(server: TorchServer, *workloads: tuple[str, dict[str, object]]) -> list[Fingerprint]:
+    lines = server.run_code(FAKE, *map(json.dumps, workloads)).splitlines()
+    return [Fingerprint.from_json(line) for line in lines]
 
 
-def dry(tmp_path: Path, source: str, *arguments: str, seconds: float = 30.0) -> Fingerprint:
-    script = tmp_path / "train.py"
-    script.write_text(source)
-    return dry_run([sys.executable, str(script), *arguments], seconds).fingerprint
+@pytest.fixture
+def dry(dry_run_script: DryRunner) -> Callable[..., Fingerprint]:
+    """The fingerprint of a script."""
+    return lambda source, **options: dry_run_script(source, **options).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -81,12 +82,13 @@ def dry(tmp_path: Path, source: str, *arguments: str, seconds: float = 30.0) -> 
         ("recommender", {"batch": 8, "items": 100}),
     ],
 )
-def test_a_fake_step_is_the_real_step(workload: str, settings: dict[str, object]) -> None:
-    assert fake((workload, settings)) == [real(workload, settings)]
+def test_a_fake_step_is_the_real_step(torch_server: TorchServer, workload: str, settings: dict[str, object]) -> None:
+    assert fake(torch_server, (workload, settings)) == [real(torch_server, workload, settings)]
 
 
-def test_sizes_depth_and_dtype_are_no_structure() -> None:
+def test_sizes_depth_and_dtype_are_no_structure(torch_server: TorchServer) -> None:
     small, large = fake(
+        torch_server,
         ("gpt", {"length": 32, "width": 64, "depth": 2, "heads": 2}),
         ("gpt", {"length": 64, "width": 128, "depth": 5, "batch": 1, "dtype": "bfloat16"}),
     )
@@ -94,15 +96,18 @@ def test_sizes_depth_and_dtype_are_no_structure() -> None:
     assert small.sizes["parameters"] < large.sizes["parameters"]
 
 
-def test_four_workloads_are_four_archetypes() -> None:
-    found = {seen.archetype for seen in fake(*((name, {}) for name in ("gpt", "convnet", "mlp", "recommender")))}
+def test_four_workloads_are_four_archetypes(torch_server: TorchServer) -> None:
+    found = {
+        seen.archetype
+        for seen in fake(torch_server, *((name, {}) for name in ("gpt", "convnet", "mlp", "recommender")))
+    }
     assert len(found) == 4
 
 
-def test_the_script_of_an_example_is_the_campaigns_workload() -> None:
+def test_the_script_of_an_example_is_the_campaigns_workload(dry_run: DryRunner, torch_server: TorchServer) -> None:
     example = Path(__file__).parents[2] / "examples" / "train_gpt.py"
     fingerprint = dry_run([sys.executable, str(example), "--length", "64"], 60.0).fingerprint
-    assert [fingerprint.archetype] == [seen.archetype for seen in fake(("gpt", {"length": 64}))]
+    assert [fingerprint.archetype] == [seen.archetype for seen in fake(torch_server, ("gpt", {"length": 64}))]
 
 
 @pytest.mark.parametrize(
@@ -125,11 +130,11 @@ def test_the_script_of_an_example_is_the_campaigns_workload() -> None:
     ],
 )
 def test_what_cannot_be_dry_run_says_why_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
+    dry: Callable[..., Fingerprint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnknownReason, match=reason):
-        dry(tmp_path, source, seconds=5.0 if "while True" in source else 30.0)
+        dry(source, seconds=5.0 if "while True" in source else 30.0)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
@@ -143,39 +148,50 @@ SIDE_EFFECTS = {
 
 
 @pytest.mark.parametrize("line", SIDE_EFFECTS.values(), ids=SIDE_EFFECTS)
-def test_behind_the_fence_side_effects_happen_and_are_not_real(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+def test_in_the_sandbox_side_effects_succeed_and_change_nothing_outside(
+    dry: Callable[..., Fingerprint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
-    if not fence_is_allowed():
+    if not sandbox_is_allowed():
         pytest.skip("this machine allows no namespaces")
     monkeypatch.chdir(tmp_path)
-    assert dry(tmp_path, f"{line}\n{TRAIN}{STEP}").grammar.startswith("fwd: gemm act gemm")
+    assert dry(f"{line}\n{TRAIN}{STEP}").grammar.startswith("fwd: gemm act gemm")
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
+REFUSED = """
+import sys
+from pharoah._errors import UnknownReason
+from pharoah.dryrun import dry_run_step, isolation
+def refuse():
+    raise isolation.IsolationError(1, "not today")
+isolation.isolate = refuse
+for source in sys.argv[1:]:
+    try:
+        dry_run_step(lambda: exec(source, {}), 30.0)
+    except UnknownReason as reason:
+        print(reason)
+"""
+
+
 @pytest.mark.parametrize(("named", "line"), SIDE_EFFECTS.items(), ids=SIDE_EFFECTS)
-def test_without_a_fence_side_effects_are_refused_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, line: str
+def test_without_a_sandbox_side_effects_are_refused_and_named(
+    torch_server: TorchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, line: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pharoah.dryrun.isolation.enter", no_fence)
     swallowing = f"try:\n    {line}\nexcept BaseException:\n    pass"
-    for source in (line, swallowing):
-        with pytest.raises(UnknownReason, match=f"{named}.*not today"):
-            dry_run_step(lambda source=source: exec(source, {}), 30.0)
+    reasons = torch_server.run_code(REFUSED, line, swallowing).decode().splitlines()
+    assert len(reasons) == 2
+    assert all(re.search(f"{named}.*not today", reason) for reason in reasons), reasons
     assert list(tmp_path.iterdir()) == []
 
 
-def no_fence() -> None:
-    raise IsolationError(1, "not today")
-
-
-def fence_is_allowed() -> bool:
-    code = "from pharoah.dryrun import fence; fence.enter()"
+@cache
+def sandbox_is_allowed() -> bool:
+    code = "from pharoah.dryrun.isolation import isolate; isolate()"
     return subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-def test_a_script_may_look_at_its_data_and_log_its_loss(tmp_path: Path) -> None:
+def test_a_script_may_look_at_its_data_and_log_its_loss(dry: Callable[..., Fingerprint]) -> None:
     source = TRAIN + (
         "lengths = torch.tensor([3, 5])\n"
         "x = torch.randn(int(lengths.max()), 8)\n"
@@ -184,10 +200,10 @@ def test_a_script_may_look_at_its_data_and_log_its_loss(tmp_path: Path) -> None:
         "print(f'{loss:.3f}', loss.item() / 2, 'mean', sum([loss.item(), 1.0]))\n"
         "loss.backward()\noptimizer.step()\n"
     )
-    assert dry(tmp_path, source).grammar.startswith("fwd: gemm act gemm")
+    assert dry(source).grammar.startswith("fwd: gemm act gemm")
 
 
-def test_ordinary_scripts_copy_save_load_and_count(tmp_path: Path) -> None:
+def test_ordinary_scripts_copy_save_load_and_count(dry: Callable[..., Fingerprint]) -> None:
     source = (
         TRAIN
         + """
@@ -211,17 +227,17 @@ for x, in data.DataLoader(some, 8, shuffle=True, num_workers=2):
     print(f"{correct / 8:.1%}", correct, round(correct / 3, 2), float(out.mean()))
 """
     )
-    assert dry(tmp_path, source).grammar.startswith("fwd: gemm act gemm")
+    assert dry(source).grammar.startswith("fwd: gemm act gemm")
 
 
-def test_what_only_the_first_step_does_is_no_structure(tmp_path: Path) -> None:
+def test_what_only_the_first_step_does_is_no_structure(dry: Callable[..., Fingerprint]) -> None:
     source = TRAIN + "table = torch.nn.functional.conv1d(torch.randn(1, 1, 9), torch.randn(1, 1, 3))\n"
     loop = "for _ in range(9):\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
-    assert "conv" not in dry(tmp_path, source + loop).grammar
-    assert "conv" in dry(tmp_path, source + STEP).grammar, "with one step there is nothing to compare with"
+    assert "conv" not in dry(source + loop).grammar
+    assert "conv" in dry(source + STEP).grammar, "with one step there is nothing to compare with"
 
 
-def test_a_script_for_a_gpu_runs_unchanged(tmp_path: Path) -> None:
+def test_a_script_for_a_gpu_runs_unchanged(dry: Callable[..., Fingerprint]) -> None:
     on_cpu = TRAIN + "x = torch.randn(4, 8)\nmodel(x).pow(2).mean().backward()\noptimizer.step()\n"
     on_gpu = (
         "import torch\n"
@@ -240,24 +256,26 @@ def test_a_script_for_a_gpu_runs_unchanged(tmp_path: Path) -> None:
         "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
         "scaler.step(optimizer)\nscaler.update()\ntorch.cuda.synchronize()\n"
     )
-    plain, gpu = dry(tmp_path, on_cpu), dry(tmp_path, on_gpu)
+    plain, gpu = dry(on_cpu), dry(on_gpu)
     assert gpu.archetype == plain.archetype
     assert gpu.features == {"dtype": "bfloat16", "optimizer": "sgd/forloop", "compiled": "yes"}
 
 
-def test_a_machine_without_gpus_checks_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_gpus_checks_for_others(
+    dry: Callable[..., Fingerprint], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PHAROAH_GPUS", "8x NVIDIA H100 80GB HBM3")
     wants = "import torch\nassert torch.cuda.device_count() == 8 and torch.cuda.get_device_capability() == (9, 0)\n"
-    assert dry(tmp_path, wants + TRAIN + STEP).hardware["gpu"] == "NVIDIA H100 80GB HBM3"
+    assert dry(wants + TRAIN + STEP).hardware["gpu"] == "NVIDIA H100 80GB HBM3"
     monkeypatch.setenv("PHAROAH_GPUS", "8")
     with pytest.raises(UnknownReason, match="PHAROAH_GPUS=8: write"):
-        dry(tmp_path, TRAIN)
+        dry(TRAIN)
     monkeypatch.setenv("PHAROAH_GPUS", "2x foo bar")
-    with pytest.raises(UnknownReason, match=r"foo bar is no GPU whose data sheet is known; known are .*H100"):
-        dry(tmp_path, TRAIN)
+    with pytest.raises(UnknownReason, match=r"no data sheet is known for GPU foo bar; known are .*H100"):
+        dry(TRAIN)
 
 
-def test_several_optimizers_are_one_step(tmp_path: Path) -> None:
+def test_several_optimizers_are_one_step(dry: Callable[..., Fingerprint]) -> None:
     source = """
 import torch
 maker = torch.nn.Linear(4, 8)
@@ -269,45 +287,12 @@ for _ in range(9):
     (-judge(maker(torch.randn(2, 4))[:, None]).tanh().mean()).backward()
     second.step()
 """
-    found = dry(tmp_path, source)
+    found = dry(source)
     assert found.features["optimizer"] == "adam/forloop+sgd/forloop"
     assert "act" in found.grammar, "what lies between the two optimizers belongs to the step"
 
 
-def test_a_user_mode_around_the_captured_step_keeps_its_place(tmp_path: Path) -> None:
-    code = """
-import json, torch
-from torch.utils.flop_counter import FlopCounterMode
-from pharoah.capture import hooks
-from pharoah.capture.clock import StepClock
-class Sink:
-    def tell(self, op, **content): pass
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-def step():
-    model(torch.randn(4, 8)).sum().backward()
-    optimizer.step()
-hooks.attach(StepClock(Sink()))
-for _ in range(3):
-    step()
-mode = FlopCounterMode(display=False)
-mode.__enter__()  # above ours, and still there when our step is over
-above = torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1)
-for _ in range(3):
-    step()
-assert torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1) is above
-mode.__exit__(None, None, None)
-for _ in range(3):
-    step()
-assert torch._C._len_torch_dispatch_stack() == 0
-print(mode.get_total_flops())
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == 3 * 2 * (2 * 4 * 8 * 8)  # forward and the weights' gradient, three times
-
-
-def test_the_code_that_ran_is_named_by_what_it_does(tmp_path: Path) -> None:
+def test_the_code_that_ran_is_named_by_what_it_does(dry_run: DryRunner, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN + STEP)
     package = tmp_path / "peft.py"  # a package of the inventory, for a moment
@@ -320,19 +305,19 @@ def test_the_code_that_ran_is_named_by_what_it_does(tmp_path: Path) -> None:
     assert "torch" in digests[0]
 
 
-def test_a_plain_script_is_fingerprinted(tmp_path: Path) -> None:
-    fingerprint = dry(tmp_path, TRAIN + "x = 1\n" + STEP)
+def test_a_plain_script_is_fingerprinted(dry: Callable[..., Fingerprint]) -> None:
+    fingerprint = dry(TRAIN + "x = 1\n" + STEP)
     assert fingerprint.grammar.startswith("fwd: gemm act gemm")
     assert fingerprint.features == {"dtype": "float32", "optimizer": "sgd/forloop"}
     assert fingerprint.sizes["parameters"] == 4 * (8 * 8 + 8 + 8 + 1)
 
 
-def test_a_command_that_is_not_python_is_unknown() -> None:
+def test_a_command_that_is_not_python_is_unknown(dry_run: DryRunner) -> None:
     with pytest.raises(UnknownReason, match="neither `python"):
         dry_run(["bash", "train.sh"], 1.0)
 
 
-def test_a_python_without_pharoah_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_pharoah_is_named(dry_run: DryRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     venv.create(tmp_path / "bare")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     with pytest.raises(
@@ -341,7 +326,7 @@ def test_a_python_without_pharoah_is_named(tmp_path: Path, monkeypatch: pytest.M
         dry_run([str(tmp_path / "bare" / "bin" / "python"), "train.py"], 60.0)
 
 
-def test_a_step_function_is_fingerprinted_without_touching_its_weights() -> None:
+def test_a_step_function_is_fingerprinted_without_touching_its_weights(torch_server: TorchServer) -> None:
     script = TRAIN + (
         "from pharoah.dryrun import dry_run_step\n"
         "before = [p.detach().clone() for p in model.parameters()]\n"
@@ -349,16 +334,21 @@ def test_a_step_function_is_fingerprinted_without_touching_its_weights() -> None
         "print(dry_run_step(step, 30.0).fingerprint.to_json())\n"
         "assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert Fingerprint.from_json(done.stdout).grammar.startswith("fwd: gemm act gemm")
+    assert Fingerprint.from_json(torch_server.run_code(script)).grammar.startswith("fwd: gemm act gemm")
 
 
-def test_fingerprinting_a_step_that_raises_says_why() -> None:
-    def step() -> None:
-        raise KeyError("nothing here")
-
-    with pytest.raises(UnknownReason, match="KeyError"):
-        dry_run_step(step, 30.0)
+def test_a_step_that_raises_is_the_reason(torch_server: TorchServer) -> None:
+    code = """
+from pharoah._errors import UnknownReason
+from pharoah.dryrun import dry_run_step
+def step():
+    raise KeyError("nothing here")
+try:
+    dry_run_step(step, 30.0)
+except UnknownReason as reason:
+    print(reason)
+"""
+    assert b"KeyError" in torch_server.run_code(code)
 
 
 BUSY = """
@@ -382,7 +372,7 @@ called.wait()
 """
 
 
-def test_a_step_function_is_fingerprinted_while_other_threads_are_in_grpc() -> None:
+def test_a_step_function_is_fingerprinted_while_other_threads_are_in_grpc(torch_server: TorchServer) -> None:
     """gRPC's fork handlers wait for threads that a forked child does not have."""
     script = TRAIN + (
         "import os\n"
@@ -391,6 +381,4 @@ def test_a_step_function_is_fingerprinted_while_other_threads_are_in_grpc() -> N
         "print(dry_run_step(step, 30.0).fingerprint.to_json(), flush=True)\n"
         "os._exit(0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", BUSY + script], capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert Fingerprint.from_json(done.stdout).grammar.startswith("fwd: gemm act gemm")
+    assert Fingerprint.from_json(torch_server.run_code(BUSY + script)).grammar.startswith("fwd: gemm act gemm")

@@ -1,0 +1,163 @@
+"""The recorder of a dry run: what it records, and which tensors of a script stay real.
+
+Runs in the dry-run child only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from pharoah.capture import recorder as capture
+from pharoah.capture.hardware import simulated_gpus
+from pharoah.capture.operator_notes import is_view, reader, storage_of
+from pharoah.dryrun.ledger import AllocationLedger
+from pharoah.dryrun.shapes import Shapes
+
+_SMALL_ELEMENTS = 1 << 16
+"""A real tensor of up to this many elements stays real as long as it meets no fake one."""
+_LARGEST_DATASET = 1 << 24
+"""The order of a dataset of up to this many samples stays real."""
+_DEVICE = torch.ops.prim.device.default
+
+
+class DryRecorder(capture.Recorder):
+    """Records, and keeps small real data real: what a script reads and prepares may be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shapes = Shapes()
+        self.paused = False
+        self.updating = False
+        """An optimizer applies gradients."""
+        self.pretending = False
+        """It applies them to stand-ins: what that costs counts, but it is no part of the step's structure."""
+        self.ledger = AllocationLedger(on_gpu=bool(simulated_gpus()))
+        self.loaders: list[Any] = []
+        """Those that were read from."""
+        self.written: dict[int, torch.Tensor] = {}
+        """Real tensors that fakes were written to: what is in there now is not known. Kept, as addresses come again."""
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        return self._shapes.call(func, args, kwargs, _compute)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].fake_device  # asked before nearly every operator
+        if self.paused or func is _DEVICE:
+            return func(*args, **(kwargs or {}))
+        overwritten = _overwritten(func, args)
+        if (
+            self.updating
+            and not self.pretending
+            and overwritten
+            and overwritten[0] is args[0]
+            and isinstance(args[0], FakeTensor)
+        ):
+            return args[0]  # in place: it changes values, which fakes have none of
+        if FakeTensor not in types and _stays_real(func, args, kwargs or {}):
+            with unset_fake_temporarily():
+                return self._seen(func, types, args, kwargs)
+        if func is torch.ops.aten.index.Tensor:
+            args = (args[0], _positions(args[1]))
+        result = self._seen(func, types, args, kwargs)
+        for tensor in overwritten:
+            if type(tensor) is torch.Tensor:
+                self.written[storage_of(tensor)] = tensor
+        return result
+
+    def _record(self, *call: Any) -> None:
+        if not self.pretending:
+            super()._record(*call)
+
+    def _seen(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        self.ledger.saw(reader(func), self._phase(), func, args, kwargs or {}, result)
+        return result
+
+
+def _compute(func: Any, args: Any, kwargs: Any) -> Any:
+    if getattr(func, "namespace", "") == "profiler":  # marks of frameworks: fakes look for tensors in them for long
+        with unset_fake_temporarily():
+            return func(*args, **kwargs)
+    stand_in = _STAND_INS.get(str(func))
+    return stand_in(func, *args, **kwargs) if stand_in else func(*args, **kwargs)
+
+
+def _overwritten(func: Any, args: Any) -> list[Any]:
+    """The positional arguments that an operator writes to."""
+    return [args[at] for at in reader(func).changes if at < len(args)]
+
+
+def _grouped_product(func: Any, left: torch.Tensor, right: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
+    """Fakes know this product in half precision only."""
+    product: torch.Tensor = func(left.bfloat16(), right.bfloat16(), *rest, **options)
+    return product.to(left.dtype)
+
+
+def _recurrent_layer(func: Any, sequence: torch.Tensor, *rest: Any, **options: Any) -> Any:
+    """Fakes say nothing of what oneDNN keeps for the backward pass, at each position, in each sequence and unit."""
+    output, hidden, cell, _ = func(sequence, *rest, **options)
+    size = output.numel() * (18 + 11 * output.element_size()) if options.get("train", rest[-1]) else 0
+    kept = sequence.new_empty(size, dtype=torch.uint8)
+    return output, hidden, cell, kept
+
+
+def _alignment_loss(_: Any, log_probabilities: torch.Tensor, targets: torch.Tensor, *__: Any) -> Any:
+    time, batch = log_probabilities.shape[0], log_probabilities.shape[1] if log_probabilities.dim() == 3 else 1
+    paths = log_probabilities.new_empty(batch, time, 2 * targets.shape[-1] + 1)
+    return log_probabilities.new_empty(batch), paths
+
+
+_STAND_INS: dict[str, Callable[..., Any]] = {
+    "aten._grouped_mm.default": _grouped_product,
+    "aten.mkldnn_rnn_layer.default": _recurrent_layer,
+    "aten._ctc_loss.default": _alignment_loss,
+    "aten._ctc_loss.Tensor": _alignment_loss,
+    "aten._ctc_loss_backward.default": lambda _, __, log_probabilities, *___: torch.empty_like(log_probabilities),
+    "aten._ctc_loss_backward.Tensor": lambda _, __, log_probabilities, *___: torch.empty_like(log_probabilities),
+}
+"""Operators that have no kernel for fakes, or one that refuses or leaves out what the real kernel does."""
+
+
+def _positions(indices: list[Any]) -> list[Any]:
+    """Masks whose values are known become positions, so that the number of what they pick is known as well."""
+    positions: list[Any] = []
+    for index in indices:
+        if type(index) is torch.Tensor and index.dtype == torch.bool:
+            with unset_fake_temporarily():
+                positions += index.nonzero(as_tuple=True)
+        else:
+            positions.append(index)
+    return positions
+
+
+def _stays_real(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operator without fakes is the script's own handling of its data, and cheap."""
+    inputs = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, (list, tuple)) else (a,))]
+    tensors = [tensor for tensor in inputs if isinstance(tensor, torch.Tensor)]
+    if not tensors:
+        return _makes_integers(func, args, kwargs)
+    if any(isinstance(tensor, (FakeTensor, torch.nn.Parameter)) for tensor in tensors):
+        return False
+    if func is torch.ops.aten.index.Tensor:
+        tensors = tensors[1:]  # picks rows of a whole dataset
+    return is_view(func) or sum(max(1, tensor.numel()) for tensor in tensors) <= _SMALL_ELEMENTS
+
+
+def _makes_integers(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operator makes a few integers out of nothing: token ids, positions, masks of ones."""
+    name = func.name().partition(".")[0]
+    if name in ("aten::arange", "aten::randperm"):
+        return all(isinstance(limit, int) and abs(limit) <= _LARGEST_DATASET for limit in args)
+    if name in ("aten::rand", "aten::randn") and args[0] == []:
+        return True  # a throw of dice: a branch on it goes either way in the real run, too
+    sizes = next((a for a in args if isinstance(a, (list, tuple))), None)
+    integers = name == "aten::randint" or kwargs.get("dtype") in (torch.int64, torch.int32, torch.bool)
+    if not integers or sizes is None or not all(isinstance(size, int) for size in sizes):
+        return False
+    return prod(sizes) <= _SMALL_ELEMENTS

@@ -1,0 +1,60 @@
+"""Environment variables with which the parent tells the child of a dry run what to do, and the GPUs it simulates."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from pharoah._errors import UnknownReason
+from pharoah._sidecar_link import DRY_RUN
+from pharoah.capture.hardware import DRY_RUN_GPUS, gpu_names
+from pharoah.cost.mitigation import Mitigation
+from pharoah_archetypes.devices import device_named, devices
+
+RECORD_CODE = "PHAROAH_DRY_RUN_CODE"
+"""Set when the fingerprint shall also state which code of which packages ran."""
+MITIGATION = "PHAROAH_DRY_RUN_MITIGATION"
+"""The mitigation to apply, as `Mitigation.to_json` writes it."""
+SIMULATED_GPUS = "PHAROAH_GPUS"
+"""Set by the user: check a job for these GPUs instead of this machine's, `8x NVIDIA H100 80GB HBM3` or a list with
+commas."""
+_WAYS_OUT_OF_THE_SANDBOX = {"DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "NOTIFY_SOCKET"}
+"""Variables that lead to a socket of another program."""
+
+
+def child_environment(
+    variables: Mapping[str, str], *, record_code: bool, mitigation: Mitigation | None
+) -> dict[str, str]:
+    """The environment of the child, from the one that the job would have.
+
+    Raises UnknownReason when PHAROAH_GPUS is not a list of known GPUs.
+    """
+    return {
+        **{name: value for name, value in variables.items() if name not in _WAYS_OUT_OF_THE_SANDBOX},
+        DRY_RUN: "1",
+        DRY_RUN_GPUS: ",".join(_simulated_gpus(os.environ.get(SIMULATED_GPUS, "")) or gpu_names()),
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+        **({RECORD_CODE: "1"} if record_code else {}),
+        **({MITIGATION: mitigation.to_json()} if mitigation else {}),
+    }
+
+
+def _simulated_gpus(text: str) -> list[str]:
+    """Model names of the GPUs that a value of PHAROAH_GPUS asks for. Raises UnknownReason."""
+    names: list[str] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = re.fullmatch(r"(\d{1,3})\s?x\s+(\S.*)|(\D.*)", part)
+        if not match:
+            raise UnknownReason(
+                f"{SIMULATED_GPUS}={text}: write `8x NVIDIA H100 80GB HBM3` or names separated by commas"
+            )
+        name = match[2] or match[3]
+        if device_named(name) is None:
+            known = ", ".join(device.part for device in devices())
+            raise UnknownReason(f"{SIMULATED_GPUS}={text}: no data sheet is known for GPU {name}; known are {known}")
+        names += [name] * int(match[1] or 1)
+    return names

@@ -1,0 +1,167 @@
+"""A monitor on a real storage and a real fleet, under a clock that is set by hand: no sleeping, no sockets.
+
+Reports take the way of the service: encoded as a request, decoded, taken once, scored, counted. Nodes answer
+micro-benchmarks with the seconds that the caller sets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pharoah_learning.evidence import BenchmarkResult
+from pharoah_learning.release import Release
+from pharoah_protocol.reports import ReportedLevels, level
+from pharoah_protocol.v1 import ReportRequest
+from pharoah_provider.clock import Clock
+from pharoah_provider.domain import Node, NodeState, Run
+from pharoah_provider.fleet import Connection, Fleet, OrderKind
+from pharoah_provider.monitoring.intake import Intake
+from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.services.runs import decode
+from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_serving.metrics import Metrics
+from tests.harness.listings import listed
+
+BEGAN_AT = 1_700_000_000.0
+HEALTHY_SECONDS = 0.01
+"""What a micro-benchmark takes on a healthy node."""
+FACTS = ("device=cpu", "threads=1")
+
+
+@dataclass
+class HandClock:
+    """Both clocks of the provider; time passes only when it is told to."""
+
+    now: float = BEGAN_AT
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(wall=lambda: self.now, steady=lambda: self.now)
+
+
+@dataclass
+class MonitoredSite:
+    """One provider's monitor with nodes and runs."""
+
+    storage: DuckStorage
+    fleet: Fleet
+    monitor: Monitor
+    intake: Intake
+    time: HandClock
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(lambda: HEALTHY_SECONDS))
+    """What a micro-benchmark takes now, by node."""
+    states: dict[str, list[NodeState]] = field(default_factory=lambda: defaultdict(list))
+    """What the agent of each node has been sent."""
+    _agents: dict[str, tuple[Connection, asyncio.Task[None]]] = field(default_factory=dict)
+    _next: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
+
+    async def add_node(self, name: str, cpu: int) -> None:
+        """A node that the provider knows and whose agent is connected."""
+        node = Node(name, b"k" * 32, "boot", FACTS, ("device=cpu",), (cpu,))
+        await self.storage.nodes.put_node(node)
+        connection = self.fleet.connect(node)
+        self._agents[name] = connection, asyncio.create_task(self._answer(connection))
+
+    async def disconnect(self, name: str) -> None:
+        connection, task = self._agents.pop(name)
+        self.fleet.disconnect(connection)
+        task.cancel()
+        await asyncio.wait({task})
+
+    async def close(self) -> None:
+        await self.monitor.close()
+        for name in list(self._agents):
+            await self.disconnect(name)
+
+    async def join(self, node: str, ranks: int = 1, run_id: bytes = b"", **changes: Any) -> Run:
+        run_id = run_id or secrets.token_bytes(16)
+        before = await self.storage.runs.run(run_id)
+        content = {
+            "run_id": run_id,
+            "tenant": "acme",
+            "node": node,
+            "attempt": before.attempt + 1 if before else 1,
+            "ranks": ranks,
+            "beside_job": True,
+            "limit_seconds": 5.0,
+            "joined_at": self.time.now,
+        }
+        run = Run(**{**content, **changes})
+        await self.storage.runs.put_run(run)
+        self.monitor.watch(run)
+        return run
+
+    async def report(self, run: Run, levels: Sequence[ReportedLevels]) -> None:
+        """What the ranks of a run report of the second that is over now."""
+        request = ReportRequest(
+            run_id=run.run_id,
+            attempt=run.attempt,
+            first_second=self._next[run.run_id],
+            first_ended_at=self.time.now,
+            step_levels=[one.step for one in levels],
+            memory_levels=[one.memory for one in levels],
+        )
+        self._next[run.run_id] += 1
+        await self.intake.take(run, decode(request, run.ranks, self.time.now))
+
+    async def feel(self, run: Run, *ratios: float, seconds: int = 1) -> None:
+        """So many seconds pass in which the ranks of a run take these ratios of their baseline."""
+        for _ in range(seconds):
+            await self.passes(1.0)
+            await self.report(run, [ReportedLevels(level(ratio)) for ratio in ratios])
+            await self.validated()
+
+    async def passes(self, seconds: float) -> None:
+        """Time passes, and the monitor looks around."""
+        self.time.now += seconds
+        await self.monitor.tick()
+        await self.validated()
+
+    async def validated(self) -> None:
+        """Wait for the validations that go on."""
+        while tasks := [probing.task for probing in self.monitor._probing.values()]:
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)  # for the callbacks that remove them
+
+    async def alerts(self) -> list[tuple[str, str]]:
+        """Node and state of every incident."""
+        return [(row["node"], row["state"]) for row in await listed(self.storage, "alerts")]
+
+    async def _answer(self, connection: Connection) -> None:
+        node = connection.node.node
+        while True:
+            order = await connection.orders.get()
+            if order.kind is OrderKind.NODE_STATE:
+                self.states[node].append(NodeState(**order.content))
+                continue
+            for benchmark in order.content["benchmarks"]:
+                took = (self.seconds[node],) * order.content["repeats"]
+                now, beside = self.time.now, order.content["beside_job"]
+                result = BenchmarkResult(order.order_id, node, benchmark, beside, now, now, took)
+                connection.result(order.order_id, result)
+
+
+@asynccontextmanager
+async def monitored_site(
+    folder: Path, release: Release | None = None, time: HandClock | None = None, settle_seconds: float = 0.0
+) -> AsyncIterator[MonitoredSite]:
+    """A monitor on the database of a folder. Again with the same folder and time: a restart of the provider."""
+    time = time or HandClock()
+    storage, metrics, fleet = DuckStorage(folder / "monitored.duckdb"), Metrics(), Fleet(time.clock)
+    monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock)
+    site = MonitoredSite(storage, fleet, monitor, Intake(storage.runs, monitor, metrics, time.clock), time)
+    try:
+        if release is not None:
+            monitor.use(release)
+        await monitor.restore()
+        yield site
+    finally:
+        await site.close()
+        storage.close()

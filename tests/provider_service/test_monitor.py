@@ -1,0 +1,246 @@
+"""The monitor: what one slow rank, the end of a run, an idle node and a long silence do to the incident of a node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from pharoah_learning.release import BenchmarkBaseline, Release
+from pharoah_protocol.vocabulary import EndState, IncidentState
+from pharoah_provider.domain import BESIDE_JOB, Run, Transition
+from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, SUSPICION_SECONDS
+from pharoah_provider.monitoring.monitor import LOST_SECONDS
+from tests.harness.listings import listed
+from tests.harness.monitored import HEALTHY_SECONDS, MonitoredSite, monitored_site
+
+SLOW = 3 * HEALTHY_SECONDS
+RELEASE = Release(
+    1,
+    baselines=tuple(
+        BenchmarkBaseline(node, benchmark, beside_job, HEALTHY_SECONDS)
+        for node in ("n1", "n2")
+        for benchmark in ("gemm", "memory")
+        for beside_job in (True, False)
+    ),
+)
+
+
+def at_site(folder: Path, work: Callable[[MonitoredSite], Awaitable[None]], release: Release = RELEASE) -> None:
+    async def inside() -> None:
+        async with monitored_site(folder, release) as site:
+            await site.add_node("n1", cpu=1)
+            await site.add_node("n2", cpu=2)
+            await work(site)
+
+    asyncio.run(inside())
+
+
+async def heard(site: MonitoredSite, run: Run) -> list[Transition]:
+    """What a run has heard so far."""
+    found: list[Transition] = []
+
+    async def listen() -> None:
+        async for change in site.monitor.alerts(run.run_id):
+            found.append(change)
+
+    task = asyncio.create_task(listen())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait({task})
+    return found
+
+
+async def confirmed_run(site: MonitoredSite, ranks: int = 1) -> Run:
+    """A run on n1 whose node has become slow, and is known to have."""
+    run = await site.join("n1", ranks)
+    await site.feel(run, *[1.0] * ranks, seconds=10)
+    site.seconds["n1"] = SLOW
+    await site.feel(run, *[1.6] * ranks, seconds=10)
+    assert await site.alerts() == [("n1", "confirmed")]
+    return run
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_one_slow_rank_is_confirmed_and_stays_so_until_it_is_as_fast_as_before(tmp_path: Path, ranks: int) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1", ranks)
+        await site.feel(run, *[1.0] * ranks, seconds=10)
+        site.seconds["n1"] = SLOW
+        odd = [1.6 if rank == ranks - 2 else 1.0 for rank in range(ranks)]
+        await site.feel(run, *odd, seconds=10)
+        assert await site.alerts() == [("n1", "confirmed")]
+        await site.feel(run, *odd, seconds=30)
+        assert await site.alerts() == [("n1", "confirmed")]
+        await site.feel(run, *[1.0] * ranks, seconds=10)
+        assert await site.alerts() == [("n1", "cleared")]
+        assert [change.state for change in await heard(site, run)] == ["confirmed", "cleared"]
+
+    at_site(tmp_path, work)
+
+
+def test_a_confirmed_incident_outlives_its_run_and_the_next_run_hears_of_it_at_once(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        first = await confirmed_run(site)
+        site.monitor.unwatch(first.run_id)
+        assert await site.alerts() == [("n1", "confirmed")]
+        second = await site.join("n1", tenant="rival")
+        (change,) = await heard(site, second)
+        assert change.state is IncidentState.CONFIRMED
+
+    at_site(tmp_path, work)
+
+
+def test_what_other_tenants_hear_says_nothing_about_the_job_that_raised_it(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        first = await confirmed_run(site)
+        second = await site.join("n1", tenant="rival")
+        (own,), (others,) = await heard(site, first), await heard(site, second)
+        assert "step time 1.5" in own.what and BESIDE_JOB in own.evidence and own.step_ratio > 1.5
+        assert others.step_ratio == 1.0 and "step time" not in others.what
+        for text in (others.what, others.evidence, site.states["n1"][-1].evidence):
+            assert "job" not in text and "1.5" not in text
+        assert "memory 3.00x" in others.evidence
+
+    at_site(tmp_path, work)
+
+
+def test_a_later_run_cannot_clear_an_incident_by_being_clean(tmp_path: Path) -> None:
+    """It took its own baseline on the slow node."""
+
+    async def work(site: MonitoredSite) -> None:
+        site.monitor.unwatch((await confirmed_run(site)).run_id)
+        second = await site.join("n1")
+        await site.feel(second, 1.0, seconds=20)
+        assert await site.alerts() == [("n1", "confirmed")]
+        site.seconds["n1"] = HEALTHY_SECONDS  # repaired while the second run goes on
+        for _ in range(int(3 * LONGEST_IDLE_PAUSE_SECONDS / 50)):
+            await site.passes(50.0)
+            await site.feel(second, 1.0)
+        assert await site.alerts() == [("n1", "cleared")]
+        assert [change.state for change in await heard(site, second)] == ["confirmed", "cleared"]
+
+    at_site(tmp_path, work)
+
+
+def test_an_idle_node_is_validated_and_its_agent_hears_of_every_change(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        site.monitor.unwatch((await confirmed_run(site)).run_id)
+        for _ in range(30):
+            await site.passes(20.0)
+        assert await site.alerts() == [("n1", "confirmed")]
+        assert site.fleet.state("n1").state is IncidentState.CONFIRMED
+        site.seconds["n1"] = HEALTHY_SECONDS
+        for _ in range(40):
+            await site.passes(50.0)
+        assert await site.alerts() == [("n1", "cleared")]
+        assert site.fleet.state("n1").state is IncidentState.QUIET
+        assert [state.state for state in site.states["n1"]] == ["quiet", "confirmed", "quiet"]
+        assert [state.state for state in site.states["n2"]] == ["quiet"]
+
+    at_site(tmp_path, work)
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(SLOW, "confirmed"), (HEALTHY_SECONDS, "dismissed")])
+def test_a_suspicion_that_its_run_left_behind_is_validated_on_the_idle_node(
+    tmp_path: Path, seconds: float, state: str
+) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1", beside_job=False)
+        await site.feel(run, 1.6, seconds=10)
+        site.monitor.unwatch(run.run_id)
+        assert await site.alerts() == [("n1", "suspected")]
+        site.seconds["n1"] = seconds
+        for _ in range(20):
+            await site.passes(10.0)
+        assert await site.alerts() == [("n1", state)]
+
+    at_site(tmp_path, work)
+
+
+def test_a_suspicion_that_nothing_can_validate_is_dismissed_after_a_day(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1", beside_job=False)
+        await site.feel(run, 1.6, seconds=10)
+        site.monitor.unwatch(run.run_id)
+        await site.passes(0.9 * SUSPICION_SECONDS)
+        assert await site.alerts() == [("n1", "suspected")]
+        await site.passes(0.2 * SUSPICION_SECONDS)
+        assert await site.alerts() == [("n1", "dismissed")]
+
+    at_site(tmp_path, work, Release(1))
+
+
+def test_no_idle_node_is_measured_while_a_run_that_has_not_agreed_is_there(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        site.monitor.unwatch((await confirmed_run(site)).run_id)
+        before = len(await listed(site.storage, "probes"))
+        second = await site.join("n1", beside_job=False)
+        await site.feel(second, 1.0, seconds=20)
+        await site.passes(50.0)
+        await site.feel(second, 1.0, seconds=20)
+        assert len(await listed(site.storage, "probes")) == before
+
+    at_site(tmp_path, work)
+
+
+def test_a_confirmed_incident_is_the_same_after_a_restart_of_the_provider(tmp_path: Path) -> None:
+    async def inside() -> None:
+        async with monitored_site(tmp_path, RELEASE) as site:
+            await site.add_node("n1", cpu=1)
+            run = await confirmed_run(site)
+            (before,) = await heard(site, run)
+        async with monitored_site(tmp_path, RELEASE, site.time) as again:
+            await again.add_node("n1", cpu=1)
+            again.seconds["n1"] = SLOW
+            assert await heard(again, run) == [before]
+            assert again.states["n1"][0].state is IncidentState.CONFIRMED
+            again._next = site._next
+            await again.feel(run, 1.6, seconds=5)
+            await again.feel(run, 1.0, seconds=10)
+            assert [change.state for change in await heard(again, run)] == ["confirmed", "cleared"]
+
+    asyncio.run(inside())
+
+
+def test_a_run_that_is_silent_for_too_long_is_lost_and_joins_again_as_a_new_attempt(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1")
+        await site.feel(run, 1.0, seconds=5)
+        await site.passes(LOST_SECONDS - 2)
+        assert site.monitor.watches(run)
+        listening = asyncio.create_task(all_of(site, run))
+        await site.passes(3)
+        assert not site.monitor.watches(run)
+        assert await asyncio.wait_for(listening, 5) == []
+        assert await site.storage.runs.end_state(run) is EndState.LOST
+        assert await site.alerts() == [], "the agent is there: nothing speaks against the node"
+        again = await site.join("n1", run_id=run.run_id)
+        assert again.attempt == 2 and site.monitor.watches(again)
+        ends = [row["end_state"] for row in await listed(site.storage, "runs")]
+        assert ends == ["lost", None]
+
+    async def all_of(site: MonitoredSite, run: Run) -> list[Transition]:
+        return [change async for change in site.monitor.alerts(run.run_id)]
+
+    at_site(tmp_path, work)
+
+
+def test_a_node_that_vanishes_with_its_run_is_suspected_and_validated_when_it_is_back(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1")
+        await site.feel(run, 1.0, seconds=5)
+        await site.disconnect("n1")
+        await site.passes(LOST_SECONDS + 1)
+        (row,) = await listed(site.storage, "alerts")
+        assert (row["node"], row["kind"], row["state"]) == ("n1", "lost", "suspected")
+        assert "agent is not connected" in row["evidence"]
+        await site.passes(60.0)
+        await site.add_node("n1", cpu=1)
+        for _ in range(20):
+            await site.passes(10.0)
+        assert await site.alerts() == [("n1", "dismissed")]
+
+    at_site(tmp_path, work)
