@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.v1 import JoinRunRequest
 from pharoah_provider.agent.local_socket import ticket_socket
 from pharoah_provider.services.runs import RunsServicer
@@ -53,7 +54,7 @@ async def rank(node: int, folder: Path, site: Loopback) -> Any:
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "29500",
     }
-    async with ticket_socket(own / "agent.sock", f"n{node + 1}", "boot", KEYS[f"n{node + 1}"], {}):
+    async with ticket_socket(own / "agent.sock", f"n{node + 1}", "boot", KEYS[f"n{node + 1}"], {}, NodeStateAnswer):
         pipe = asyncio.subprocess.PIPE
         child = await asyncio.create_subprocess_exec(
             sys.executable, str(own / "train.py"), env=environ, stdout=pipe, stderr=pipe

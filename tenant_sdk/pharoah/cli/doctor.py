@@ -19,6 +19,7 @@ Check = Callable[[Settings], str]
 
 
 def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
     parser = commands.add_parser("doctor", help="test what a check needs", description=__doc__)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument("--endpoint", metavar="HOST:PORT")
@@ -27,6 +28,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     settings = _common.settings_of(arguments)
     results = []
     for name, check in CHECKS.items():

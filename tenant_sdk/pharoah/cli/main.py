@@ -46,4 +46,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def entry() -> None:
+    """Run the command line and exit with its code."""
     sys.exit(main())

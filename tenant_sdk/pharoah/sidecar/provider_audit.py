@@ -145,7 +145,7 @@ def _caught(check: str, error: VerificationError | HeadError, settings: Settings
 
 
 def _classes(record: Mapping[str, Any]) -> list[bytes]:
-    """Of the offer that an answer belongs to."""
+    """The offer that an answer belongs to."""
     try:
         return parts(bytes.fromhex(record["offer"]))[4:]
     except (KeyError, ValueError, TypeError):
