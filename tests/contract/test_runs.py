@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pharoah._alert import Alert
 from pharoah.sidecar.provider_connection import ProviderConnection
-from pharoah.sidecar.run_reporter import KEPT_ALERTS, KEPT_SECONDS, RunReporter
+from pharoah.sidecar.run_reporter import KEPT_SECONDS, REMEMBERED_ALERTS, RunReporter
 from pharoah_learning.release import BenchmarkBaseline, Release, SurvivalModel
 from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.rpc import Stub
@@ -392,7 +392,7 @@ def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_pat
     on_loopback(tmp_path, work, RELEASE)
 
 
-def test_alerts_of_a_mad_provider_are_bounded_and_can_be_printed(tmp_path: Path) -> None:
+def test_alerts_of_a_malicious_provider_are_bounded_and_printable(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         provider, told = ProviderConnection(site.settings()), list[Alert]()
         reporter = RunReporter(provider, bytes(16), b"", site.settings(), told.append)
@@ -407,11 +407,11 @@ def test_alerts_of_a_mad_provider_are_bounded_and_can_be_printed(tmp_path: Path)
         ):
             reporter._received(AlertMessage(**{**sound, **change}))
         assert told == []
-        for number in range(3 * KEPT_ALERTS):
+        for number in range(3 * REMEMBERED_ALERTS):
             reporter._received(
                 AlertMessage(**{**sound, "alert_id": f"{number}" + "x" * 5000, "what": "\x1b[2J" * 5000})
             )
-        assert len(reporter._seen) == KEPT_ALERTS
+        assert len(reporter._seen) == REMEMBERED_ALERTS
         assert all(len(str(alert)) < 1000 and "\x1b" not in str(alert) for alert in told)
         await provider.channel.close()
 
