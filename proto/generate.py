@@ -21,6 +21,7 @@ FILES = sorted(str(path.relative_to(SCHEMA)) for path in SCHEMA.glob("pharoah/v1
 
 
 def main() -> None:
+    """Compile all schema files and replace descriptors and stubs."""
     # protoc looks for its plugin protoc-gen-mypy on the PATH; it is installed beside this interpreter.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,5 @@
-"""The auditor's side: who is neither tenant nor provider, and whom both believe a little.
+"""The auditor: a party that is neither tenant nor provider.
 
-`witness` cosigns the provider's log, `replay` seals an epoch again, `verify` says what a tenant's evidence proves.
+`witness` cosigns the provider's log, `replay` seals and learns an epoch again, `pseudonym_service` holds the second
+pseudonym key, and `pharoah-auditor verify` prints what a tenant's evidence proves.
 """

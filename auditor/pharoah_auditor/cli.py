@@ -1,4 +1,4 @@
-"""`pharoah-auditor`: witness a provider's log, seal its epochs again, say what evidence proves."""
+"""`pharoah-auditor`: cosign a provider's log, replay its epochs, verify evidence, hold the second pseudonym key."""
 
 from __future__ import annotations
 
@@ -31,37 +31,14 @@ class UsageError(Exception):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; the exit code: 0, 1 when something does not hold or went wrong, 2 for usage."""
-    parser = argparse.ArgumentParser(prog="pharoah-auditor", description="Pharoah for who is neither side.")
+    """Run a command; returns the exit code: 0, 1 when a check failed or something went wrong, 2 for wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="pharoah-auditor", description="Pharoah for a party that is neither tenant nor provider."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    again = commands.add_parser("replay", help="seal a handed-over epoch again, and learn it again")
-    again.add_argument("file", type=Path, help="from `pharoah-provider hand-over`")
-    again.add_argument("--seen", type=Path, metavar="FILE",
-                       help="a checkpoint that others were shown, or a tenant's kept answer")  # fmt: skip
-    again.set_defaults(run=_replay)
-    verify = commands.add_parser("verify", help="what a tenant's evidence proves")
-    verify.add_argument("file", type=Path)
-    verify.set_defaults(run=_verify)
-    for command in (again, verify):
-        command.add_argument("--provider-key", type=Path, required=True, metavar="FILE", help="its public key, hex")
-    witness = commands.add_parser("witness", help="cosign a provider's log as long as it only grows")
-    witness.add_argument("--name", required=True, help="e.g. witness.example.org/pharoah")
-    witness.add_argument("--listen", default="127.0.0.1:7490", metavar="HOST:PORT", help="default: %(default)s")
-    witness.add_argument("--folder", type=Path, default=Path("pharoah-witness"), help="key and memory; %(default)s")
-    witness.add_argument("--provider-key", type=Path, action="append", required=True, metavar="FILE",
-                         help="a provider's public key, hex; may be repeated")  # fmt: skip
-    witness.set_defaults(run=_witness)
-    names = commands.add_parser("names", help="hold one of the two keys of names")
-    names.add_argument("--listen", default="127.0.0.1:7491", metavar="HOST:PORT", help="default: %(default)s")
-    names.add_argument("--folder", type=Path, default=Path("pharoah-names"), help="keys and audit log; %(default)s")
-    names.add_argument("--tls-cert", type=Path, help="our certificate (PEM); with --tls-key and --client-ca")
-    names.add_argument("--tls-key", type=Path)
-    names.add_argument("--client-ca", type=Path, help="who signs the certificates of tenants")
-    names.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
-    names.add_argument("--tokens", type=Path, help="a token file instead, on loopback")
-    names.add_argument("--pseudonyms-per-day", type=int, default=Limits.organisation_pseudonyms, metavar="N",
-                       help="of one organisation (default: %(default)s)")  # fmt: skip
-    names.set_defaults(run=_names)
+    _add_checks(commands)
+    _add_witness(commands)
+    _add_pseudonyms(commands)
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
@@ -73,7 +50,50 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def entry() -> None:
+    """The console script `pharoah-auditor`."""
     sys.exit(main())
+
+
+def _add_checks(commands: Any) -> None:
+    again = commands.add_parser("replay", help="seal and learn an epoch again from the provider's audit bundle")
+    again.add_argument("file", type=Path, help="the audit bundle, as pharoah-provider writes it")
+    again.add_argument("--seen", type=Path, metavar="FILE",
+                       help="a checkpoint that others were shown, or a tenant's kept answer")  # fmt: skip
+    again.set_defaults(run=_replay)
+    verify = commands.add_parser("verify", help="print what a tenant's evidence proves")
+    verify.add_argument("file", type=Path, help="evidence, as the tenant's sidecar wrote it")
+    verify.set_defaults(run=_verify)
+    for command in (again, verify):
+        command.add_argument("--provider-key", type=Path, required=True, metavar="FILE",
+                             help="the provider's public key, hexadecimal")  # fmt: skip
+
+
+def _add_witness(commands: Any) -> None:
+    witness = commands.add_parser("witness", help="cosign a provider's log as long as it only grows")
+    witness.add_argument("--name", required=True, help="e.g. witness.example.org/pharoah")
+    witness.add_argument("--listen", default="127.0.0.1:7490", metavar="HOST:PORT", help="default: %(default)s")
+    witness.add_argument("--folder", type=Path, default=Path("pharoah-witness"),
+                         help="for the key and the remembered checkpoints (default: %(default)s)")  # fmt: skip
+    witness.add_argument("--provider-key", type=Path, action="append", required=True, metavar="FILE",
+                         help="a provider's public key, hexadecimal; may be repeated")  # fmt: skip
+    witness.set_defaults(run=_witness)
+
+
+def _add_pseudonyms(commands: Any) -> None:
+    service = commands.add_parser("pseudonyms", help="serve the second of the two pseudonym keys")
+    service.add_argument("--listen", default="127.0.0.1:7491", metavar="HOST:PORT", help="default: %(default)s")
+    service.add_argument("--folder", type=Path, default=Path("pharoah-pseudonyms"),
+                         help="for keys and the audit log (default: %(default)s)")  # fmt: skip
+    service.add_argument("--tls-cert", type=Path, help="our certificate (PEM); with --tls-key and --client-ca")
+    service.add_argument("--tls-key", type=Path, help="the key of our certificate (PEM)")
+    service.add_argument(
+        "--client-ca", type=Path, help="certificates of the authority that signs those of tenants (PEM)"
+    )
+    service.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
+    service.add_argument("--tokens", type=Path, help="a token file instead of certificates; on loopback only")
+    service.add_argument("--pseudonyms-per-day", type=int, default=Limits.organisation_pseudonyms, metavar="N",
+                         help="for one organisation (default: %(default)s)")  # fmt: skip
+    service.set_defaults(run=_pseudonyms)
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -119,7 +139,7 @@ def _witness(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _names(arguments: argparse.Namespace) -> int:
+def _pseudonyms(arguments: argparse.Namespace) -> int:
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):
         raise UsageError("--tls-cert, --tls-key and --client-ca belong together")

@@ -1,4 +1,4 @@
-"""The auditor's half of names, as a service of its own: the same schema and gate as the provider's, another key."""
+"""The service of the second pseudonym key: the schema and the call guard of the provider, with the auditor's key."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ DRAIN_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class PseudonymServiceSettings:
+    """How to serve: where, with which files, to whom."""
+
     listen: str
     folder: Path
-    """Of keys and audit log."""
+    """For keys and the audit log."""
     tls: Tls | None = None
     domain: str = "pharoah.local"
     tokens: Path | None = None
     pseudonyms_per_day: int = Limits.organisation_pseudonyms
-    """Of one organisation."""
+    """For one organisation."""
 
 
 @asynccontextmanager
@@ -61,11 +63,11 @@ async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator
 
 
 async def serve_pseudonyms(settings: PseudonymServiceSettings) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT. Raises ProviderError."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with pseudonym_service(settings) as (address, public):
-        print(f"pharoah-auditor holds a key of names on {address}")
+        print(f"pharoah-auditor serves a pseudonym key on {address}")
         print(f"auditor key for tenants: {public}", flush=True)
         await stop.wait()

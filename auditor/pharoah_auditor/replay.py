@@ -1,7 +1,7 @@
-"""Sealing an epoch again from what the provider has handed over: does its head commit to what was learned?
+"""Replay of an epoch: seal and learn it again from the audit bundle of the provider, and compare.
 
-This is what proofs cannot show: that rows were left out, invented, or made to find somebody out. Trials are the
-provider's own word: who invents rows must invent trials as well, and keep doing so.
+A replay shows what proofs cannot: rows that were left out, invented, or made to identify a tenant's job. The provider
+alone reports trials: to invent a row it must invent trials as well, and keep them consistent in every later bundle.
 """
 
 from __future__ import annotations
@@ -25,103 +25,138 @@ from pharoah_protocol.log.checkpoint import Note, log_verifier
 from pharoah_protocol.log.view import HEAD, Entry, LogError, View
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
+from pharoah_protocol.vocabulary import RowKind, Scope, Severity
 
 
 class AuditBundleError(ValueError):
-    """A file that is no hand-over; the message says why."""
+    """A file that is not an audit bundle, or not a checkpoint; the message says why."""
 
 
 @dataclass(frozen=True)
 class AuditFinding:
+    """One result of a replay."""
+
     holds: bool | None
-    """None: there was nothing to check it by."""
+    """None when there was nothing to check it against."""
     what: str
 
 
-def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFinding]:
-    """Everything a hand-over shows about the provider with this key.
+@dataclass(frozen=True)
+class _Bundle:
+    """The content of an audit bundle (`pharoah_provider.audit_bundle` writes it)."""
 
-    `seen` is a checkpoint that a tenant or a witness has seen, or a tenant's kept answer. Raises HandOverError.
+    inputs: SealInputs
+    seed: bytes
+    head: bytes
+    signature: bytes
+    trials: list[Trial]
+    log: list[bytes]
+
+
+def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFinding]:
+    """Everything that an audit bundle shows about the provider with this key.
+
+    `seen` is a checkpoint that a tenant or a witness has seen, or a tenant's kept answer. Raises AuditBundleError.
     """
-    try:
-        data = json.loads(file.read_text())
-        release = Release.from_dict(data["release"])
-        groups = tuple((scope, group) for scope, group in data["groups"])
-        recipe = SealInputs(int(data["epoch"]), release, groups, int(data["began"]))
-        head, signature, seed = (bytes.fromhex(data[name]) for name in ("head", "signature", "seed"))
-        trials = [_trial(row) for row in data["trials"]]
-        log = [bytes.fromhex(entry) for entry in data["log"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AuditBundleError(f"{file}: no hand-over of a known format ({error})") from None
-    if not is_signed(head, signature, Ed25519PublicKey.from_public_bytes(public)):
-        return [AuditFinding(False, "the head is not signed by this key; nothing else was looked at")]
+    bundle = _read(file)
+    if not is_signed(bundle.head, bundle.signature, Ed25519PublicKey.from_public_bytes(public)):
+        return [AuditFinding(False, "the head is not signed by this key; nothing else was checked")]
     return [
         AuditFinding(True, "the head is signed by this key"),
-        _sealed_again(recipe, seed, head),
-        _logged(recipe.epoch, head, log),
-        _as_seen(log, public, seen),
-        *_learned_again(release, groups, trials),
+        _sealed_again(bundle),
+        _logged(bundle),
+        _as_seen(bundle.log, public, seen),
+        *_learned_again(bundle.inputs, bundle.trials),
     ]
 
 
-def _sealed_again(recipe: SealInputs, seed: bytes, head: bytes) -> AuditFinding:
+def _read(file: Path) -> _Bundle:
     try:
-        again = seal(recipe, seed, Ed25519PrivateKey.generate())
+        data = json.loads(file.read_text())
+        groups = tuple((scope, group) for scope, group in data["groups"])
+        head, signature, seed = (bytes.fromhex(data[name]) for name in ("head", "signature", "seed"))
+        return _Bundle(
+            inputs=SealInputs(int(data["epoch"]), Release.from_dict(data["release"]), groups, int(data["began"])),
+            seed=seed,
+            head=head,
+            signature=signature,
+            trials=[_trial(row) for row in data["trials"]],
+            log=[bytes.fromhex(entry) for entry in data["log"]],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AuditBundleError(f"{file}: not an audit bundle of a known format ({error})") from None
+
+
+def _sealed_again(bundle: _Bundle) -> AuditFinding:
+    try:
+        again = seal(bundle.inputs, bundle.seed, Ed25519PrivateKey.generate())
     except ValueError as error:
         return AuditFinding(False, f"the epoch cannot be sealed again: {error}")
-    rows = sum(len(one.rows) for one in again.classes.values())
-    told = f"{rows} rows in {len(again.classes)} tables seal to the head's roots and keys"
-    return AuditFinding(again.body == head, told if again.body == head else f"NOT: {told}")
+    rows, same = sum(len(one.rows) for one in again.classes.values()), again.body == bundle.head
+    verb = "seal" if same else "do NOT seal"
+    return AuditFinding(same, f"{rows} rows in {len(again.classes)} tables {verb} to the roots and keys of the head")
 
 
-def _logged(epoch: int, head: bytes, log: list[bytes]) -> AuditFinding:
+def _logged(bundle: _Bundle) -> AuditFinding:
     try:
-        View().read(log)
+        View().read(bundle.log)
     except LogError as error:
-        return AuditFinding(False, f"the log is not an honest one: {error}")
-    found = Entry.of(HEAD, epoch, head).encode() in log
-    return AuditFinding(found, f"the head stands {'' if found else 'NOT '}in the log of {len(log)} entries")
+        return AuditFinding(False, f"the log has an entry that an honest log never has: {error}")
+    found = Entry.of(HEAD, bundle.inputs.epoch, bundle.head).encode() in bundle.log
+    return AuditFinding(found, f"the head is {'' if found else 'NOT '}in the log of {len(bundle.log)} entries")
 
 
 def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding:
-    """Whether this is the log that others were shown: a provider could hand over one that nobody has seen."""
+    """Whether others were shown this log: a provider could put a log into the bundle that nobody else has seen."""
     if seen is None:
-        return AuditFinding(None, "that this is the log others have seen was not checked (--seen FILE)")
+        return AuditFinding(None, "it was not checked whether others were shown this log (--seen FILE)")
     try:
         text = seen.read_text()
         note = Note.decode((json.loads(text)["checkpoint"] if text.startswith("{") else text).encode())
         note.verify(log_verifier(public))
         root = View().read(log[: note.checkpoint.size]).frontier.root
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AuditBundleError(f"{seen}: no checkpoint of this provider ({error})") from None
-    same = note.checkpoint.size <= len(log) and root == note.checkpoint.root
-    return AuditFinding(
-        same, f"the log is {'' if same else 'NOT '}the one of the checkpoint of {note.checkpoint.size} entries"
-    )
+        raise AuditBundleError(f"{seen}: not a checkpoint of this provider ({error})") from None
+    size = note.checkpoint.size
+    same = size <= len(log) and root == note.checkpoint.root
+    return AuditFinding(same, f"the log is {'' if same else 'NOT '}the one of the checkpoint of {size} entries")
 
 
-def _learned_again(release: Release, groups: tuple[ClassKey, ...], trials: list[Trial]) -> Iterator[AuditFinding]:
-    """Rows that no trial speaks for: guesses about what tenants run look like this. And rows that were left out."""
-    rows = learn_plans(learn_incompatibilities(trials), trials)
-    expected = Counter(_said(row) for row in [*rows, *learn_near_duplicates(rows, trials)])
-    sealed = Counter(_said(row) for row in release.rows if row.kind != "name")
-    names = [row for row in release.rows if row.kind == "name"]
+def _learned_again(inputs: SealInputs, trials: list[Trial]) -> Iterator[AuditFinding]:
+    """Rows without a trial behind them, for example guesses about what tenants run; and rows that were left out."""
+    release, groups = inputs.release, inputs.groups
+    learned = learn_plans(learn_incompatibilities(trials), trials)
+    expected = Counter(_content(row) for row in [*learned, *learn_near_duplicates(learned, trials)])
+    sealed = Counter(_content(row) for row in release.rows if row.kind != RowKind.PSEUDONYM)
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
     yield AuditFinding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
     yield AuditFinding(not missing, f"{missing} rows that follow from the trials were left out")
-    if names:
-        loud = sum(row.severity == "block" for row in names)
-        told = f"{len(names)} rows are about what tenants told, whose votes are not handed over"
-        yield AuditFinding(False if loud else None, f"{told}; {loud} of them block" if loud else told)
-    known = {("server", trial.context_id) for trial in trials} | {("device", trial.device_id) for trial in trials}
-    strange = len(set(groups) - known)
-    yield AuditFinding(None if strange else True, f"{strange} of {len(groups)} tables are of machines without a trial")
+    yield from _pseudonym_rows(release)
+    without_trial = len(set(groups) - _machines(trials))
+    yield AuditFinding(
+        None if without_trial else True, f"{without_trial} of {len(groups)} tables are about machines without a trial"
+    )
     rare = _rare_plans(release)
     yield AuditFinding(not rare, f"{rare} monitoring plans are shared by fewer than {LEAST_ARCHETYPES} archetypes")
 
 
+def _pseudonym_rows(release: Release) -> Iterator[AuditFinding]:
+    """Rows about pseudonyms follow from outcomes that tenants share, and a bundle does not hold those. So they may
+    warn, but never block."""
+    rows = [row for row in release.rows if row.kind == RowKind.PSEUDONYM]
+    if rows:
+        blocking = sum(row.severity == Severity.BLOCK for row in rows)
+        text = f"{len(rows)} rows are about pseudonyms; the outcomes behind them are not in the bundle"
+        yield AuditFinding(False if blocking else None, f"{text}; {blocking} of them block" if blocking else text)
+
+
+def _machines(trials: list[Trial]) -> set[ClassKey]:
+    contexts: set[ClassKey] = {(Scope.SERVER, trial.context_id) for trial in trials}
+    return contexts | {(Scope.DEVICE, trial.device_id) for trial in trials}
+
+
 def _rare_plans(release: Release) -> int:
-    """Plans by which the provider could tell from reports what runs."""
+    """Number of plans that identify their archetype: the provider would recognise it by the reports of its runs."""
     sharing: dict[str, set[str]] = defaultdict(set)
     for row in release.rows:
         archetype = next((token for token in row.tokens if token.startswith("archetype=")), "")
@@ -130,7 +165,8 @@ def _rare_plans(release: Release) -> int:
     return sum(len(archetypes) < LEAST_ARCHETYPES for archetypes in sharing.values())
 
 
-def _said(row: LearnedRow) -> tuple[Any, ...]:
+def _content(row: LearnedRow) -> tuple[Any, ...]:
+    """Everything that a row states; its title is for people only."""
     return (
         row.id,
         row.severity,

@@ -1,8 +1,8 @@
 """A witness of transparency logs, over HTTP as C2SP defines it (c2sp.org/tlog-witness).
 
-It cosigns a checkpoint only when the log goes on from the last one it cosigned. What it has cosigned is on disk before
-it is told, so that a crash never makes it forget. Tenants want more than half of the witnesses they list: whoever shows
-two of them two logs needs one that lies, of an odd number, or two of an even one.
+It cosigns a checkpoint only when the log continues the last one it cosigned. It writes a checkpoint to disk before it
+answers, so that it remembers the checkpoint after a crash. Tenants require cosignatures of more than half of the
+witnesses they list: two halves that were shown two logs then have a witness in common, and it must be dishonest.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import NOTE_BYTES_LIMIT, WITNESS, CheckpointError, Note, Verifier, cosign
 from pharoah_protocol.log.merkle import TreeError, verify_consistency
 
-NOTE_BYTES_LIMIT_PROOF = 63
+PROOF_HASHES_LIMIT = 63
+"""C2SP tlog-witness."""
 TIMEOUT_SECONDS = 10.0
+"""How long a connection may send nothing."""
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Witness:
     """Cosigns for some logs. Thread-safe."""
 
     def __init__(self, name: str, key: Ed25519PrivateKey, logs: Sequence[Verifier], state: Path) -> None:
-        """`state` is a file. Raises OSError, ValueError when it cannot be read."""
+        """`state` is the file of remembered checkpoints. Raises OSError, ValueError when it cannot be read."""
         self.verifier = Verifier(name, WITNESS, key.public_key().public_bytes_raw())
         self._key, self._state = key, state
         self._logs = {log.name: log for log in logs}
@@ -53,7 +55,7 @@ class Witness:
         old_size, proof, note = _parse(body)
         checkpoint = note.checkpoint
         if (log := self._logs.get(checkpoint.origin)) is None:
-            raise Refusal(HTTPStatus.NOT_FOUND, "this log is not known here")
+            raise Refusal(HTTPStatus.NOT_FOUND, "this witness does not know the log")
         try:
             note.verify(log)
         except CheckpointError as error:
@@ -84,7 +86,7 @@ class Witness:
 
 
 def serve(witness: Witness, host: str, port: int) -> ThreadingHTTPServer:
-    """A server that is bound, and answers once `serve_forever` runs. Raises OSError."""
+    """A bound server; it answers once `serve_forever` runs. Raises OSError."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = TIMEOUT_SECONDS
@@ -99,7 +101,7 @@ def serve(witness: Witness, host: str, port: int) -> ThreadingHTTPServer:
                 self._answer(refusal.status, refusal.text.encode() + b"\n", refusal.content_type)
             except OSError as error:
                 self.log_error("%s", error)
-                self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the witness cannot remember\n", "text/plain")
+                self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the witness cannot write its state\n", "text/plain")
             else:
                 self._answer(HTTPStatus.OK, answer, "text/plain")
 
@@ -127,11 +129,11 @@ def _parse(body: bytes) -> tuple[int, list[bytes], Note]:
         head, _, note = body.partition(b"\n\n")
         first, *lines = head.decode().split("\n")
         word, size = first.split(" ")
-        if word != "old" or not size.isdecimal() or len(lines) > NOTE_BYTES_LIMIT_PROOF:
-            raise ValueError("expected `old SIZE` and at most 63 hashes")
+        if word != "old" or not size.isdecimal() or len(lines) > PROOF_HASHES_LIMIT:
+            raise ValueError(f"expected `old SIZE` and at most {PROOF_HASHES_LIMIT} hashes")
         proof = [base64.b64decode(line, validate=True) for line in lines]
         if any(len(part) != 32 for part in proof):
-            raise ValueError("a hash is not of 32 bytes")
+            raise ValueError("a hash does not have 32 bytes")
         return int(size), proof, Note.decode(note)
     except ValueError as error:
         raise Refusal(HTTPStatus.BAD_REQUEST, str(error)) from None

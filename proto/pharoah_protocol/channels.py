@@ -71,7 +71,7 @@ class AccessFiles:
     key: str | Path | None = None
     token: str | Path | None = None
     setting_names: tuple[str, str, str] = ("PHAROAH_CA_FILE", "PHAROAH_CERT_FILE", "PHAROAH_CERT_KEY_FILE")
-    """Of the first three files, in this order."""
+    """Names of the first three settings, in this order."""
 
 
 @dataclass(frozen=True)

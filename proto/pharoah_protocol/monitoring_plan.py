@@ -1,9 +1,9 @@
-"""Monitoring plans: how an archetype is best watched, sealed in the 16 bytes of its verdict row.
+"""Monitoring plans: how jobs of an archetype are monitored, sealed in 16 bytes of its verdict row.
 
-A plan changes what the sidecar does locally: how many steps a window has, how strongly a slowdown counts. The provider
-would tell archetypes apart by reports that follow rare plans; so there are three, none is given to fewer than five
-archetypes, and whatever is not one of them reads as the plain one. What a false plan could still tell a provider that
-slows its own node is which of three it is: docs/exchange.md.
+A plan changes what the sidecar does locally: how many steps a window has, and how strongly a slowdown counts. The
+provider could recognise an archetype by reports that follow a rare plan. So there are three plans, each is given to at
+least five archetypes, and unknown bytes mean the plain plan. A provider that slows its own node and seals a false plan
+can still learn which of the three plans a run follows (docs/exchange.md).
 """
 
 from __future__ import annotations
@@ -16,19 +16,24 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class MonitoringPlan:
+    """How the sidecar turns the steps of a job into reported levels."""
+
     window_steps: int
-    """Least steps of a window: noisy step times need more."""
+    """A window has at least so many steps; noisy step times need more."""
     step_gain: float
-    """What the pooled model's coefficient of slowdown is multiplied by: steady jobs speak sooner, noisy ones later."""
+    """Factor of the step level: larger for steady jobs, whose slowdowns mean more, and smaller for noisy ones."""
 
     def pack(self) -> bytes:
-        """Raises ValueError for a plan that is none of the three."""
+        """The bytes of a verdict row. Raises ValueError for a plan that is not one of the three."""
         return bytes([_VERSION, PLANS.index(self)]).ljust(PLAN_BYTES, b"\0")
 
     @classmethod
     def unpack(cls, data: bytes) -> MonitoringPlan:
-        """The plain plan for whatever is none: a provider must not mark a job by a plan nobody else has."""
+        """The plain plan for unknown bytes: a provider must not mark a job with a plan that no other job has."""
         return next((plan for plan in PLANS if plan.pack() == data), PLAIN)
 
 
-PLAIN, STEADY, RESTLESS = PLANS = MonitoringPlan(4, 1.0), MonitoringPlan(4, 2.0), MonitoringPlan(16, 0.5)
+PLAIN = MonitoringPlan(window_steps=4, step_gain=1.0)
+STEADY = MonitoringPlan(window_steps=4, step_gain=2.0)
+RESTLESS = MonitoringPlan(window_steps=16, step_gain=0.5)
+PLANS = (PLAIN, STEADY, RESTLESS)

@@ -1,10 +1,10 @@
-"""Node profiles: what a node imposes on processes that start on it, and how a command is started under one.
+"""Node profiles: restrictions that a node imposes on processes, and how a command is started under them.
 
     python -m pharoah_protocol.node_profile '{"cpus": [0], "threads": 1}' python train.py
 
 A profile holds `cpus` (list), `threads`, `isa` (a cap on CPU instruction sets), `memory_limit_bytes` (data segment) and
-`ceilings` (what `pharoah-agent measure` found; it imposes nothing); each may be absent. What is really in force must be
-read back: torch ignores a cap it does not know.
+`ceilings` (measured by `pharoah-agent measure`; they impose nothing); each may be absent. Read back what is in force:
+torch ignores a cap that it does not know.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ProfileError(ValueError):
 
 
 def check_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """The profile, once every key and value is understood. Raises ProfileError."""
+    """The profile, once every key and value is checked. Raises ProfileError."""
     for key, value in profile.items():
         if key not in KEYS:
             raise ProfileError(f"profile: unknown key {key!r}; known are {', '.join(KEYS)}")
@@ -42,7 +42,7 @@ def check_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def environment(profile: Mapping[str, Any]) -> dict[str, str]:
-    """Environment variables a profile asks for."""
+    """Environment variables that put a profile into force."""
     variables: dict[str, str] = {}
     if threads := profile.get("threads"):
         variables |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
@@ -56,13 +56,16 @@ def environment(profile: Mapping[str, Any]) -> dict[str, str]:
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Cap this process's data segment; allocations beyond it fail. (An address-space limit is useless with torch.)"""
+    """Cap the data segment of this process; allocations beyond the cap fail.
+
+    A limit of the address space would not work: torch reserves far more than it uses.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
 
 
 def data_segment() -> int:
-    """Bytes of this process that such a limit counts, and the stack; 0 where the system does not say."""
+    """Bytes of this process that such a limit counts, and the stack; 0 where the system does not report them."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
     except OSError:
@@ -77,6 +80,7 @@ def command_under(profile: Mapping[str, Any], command: list[str], memory: bool =
 
 
 def main() -> None:
+    """Replace this process by the command in its arguments, under the profile before it."""
     profile, command = check_profile(json.loads(sys.argv[1])), sys.argv[2:]
     if cpus := profile.get("cpus"):
         os.sched_setaffinity(0, cpus)

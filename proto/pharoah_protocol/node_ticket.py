@@ -1,4 +1,4 @@
-"""Node tickets: an agent's signed statement which node a run starts on. Made on demand, good once, for minutes."""
+"""Node tickets: signed statements of an agent on which node a run starts. Made on demand, good once, for minutes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 LIFETIME_SECONDS = 600.0
-LONGEST = 256
+LONGEST_FIELD = 256
+"""Characters."""
 _DOMAIN = b"pharoah/ticket/v1\n"
 
 
 class TicketError(ValueError):
-    """A ticket that is malformed, forged or over."""
+    """A ticket that is malformed, forged or expired."""
 
 
 @dataclass(frozen=True)
 class Ticket:
+    """The claims of a ticket."""
+
     node: str
     boot_id: str
     nonce: str
     expires_at: float
+    """Unix seconds."""
 
     @classmethod
     def issue(cls, node: str, boot_id: str, key: Ed25519PrivateKey, now: float) -> tuple[bytes, bytes]:
@@ -40,13 +44,15 @@ class Ticket:
             ticket = cls(str(data["node"]), str(data["boot_id"]), str(data["nonce"]), float(data["expires_at"]))
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             raise TicketError("ticket: malformed") from None
-        if not all(text.isprintable() and len(text) <= LONGEST for text in (ticket.node, ticket.boot_id, ticket.nonce)):
+        if not all(
+            text.isprintable() and len(text) <= LONGEST_FIELD for text in (ticket.node, ticket.boot_id, ticket.nonce)
+        ):
             raise TicketError("ticket: malformed")
         return ticket
 
     @classmethod
     def verify(cls, body: bytes, signature: bytes, key: Ed25519PublicKey, now: float) -> Ticket:
-        """The claims, once signature and expiry hold. Raises TicketError."""
+        """The claims, once signature and expiry are verified. Raises TicketError."""
         try:
             key.verify(signature, _DOMAIN + body)
         except InvalidSignature:

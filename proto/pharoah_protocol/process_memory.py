@@ -10,10 +10,10 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_bytes() -> int:
-    """What is in physical memory."""
+    """Bytes in physical memory."""
     return int(_STATM.read_bytes().split()[1]) * _PAGE
 
 
 def data_bytes() -> int:
-    """Size of the data segment: what RLIMIT_DATA limits."""
+    """Bytes of the data segment, which RLIMIT_DATA limits."""
     return int(_STATM.read_bytes().split()[5]) * _PAGE

@@ -33,7 +33,7 @@ WIDEST_DEAD_BAND_LEVEL = 6
 """However restless a run was at first, steps that take 1.76 times as long are reported (docs/adr/0013)."""
 LAST_WINDOWS = 5
 """The median level of so many windows is reported, so three of them must agree."""
-OUTER_FENCE_RANGES = 3.0
+TUKEY_FACTOR = 3.0
 """Interquartile ranges from the quartiles to Tukey's outer fences."""
 SMALLEST_VALUE = 1e-12
 """Smaller values, zero included, count as this one: zero has no logarithm."""
@@ -136,7 +136,7 @@ class RunBaseline:
     def of(cls, first: Sequence[float], dead_band_level: int, gain: float = 1.0) -> RunBaseline:
         """From at least two values, none negative; the dead band is no narrower than `dead_band_level`."""
         lower, _, upper = quantiles([_octaves(value) for value in first], n=4, method="inclusive")
-        outer_fence = upper + OUTER_FENCE_RANGES * (upper - lower)
+        outer_fence = upper + TUKEY_FACTOR * (upper - lower)
         narrowest = (dead_band_level + 0.5) / PER_OCTAVE / gain
         widest = (WIDEST_DEAD_BAND_LEVEL + 0.5) / PER_OCTAVE
         return cls(2**lower, max(narrowest, min(outer_fence - lower, widest)), gain)

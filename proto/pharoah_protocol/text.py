@@ -1,9 +1,9 @@
-"""Text that somebody else wrote, as it may be shown and kept: one line, printable, of a bounded length."""
+"""Text from other parties, made safe to print and store: one line, printable, of a bounded length."""
 
 from __future__ import annotations
 
 
 def sanitize_text(text: str, longest: int = 300) -> str:
-    """At most `longest` characters; terminal codes, line ends and halves of characters become `?`."""
+    """At most `longest` characters; terminal codes, line ends and lone surrogates become `?`."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
     return "".join(letter if letter.isprintable() else "?" for letter in cut)

@@ -158,7 +158,7 @@ class EndState(CodedEnum):
     MOVED = "moved", 7
     """The job goes on elsewhere."""
     LOST = "lost", 8
-    """Its sidecar or its node vanished. Set by the provider, so it is not in the schema."""
+    """Its sidecar or its node vanished. Set by the provider alone."""
 
 
 class Attribution(CodedEnum):

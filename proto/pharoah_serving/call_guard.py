@@ -49,7 +49,7 @@ FIRST_MESSAGE_SECONDS = 10.0
 """How long an admitted call may take to send its request."""
 REFUSED_SECONDS = 1.0
 """How long a refused call is read from before it is answered."""
-UNLOGGED_CALLS = {("Report", "OK")}
+UNLOGGED_CALLS = {("Report", grpc.StatusCode.OK.name)}
 """Every run sends one a second; the database holds them."""
 
 STATUS: dict[type[ProviderError], grpc.StatusCode] = {
@@ -122,7 +122,7 @@ class CallGuard:
         try:
             yield call
         except asyncio.CancelledError:
-            call.status = "CANCELLED"
+            call.status = grpc.StatusCode.CANCELLED.name
             raise
         finally:
             self.metrics.rpcs.labels(method, call.status).inc()
@@ -134,7 +134,7 @@ class CallGuard:
             self.audit.record(self.clock(), call.record())
         except StoreError:
             log.exception("a call is not in the audit log")
-            if call.method in QUOTA_METHODS and call.status == "OK":
+            if call.method in QUOTA_METHODS and call.status == grpc.StatusCode.OK.name:
                 raise
 
     @asynccontextmanager
@@ -202,7 +202,7 @@ class _Call:
 
     method: str
     who: Principal | None = None
-    status: str = "OK"
+    status: str = grpc.StatusCode.OK.name
     offer: bytes = b""
     received_bytes: int = 0
     sent_bytes: int = 0

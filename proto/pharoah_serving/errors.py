@@ -1,21 +1,21 @@
-"""Errors of the provider; `services.translate` maps each to one gRPC status.
+"""Errors of a server; `pharoah_serving.call_guard.STATUS` maps each to one gRPC status.
 
 ProviderError
-├── Invalid      a request nobody can serve; names the field          INVALID_ARGUMENT
+├── Invalid      a request that cannot be served; names the field     INVALID_ARGUMENT
 ├── Unknown      something that does not exist                        NOT_FOUND
 ├── NotReady     something that must happen first                     FAILED_PRECONDITION
 ├── Exhausted    a quota is used up                                   RESOURCE_EXHAUSTED
-├── Refused      not allowed; says nothing more                       PERMISSION_DENIED
-└── StoreError   the database did not take it; nothing was acknowledged   UNAVAILABLE
+├── Refused      not allowed; gives no reason                         PERMISSION_DENIED
+└── StoreError   the database failed; nothing was acknowledged        UNAVAILABLE
 """
 
 
 class ProviderError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of a server."""
 
 
 class Invalid(ProviderError):
-    """A request nobody can serve; the message names the field."""
+    """A request that cannot be served; the message names the field."""
 
 
 class Unknown(ProviderError):
@@ -35,4 +35,4 @@ class Refused(ProviderError):
 
 
 class StoreError(ProviderError):
-    """The database did not take it. Nothing that failed was acknowledged."""
+    """The database or a file failed. Nothing that failed was acknowledged."""

@@ -25,6 +25,8 @@ class TokenFileError(ProviderError):
 
 
 class Identities(Protocol):
+    """Finds out who makes a call."""
+
     def of(self, context: Context) -> Principal | None:
         """The caller of a call; None for an unknown one."""
         ...

@@ -1,4 +1,4 @@
-"""The provider's secrets: from a folder only its owner can read, or from a key service. Never in the database or a log.
+"""Secrets of a server: from a folder that only its owner can read, or from a key service. Never in a database or a log.
 
 Names are `signing.key`, `hashed.key`, `names.key` and `epoch-N.seed`; each is 32 bytes.
 """
@@ -22,22 +22,22 @@ COMMAND_SECONDS = 10.0
 
 
 class KeySource(Protocol):
-    """Where secrets come from. Raises StoreError naming what is wrong."""
+    """A source of secrets. Its methods raise StoreError naming the file or the command."""
 
     def secret(self, name: str) -> bytes:
-        """A secret that stays; made when it is first asked for."""
+        """A lasting secret; made at its first use."""
         ...
 
     def kept(self, name: str) -> bytes:
-        """A secret that must be there."""
+        """A secret that must exist."""
         ...
 
     def fresh(self, name: str) -> bytes:
-        """A new secret under this name; one that was there before is gone."""
+        """A new secret under this name; an older one is destroyed."""
         ...
 
     def forget(self, name: str) -> None:
-        """Destroy a secret; one that is not there does not matter."""
+        """Destroy a secret; nothing happens when there is none."""
         ...
 
 
@@ -72,7 +72,7 @@ class KeyFolder:
 
     def kept(self, name: str) -> bytes:
         if not (self._folder / name).exists():
-            raise StoreError(f"{self._folder / name}: is gone; restore it from a copy")
+            raise StoreError(f"{self._folder / name} is gone; restore it from a copy")
         return self.secret(name)
 
     def fresh(self, name: str) -> bytes:
@@ -83,7 +83,7 @@ class KeyFolder:
         (self._folder / name).unlink(missing_ok=True)
 
     def _write(self, name: str) -> bytes:
-        """Whole or not at all: a crash leaves no secret that is half there."""
+        """Write a new secret atomically: a crash leaves no partial one."""
         content = secrets.token_bytes(SECRET_BYTES)
         try:
             write_atomically(self._folder / name, content, durable=True)
@@ -133,7 +133,7 @@ class KeyCommand:
 
 
 class Keys:
-    """What the provider does with its secrets."""
+    """The secrets of a server by their use."""
 
     def __init__(self, source: KeySource) -> None:
         self._source = source
@@ -144,12 +144,12 @@ class Keys:
 
     @cached_property
     def public(self) -> bytes:
-        """What tenants pin."""
+        """The public key that tenants pin."""
         return self.signing_key.public_key().public_bytes_raw()
 
     @cached_property
     def hashed_key(self) -> bytes:
-        """What the keys of the hashed mode are derived from."""
+        """The secret from which the keys of the hashed mode are derived."""
         return self._source.secret("hashed.key")
 
     @cached_property
@@ -158,20 +158,20 @@ class Keys:
         return self._source.secret("names.key")
 
     def epoch_seed(self, epoch: int) -> bytes:
-        """Raises StoreError when it is gone: another one would open nothing."""
+        """The seed of a sealed epoch. Raises StoreError when it is gone: a new one would open no row."""
         return self._source.kept(_seed(epoch))
 
     def new_epoch_seed(self, epoch: int) -> bytes:
-        """A seed nothing was ever sealed under: two tables under one seed would share keys."""
+        """A seed under which nothing was ever sealed: two tables under one seed would share keys."""
         return self._source.fresh(_seed(epoch))
 
     def forget_epoch(self, epoch: int) -> None:
-        """After the time in which an audit may ask for it."""
+        """Destroy the seed of an epoch that no audit can ask for any more."""
         self._source.forget(_seed(epoch))
 
 
 def open_keys(source: str | Path) -> Keys:
-    """`command:CMD` for a key service, else a folder. Raises StoreError."""
+    """The secrets of `source`: `command:CMD` for a key service, else a folder. Raises StoreError."""
     text = str(source)
     return Keys(KeyCommand(text.removeprefix("command:")) if text.startswith("command:") else KeyFolder(Path(text)))
 

@@ -31,7 +31,7 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),
 ]
 CALLS_AT_ONCE = 16_384
-"""Of all callers together. Eight organisations can use all their streams (2,048 each) before others are refused."""
+"""All callers together. Eight organisations can use all their streams (2,048 each) before others are refused."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the provider. No tenant, run or signature is ever a label."""
+"""Prometheus metrics of the provider. Labels never name a tenant, a run or an archetype."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pharoah_protocol import __version__
 
 
 class Metrics:
-    """One registry per provider, so that tests and embedders do not meet in a global one."""
+    """Metrics of one provider. It has its own registry, so that several providers in one process stay apart."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -33,17 +33,17 @@ class Metrics:
             registry=self.registry,
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 2),
         )
-        self.alerts = Counter("pharoah_alerts_total", "Alerts told, by state.", ["state"], registry=self.registry)
+        self.alerts = Counter("pharoah_alerts_total", "Alerts sent, by state.", ["state"], registry=self.registry)
         self.validations = Counter(
             "pharoah_validation_runs_total", "Validations, by result.", ["result"], registry=self.registry
         )
         self.sessions_active = Gauge("pharoah_sessions_active", "Runs being watched.", registry=self.registry)
         self.rejected = Counter(
-            "pharoah_ingest_dropped_total", "Rows not taken, by reason.", ["reason"], registry=self.registry
+            "pharoah_ingest_dropped_total", "Rows that were rejected, by reason.", ["reason"], registry=self.registry
         )
 
     def watch_agents(self, last_seen: Callable[[], dict[str, float]]) -> None:
-        """Heartbeats of connected agents; an agent that is gone has no series, which is better than a stale one."""
+        """Heartbeats of connected agents; an agent that is gone has no series, because a stale value would mislead."""
         self.registry.register(_Agents(last_seen))
 
     def serve(self, host: str, port: int) -> WSGIServer:

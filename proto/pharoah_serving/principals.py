@@ -9,9 +9,11 @@ from pharoah_protocol.vocabulary import Role
 
 @dataclass(frozen=True)
 class Principal:
+    """A caller, as its certificate or token names it."""
+
     role: Role
     name: str
-    """Of a tenant `organisation/account`, or the organisation alone; of an agent its node."""
+    """`organisation/account` or the organisation alone for a tenant; the node for an agent."""
 
     @property
     def organisation(self) -> str:

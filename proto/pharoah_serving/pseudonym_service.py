@@ -14,6 +14,8 @@ from pharoah_serving.pseudonym_keys import PseudonymKeys
 
 
 class PseudonymServicer:
+    """The methods of the service, behind the call guard."""
+
     def __init__(self, keys: PseudonymKeys) -> None:
         self._keys = keys
 

@@ -1,14 +1,15 @@
 """Quotas: how often a tenant and its organisation may call on one UTC day, and how fast one run may report.
 
-Quotas of a day are counted again from the audit log after a restart, so that a restart gives nobody new questions.
+Quotas of a day are counted again from the audit log after a restart, so that a restart gives nobody new queries.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from grpc import StatusCode
 
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving.audit_log import AuditRecord, utc_day
@@ -16,7 +17,9 @@ from pharoah_serving.errors import Exhausted
 from pharoah_serving.principals import Principal
 
 QUESTION_METHODS = ("Evaluate", "Lookup")
-STATUSES_THAT_USED_AN_OFFER = ("OK", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL")
+STATUSES_THAT_USED_AN_OFFER = tuple(
+    status.name for status in (StatusCode.OK, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL)
+)
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,9 @@ class Quotas:
             who = Principal(Role.TENANT, record.name)
             if record.method in QUESTION_METHODS and record.status in STATUSES_THAT_USED_AN_OFFER:
                 offers_asked[who.name].add(record.offer)
-            elif record.method == "GetOffer" and record.status == "OK":
+            elif record.method == "GetOffer" and record.status == StatusCode.OK.name:
                 self._offers.add_used(who.name, 1, now)
-            elif record.method == "EvaluatePseudonym" and record.status != "RESOURCE_EXHAUSTED":
+            elif record.method == "EvaluatePseudonym" and record.status != StatusCode.RESOURCE_EXHAUSTED.name:
                 self._pseudonyms.add_used(who.organisation, 1, now)
         for name, offers in offers_asked.items():
             self._tenant_questions.add_used(name, len(offers), now)
@@ -107,25 +110,23 @@ class Quotas:
 
 @dataclass
 class TokenBucket:
-    """So much per second for each holder, and up to `capacity` at once (a token bucket per holder)."""
+    """A limit of so much per second, and of `capacity` at once. Seconds are those of the caller's clock."""
 
     capacity: float
     refill_per_second: float
-    message: str
-    """Of the error."""
-    clock: Callable[[], float] = time.monotonic
-    _left: dict[bytes, tuple[float, float]] = field(default_factory=dict)
-    """By holder: what was left, and when."""
+    left: float
+    since: float
+    """When `left` was left."""
 
-    def take(self, holder: bytes, amount: float) -> None:
-        """Raises Exhausted; then nothing is taken."""
-        now = self.clock()
-        left, since = self._left.get(holder, (self.capacity, now))
-        left = min(self.capacity, left + self.refill_per_second * (now - since))
+    @classmethod
+    def full(cls, capacity: float, refill_per_second: float, now: float) -> TokenBucket:
+        """A bucket from which nothing was taken yet."""
+        return cls(capacity, refill_per_second, left=capacity, since=now)
+
+    def take(self, amount: float, now: float) -> bool:
+        """Whether that much is left; if so, it is taken."""
+        left = min(self.capacity, self.left + self.refill_per_second * (now - self.since))
         if amount > left:
-            raise Exhausted(self.message)
-        self._left[holder] = left - amount, now
-
-    def forget(self, holder: bytes) -> None:
-        """The holder is gone."""
-        self._left.pop(holder, None)
+            return False
+        self.left, self.since = left - amount, now
+        return True

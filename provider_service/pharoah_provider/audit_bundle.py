@@ -10,7 +10,7 @@ from pharoah_serving.errors import Unknown
 from pharoah_serving.keys import Keys
 
 FORMAT = 1
-"""Of the JSON; `pharoah_auditor.replay` reads this one. Raise it with every change of the fields."""
+"""Version of the JSON; `pharoah_auditor.replay` reads this one. Increase it with every change of a field."""
 
 
 async def audit_bundle(store: Storage, keys: Keys, number: int) -> str:

@@ -23,6 +23,8 @@ COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degra
 
 @dataclass(frozen=True)
 class Progress:
+    """One finished cell or round of micro-benchmarks, and how many are done."""
+
     done: int
     total: int
     node: str

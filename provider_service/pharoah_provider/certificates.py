@@ -1,6 +1,6 @@
-"""Certificates for a small site: an authority of its own, and names in the form the provider reads.
+"""Certificates for a small site: an authority of its own, and SPIFFE names as the provider reads them.
 
-Sites that run SPIRE, Vault or a company authority do not need this: any certificate with one SPIFFE name will do.
+Sites with SPIRE, Vault or a company authority do not need this: any certificate with one SPIFFE name works.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Authority:
             self._certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
             key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         except (OSError, ValueError) as error:
-            raise ProviderError(f"{folder}: not an authority ({error})") from None
+            raise ProviderError(f"{folder}: not the folder of an authority ({error})") from None
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         self._key = key
 

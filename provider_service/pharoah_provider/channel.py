@@ -21,6 +21,7 @@ def operator_channel(access: Access) -> grpc.Channel:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where the provider is and who calls."""
     environ = os.environ
     parser.add_argument("--endpoint", default=environ.get("PHAROAH_ENDPOINT", "127.0.0.1:7443"), metavar="HOST:PORT")
     files = {

@@ -1,4 +1,4 @@
-"""`learn`: everything stored becomes the next release."""
+"""The command `learn`: make the next release from all stored evidence."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pharoah_serving.errors import NotReady, ProviderError
 
 
 async def learn(store: Storage) -> AsyncIterator[str | Release]:
-    """Say what is learned as it is learned; the release comes last.
+    """Learn a release and store it; yields a line of text for each step, and the release at the end.
 
-    Raises NotReady without any trial, and ProviderError for a release that cannot be sealed: it is not kept.
+    Raises NotReady without any trial, and ProviderError for a release that cannot be sealed; it is not stored.
     """
     read_at = time.time()
     trials = await store.evidence.trials(before=read_at)
@@ -36,22 +36,19 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     rows = await asyncio.to_thread(learn_plans, rows, trials)
     bands = await asyncio.to_thread(learn_near_duplicates, rows, trials)
     yield f"near duplicates: {len(bands)} rows"
-    names = learn_shared_outcomes(await store.evidence.votes(period_at(time.time())))
-    yield f"told by tenants: {len(names)} rows"
+    names = learn_shared_outcomes(await store.evidence.outcome_reports(period_at(time.time())))
+    yield f"outcomes that tenants share: {len(names)} rows"
     survival, note = await asyncio.to_thread(fit_survival, await store.evidence.degraded_runs())
     yield note
     baselines = learn_baselines(await store.evidence.baseline_probes())
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.published.last_release_number() + 1
     release = Release(number, (*rows, *bands, *names), survival, tuple(baselines), (note,))
+    inputs = SealInputs(0, release, tuple(groups_of(release.rows)), int(read_at))
     try:
-        await asyncio.to_thread(
-            seal,
-            SealInputs(0, release, tuple(groups_of(release.rows)), int(read_at)),
-            bytes(32),
-            Ed25519PrivateKey.generate(),
-        )
+        # A release that cannot be sealed, for example with two rows for one input, must be found before it is stored.
+        await asyncio.to_thread(seal, inputs, bytes(32), Ed25519PrivateKey.generate())
     except ValueError as error:
-        raise ProviderError(f"release {number} cannot be sealed, and is not made: {error}") from None
+        raise ProviderError(f"release {number} cannot be sealed and was not stored: {error}") from None
     await store.published.put_release(release, read_at)
     yield release

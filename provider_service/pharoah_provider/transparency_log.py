@@ -1,7 +1,7 @@
-"""The provider's transparency log: every head, every revocation and every day's audit log, in one tree for everybody.
+"""The provider's transparency log: one tree of all epoch heads, revocations and daily hashes of the audit log.
 
-Entries are committed to the database before anything is signed about them. What is served moves on in one step, when
-the witnesses have seen the new tree (or did not answer in time).
+Entries are committed to the database before a checkpoint over them is signed. The served view changes in one step, when
+the witnesses have cosigned the new tree or their time is over.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from pharoah_protocol.log.view import View
 
 log = logging.getLogger("pharoah.provider.log")
 
-PATIENCE_SECONDS = 8.0
-PAGE = 4096
+WITNESS_SECONDS = 8.0
+"""Time for all witnesses to cosign; more than the timeout of one request (`witnesses.TIMEOUT_SECONDS`)."""
+LARGEST_PAGE = 4096
 """Most entries of one answer."""
 
 Ask = Callable[[int, Sequence[bytes], Note], tuple[str, bytes]]
-"""Old size, consistency proof, note: a cosignature line. Raises WitnessError."""
+"""Called with the old size, a consistency proof and the note; returns a line of signature. Raises WitnessError."""
 
 
 class WitnessError(Exception):
-    """A witness that did not cosign; `size` is what it has seen, if it said so."""
+    """A witness did not cosign; `size` is the size of the log that it has seen, if its answer contains it."""
 
     def __init__(self, message: str, size: int | None = None) -> None:
         super().__init__(message)
@@ -40,12 +41,14 @@ class WitnessError(Exception):
 
 @dataclass
 class Witness:
+    """One witness and the state of our requests to it."""
+
     verifier: Verifier
     ask: Ask
     seen: int = 0
-    """Size of the tree it cosigned last."""
+    """Size of the tree that it cosigned last."""
     busy: bool = False
-    """Whether a thread of ours still waits for its answer; it is not asked again before that thread has ended."""
+    """Whether a thread still waits for its answer; until then it gets no other request."""
 
 
 class TransparencyLog:
@@ -58,40 +61,40 @@ class TransparencyLog:
         witnesses: Sequence[Witness] = (),
         checkpoint: bytes = b"",
     ) -> None:
-        """A log that goes on after these entries, the ones in the database; and with the cosignatures on the checkpoint
-        that was kept, if it is of them."""
+        """A log that continues these entries of the database. The stored checkpoint keeps its cosignatures if it is a
+        checkpoint of exactly these entries."""
         self._entries = list(entries)
         self._hashes = [leaf_hash(entry) for entry in entries]
         self._key = key
         self._witnesses = list(witnesses)
         self.origin = log_origin(key.public_key().public_bytes_raw())
         self.view = View().read(entries)
-        """What everybody is shown."""
+        """The view that is served."""
         kept, self._note = Note.decode(checkpoint) if checkpoint else None, self._signed(self.view)
         if kept is not None and kept.checkpoint == self._note.checkpoint:
             self._note = kept
         self.cosigned_at = 0.0
-        """When witnesses were last asked with success, unix seconds."""
+        """When a witness last cosigned, unix seconds."""
 
     def append(self, *entries: bytes) -> View:
-        """Take up entries that have been committed; `serve` shows them."""
+        """Add entries that have been committed; returns the view to `serve`."""
         self._entries += entries
         self._hashes += [leaf_hash(entry) for entry in entries]
         return self.view.read(self._entries[self.view.frontier.size :])
 
     async def serve(self, view: View) -> None:
-        """Have this view cosigned, then show it. Cosignatures of the same tree stay until there are newer ones."""
+        """Have this view cosigned, then serve it. Cosignatures of the same tree stay until there are newer ones."""
         same = view.frontier == self.view.frontier
         note, cosigned = await self._cosigned(self._note if same else self._signed(view))
         if view.frontier.size < self.view.frontier.size:
-            return  # never back
+            return  # a later view is served already
         self.view, self._note = view, note
         if cosigned or not self._witnesses:
             self.cosigned_at = time.time()
 
     def entries(self, size: int) -> list[bytes]:
-        """Entries from `size` on, as far as they are shown."""
-        return self._entries[size : min(size + PAGE, self.view.frontier.size)]
+        """Served entries from `size` on, at most LARGEST_PAGE."""
+        return self._entries[size : min(size + LARGEST_PAGE, self.view.frontier.size)]
 
     @property
     def checkpoint(self) -> bytes:
@@ -101,40 +104,40 @@ class TransparencyLog:
         return sign(Checkpoint(self.origin, view.frontier.size, view.frontier.root), self._key)
 
     async def _cosigned(self, note: Note) -> tuple[Note, bool]:
-        """The note with what witnesses add in time, and whether any did."""
+        """The note with the cosignatures that arrive in time, and whether there was any."""
         lines = await asyncio.gather(*(self._in_time(witness, note) for witness in self._witnesses))
         for line in lines:
             note = note if line is None else note.with_signature(*line)
         return note, any(lines)
 
     async def _in_time(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
-        """A witness may be slow, down or malicious; nothing waits for it for long, and nothing fails with it."""
+        """The line of a witness. A slow, absent or malicious witness can neither delay the log nor make it fail."""
         if witness.busy:
-            log.warning("witness %s: still busy with the last question", witness.verifier.name)
+            log.warning("witness %s: still busy with the last request", witness.verifier.name)
             return None
         answer: Future[tuple[str, bytes] | None] = Future()
         witness.busy = True
         threading.Thread(target=self._into, args=(answer, witness, note), daemon=True).start()
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(answer), PATIENCE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - somebody else's server
+            return await asyncio.wait_for(asyncio.wrap_future(answer), WITNESS_SECONDS)
+        except Exception as error:  # noqa: BLE001 - a malicious server may cause any error
             log.warning("witness %s: %s: %s", witness.verifier.name, type(error).__name__, error)
             return None
 
     def _into(self, answer: Future[tuple[str, bytes] | None], witness: Witness, note: Note) -> None:
         try:
             line = self._ask(witness, note)
-        except Exception as error:  # noqa: BLE001 - passed to whoever waits
+        except Exception as error:  # noqa: BLE001 - passed to the caller that waits
             witness.busy = False
             if not answer.cancelled():
                 answer.set_exception(error)
         else:
-            witness.busy = False  # before the answer is known: whoever gets it may ask again at once
+            witness.busy = False  # before the answer is set: its receiver may send the next request at once
             if not answer.cancelled():
                 answer.set_result(line)
 
     def _ask(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
-        """A witness that knows another size than we thought is asked once more."""
+        """Ask for a cosignature. A witness that has seen another size than expected is asked a second time."""
         for _ in range(2):
             try:
                 proof = consistency_proof(self._hashes[: note.checkpoint.size], witness.seen)
@@ -144,8 +147,8 @@ class TransparencyLog:
                     log.warning("witness %s: %s", witness.verifier.name, error)
                     return None
                 if error.size > (size := note.checkpoint.size):
-                    said = "witness %s has seen %d entries of this log, and here are %d: an old copy of the database?"
-                    log.error(said, witness.verifier.name, error.size, size)
+                    text = "witness %s has seen %d entries of this log, and here are %d: an old copy of the database?"
+                    log.error(text, witness.verifier.name, error.size, size)
                     return None
                 witness.seen = error.size
                 continue

@@ -1,4 +1,4 @@
-"""Asking witnesses over HTTP, as C2SP defines it (c2sp.org/tlog-witness): POST add-checkpoint."""
+"""Requests to witnesses over HTTP, as C2SP defines them (c2sp.org/tlog-witness): POST add-checkpoint."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pharoah_provider.transparency_log import Witness, WitnessError
 from pharoah_serving.errors import ProviderError
 
 TIMEOUT_SECONDS = 5.0
+LARGEST_ANSWER_BYTES = 1 << 16
+"""A cosignature has about 200 bytes; the limit bounds what a malicious witness makes us read."""
 
 
 def read_witnesses(file: Path | None) -> list[Witness]:
@@ -34,7 +36,7 @@ def read_witnesses(file: Path | None) -> list[Witness]:
         except (ValueError, CheckpointError) as error:
             raise ProviderError(f"{file}:{number}: expected `name+id+key URL` ({error})") from None
         if verifier.kind != WITNESS or not url.startswith(("http://", "https://")):
-            raise ProviderError(f"{file}:{number}: expected a witness's key and an http(s) URL")
+            raise ProviderError(f"{file}:{number}: expected the key of a witness and an http(s) URL")
         found.append(Witness(verifier, _Client(verifier, url)))
     return found
 
@@ -49,15 +51,15 @@ class _Client:
         request = urllib.request.Request(self._url, body, {"Content-Type": "text/plain"})
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-                said = answer.read(1 << 16)
+                cosignature = answer.read(LARGEST_ANSWER_BYTES)
         except urllib.error.HTTPError as error:
             raise WitnessError(f"{self._url} answers {error.code}", self._size_in(error)) from None
         except (OSError, http.client.HTTPException) as error:
             raise WitnessError(f"{self._url}: {error}") from None
-        return self._line(note, said)
+        return self._line(note, cosignature)
 
     def _size_in(self, error: urllib.error.HTTPError) -> int | None:
-        """What the witness has seen, where its refusal says so."""
+        """The size that the witness has seen, if its refusal contains it; else None."""
         try:
             with error:
                 text = error.read(200).strip() if error.code == 409 else b""
@@ -65,12 +67,12 @@ class _Client:
             return None
         return int(text) if text.isdigit() else None
 
-    def _line(self, note: Note, said: bytes) -> tuple[str, bytes]:
+    def _line(self, note: Note, cosignature: bytes) -> tuple[str, bytes]:
         try:
-            cosigned = Note.decode(note.checkpoint.body + b"\n" + said)
+            cosigned = Note.decode(note.checkpoint.body + b"\n" + cosignature)
         except CheckpointError:
-            raise WitnessError(f"{self._url}: its answer is no cosignature") from None
+            raise WitnessError(f"{self._url}: its answer is not a cosignature") from None
         for line in cosigned.signatures:
             if Note(note.checkpoint, (line,)).cosigned_at(self._verifier) is not None:
                 return line
-        raise WitnessError(f"{self._url}: its cosignature does not hold")
+        raise WitnessError(f"{self._url}: its cosignature is not valid")

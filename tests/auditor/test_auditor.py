@@ -1,4 +1,4 @@
-"""The auditor: a witness that never forgets, and epochs sealed again from what was handed over."""
+"""The auditor: its witness, and the replay of epochs from audit bundles."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def test_a_witness_does_not_follow_another_history(witness: Witness, tmp_path: P
         (request(0, ENTRIES, proof=[bytes(32)]), HTTPStatus.UNPROCESSABLE_ENTITY),
     ],
 )
-def test_what_is_no_checkpoint_of_a_known_log_is_refused(witness: Witness, body: bytes, expected: HTTPStatus) -> None:
+def test_other_bytes_than_a_checkpoint_of_a_known_log_are_refused(
+    witness: Witness, body: bytes, expected: HTTPStatus
+) -> None:
     assert status(witness, body) is expected
 
 
@@ -113,8 +115,8 @@ def served(witness: Witness) -> Iterator[str]:
         server.server_close()
 
 
-def test_a_provider_is_cosigned_over_http_also_by_a_witness_that_knows_more(witness: Witness, tmp_path: Path) -> None:
-    """After a restart the provider does not know how far the witness is, and is told."""
+def test_a_provider_is_cosigned_over_http_also_by_a_witness_that_is_ahead(witness: Witness, tmp_path: Path) -> None:
+    """After a restart the provider does not know the size that the witness has seen; the witness answers with it."""
     with served(witness) as url:
         (tmp_path / "witnesses").write_text(f"# ours\n{witness.verifier} {url}\n")
         for restart in range(2):
@@ -151,13 +153,13 @@ def test_a_witness_that_is_away_holds_nothing_up(tmp_path: Path, witness: Witnes
 def test_a_witness_that_never_ends_its_answer_holds_nothing_up(
     tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pharoah_provider.transparency_log.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("pharoah_provider.transparency_log.WITNESS_SECONDS", 0.2)
     over, asked = threading.Event(), list[int]()
 
     def drips(*_: Any) -> Any:
         asked.append(1)
         over.wait(30)
-        raise ValueError("mad besides")
+        raise ValueError("not a cosignature")
 
     async def work() -> None:
         log = TransparencyLog(ENTRIES[:1], KEY, [Handle(witness.verifier, drips)])
@@ -176,7 +178,7 @@ ROWS = learn_plans(learn_incompatibilities(TRIALS), TRIALS)
 ROWS += learn_near_duplicates(ROWS, TRIALS)
 
 
-def handed_over(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> Path:
+def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> Path:
     groups = tuple(sorted({(row.scope, row.group_id) for row in rows}))
     recipe = SealInputs(4, Release(2, rows), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
@@ -193,7 +195,7 @@ def handed_over(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> P
         "log": [Entry.of(HEAD, 4, epoch.body).encode().hex()],
         **changes,
     }
-    file = folder / "hand-over.json"
+    file = folder / "audit-bundle.json"
     file.write_text(json.dumps(content))
     return file
 
@@ -203,50 +205,52 @@ def failing(file: Path, seen: Path | None = None) -> str:
 
 
 def test_an_honest_epoch_replays(tmp_path: Path) -> None:
-    assert failing(handed_over(tmp_path, tuple(ROWS))) == ""
+    assert failing(audit_bundle(tmp_path, tuple(ROWS))) == ""
 
 
 def test_a_log_that_nobody_else_has_seen_is_found(tmp_path: Path) -> None:
-    """A provider that has served one epoch and hands over another."""
-    file, kept = handed_over(tmp_path, tuple(ROWS)), tmp_path / "kept"
+    """A provider that has served one epoch and puts another into the bundle."""
+    file, kept = audit_bundle(tmp_path, tuple(ROWS)), tmp_path / "kept"
     entries = [bytes.fromhex(entry) for entry in json.loads(file.read_text())["log"]]
     kept.write_bytes(TransparencyLog(entries, KEY).checkpoint)
     assert failing(file, kept) == ""
     kept.write_text(json.dumps({"checkpoint": kept.read_text()}))
-    assert failing(file, kept) == "", "a tenant's kept answer does as well"
+    assert failing(file, kept) == "", "a tenant's kept answer is accepted as well"
     for others in (ENTRIES[3:4], [*entries, ENTRIES[7]]):
         kept.write_bytes(TransparencyLog(others, KEY).checkpoint)
         assert "the log is NOT the one" in failing(file, kept)
     for broken in ("", "{}", kept.read_text().replace("pharoah", "other")):
         kept.write_text(broken)
-        with pytest.raises(AuditBundleError, match="no checkpoint"):
+        with pytest.raises(AuditBundleError, match="not a checkpoint"):
             replay(file, PUBLIC, kept)
     assert [finding.what for finding in replay(file, PUBLIC) if finding.holds is None] == [
-        "that this is the log others have seen was not checked (--seen FILE)"
+        "it was not checked whether others were shown this log (--seen FILE)"
     ]
 
 
-def test_rows_about_names_never_block_and_tables_of_no_trial_are_told(tmp_path: Path) -> None:
+def test_rows_about_pseudonyms_never_block_and_tables_without_a_trial_are_reported(tmp_path: Path) -> None:
     name = replace(ROWS[0], kind="name", tokens=("period=1", "name=ab"), severity="block")
-    assert "1 of them block" in failing(handed_over(tmp_path, (*ROWS, name)))
+    assert "1 of them block" in failing(audit_bundle(tmp_path, (*ROWS, name)))
     extra = replace(ROWS[0], group_id="made for one tenant")
-    told = [finding.what for finding in replay(handed_over(tmp_path, (*ROWS, extra)), PUBLIC) if not finding.holds]
-    assert any(what.startswith("1 of") and what.endswith("tables are of machines without a trial") for what in told)
+    failed = [finding.what for finding in replay(audit_bundle(tmp_path, (*ROWS, extra)), PUBLIC) if not finding.holds]
+    assert any(
+        what.startswith("1 of") and what.endswith("tables are about machines without a trial") for what in failed
+    )
 
 
 def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
     guess = replace(ROWS[0], tokens=("archetype=guessed",))
-    assert "1 of" in failing(handed_over(tmp_path, (*ROWS, guess)))
-    assert "1 rows that follow from the trials were left out" in failing(handed_over(tmp_path, tuple(ROWS[1:])))
+    assert "1 of" in failing(audit_bundle(tmp_path, (*ROWS, guess)))
+    assert "1 rows that follow from the trials were left out" in failing(audit_bundle(tmp_path, tuple(ROWS[1:])))
     bad = next(row for row in ROWS if row.severity != "ok")
     rosier = tuple(replace(row, failures=0, severity="ok") if row is bad else row for row in ROWS)
-    assert "1 of" in failing(handed_over(tmp_path, rosier))
+    assert "1 of" in failing(audit_bundle(tmp_path, rosier))
     marked = tuple(replace(row, plan=RESTLESS.pack().hex()) if row is bad else row for row in ROWS)
-    assert "1 monitoring plans are shared by fewer than 5" in failing(handed_over(tmp_path, marked))
+    assert "1 monitoring plans are shared by fewer than 5" in failing(audit_bundle(tmp_path, marked))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"seed": (b"t" * 32).hex()}, "NOT"),
         ({"began": 2000}, "NOT"),
@@ -255,24 +259,24 @@ def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
         ({"log": [entry.hex() for entry in (ENTRIES[0], OTHERS[0])]}, "honest"),
     ],
 )
-def test_another_seed_time_signature_or_log_is_found(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    assert said in failing(handed_over(tmp_path, tuple(ROWS), **changes))
+def test_another_seed_time_signature_or_log_is_found(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+    assert expected in failing(audit_bundle(tmp_path, tuple(ROWS), **changes))
 
 
-def test_the_command_says_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key = tmp_path / "provider.pub"
     key.write_text(PUBLIC.hex())
-    assert main(["replay", str(handed_over(tmp_path, tuple(ROWS))), "--provider-key", str(key)]) == 0
-    assert "seal to the head's roots" in capsys.readouterr().out
-    assert main(["replay", str(handed_over(tmp_path, tuple(ROWS[1:]))), "--provider-key", str(key)]) == 1
+    assert main(["replay", str(audit_bundle(tmp_path, tuple(ROWS))), "--provider-key", str(key)]) == 0
+    assert "seal to the roots" in capsys.readouterr().out
+    assert main(["replay", str(audit_bundle(tmp_path, tuple(ROWS[1:]))), "--provider-key", str(key)]) == 1
     assert "FAIL" in capsys.readouterr().out
     other = tmp_path / "other.pub"
     other.write_text(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex())
-    assert main(["replay", str(handed_over(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
-    told = capsys.readouterr().out
-    assert "not signed by this key" in told and "ok " not in told
+    assert main(["replay", str(audit_bundle(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
+    printed = capsys.readouterr().out
+    assert "not signed by this key" in printed and "ok " not in printed
     (tmp_path / "broken").write_text("{}")
     for command in ("replay", "verify"):
         assert main([command, str(tmp_path / "broken"), "--provider-key", str(key)]) == 1
     assert main(["replay", str(tmp_path / "broken"), "--provider-key", str(tmp_path / "nothing")]) == 1
-    assert "broken" in (said := capsys.readouterr().err) and "nothing" in said
+    assert "broken" in (printed := capsys.readouterr().err) and "nothing" in printed

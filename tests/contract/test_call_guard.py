@@ -94,12 +94,12 @@ def test_certificates_are_read_by_their_names_and_roles_are_kept_apart(tmp_path:
     under_tls(tmp_path, work)
 
 
-def test_a_caller_in_the_wrong_role_is_told_which_one_it_takes(tmp_path: Path) -> None:
+def test_a_refusal_names_the_role_that_the_call_needs(tmp_path: Path) -> None:
     async def work(site: Loopback, pki: Path) -> None:
         async with grpc.aio.secure_channel(site.endpoint, credentials(pki, "tenant/acme")) as channel:
             request = ListRequest(listing="nodes")
-            _, told = await refused(Stub(channel, "Operator").List(request, timeout=5))
-            assert "this is for operators" in told and "tenant acme" in told
+            _, message = await refused(Stub(channel, "Operator").List(request, timeout=5))
+            assert "this is for operators" in message and "tenant acme" in message
 
     under_tls(tmp_path, work)
 

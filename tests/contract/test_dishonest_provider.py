@@ -1,4 +1,4 @@
-"""Providers that lie, as the real tenant meets them: what is not believed, and which lies others can check."""
+"""Dishonest providers against the real tenant: which answers it rejects, and which of them prove misbehaviour."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def caught(folder: Path, patch: Patch, monkeypatch: pytest.MonkeyPatch, **change
 
 
 def proven(folder: Path, error: VerificationError) -> str:
-    """What an auditor, who has only the file and the provider's key, says of the evidence."""
+    """The verdict of an auditor that has only the file and the provider's key."""
     assert error.evidence is not None
     return prove(json.loads(json.dumps(error.evidence)), open_keys(folder / "keys").public)
 
@@ -66,7 +66,7 @@ def proven(folder: Path, error: VerificationError) -> str:
 def another_key(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = protocol.evaluate
     secret, public = protocol.derive_key(b"k" * 32, b"")
-    monkeypatch.setattr(provider_side.voprf, "evaluate", lambda _, __, blinded: honest(secret, public, blinded))
+    monkeypatch.setattr(provider_side.protocol, "evaluate", lambda _, __, blinded: honest(secret, public, blinded))
 
 
 def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,31 +77,31 @@ def changed_table(monkeypatch: pytest.MonkeyPatch) -> None:
         rows = split(sealed.content)
         content = b"".join([rows[0][::-1], *rows[1:]])
         signature = sign(signed_messages.table(epoch, class_id, content), self.keys.signing_key)
-        lying = replace(sealed, content=content, signature=signature)
-        self.publisher.epoch(epoch).classes[class_id] = lying
+        wrong = replace(sealed, content=content, signature=signature)
+        self.publisher.epoch(epoch).classes[class_id] = wrong
         return honest(self, epoch, class_id, first_row)
 
     monkeypatch.setattr(provider_side.ExchangeServer, "table", swapped)
 
 
-def hashed_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+def wrong_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenant_side, "AUDITED_INPUTS", 1)
     monkeypatch.setattr(provider_side.ExchangeServer, "_held", lambda *_: b"")
 
 
 @pytest.mark.parametrize(
-    ("patch", "changes", "said", "shown"),
+    ("patch", "changes", "reason", "shown"),
     [
         (another_key, {}, "another key", "another key than the one in its signed head"),
         (changed_table, {}, "table", "not the one in its signed head"),
-        (hashed_lie, {"privacy": "hashed"}, "hashed answer", "not what its sealed table says"),
+        (wrong_lookup, {"privacy": "hashed"}, "hashed answer", "differs from its sealed table"),
     ],
 )
-def test_signed_lies_are_caught_and_transferable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patch: Patch, changes: dict[str, Any], said: str, shown: str
+def test_signed_wrong_answers_are_rejected_and_proven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patch: Patch, changes: dict[str, Any], reason: str, shown: str
 ) -> None:
     error = caught(tmp_path, patch, monkeypatch, **changes)
-    assert said in str(error)
+    assert reason in str(error)
     assert shown in proven(tmp_path, error)
 
 
@@ -116,19 +116,19 @@ def test_a_checkpoint_that_always_differs_does_not_switch_audits_off(
         return Note.decode(honest(self)).with_signature("noise", os.urandom(68)).encode()
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        hashed_lie(monkeypatch)
+        wrong_lookup(monkeypatch)
         monkeypatch.setattr(TransparencyLog, "checkpoint", property(noisy))
 
     assert "hashed answer" in str(caught(tmp_path, patch, monkeypatch, privacy="hashed"))
 
 
 def test_an_honest_lookup_of_another_offer_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    evidence = caught(tmp_path, hashed_lie, monkeypatch, privacy="hashed").evidence
+    evidence = caught(tmp_path, wrong_lookup, monkeypatch, privacy="hashed").evidence
     assert evidence is not None
     public = open_keys(tmp_path / "keys").public
-    assert "not what its sealed table says" in prove(evidence, public)
+    assert "differs from its sealed table" in prove(evidence, public)
     other = {name: evidence["evaluation"][name] for name in ("offer", "offer_signature")}
-    with pytest.raises(InvalidEvidenceError, match="not those of this offer"):
+    with pytest.raises(InvalidEvidenceError, match="do not belong to this offer"):
         prove({**evidence, "hashed": {**evidence["hashed"], **other}}, public)
 
 
@@ -152,7 +152,7 @@ def test_honest_answers_prove_nothing(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         settings = site.settings()
         answer = await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
-        with pytest.raises(InvalidEvidenceError, match="all its proofs hold"):
+        with pytest.raises(InvalidEvidenceError, match="all proofs of the evaluation hold"):
             prove({"kind": "evaluation", **answer.record}, open_keys(tmp_path / "keys").public)
         head = {"body": answer.served.body.hex(), "signature": answer.served.signature.hex()}
         with pytest.raises(InvalidEvidenceError, match="the same"):
@@ -164,7 +164,7 @@ def test_honest_answers_prove_nothing(tmp_path: Path) -> None:
     on_loopback(tmp_path, work)
 
 
-def test_a_row_that_was_taken_back_convicts_nobody(tmp_path: Path) -> None:
+def test_a_revoked_row_proves_nothing(tmp_path: Path) -> None:
     """What a tenant could put together of an honest provider's answers, and a list it was never given."""
 
     async def work(site: Loopback) -> None:
@@ -179,7 +179,7 @@ def test_a_row_that_was_taken_back_convicts_nobody(tmp_path: Path) -> None:
             name: b"".join(rows).hex() for (_, id_), rows in asking[0]._tables._held.items() for name in [id_.hex()]
         }
         whole = {"kind": "hashed answer", "hashed": hashed.record, "evaluation": private.record, "tables": tables}
-        with pytest.raises(InvalidEvidenceError, match="is what the sealed table says"):
+        with pytest.raises(InvalidEvidenceError, match="agrees with the sealed table"):
             prove({**whole, "revoked": hashed.served.revoked_list.hex()}, public)
         for other in (b"", signed_messages.revoked(1, [b"r" * 32])):
             with pytest.raises(InvalidEvidenceError, match="not the one that was in force"):
@@ -191,13 +191,13 @@ def test_a_row_that_was_taken_back_convicts_nobody(tmp_path: Path) -> None:
 def test_a_hashed_answer_under_another_list_of_revoked_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = provider_side.ExchangeServer.lookup
 
-    async def lying(self: Any, *arguments: Any) -> Any:
+    async def wrong(self: Any, *arguments: Any) -> Any:
         with monkeypatch.context() as patched:
             patched.setattr(provider_side.Publisher, "revoked_rows", lambda *_: {b"r" * 32})
             return await honest(self, *arguments)
 
-    said = lied(tmp_path, monkeypatch, provider_side.ExchangeServer, "lookup", lying, privacy="hashed")
-    assert "another list of revoked rows" in said
+    reason = rejected(tmp_path, monkeypatch, provider_side.ExchangeServer, "lookup", wrong, privacy="hashed")
+    assert "another list of revoked rows" in reason
 
 
 def test_an_audit_that_is_refused_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,24 +214,24 @@ def test_an_audit_that_is_refused_is_remembered(tmp_path: Path, monkeypatch: pyt
     on_loopback(tmp_path, work)
 
 
-def lied(folder: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, with_: Any, **changes: Any) -> str:
+def rejected(folder: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, with_: Any, **changes: Any) -> str:
     return str(caught(folder, lambda m: m.setattr(where, name, with_), monkeypatch, **changes))
 
 
 def test_revocations_that_are_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows taken back for one tenant alone."""
-    said = lied(tmp_path, monkeypatch, Publisher, "revoked", lambda _: signed_messages.revoked(1, [b"r" * 32]))
-    assert "not the newest list" in said
+    """Rows that are revoked for one tenant alone."""
+    reason = rejected(tmp_path, monkeypatch, Publisher, "revoked", lambda _: signed_messages.revoked(1, [b"r" * 32]))
+    assert "not the newest list" in reason
 
 
 def test_a_log_that_is_shown_without_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = lied(tmp_path, monkeypatch, TransparencyLog, "entries", lambda *_: [])
-    assert "not the one" in said
+    reason = rejected(tmp_path, monkeypatch, TransparencyLog, "entries", lambda *_: [])
+    assert "not the one" in reason
 
 
 def test_offers_and_answers_that_are_not_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = lied(tmp_path, monkeypatch, provider_side, "sign", lambda *_: bytes(64))
-    assert "not signed" in said
+    reason = rejected(tmp_path, monkeypatch, provider_side, "sign", lambda *_: bytes(64))
+    assert "not signed" in reason
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -245,7 +245,7 @@ def test_offers_of_other_classes_than_two(tmp_path: Path, monkeypatch: pytest.Mo
         offer.signature = sign(said, self.keys.signing_key)
         return offer_id, offer
 
-    assert "two classes" in lied(tmp_path, monkeypatch, provider_side.ExchangeServer, "offer", other)
+    assert "two classes" in rejected(tmp_path, monkeypatch, provider_side.ExchangeServer, "offer", other)
 
 
 def test_a_truncated_table_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_a_truncated_table_is_not_used(tmp_path: Path, monkeypatch: pytest.Monke
         chunks, signature = honest(*arguments)
         return [chunk[:-64] for chunk in chunks], signature
 
-    assert "table" in lied(tmp_path, monkeypatch, provider_side.ExchangeServer, "table", shorter)
+    assert "table" in rejected(tmp_path, monkeypatch, provider_side.ExchangeServer, "table", shorter)
 
 
 def test_a_table_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_a_table_that_does_not_end_is_cut_off(tmp_path: Path, monkeypatch: pytes
         chunks, signature = honest(*arguments)
         return chunks * 50, signature
 
-    assert "longer than" in lied(tmp_path, monkeypatch, provider_side.ExchangeServer, "table", endless)
+    assert "longer than" in rejected(tmp_path, monkeypatch, provider_side.ExchangeServer, "table", endless)
 
 
 def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
     assert "two different logs of 2 entries" in proven(tmp_path, error)
 
 
-def test_without_fresh_cosignatures_nothing_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fresh_cosignatures_every_answer_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from pharoah_protocol.log.checkpoint import Note, cosign, log_verifier
@@ -316,8 +316,8 @@ def test_without_fresh_cosignatures_nothing_is_believed(tmp_path: Path, monkeypa
 
     changes = {"witnesses_file": str(tmp_path / "witnesses")}
     for ages, number in (((), 0), ((5.0,), 1), ((5.0, FRESH_SECONDS + 60.0), 1), ((5.0, -3600.0), 1)):
-        said = lied(tmp_path, monkeypatch, TransparencyLog, "checkpoint", cosigned(*ages), **changes)
-        assert f"{number} of 3 witnesses" in said
+        reason = rejected(tmp_path, monkeypatch, TransparencyLog, "checkpoint", cosigned(*ages), **changes)
+        assert f"{number} of 3 witnesses" in reason
 
     async def work(site: Loopback) -> None:
         monkeypatch.setattr(TransparencyLog, "checkpoint", cosigned(5.0, 60.0))
@@ -364,7 +364,7 @@ def test_the_command_says_what_a_file_proves(
     assert file is not None and file.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("PHAROAH_PROVIDER_KEY_FILE", settings.provider_key_file)
     assert main(["audit", str(file)]) == 0
-    assert "proven: the provider has answered with another key" in capsys.readouterr().out
+    assert "proven: the provider answered with another key" in capsys.readouterr().out
     file.write_text("{}")
     assert main(["audit", str(file)]) == 1
     assert "not proven" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Names by two key holders, over real gRPC: what each sees, what both make, and what is refused."""
+"""Pseudonyms by two key holders, over real gRPC: what each sees, what both make, and what is refused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def name_of(settings: Settings, fingerprint: Any = KNOWN) -> tuple[int, by
         await provider.channel.close(None)
 
 
-def test_a_name_is_the_same_for_everybody_and_takes_both_keys(tmp_path: Path) -> None:
+def test_a_pseudonym_is_the_same_for_all_tenants_and_takes_both_keys(tmp_path: Path) -> None:
     async def work(_: Loopback, settings: Settings) -> None:
         period, name = await name_of(settings)
         assert (period, name) == await name_of(settings) and period == period_at(time.time())
@@ -85,7 +85,7 @@ def test_a_name_is_the_same_for_everybody_and_takes_both_keys(tmp_path: Path) ->
             open_keys(tmp_path / "keys").pseudonym_secret,
             open_keys(tmp_path / "auditor" / "keys").pseudonym_secret,
         ]
-        halves = [protocol.derive_key(s, names_info(period))[0] for s in secrets_]
+        halves = [protocol.derive_key(s, key_info(period))[0] for s in secrets_]
         both = (sum(int.from_bytes(half, "little") for half in halves) % protocol.group.ORDER).to_bytes(32, "little")
         value = pseudonyms.pseudonym_input(KNOWN)
         assert name == protocol.full_evaluate(both, value)[:32]
@@ -96,13 +96,13 @@ def test_a_name_is_the_same_for_everybody_and_takes_both_keys(tmp_path: Path) ->
     among_three(tmp_path, work)
 
 
-def names_info(period: int) -> bytes:
+def key_info(period: int) -> bytes:
     from pharoah_archetypes.ladder import length_prefixed
 
     return length_prefixed(b"pharoah/names/v1", period.to_bytes(8, "big"))
 
 
-def test_names_of_two_periods_have_nothing_in_common(tmp_path: Path) -> None:
+def test_pseudonyms_of_two_periods_cannot_be_linked(tmp_path: Path) -> None:
     clock = [1e9]
     keys = holder_side.PseudonymKeys(open_keys(tmp_path / "keys"), lambda: clock[0])
     first = keys.current()
@@ -111,7 +111,7 @@ def test_names_of_two_periods_have_nothing_in_common(tmp_path: Path) -> None:
     assert second[0] == first[0] + 1 and second[1] != first[1]
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_wrong_requests_are_refused(tmp_path: Path) -> None:
     async def work(site: Loopback, _: Settings) -> None:
         period = (await site.call("Pseudonyms", "GetPseudonymKey", GetPseudonymKeyRequest())).period
         good = protocol.blind(b"x")[1]
@@ -148,7 +148,7 @@ def test_an_organisation_has_a_quota_of_pseudonyms_also_over_a_restart(tmp_path:
 
 
 def test_another_key_for_one_tenant_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names made with a key of its own would tell the provider whose they are."""
+    """Pseudonyms made with a key for one tenant would reveal the tenant to the provider."""
 
     async def work(_: Loopback, settings: Settings) -> None:
         monkeypatch.setattr(holder_side.PseudonymKeys, "_key", lambda *_: protocol.derive_key(b"z" * 32, b""))
@@ -158,7 +158,7 @@ def test_another_key_for_one_tenant_is_not_used(tmp_path: Path, monkeypatch: pyt
     among_three(tmp_path, work)
 
 
-def test_without_the_auditor_there_is_no_name_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_without_the_auditor_there_is_no_pseudonym_and_the_run_goes_on(tmp_path: Path) -> None:
     async def work(_: Loopback, settings: Settings) -> None:
         for changes, said in (
             ({"auditor_endpoint": ""}, "AUDITOR"),
@@ -179,7 +179,7 @@ async def ended(site: Loopback, who: str, state: str, period: int, name: bytes) 
     await site.call("Runs", "EndRun", request, who)
 
 
-def test_what_tenants_tell_becomes_a_warning_for_the_next_one(tmp_path: Path) -> None:
+def test_shared_failures_become_a_warning_for_the_next_tenant(tmp_path: Path) -> None:
     organisations = {f"org{number}": f"tenant org{number} {number:02d}{'z' * 18}" for number in range(8)}
 
     async def inside() -> None:
@@ -201,11 +201,11 @@ def test_what_tenants_tell_becomes_a_warning_for_the_next_one(tmp_path: Path) ->
                     pass
                 provider = ProviderConnection(settings)
                 exchange = ExchangeClient(provider, settings)
-                told = verdict_from_rows(await exchange.ask(OTHER, ticket(), await name_of(settings, OTHER)), "")
-                assert [f.what for f in told.findings if f.rung == "told"] == ["this job fails here, others tell"]
-                assert not told.blocking
-                untold = verdict_from_rows(await exchange.ask(OTHER, ticket()), "")
-                assert not [f for f in untold.findings if f.rung == "told"]
+                shared = verdict_from_rows(await exchange.ask(OTHER, ticket(), await name_of(settings, OTHER)), "")
+                assert [f.what for f in shared.findings if f.rung == "told"] == ["this job fails here, others tell"]
+                assert not shared.blocking
+                private = verdict_from_rows(await exchange.ask(OTHER, ticket()), "")
+                assert not [f for f in private.findings if f.rung == "told"]
                 await provider.channel.close(None)
         finally:
             for who in organisations:
@@ -227,7 +227,7 @@ async def _prepared(folder: Path, organisations: dict[str, str]) -> None:
     ("changes", "field"),
     [({"pseudonym": b"short"}, "pseudonym"), ({"period": 1}, "period"), ({"period": 2**40}, "period")],
 )
-def test_votes_that_make_no_sense_are_refused_and_the_run_goes_on(
+def test_shared_outcomes_with_wrong_fields_are_refused_and_the_run_goes_on(
     tmp_path: Path, changes: dict[str, Any], field: str
 ) -> None:
     async def work(site: Loopback, _: Settings) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pharoah.sidecar.exchange_client import ExchangeClient
@@ -24,7 +23,8 @@ from pharoah_protocol.v1 import GetEpochRequest, GetOfferRequest
 from pharoah_provider import exchange_server as provider_side
 from pharoah_provider.certificates import Authority
 from pharoah_provider.publication import Publisher
-from pharoah_provider.services import health, server
+from pharoah_provider.services import health
+from pharoah_provider.services.upkeep import is_ready
 from pharoah_provider.storage.base import Storage
 from pharoah_serving import admission, call_guard, listener
 from pharoah_serving.audit_log import AuditLog
@@ -55,7 +55,7 @@ def test_no_call_stays_longer_than_the_provider_lets_it(tmp_path: Path, monkeypa
     on_loopback(tmp_path, work)
 
 
-def test_what_goes_wrong_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_reveals_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: Any) -> Any:
         raise KeyError("a secret")
 
@@ -156,19 +156,11 @@ def test_the_schema_is_shown_on_loopback_alone(tmp_path: Path, listen: str, show
     asyncio.run(inside())
 
 
-def test_a_provider_whose_epoch_is_over_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_whose_epoch_is_over_is_not_ready(tmp_path: Path) -> None:
     async def work(publisher: Publisher, _: Storage) -> None:
-        status = health.Health(["pharoah.v1.Exchange"])
-
-        def told() -> set[int]:
-            server._tell_health(publisher, status)
-            return set(status._said.values())
-
         await publisher.open(time.time())
-        assert told() == {health_pb2.HealthCheckResponse.SERVING}
-        later = time.time() + LIFETIME_SECONDS + 60
-        monkeypatch.setattr(server.time, "time", lambda: later)
-        assert told() == {health_pb2.HealthCheckResponse.NOT_SERVING}
+        assert is_ready(publisher, time.time())
+        assert not is_ready(publisher, time.time() + LIFETIME_SECONDS + 60)
 
     with_publisher(tmp_path, work)
 
@@ -190,7 +182,7 @@ def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypa
     on_loopback(tmp_path, work)
 
 
-def test_health_is_told_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_is_served_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "QUESTION_SECONDS", 0.2)
     monkeypatch.setattr(health, "MOST_AT_ONCE", 5)
 

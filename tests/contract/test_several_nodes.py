@@ -51,7 +51,7 @@ async def rank(node: int, folder: Path, site: Loopback) -> Any:
         "LOCAL_WORLD_SIZE": "1",
         "GROUP_WORLD_SIZE": "2",
         "TORCHELASTIC_RUN_ID": "none",
-        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
     }
     async with ticket_socket(own / "agent.sock", f"n{node + 1}", "boot", KEYS[f"n{node + 1}"], {}, NodeStateAnswer):

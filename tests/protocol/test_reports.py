@@ -70,7 +70,7 @@ def test_a_run_that_begins_slowly_is_compared_with_its_later_speed() -> None:
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=8, max_size=8), st.floats(0.25, 4.0))
-def test_the_level_is_zero_within_the_outer_fences(first: list[float], value: float) -> None:
+def test_the_level_is_zero_inside_the_dead_band(first: list[float], value: float) -> None:
     lower, _, upper = np.quantile(np.log2(first), [0.25, 0.5, 0.75])
     baseline = RunBaseline.of(first, STEP_DEAD_BAND_LEVEL)
     reported = [baseline.push(value) for _ in range(LAST_WINDOWS)][-1]

@@ -11,10 +11,11 @@ import pytest
 
 from pharoah_learning.evidence import BenchmarkResult, OutcomeReport
 from pharoah_learning.release import Release
+from pharoah_protocol.vocabulary import EndState
 from pharoah_provider import cli
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.storage.duckdb import DuckStorage
-from pharoah_provider.storage.retention import DAY_SECONDS, RETENTION, RetentionTask, retention
+from pharoah_provider.storage.retention import DAY_SECONDS, RETENTION, RetentionTask, markdown_table, retention
 from pharoah_serving.errors import Invalid
 from tests.harness.listings import listed
 
@@ -77,12 +78,12 @@ def test_tickets_runs_and_outcomes_of_this_moment_age_with_the_clock(tmp_path: P
         run = Run(b"r" * 16, "acme", "n1", 1, 1, False, 0.0)
         await storage.runs.put_run(run)
         await storage.runs.take_ticket("nonce", run.run_id)
-        await storage.evidence.put_vote(OutcomeReport(run.run_id, 1, "ab", "acme", "ctx", True))
+        await storage.evidence.put_outcome_report(OutcomeReport(run.run_id, 1, "ab", "acme", "ctx", True))
         await storage.evidence.put_revealed(run, "ctx", "{}")
         for table in ("tickets", "outcomes", "revealed", "runs"):
             assert await storage.delete_before(table, 1_000.0) == 0
         assert await storage.delete_before("runs", 4e9) == 0, "a run that goes on is not deleted"
-        await storage.runs.end_run(run.run_id, "ok")
+        await storage.runs.end_run(run, EndState.OK, 2_000.0)
         for table in ("tickets", "outcomes", "revealed", "runs"):
             assert await storage.delete_before(table, 4e9) == 1
 
@@ -149,6 +150,11 @@ def test_a_retention_that_makes_no_sense_is_refused(
         code = int(error.code or 0)
     assert code in (1, 2) and expected in capsys.readouterr().err
     assert not (tmp_path / "p").exists()
+
+
+def test_docs_hold_the_retention_of_every_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "provider.md").read_text()
+    assert markdown_table() in text, f"docs/provider.md must contain\n{markdown_table()}"
 
 
 def test_a_retention_of_no_table_is_an_error() -> None:

@@ -41,6 +41,7 @@ RUN = Run(
 NODE = Node("n1", b"k" * 32, "boot", ("cpu=x",), ("device=cpu",), (0, 1), "1")
 NODE_N1 = Resource.node("n1")
 UNKNOWN = float("nan")
+WINDOW = Window(at_seconds=1.0, values={"step_ratio": 1.0, "memory_ratio": 1.0})
 
 
 @pytest.fixture(params=sorted(STORAGES))
@@ -283,9 +284,7 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
         await storage.evidence.append_cell("c", NODE, cell, Outcome(cell.id, "error", "why", fingerprint="{}"))
         degraded = replace(cell, degradation=Degradation("none"))
         for outcome in ("memory", "ok"):
-            await storage.evidence.append_cell(
-                "c", NODE, degraded, Outcome(cell.id, outcome, windows=[Window(at_seconds=1.0, values={})])
-            )
+            await storage.evidence.append_cell("c", NODE, degraded, Outcome(cell.id, outcome, windows=[WINDOW]))
         await storage.evidence.append_probes([probe], "baseline")
         await storage.evidence.append_probes([replace(probe, seconds=(0.5,), error="")], "baseline")
         (trial,) = await storage.evidence.trials()
@@ -301,9 +300,9 @@ def test_the_first_outcome_report_about_a_run_stands(opened: Opened) -> None:
     first = OutcomeReport(b"r", 7, "ab", "acme", "ctx", True)
 
     async def work(storage: Storage) -> None:
-        await storage.evidence.put_vote(first)
-        await storage.evidence.put_vote(replace(first, failed=False))
-        assert await storage.evidence.votes(7) == [first] and await storage.evidence.votes(8) == []
+        await storage.evidence.put_outcome_report(first)
+        await storage.evidence.put_outcome_report(replace(first, failed=False))
+        assert await storage.evidence.outcome_reports(7) == [first] and await storage.evidence.outcome_reports(8) == []
 
     opened(work)
 

@@ -48,7 +48,7 @@ def test_it_goes_on_after_a_restart_and_after_a_crash_in_a_line(tmp_path: Path) 
     assert len(file.read_text().splitlines()) == 3
 
 
-def test_days_are_told_when_they_are_over_whatever_the_clock_does(tmp_path: Path) -> None:
+def test_days_are_finished_when_they_are_over_whatever_the_clock_does(tmp_path: Path) -> None:
     day = 86_400
     log = AuditLog(tmp_path)
     log.record(10 * day + 1, AuditRecord(method="a"))
@@ -57,7 +57,7 @@ def test_days_are_told_when_they_are_over_whatever_the_clock_does(tmp_path: Path
     assert number == 10 and digest.hex() == verify(lines(tmp_path)[0])
     log.record(11 * day + 7, AuditRecord(method="b"))
     log.record(10 * day + 9, AuditRecord(method="the clock was set back"))
-    assert list(log.finished(10, 11 * day + 9)) == [], "a day that was told does not change any more"
+    assert list(log.finished(10, 11 * day + 9)) == [], "a finished day does not change any more"
     assert len(lines(tmp_path)[1].read_text().splitlines()) == 2
     assert [number for number, _ in log.finished(10, 12 * day)] == [11]
     log.close()

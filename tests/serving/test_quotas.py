@@ -90,18 +90,7 @@ def test_after_a_restart_uses_are_counted_from_the_audit_log() -> None:
 
 
 def test_a_bucket_gives_its_capacity_at_once_and_then_what_is_refilled() -> None:
-    now = [0.0]
-    bucket = TokenBucket(10.0, 2.0, "too fast", clock=lambda: now[0])
-    bucket.take(b"a", 10.0)
-    with pytest.raises(Exhausted, match="too fast"):
-        bucket.take(b"a", 0.5)
-    bucket.take(b"b", 10.0)
-    now[0] = 1.0
-    with pytest.raises(Exhausted):
-        bucket.take(b"a", 2.5)
-    bucket.take(b"a", 2.0)
-    now[0] = 1000.0
-    with pytest.raises(Exhausted):
-        bucket.take(b"a", 10.5)
-    bucket.forget(b"a")
-    bucket.take(b"a", 10.0)
+    bucket = TokenBucket.full(10.0, 2.0, now=100.0)
+    assert bucket.take(10.0, 100.0) and not bucket.take(0.5, 100.0)
+    assert not bucket.take(2.5, 101.0) and bucket.take(2.0, 101.0), "what is refused takes nothing"
+    assert not bucket.take(10.5, 9999.0) and bucket.take(10.0, 9999.0), "never more than the capacity"

@@ -16,13 +16,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 LOG, WITNESS = 0x01, 0x04
-"""Kinds of key: who signs a note, and who cosigns a checkpoint at a time."""
+"""Kinds of key (C2SP): a log signs notes, a witness cosigns checkpoints with a time."""
 NOTE_BYTES_LIMIT = 1 << 16
 _DASH = "\N{EM DASH} "
 
 
 class CheckpointError(ValueError):
-    """A note, key or signature that is malformed or does not hold."""
+    """A note, key or signature that is malformed or wrong."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Verifier:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a log says of itself: its name, how many entries it has and their root."""
+    """The state of a log: its name, its number of entries and their root."""
 
     origin: str
     size: int
@@ -80,7 +80,7 @@ class Note:
 
     checkpoint: Checkpoint
     signatures: tuple[tuple[str, bytes], ...]
-    """Name, and key id + signature."""
+    """By line: name, and key id + signature."""
 
     def encode(self) -> bytes:
         lines = "".join(f"{_DASH}{name} {_b64(blob)}\n" for name, blob in self.signatures)
@@ -104,7 +104,7 @@ class Note:
         return note
 
     def with_signature(self, name: str, blob: bytes) -> Note:
-        """With this line added; an older one by the same key goes."""
+        """The note with this line; an older line by the same key is removed."""
         kept = tuple(line for line in self.signatures if (line[0], line[1][:4]) != (name, blob[:4]))
         return Note(self.checkpoint, (*kept, (name, blob)))
 
@@ -133,6 +133,7 @@ def log_origin(public: bytes) -> str:
 
 
 def log_verifier(public: bytes) -> Verifier:
+    """The verifier of notes that the log of the provider with this public key signs."""
     return Verifier(log_origin(public), LOG, public)
 
 
@@ -143,7 +144,7 @@ def sign(checkpoint: Checkpoint, key: Ed25519PrivateKey) -> Note:
 
 
 def cosign(checkpoint: Checkpoint, name: str, key: Ed25519PrivateKey, at: int) -> tuple[str, bytes]:
-    """A witness's signature line: at this time, it knew of no other tree of this log."""
+    """A witness's signature line: until `at` (unix seconds), it saw no other tree of this log."""
     verifier = Verifier(name, WITNESS, key.public_key().public_bytes_raw())
     return name, verifier.key_id + at.to_bytes(8, "big") + key.sign(_cosigned(checkpoint, at))
 

@@ -13,14 +13,16 @@ EMPTY = hashlib.sha256(b"").digest()
 
 
 class TreeError(ValueError):
-    """A proof or a state that does not describe the tree it is about."""
+    """A proof or a state that does not fit its tree."""
 
 
 def leaf_hash(leaf: bytes) -> bytes:
+    """The hash of one leaf (section 2.1)."""
     return hashlib.sha256(b"\x00" + leaf).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
+    """The hash of an inner node (section 2.1)."""
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
@@ -30,7 +32,7 @@ def root(leaves: Sequence[bytes]) -> bytes:
 
 
 def root_of_hashes(hashes: Sequence[bytes]) -> bytes:
-    """Root over hashed leaves, level by level; an odd one out moves up."""
+    """Root over hashed leaves, level by level; the last of an odd number moves up."""
     level = list(hashes)
     while len(level) > 1:
         pairs = [node_hash(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
@@ -82,7 +84,7 @@ def verify_consistency(old_size: int, old_root: bytes, size: int, new_root: byte
 
 @dataclass(frozen=True)
 class Frontier:
-    """What must be kept of a tree to append to it: the roots of its complete subtrees, largest first."""
+    """The part of a tree that suffices to append to it: the roots of its complete subtrees, largest first."""
 
     size: int = 0
     subtrees: tuple[bytes, ...] = ()
@@ -104,6 +106,7 @@ class Frontier:
 
     @property
     def root(self) -> bytes:
+        """The root of the whole tree."""
         if not self.subtrees:
             return EMPTY
         *rest, top = self.subtrees

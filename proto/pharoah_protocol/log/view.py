@@ -1,7 +1,7 @@
-"""What the provider's log may hold, and what a reader of it concludes. Pure: bytes in, facts out.
+"""The transparency log as its reader sees it: which entries it may have, and what follows from them.
 
-The log is append-only and everybody reads all of it: its entries are a hash a day and a few more. Because epochs may
-only grow from entry to entry, there is one head per epoch, and whoever is shown another one sees a log without it.
+The log is append-only and every tenant reads all of it: it grows by a few hashes a day. Epoch numbers only grow from
+entry to entry, so there is one head per epoch; a tenant that is shown another head sees a log that lacks it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ KINDS = (HEAD, REVOKED, AUDIT, PSEUDONYM_KEY)
 
 
 class LogError(ValueError):
-    """An entry no honest log holds, or an answer that its log does not carry."""
+    """An entry that an honest log never has, or an answer that is not in the log."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: what it is about and the hash of it.
+    """One entry: the kind and the hash of a signed message.
 
-    `number` is the epoch of a head or of a list of revoked rows, the day (since 1970) of an audit log, the period of a
-    key of names.
+    `number` is the epoch of a head or of a list of revoked rows, the day (since 1970) of an audit log, or the period of
+    a pseudonym key.
     """
 
     kind: bytes
@@ -58,22 +58,22 @@ class Entry:
 
 @dataclass(frozen=True)
 class View:
-    """A log as somebody has read it so far: the tree, and what its entries add up to."""
+    """The log as far as it was read: its tree, and the newest entry of each kind."""
 
     frontier: Frontier = field(default_factory=Frontier)
     epoch: int = 0
     """The newest epoch; 0 before the first."""
     head: bytes = b""
-    """Hash of its head."""
+    """SHA-256 of the head of that epoch."""
     revoked: bytes = b""
-    """Hash of its newest list of revoked rows; empty while nothing was revoked."""
+    """SHA-256 of the newest list of revoked rows of that epoch; empty while nothing was revoked."""
     day: int = 0
     period: int = 0
     pseudonym_key: bytes = b""
     """SHA-256 of the pseudonym key of that period; empty before the first."""
 
     def read(self, entries: Iterable[bytes]) -> View:
-        """The view after more entries. Raises LogError for what no honest log holds."""
+        """The view after more entries. Raises LogError for an entry that an honest log never has."""
         view = self
         for data in entries:
             view = replace(view._follow(Entry.decode(data)), frontier=view.frontier.add(data))
@@ -120,8 +120,9 @@ class View:
         """Raises LogError."""
         try:
             subtrees = tuple(bytes.fromhex(part) for part in data["subtrees"])  # type: ignore[attr-defined]
-            size, epoch, day, period = (int(data[name]) for name in ("size", "epoch", "day", "period"))  # type: ignore[call-overload]
+            numbers = (int(str(data[name])) for name in ("size", "epoch", "day", "period"))
+            size, epoch, day, period = numbers
             head, revoked, key = (bytes.fromhex(str(data[name])) for name in ("head", "revoked", "pseudonym_key"))
             return cls(Frontier(size, subtrees), epoch, head, revoked, day, period, key)
         except (KeyError, TypeError, ValueError, TreeError):
-            raise LogError("log: what was remembered of it cannot be read") from None
+            raise LogError("log: the remembered view cannot be read") from None

@@ -1,4 +1,4 @@
-"""Epoch heads: what the provider commits to, signed. One head per epoch, the same for every tenant."""
+"""Epoch heads: the signed commitment of the provider to its tables. One head per epoch, the same for every tenant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_TABLES = 4096
 
 
 class HeadError(ValueError):
-    """A head that is malformed, not signed by the pinned key, or over; a table that is not the one it commits to."""
+    """A head that is malformed, not signed by the pinned key, or not in force; or a table that does not fit it."""
 
 
 def read_public_key(file: Path) -> Ed25519PublicKey:
@@ -42,10 +42,12 @@ class ClassTable:
 
 @dataclass(frozen=True)
 class EpochHead:
+    """The commitment to all tables of one epoch."""
+
     epoch: int
     release: int
     not_before: int
-    """Unix seconds; so is `not_after`."""
+    """Unix seconds, as is `not_after`."""
     not_after: int
     tables: tuple[ClassTable, ...]
 
@@ -87,15 +89,16 @@ class EpochHead:
         for table in self.tables:
             sizes = (len(table.class_id), len(table.public_key), len(table.root))
             if sizes != (16, 32, 32) or not 1 <= table.rows <= MOST_ROWS:
-                raise HeadError(f"head: a table that is no table, or of more than {MOST_ROWS} rows")
+                raise HeadError(f"head: a table with fields of a wrong length, or with more than {MOST_ROWS} rows")
 
 
 def sign(body: bytes, key: Ed25519PrivateKey) -> bytes:
-    """The provider's signature. Bodies begin with what they are, so that one never passes for another."""
+    """The signature of the provider. A body begins with the name of its kind, so it cannot pass for another kind."""
     return key.sign(_DOMAIN + body)
 
 
 def is_signed(body: bytes, signature: bytes, key: Ed25519PublicKey) -> bool:
+    """Whether `sign` made this signature with the private half of `key`."""
     try:
         key.verify(signature, _DOMAIN + body)
     except InvalidSignature:
@@ -104,7 +107,7 @@ def is_signed(body: bytes, signature: bytes, key: Ed25519PublicKey) -> bool:
 
 
 def verify_head(body: bytes, signature: bytes, key: Ed25519PublicKey, now: float) -> EpochHead:
-    """The head, once the signature and the time hold. Raises HeadError."""
+    """The head, once its signature and its time are verified. Raises HeadError."""
     if not is_signed(body, signature, key):
         raise HeadError("head: not signed by the provider key this machine trusts")
     head = EpochHead.decode(body)

@@ -1,7 +1,7 @@
-"""Transferable proofs: from what a provider has signed, anybody who knows its public key can see that it lied.
+"""Proofs of misbehaviour that can be handed to others: they follow from what a provider signed and its public key.
 
-Each proof is a file that the tenant's side wrote when it stopped believing (`pharoah audit FILE` and
-`pharoah-auditor verify FILE` read it). None of them needs the word of whoever brings it.
+Each proof is a file that the sidecar wrote when it rejected an answer (`pharoah audit FILE` and `pharoah-auditor verify
+FILE` read it). The reader of a proof need not trust the party that brings it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah_archetypes.ladder import parts
+from pharoah_protocol.encoding import read_u64
 from pharoah_protocol.log.checkpoint import CheckpointError, Note, log_verifier
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.tables import signed_messages
@@ -25,12 +26,12 @@ from pharoah_protocol.voprf.group import GroupError
 
 
 class InvalidEvidenceError(ValueError):
-    """A file that shows no lie of this provider; the message says why."""
+    """A file that proves no misbehaviour of this provider; the message says why."""
 
 
 @dataclass(frozen=True)
 class SignedAnswer:
-    """An evaluation that the provider has signed, with the head and the offer it belongs to."""
+    """An evaluation that the provider signed, with its head and its offer."""
 
     head: EpochHead
     offer_id: bytes
@@ -41,19 +42,19 @@ class SignedAnswer:
 
 
 def prove(evidence: Mapping[str, Any], public: bytes) -> str:
-    """What a file proves against the provider with this key, in a sentence. Raises NotProven."""
+    """One sentence: what a file proves about the provider with this key. Raises InvalidEvidenceError."""
     checks: dict[str, Callable[[Mapping[str, Any], bytes], str]] = {
         "two heads": _two_heads,
         "two logs": _two_logs,
         "evaluation": _wrong_key,
         "table": _swapped_table,
-        "hashed answer": _hashed_lie,
+        "hashed answer": _wrong_lookup,
     }
     try:
         check = checks[str(evidence["kind"])]
         return check(evidence, public)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise InvalidEvidenceError(f"the file is no evidence of a known kind ({error!r})") from None
+        raise InvalidEvidenceError(f"the file is not evidence of a known kind ({error!r})") from None
     except (HeadError, CheckpointError, GroupError, signed_messages.StatementError) as error:
         raise InvalidEvidenceError(str(error)) from None
     except ValueError as error:
@@ -61,21 +62,21 @@ def prove(evidence: Mapping[str, Any], public: bytes) -> str:
 
 
 def signed_answer(record: Mapping[str, Any], public: bytes) -> SignedAnswer:
-    """The signed part of a kept answer, every signature checked. Raises NotProven."""
-    head, said = signed_head(record, public), bytes.fromhex(record["evaluation"])
-    _require(said, record["signature"], public, "evaluation")
+    """The signed part of a kept answer, with every signature checked. Raises InvalidEvidenceError."""
+    head, message = signed_head(record, public), bytes.fromhex(record["evaluation"])
+    _require(message, record["signature"], public, "evaluation")
     offer_id, epoch, class_ids = _offer(record, public)
-    magic, asked_for, _, blinded, *told = parts(said)
-    if magic != b"pharoah/evaluated/v1" or asked_for != offer_id or epoch != head.epoch or len(told) % 3:
-        raise InvalidEvidenceError("the evaluation is not one for this offer and epoch")
-    answers = [(told[i], parts(told[i + 1]), told[i + 2]) for i in range(0, len(told), 3)]
+    magic, signed_offer, _, blinded, *answered = parts(message)
+    if magic != b"pharoah/evaluated/v1" or signed_offer != offer_id or epoch != head.epoch or len(answered) % 3:
+        raise InvalidEvidenceError("the evaluation does not belong to this offer and epoch")
+    answers = [(answered[i], parts(answered[i + 1]), answered[i + 2]) for i in range(0, len(answered), 3)]
     if [class_id for class_id, _, _ in answers] != list(class_ids):
-        raise InvalidEvidenceError("the evaluation is not one for the offered classes")
+        raise InvalidEvidenceError("the evaluation does not belong to the offered classes")
     return SignedAnswer(head, offer_id, class_ids, parts(blinded), answers)
 
 
 def signed_head(record: Mapping[str, Any], public: bytes) -> EpochHead:
-    """Raises NotProven, HeadError."""
+    """The epoch head of a record, with its signature checked. Raises InvalidEvidenceError, HeadError."""
     body = bytes.fromhex(record["head"])
     _require(body, record["head_signature"], public, "head")
     return EpochHead.decode(body)
@@ -87,11 +88,14 @@ def opened(
     tables: Mapping[bytes, bytes],
     revoked: frozenset[bytes] = frozenset(),
 ) -> list[list[bytes | None]]:
-    """Per class and input, the packed row it opens in these tables, unless revoked. Raises GroupError, NotProven."""
+    """Per class and input, the packed row that the input opens in these tables; None for none or a revoked one.
+
+    Raises GroupError, InvalidEvidenceError.
+    """
     inputs, blinds = ([bytes.fromhex(part) for part in private[name]] for name in ("inputs", "blinds"))
     for value, scalar, element in zip(inputs, blinds, answer.blinded, strict=False):
         if protocol.blind(value, scalar)[1] != element:
-            raise InvalidEvidenceError("the blinds do not belong to what was asked")
+            raise InvalidEvidenceError("the blinds do not belong to the query")
     found = []
     for class_id, evaluated, _ in answer.answers:
         rows = _checked_table(answer.head, class_id, tables[class_id])
@@ -111,8 +115,8 @@ def _two_heads(evidence: Mapping[str, Any], public: bytes) -> str:
         _require(body, shown["signature"], public, "head")
     first, second = (EpochHead.decode(body) for body in bodies)
     if first.epoch != second.epoch or bodies[0] == bodies[1]:
-        raise InvalidEvidenceError("the two heads are of two epochs, or the same")
-    return f"it has signed two different heads for epoch {first.epoch}: tenants were shown different tables"
+        raise InvalidEvidenceError("the two heads belong to two epochs, or are the same")
+    return f"it signed two different heads for epoch {first.epoch}: tenants were shown different tables"
 
 
 def _two_logs(evidence: Mapping[str, Any], public: bytes) -> str:
@@ -122,12 +126,12 @@ def _two_logs(evidence: Mapping[str, Any], public: bytes) -> str:
     first, second = (note.checkpoint for note in notes)
     if first.size != second.size:
         raise InvalidEvidenceError(
-            f"the two checkpoints are of {first.size} and {second.size} entries: only the log itself can show whether "
-            "one goes on where the other ends; ask the provider for a consistency proof"
+            f"the two checkpoints have {first.size} and {second.size} entries: only the log itself can show whether "
+            "one continues the other; ask the provider for a consistency proof"
         )
     if first.root == second.root:
         raise InvalidEvidenceError("the two checkpoints are the same")
-    return f"it has signed two different logs of {first.size} entries: tenants were shown different ones"
+    return f"it signed two different logs of {first.size} entries: tenants were shown different ones"
 
 
 def _wrong_key(evidence: Mapping[str, Any], public: bytes) -> str:
@@ -136,8 +140,8 @@ def _wrong_key(evidence: Mapping[str, Any], public: bytes) -> str:
         try:
             protocol.verify(answer.head.table(class_id).public_key, answer.blinded, evaluated, proof)
         except protocol.ProofError:
-            return f"it has answered with another key than the one in its signed head of epoch {answer.head.epoch}"
-    raise InvalidEvidenceError("all its proofs hold")
+            return f"it answered with another key than the one in its signed head of epoch {answer.head.epoch}"
+    raise InvalidEvidenceError("all proofs of the evaluation hold")
 
 
 def _swapped_table(evidence: Mapping[str, Any], public: bytes) -> str:
@@ -146,44 +150,44 @@ def _swapped_table(evidence: Mapping[str, Any], public: bytes) -> str:
     _require(signed_messages.table(head.epoch, class_id, content), evidence["signature"], public, "table")
     if root(split(content)) == head.table(class_id).root:
         raise InvalidEvidenceError("the table is the one the head commits to")
-    return f"it has signed and served a table that is not the one in its signed head of epoch {head.epoch}"
+    return f"it signed and served a table that is not the one in its signed head of epoch {head.epoch}"
 
 
-def _hashed_lie(evidence: Mapping[str, Any], public: bytes) -> str:
+def _wrong_lookup(evidence: Mapping[str, Any], public: bytes) -> str:
     hashed, record = evidence["hashed"], evidence["evaluation"]
     answer = signed_answer(record, public)
-    said, key = bytes.fromhex(hashed["looked_up"]), bytes.fromhex(hashed["hashed_key"])
-    _require(said, hashed["signature"], public, "looked-up rows")
+    message, key = bytes.fromhex(hashed["looked_up"]), bytes.fromhex(hashed["hashed_key"])
+    _require(message, hashed["signature"], public, "looked-up rows")
     offer_id, epoch, class_ids = _offer(hashed, public)
-    magic, asked_for, _, key_hash, in_force, asked, told = parts(said)
-    if magic != b"pharoah/looked-up/v2" or asked_for != offer_id:
-        raise InvalidEvidenceError("the looked-up rows are not those of this offer")
+    magic, signed_offer, _, key_hash, in_force, asked, answered = parts(message)
+    if magic != b"pharoah/looked-up/v2" or signed_offer != offer_id:
+        raise InvalidEvidenceError("the looked-up rows do not belong to this offer")
     if key_hash != hashlib.sha256(key).digest() or epoch != answer.head.epoch or class_ids != answer.class_ids:
-        raise InvalidEvidenceError("the two answers are not about the same tables")
+        raise InvalidEvidenceError("the two answers belong to different tables")
     revoked = bytes.fromhex(evidence["revoked"])
     if signed_messages.digest(revoked) != in_force:
         raise InvalidEvidenceError("the list of revoked rows is not the one that was in force")
     gone = signed_messages.read_revoked(revoked)[1] if revoked else frozenset()
-    tokens, rows, size = parts(asked), parts(told), len(parts(asked))
+    tokens, rows = parts(asked), parts(answered)
     tables = {bytes.fromhex(name): bytes.fromhex(content) for name, content in evidence["tables"].items()}
     held = opened(answer, record["private"], tables, gone)
     inputs = [bytes.fromhex(value) for value in record["private"]["inputs"]]
     for at, found in enumerate(held):
         for number, (value, row) in enumerate(zip(inputs, found, strict=True)):
             same_question = hmac.compare_digest(tokens[number], hmac.digest(key, value, "sha256"))
-            if same_question and rows[at * size + number] != (row or b""):
-                return f"its hashed answer in epoch {epoch} is not what its sealed table says"
-    raise InvalidEvidenceError("the hashed answer is what the sealed table says")
+            if same_question and rows[at * len(tokens) + number] != (row or b""):
+                return f"its hashed answer in epoch {epoch} differs from its sealed table"
+    raise InvalidEvidenceError("the hashed answer agrees with the sealed table")
 
 
 def _offer(record: Mapping[str, Any], public: bytes) -> tuple[bytes, int, tuple[bytes, ...]]:
-    """Id, epoch, classes."""
-    said = bytes.fromhex(record["offer"])
-    _require(said, record["offer_signature"], public, "offer")
-    magic, offer_id, epoch, _, _, *class_ids = parts(said)
+    """Id, epoch and classes of the signed offer."""
+    message = bytes.fromhex(record["offer"])
+    _require(message, record["offer_signature"], public, "offer")
+    magic, offer_id, epoch, _, _, *class_ids = parts(message)
     if magic != signed_messages.OFFER_MAGIC:
-        raise InvalidEvidenceError("the offer is no offer")
-    return offer_id, int.from_bytes(epoch, "big"), tuple(class_ids)
+        raise InvalidEvidenceError("the offer has another form")
+    return offer_id, read_u64(epoch), tuple(class_ids)
 
 
 def _checked_table(head: EpochHead, class_id: bytes, content: bytes) -> Sequence[bytes]:

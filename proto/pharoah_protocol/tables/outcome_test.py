@@ -1,9 +1,9 @@
-"""Whether verdicts are kept: a tenant's own outcomes against what it was told, by a sequential test.
+"""Outcome test: do jobs with the verdict `compatible` fail more often than they should? A sequential test.
 
-Proofs show that everybody is told the same, not that it is true. A provider that leaves out rows, or seals rosier
-ones, is found by the jobs it said would work. Page's cumulative sum (Biometrika 41, 1954) over runs that were called
-compatible: they fail for reasons of their own, as jobs do (10 %), or from some run on three times as often. It never
-ends, so what a provider did well for long excuses nothing; and it may be looked at after every run.
+Proofs show that all tenants get the same rows, not that the rows are true. A provider that leaves out rows, or seals
+better ones, is detected by the jobs that it called compatible. The test is Page's cumulative sum (Biometrika 41, 1954)
+over those runs: either they fail for reasons of their own (10 %), or from some run on three times as often. The test
+never ends, so a long good history does not outweigh later failures, and it may be evaluated after every run.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from math import log
 
 USUAL_RATIO = 0.1
+"""Ratio of compatible jobs that fail for reasons of their own."""
 SUSPICIOUS_RATIO = 0.3
-ALARM = 9.0
-"""Of the log likelihood ratio: under an honest provider at most two tenants in a hundred reach it within 1,000 runs."""
+ALARM_EVIDENCE = 9.0
+"""Cumulative log likelihood ratio. Under an honest provider at most two tenants in a hundred reach it within 1,000 runs
+(tests/contract/test_audit.py)."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Runs called compatible, and what became of them."""
+    """Runs with the verdict `compatible`, and their outcomes."""
 
     runs: int = 0
     failures: int = 0
@@ -30,14 +32,20 @@ class Tally:
     """Whether the evidence has ever reached the alarm."""
 
     def add(self, failed: bool) -> Tally:
+        """The tally with one more run."""
         ratio = SUSPICIOUS_RATIO / USUAL_RATIO if failed else (1 - SUSPICIOUS_RATIO) / (1 - USUAL_RATIO)
         evidence = max(0.0, self.evidence + log(ratio))
-        return Tally(self.runs + 1, self.failures + failed, evidence, self.alarmed or evidence >= ALARM)
+        return Tally(
+            runs=self.runs + 1,
+            failures=self.failures + failed,
+            evidence=evidence,
+            alarmed=self.alarmed or evidence >= ALARM_EVIDENCE,
+        )
 
 
 def tally(failed: Iterable[bool]) -> Tally:
-    """Over runs in the order in which they began."""
+    """The tally of runs, in the order in which they began."""
     total = Tally()
-    for one in failed:
-        total = total.add(one)
+    for run_failed in failed:
+        total = total.add(run_failed)
     return total

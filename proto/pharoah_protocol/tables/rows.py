@@ -92,7 +92,7 @@ def seal_table(
     """Sealed rows, sorted and padded with dummies to a power of two (at least 64).
 
     `entries` are (VOPRF output, row). Dummies follow from `padding_key` (32 secret bytes): its holder can make the same
-    table again, and nobody else can tell dummies from rows. Raises ValueError when two outputs give the same tag.
+    table again, and for others dummies look like rows. Raises ValueError when two outputs give the same tag.
     """
     rows: dict[bytes, bytes] = {}
     for output, row in entries:

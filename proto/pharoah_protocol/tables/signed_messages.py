@@ -1,6 +1,6 @@
-"""What the provider signs besides heads, so that a lie can be shown to others: offers, tables, evaluations.
+"""Messages that the provider signs besides heads, so that errors in them can be proven to others.
 
-Each is canonical bytes that begin with what they are; `pharoah_protocol.tables.epoch_head.sign` signs them.
+Each is canonical bytes that begin with the name of their kind; `pharoah_protocol.tables.epoch_head.sign` signs them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pharoah_protocol.vocabulary import IncidentState
 
 
 class StatementError(ValueError):
-    """Bytes that are no statement of the kind they should be."""
+    """Bytes that are not the signed message that they should be."""
 
 
 OFFER_MAGIC = b"pharoah/offer/v2"
@@ -22,13 +22,12 @@ OFFER_MAGIC = b"pharoah/offer/v2"
 
 
 def offer(offer_id: bytes, epoch: int, expires_at: int, class_ids: Sequence[bytes], node_state: IncidentState) -> bytes:
-    """These classes are offered, in this epoch, until then (unix seconds), on a node in this state."""
-    state = bytes([node_state.code])
-    return length_prefixed(OFFER_MAGIC, offer_id, u64(epoch), u64(expires_at), state, *class_ids)
+    """An offer: these classes apply in this epoch, until `expires_at` (unix seconds), on a node in this state."""
+    return length_prefixed(OFFER_MAGIC, offer_id, u64(epoch), u64(expires_at), bytes([node_state.code]), *class_ids)
 
 
 def table(epoch: int, class_id: bytes, rows: bytes) -> bytes:
-    """These are all rows of a class."""
+    """A table: these are all rows of a class."""
     return length_prefixed(b"pharoah/table/v1", u64(epoch), class_id, hashlib.sha256(rows).digest())
 
 
@@ -38,9 +37,11 @@ def evaluation(
     blinded: Sequence[bytes],
     answers: Iterable[tuple[bytes, Sequence[bytes], bytes]],
 ) -> bytes:
-    """These elements were asked, and these are the answers: class, evaluated elements, proof."""
-    said = [part for class_id, evaluated, proof in answers for part in (class_id, length_prefixed(*evaluated), proof)]
-    return length_prefixed(b"pharoah/evaluated/v1", offer_id, request_id, length_prefixed(*blinded), *said)
+    """An evaluation: these elements were sent, and these are the answers (class, evaluated elements, proof)."""
+    answered = [
+        part for class_id, evaluated, proof in answers for part in (class_id, length_prefixed(*evaluated), proof)
+    ]
+    return length_prefixed(b"pharoah/evaluated/v1", offer_id, request_id, length_prefixed(*blinded), *answered)
 
 
 def looked_up(
@@ -51,8 +52,8 @@ def looked_up(
     tokens: Sequence[bytes],
     rows: Sequence[bytes],
 ) -> bytes:
-    """Hashed mode: these tokens were asked under this key, and these are the rows by class, empty for none, while the
-    list of revoked rows with this digest was in force."""
+    """A hashed answer: these tokens were sent under this key, and these are the rows by class, empty for none, while
+    the list of revoked rows with the digest `revoked` was in force."""
     key = hashlib.sha256(hashed_key).digest()
     return length_prefixed(
         b"pharoah/looked-up/v2", offer_id, request_id, key, revoked, length_prefixed(*tokens), length_prefixed(*rows)
@@ -60,17 +61,17 @@ def looked_up(
 
 
 def pseudonym_key(period: int, public: bytes) -> bytes:
-    """This is the signer's public key for pseudonyms of a period."""
+    """A pseudonym key: this is the public key of the signer in a period."""
     return length_prefixed(b"pharoah/name-key/v1", u64(period), public)
 
 
 def revoked(epoch: int, rows: Iterable[bytes]) -> bytes:
-    """These rows of the epoch no longer hold, each as class handle and tag."""
+    """A list of revoked rows of an epoch, each as class handle and tag."""
     return length_prefixed(b"pharoah/revoked/v1", u64(epoch), *sorted(rows))
 
 
 def digest(revoked: bytes) -> bytes:
-    """Of a list of revoked rows; empty for none."""
+    """SHA-256 of a list of revoked rows; empty for an empty list."""
     return hashlib.sha256(revoked).digest() if revoked else b""
 
 

@@ -43,7 +43,7 @@ class _EndStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EndState.Val
     END_STATE_MOVED: _EndState.ValueType  # 7
     """The job goes on elsewhere."""
     END_STATE_LOST: _EndState.ValueType  # 8
-    """The sidecar or the node vanished without a word. Set by the provider alone."""
+    """The sidecar or the node vanished. Set by the provider alone."""
 
 class EndState(_EndState, metaclass=_EndStateEnumTypeWrapper):
     """How a run ended."""
@@ -64,7 +64,7 @@ END_STATE_MAINTENANCE: EndState.ValueType  # 6
 END_STATE_MOVED: EndState.ValueType  # 7
 """The job goes on elsewhere."""
 END_STATE_LOST: EndState.ValueType  # 8
-"""The sidecar or the node vanished without a word. Set by the provider alone."""
+"""The sidecar or the node vanished. Set by the provider alone."""
 Global___EndState: _TypeAlias = EndState  # noqa: Y015
 
 class _Attribution:
@@ -74,23 +74,37 @@ class _Attribution:
 class _AttributionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attribution.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ATTRIBUTION_UNKNOWN: _Attribution.ValueType  # 0
+    """There is no evidence, or it is contradictory."""
     ATTRIBUTION_USER: _Attribution.ValueType  # 1
+    """The job's own code or settings, or its owner."""
     ATTRIBUTION_SOFTWARE: _Attribution.ValueType  # 2
+    """The framework, a library or the driver."""
     ATTRIBUTION_NODE: _Attribution.ValueType  # 3
+    """The node's own hardware."""
     ATTRIBUTION_FABRIC: _Attribution.ValueType  # 4
+    """The network between nodes."""
     ATTRIBUTION_PLATFORM: _Attribution.ValueType  # 5
+    """The provider's services around the node."""
     ATTRIBUTION_NEIGHBOUR: _Attribution.ValueType  # 6
+    """Another job on the same node."""
 
 class Attribution(_Attribution, metaclass=_AttributionEnumTypeWrapper):
     """Who or what caused a failure."""
 
 ATTRIBUTION_UNKNOWN: Attribution.ValueType  # 0
+"""There is no evidence, or it is contradictory."""
 ATTRIBUTION_USER: Attribution.ValueType  # 1
+"""The job's own code or settings, or its owner."""
 ATTRIBUTION_SOFTWARE: Attribution.ValueType  # 2
+"""The framework, a library or the driver."""
 ATTRIBUTION_NODE: Attribution.ValueType  # 3
+"""The node's own hardware."""
 ATTRIBUTION_FABRIC: Attribution.ValueType  # 4
+"""The network between nodes."""
 ATTRIBUTION_PLATFORM: Attribution.ValueType  # 5
+"""The provider's services around the node."""
 ATTRIBUTION_NEIGHBOUR: Attribution.ValueType  # 6
+"""Another job on the same node."""
 Global___Attribution: _TypeAlias = Attribution  # noqa: Y015
 
 @_typing.final
@@ -263,7 +277,7 @@ class EndRunRequest(_message.Message):
     """
     period: _builtins.int
     attribution: Global___Attribution.ValueType
-    """Of a failure. What the user caused counts against no node and no job."""
+    """Who or what caused the failure of a failed run. A failure that the user caused counts against no node and no job."""
     def __init__(
         self,
         *,

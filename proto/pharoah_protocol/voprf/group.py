@@ -1,7 +1,7 @@
 """ristretto255 (RFC 9496): elements and scalars as 32-byte strings, on libsodium or in plain Python.
 
-libsodium is constant time and fast; it must be used wherever a secret key is. The Python group serves tenants whose
-machine has no libsodium: what it multiplies by are blinds that live for one question.
+libsodium is constant time and fast; it must be used with every secret key. The Python group serves tenants whose
+machine has no libsodium: it multiplies by blinds only, which live for one query.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ELEMENT_BYTES = SCALAR_BYTES = 32
 
 
 class GroupError(ValueError):
-    """Bytes that are no element or no scalar."""
+    """Bytes that are not an element, or not a scalar."""
 
 
 class Backend(Protocol):
-    """What an implementation offers. Inputs have the right lengths; None stands for an element that is not canonical,
-    or for a result that is the identity."""
+    """The interface of an implementation. Inputs have the right lengths. None stands for an element that is not
+    canonical, or for a result that is the identity."""
 
     def multiply(self, scalar: bytes, element: bytes, /) -> bytes | None: ...
     def multiply_base(self, scalar: bytes, /) -> bytes | None: ...
@@ -40,7 +40,7 @@ _chosen: ContextVar[Backend | None] = ContextVar("backend", default=None)
 
 
 def backend() -> Backend:
-    """libsodium where it is found, else Python."""
+    """The implementation in use: libsodium where it is found, else Python."""
     if (chosen := _chosen.get()) is not None:
         return chosen
     return libsodium if libsodium.available() else pure_python
@@ -91,7 +91,7 @@ def from_hash(digest: bytes) -> bytes:
 
 
 def check_scalar(scalar: bytes, *, zero: bool = False) -> None:
-    """Raises GroupError unless these bytes are a canonical scalar; s + order would pass as s otherwise."""
+    """Raises GroupError unless these bytes are a canonical scalar; otherwise s + order would pass as s."""
     if len(scalar) != SCALAR_BYTES or not (0 if zero else 1) <= int.from_bytes(scalar, "little") < ORDER:
         raise GroupError("scalar: not in 1 .. order-1")
 

@@ -48,6 +48,7 @@ def library() -> ctypes.CDLL:
 
 
 def available() -> bool:
+    """Whether this machine has libsodium with ristretto255."""
     try:
         library()
     except SodiumMissing:
@@ -56,12 +57,13 @@ def available() -> bool:
 
 
 def multiply(scalar: bytes, element: bytes) -> bytes | None:
+    """scalar * element; None for an element that is not canonical, and for the identity."""
     out = ctypes.create_string_buffer(32)
     return out.raw if library().crypto_scalarmult_ristretto255(out, scalar, element) == 0 else None
 
 
 def multiply_all(scalars: Sequence[bytes], elements: Sequence[bytes]) -> list[bytes | None]:
-    """Products, item by item, on all cores: ctypes lets go of the interpreter while libsodium works."""
+    """Products, item by item, on all cores: ctypes releases the interpreter lock while libsodium works."""
     share = -(-len(scalars) // _cores()) or 1
     parts = [slice(at, at + share) for at in range(0, len(scalars), share)]
     done = _pool().map(lambda part: list(map(multiply, scalars[part], elements[part])), parts)  # type: ignore[arg-type]
@@ -69,36 +71,40 @@ def multiply_all(scalars: Sequence[bytes], elements: Sequence[bytes]) -> list[by
 
 
 def multiply_base(scalar: bytes) -> bytes | None:
+    """scalar * generator; None for zero."""
     out = ctypes.create_string_buffer(32)
     return out.raw if library().crypto_scalarmult_ristretto255_base(out, scalar) == 0 else None
 
 
 def weighted_sum(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes | None:
-    """On one core: a tenant's other cores train."""
+    """The sum of scalar * element, on one core: the other cores of a tenant train."""
     return _sum(scalars, list(map(multiply, scalars, elements)), elements)
 
 
 def weighted_sum_on_all_cores(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes | None:
+    """The sum of scalar * element, for the provider."""
     return _sum(scalars, multiply_all(scalars, elements), elements)
 
 
 def product(left: bytes, right: bytes) -> bytes:
-    """left * right, of scalars; constant time, as whatever touches a key."""
+    """left * right of two scalars, in constant time, because one of them may be a key."""
     return _scalars("mul", left, right)
 
 
 def difference(left: bytes, right: bytes) -> bytes:
-    """left - right, of scalars."""
+    """left - right of two scalars, in constant time."""
     return _scalars("sub", left, right)
 
 
 def from_hash(digest: bytes) -> bytes:
+    """The one-way map of 64 uniform bytes to an element."""
     out = ctypes.create_string_buffer(32)
     library().crypto_core_ristretto255_from_hash(out, digest)
     return out.raw
 
 
 def is_element(element: bytes) -> bool:
+    """Whether these 32 bytes are a canonical element other than the identity."""
     return any(element) and not element[31] & 0x80 and library().crypto_core_ristretto255_is_valid_point(element) == 1
 
 

@@ -1,8 +1,7 @@
 """RFC 9497, VOPRF mode, suite ristretto255-SHA512: blind, evaluate with a proof, verify, finalize.
 
-Three parties' worth of functions: the tenant blinds and finalizes, the provider evaluates and proves, and whoever has
-a proof can check it. A batch shares one proof (section 2.2), which says that all its elements were multiplied by the
-key behind one public key.
+The tenant blinds and finalizes, the provider evaluates and proves, and anybody can verify a proof. A batch shares one
+proof (section 2.2): all its elements were multiplied by the key behind one public key.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _GENERATOR = bytes.fromhex("e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a6
 
 
 class ProofError(ValueError):
-    """A proof that does not show what it should."""
+    """A proof that does not hold for its batch."""
 
 
 def derive_key(seed: bytes, info: bytes) -> tuple[bytes, bytes]:
@@ -45,7 +44,7 @@ def blind(value: bytes, scalar: bytes | None = None) -> tuple[bytes, bytes]:
 
 
 def filler() -> bytes:
-    """An element that nobody knows an input of: it fills a batch, and looks like any blinded element."""
+    """A random element, whose input nobody knows: it fills a batch, and looks like any blinded element."""
     return group.from_hash(secrets.token_bytes(64))
 
 
@@ -54,7 +53,7 @@ def evaluate(secret: bytes, public: bytes, blinded: Sequence[bytes], nonce: byte
 ]:  # fmt: skip
     """BlindEvaluate of a batch and its proof (section 3.3.2). For the key holder: libsodium only, on all cores.
 
-    `nonce` is the proof's random scalar, given in tests alone. Raises GroupError for what is no element.
+    `nonce` is the random scalar of the proof; only tests give it. Raises GroupError for bytes that are not an element.
     """
     group.check_scalar(secret)
     for element in blinded:
@@ -76,7 +75,7 @@ def evaluate(secret: bytes, public: bytes, blinded: Sequence[bytes], nonce: byte
 def verify(public: bytes, blinded: Sequence[bytes], evaluated: Sequence[bytes], proof: bytes) -> None:
     """Raises ProofError unless the key behind `public` made every evaluated element from its blinded one."""
     if len(proof) != PROOF_BYTES or not blinded or len(evaluated) != len(blinded):
-        raise ProofError("proof: not one of this batch")
+        raise ProofError("proof: not of the length of a proof, or for another batch size")
     challenge, response = proof[:32], proof[32:]
     try:
         for scalar in (challenge, response):
@@ -97,7 +96,7 @@ def finalize(value: bytes, scalar: bytes, evaluated: bytes) -> bytes:
 
 
 def full_evaluate(secret: bytes, value: bytes) -> bytes:
-    """What `finalize` gives, computed by the key holder for an input it knows."""
+    """The result of `finalize`, computed by the key holder for an input that it knows."""
     return _output(value, group.multiply(secret, _hash_to_group(value)))
 
 

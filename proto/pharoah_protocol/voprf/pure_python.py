@@ -1,4 +1,4 @@
-"""ristretto255 in plain Python (RFC 9496). Not constant time: never for a key that lives longer than one question.
+"""ristretto255 in plain Python (RFC 9496). Not constant time: never for a key that lives longer than one query.
 
 A backend of `pharoah_protocol.voprf.group`. Points are in extended coordinates (X : Y : Z : T) on the curve
 -x^2 + y^2 = 1 + d x^2 y^2 over the integers modulo 2^255 - 19 (Hisil, Wong, Carter, Dawson 2008).
@@ -22,16 +22,18 @@ _WINDOW = 5
 
 
 def multiply(scalar: bytes, element: bytes) -> bytes | None:
+    """scalar * element; None for an element that is not canonical, and for the identity."""
     point = _decode(element)
     return None if point is None else _nonzero(_times(int.from_bytes(scalar, "little"), point))
 
 
 def multiply_base(scalar: bytes) -> bytes | None:
+    """scalar * generator; None for zero."""
     return _nonzero(_times(int.from_bytes(scalar, "little"), _BASE))
 
 
 def weighted_sum(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes | None:
-    """By buckets (Pippenger 1976): about twenty times fewer additions than one product after the other."""
+    """The sum of scalar * element, by buckets (Pippenger 1976): about twenty times fewer additions than by products."""
     points = [_decode(element) if any(element) else None for element in elements]
     numbers = [int.from_bytes(scalar, "little") for scalar in scalars]
     total = _ZERO
@@ -53,11 +55,13 @@ def weighted_sum(scalars: Sequence[bytes], elements: Sequence[bytes]) -> bytes |
 
 
 def from_hash(digest: bytes) -> bytes:
+    """The one-way map of 64 uniform bytes to an element (section 4.3.4)."""
     low, high = (int.from_bytes(half, "little") & (1 << 255) - 1 for half in (digest[:32], digest[32:]))
     return _encode(_add(_map(low % P), _map(high % P)))
 
 
 def is_element(element: bytes) -> bool:
+    """Whether these 32 bytes are a canonical element other than the identity."""
     return any(element) and _decode(element) is not None
 
 

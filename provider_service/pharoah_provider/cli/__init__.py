@@ -47,6 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def entry() -> None:
+    """Entry point of the installed command."""
     sys.exit(main())
 
 

@@ -30,6 +30,7 @@ references = []
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     parser = commands.add_parser("archetypes", help="archetypes of traces")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     miner = actions.add_parser("mine", help="find archetypes in a folder of traces (Kineto, execution traces, Chakra)")

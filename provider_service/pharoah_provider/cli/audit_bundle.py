@@ -14,6 +14,7 @@ from pharoah_serving.errors import ProviderError
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     what = "write what an auditor needs to seal an epoch again; it holds the epoch's seed"
     parser = commands.add_parser("audit-bundle", help=what, description=__doc__)
     parser.add_argument("epoch", type=int)

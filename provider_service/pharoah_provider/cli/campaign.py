@@ -19,6 +19,7 @@ LONGEST_CELL_NAME = 30
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     parser = commands.add_parser("campaign", help="run a campaign file on the connected nodes", description=__doc__)
     parser.add_argument("file", type=Path)
     channel.add_options(parser)

@@ -17,6 +17,7 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     what = "make a certificate, with an authority of this site's own"
     parser = commands.add_parser("certificate", help=what, description=__doc__)
     parser.add_argument("name", help="provider, auditor, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")

@@ -9,6 +9,7 @@ from pharoah_serving.keys import open_keys
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     what = "print the key that tenants and witnesses pin; made if there is none yet"
     parser = commands.add_parser("key", help=what, description=__doc__)
     parser.add_argument("--keys", default="pharoah-keys", help="as for serve (default: %(default)s)")
@@ -16,5 +17,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Raises ProviderError for keys that cannot be opened."""
     print(open_keys(arguments.keys).public.hex())
     return 0

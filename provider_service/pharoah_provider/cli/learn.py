@@ -11,12 +11,14 @@ from pharoah_provider.cli._calls import stream
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     parser = commands.add_parser("learn", help="learn a release and seal it as the next epoch", description=__doc__)
     channel.add_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print each step. Raises ProviderError for a call that is refused."""
     for answer in stream(arguments, "Learn", LearnRequest()):
         print(answer.message, flush=True)
     return 0

@@ -44,6 +44,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Print one listing as a table or as JSON. Raises ProviderError for a call that is refused."""
     listing: Listing = arguments.listing
     rows = call(arguments, "List", ListRequest(listing=listing.name)).rows
     if arguments.output == "json":
@@ -70,7 +71,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
     for number, column in enumerate(columns):
         values = [line[number] for line in shown]
         short = all(len(value) <= SHORT_TEXT for value in values)
-        numeric = any(isinstance(row.get(column), int | float) for row in rows) and not column.endswith("_at")
+        numeric = not _is_time(column) and any(type(row.get(column)) in (int, float) for row in rows)
         heading = column.upper().replace("_", " ")
         table.add_column(heading, overflow="fold", no_wrap=short, justify="right" if numeric else "left")
     for line in shown:
@@ -78,11 +79,15 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def _is_time(column: str) -> bool:
+    return column.endswith("_at") or column == "since"
+
+
 def _shown(column: str, value: Any) -> str:
     if value is None or value == "" or value != value:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if column.endswith("_at") or column == "since":
+    if _is_time(column):
         return time.strftime("%m-%d %H:%M:%S", time.localtime(value))
     return f"{value:.4g}" if isinstance(value, float) else sanitize_text(str(value))

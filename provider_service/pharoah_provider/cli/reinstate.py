@@ -11,6 +11,7 @@ from pharoah_provider.cli._calls import call
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     what = "let revoked rows hold again, from the next epoch on"
     parser = commands.add_parser("reinstate", help=what, description=__doc__)
     parser.add_argument("rows", nargs="+", metavar="ROW", help="ids of revoked rows")
@@ -19,6 +20,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Raises ProviderError for a call that is refused."""
     answer = call(arguments, "Reinstate", ReinstateRequest(rows=arguments.rows))
     print(f"{answer.reinstated} rows are reinstated; they hold again from the next epoch on")
     return 0

@@ -11,6 +11,7 @@ from pharoah_provider.cli._calls import call
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     parser = commands.add_parser("revoke", help="revoke rows now, inside the current epoch", description=__doc__)
     parser.add_argument(
         "rows", nargs="+", metavar="ROW", help="ids of rows, as `table` and `near-duplicates` list them"
@@ -20,6 +21,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Raises ProviderError for a call that is refused."""
     answer = call(arguments, "Revoke", RevokeRequest(rows=arguments.rows))
     print(f"{answer.revoked} rows are revoked; tenants receive the list with their next question")
     return 0

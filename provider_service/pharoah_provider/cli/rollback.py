@@ -11,6 +11,7 @@ from pharoah_provider.cli._calls import call
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     what = "roll the newest release back and seal the release before it"
     parser = commands.add_parser("rollback", help=what, description=__doc__)
     channel.add_options(parser)
@@ -18,6 +19,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Raises ProviderError for a call that is refused."""
     answer = call(arguments, "Rollback", RollbackRequest())
     print(f"release {answer.release} sealed as epoch {answer.epoch}")
     return 0

@@ -18,6 +18,7 @@ from pharoah_serving.quotas import Limits
 
 
 def add_parser(commands: Any) -> None:
+    """Add this command."""
     defaults = ServerSettings()
     parser = commands.add_parser("serve", help="run the provider", description=__doc__)
     option = parser.add_argument

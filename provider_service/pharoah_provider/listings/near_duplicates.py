@@ -8,7 +8,7 @@ from pharoah_provider.listings._listing import Listing
 
 LISTING = Listing(
     name="near-duplicates",
-    help="rows of the newest release about what near duplicates of an archetype have in common",
+    help="rows of the newest release about near duplicates",
     columns=("id", "severity", "outcome", "failed", "base", "nodes"),
     wide_columns=("scope",),
     rows=learned_rows(RowKind.BAND),

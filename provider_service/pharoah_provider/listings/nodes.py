@@ -28,7 +28,7 @@ async def rows(sources: ListingSources) -> list[Row]:
 
 LISTING = Listing(
     name="nodes",
-    help="nodes, whether their agents are connected, and what runs on them",
+    help="nodes, whether they are connected, and what runs on them",
     columns=("node", "context", "connected", "seen_seconds_ago", "runs", "alerts"),
     rows=rows,
 )

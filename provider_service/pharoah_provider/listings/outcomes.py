@@ -11,6 +11,6 @@ LISTING = Listing(
     rows=select("""
         SELECT name[:16] AS name, period, context_id AS context, count(DISTINCT organisation) AS organisations,
                count(*) AS runs, sum(failed::INT)::INT AS failed
-        FROM votes GROUP BY ALL ORDER BY period DESC, failed DESC, name
+        FROM outcome_reports GROUP BY ALL ORDER BY period DESC, failed DESC, name
     """),
 )

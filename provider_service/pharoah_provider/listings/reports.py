@@ -6,7 +6,7 @@ from pharoah_provider.listings._listing import Listing, select
 
 LISTING = Listing(
     name="reports",
-    help="what runs report: a row per rank and stretch of equal values, the newest 100,000",
+    help="what runs report: a row per rank and span of equal values",
     columns=("run", "rank", "started_at", "seconds", "step_ratio", "memory_ratio", "risk"),
     wide_columns=("ended_at", "masked"),
     rows=select("""

@@ -11,8 +11,7 @@ LISTING = Listing(
     rows=select("""
         SELECT lower(hex(v.run_id))[:8] AS run, v.tenant, v.context_id AS context, r.end_state,
                v.fingerprint ->> '$.archetype' AS archetype, v.fingerprint
-        FROM revealed v JOIN runs r USING (run_id)
-        QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY r.attempt DESC) = 1
-        ORDER BY v.told_at
+        FROM revealed_jobs v JOIN runs r USING (run_id)
+        QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY r.attempt DESC) = 1 ORDER BY v.revealed_at
     """),
 )

@@ -8,7 +8,7 @@ from pharoah_provider.listings._listing import Listing
 
 LISTING = Listing(
     name="table",
-    help="the incompatibility table: rows of the newest release about archetypes and pseudonyms",
+    help="the incompatibility table of the newest release",
     columns=("id", "severity", "outcome", "failed", "nodes", "title"),
     wide_columns=("base", "scope", "rung"),
     rows=learned_rows(RowKind.ARCHETYPE, RowKind.PSEUDONYM),

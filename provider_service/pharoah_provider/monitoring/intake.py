@@ -12,6 +12,7 @@ from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.storage.base import RunStore
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.metrics import Metrics
+from pharoah_serving.quotas import TokenBucket
 
 AT_ONCE = 128
 """Rows that are scored in one go; others get their turn in between."""
@@ -26,9 +27,8 @@ class _Taken:
     attempt: int
     last: int
     """Number of its newest second; -1 before the first."""
-    left: float
-    """Seconds it may report, as of `at` on the steady clock."""
-    at: float
+    seconds: TokenBucket
+    """Seconds that it may report, on the steady clock."""
     began_at: float
     dropped: int = 0
     """Seconds that its sidecar has reported as dropped."""
@@ -73,19 +73,15 @@ class Intake:
             taken = self._taken.get(run.run_id)
             if taken is None or taken.attempt != run.attempt:
                 last, now = await self._runs.last_row_number(run.run_id, run.attempt), self._clock.steady()
-                left = min(taken.left, CAUGHT_UP_SECONDS) if taken else CAUGHT_UP_SECONDS
-                at = taken.at if taken else now
-                taken = self._taken[run.run_id] = _Taken(run.attempt, last, left, at, began_at=now)
+                seconds = taken.seconds if taken else TokenBucket.full(CAUGHT_UP_SECONDS, REPORTED_RATIO, now)
+                taken = self._taken[run.run_id] = _Taken(run.attempt, last, seconds, began_at=now)
             return taken
 
     def _allow(self, taken: _Taken, seconds: float) -> None:
         """Raises Exhausted."""
-        now = self._clock.steady()
-        left = min(CAUGHT_UP_SECONDS, taken.left + REPORTED_RATIO * (now - taken.at))
-        if seconds > left:
+        if not taken.seconds.take(seconds, self._clock.steady()):
             self._metrics.rejected.labels("too_fast").inc(seconds)
             raise Exhausted(f"a run has {REPORTED_RATIO} seconds to report in a second")
-        taken.left, taken.at = left - seconds, now
 
     def _count_dropped(self, taken: _Taken, dropped: int) -> None:
         """Add what is new to the metric; no run can have dropped more seconds than it may report."""

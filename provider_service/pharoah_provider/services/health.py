@@ -1,6 +1,6 @@
 """`grpc.health.v1.Health`, for orchestrators and load balancers: `Check` alone, without a certificate of ours, bounded.
 
-Nobody is let through the gate here, so nothing here may last: there is no `Watch`.
+Callers are not authorized here, so that no call may last: there is no `Watch`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Health:
-    """What each service is said to be; unknown services are NOT_FOUND."""
+    """The status of each service; unknown services are NOT_FOUND."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        self._said = dict.fromkeys(("", *services), NOT_SERVING)
+        self._statuses = dict.fromkeys(("", *services), NOT_SERVING)
         self._asking = 0
 
-    def tell(self, serving: bool) -> None:
-        """Of all services."""
-        self._said = dict.fromkeys(self._said, SERVING if serving else NOT_SERVING)
+    def set_status(self, serving: bool) -> None:
+        """Set the status of all services."""
+        self._statuses = dict.fromkeys(self._statuses, SERVING if serving else NOT_SERVING)
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         encode = health_pb2.HealthCheckResponse.SerializeToString
@@ -49,6 +49,6 @@ class Health:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "request: no question of health")
         finally:
             self._asking -= 1
-        if question.service not in self._said:
+        if question.service not in self._statuses:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
-        return health_pb2.HealthCheckResponse(status=self._said[question.service])
+        return health_pb2.HealthCheckResponse(status=self._statuses[question.service])

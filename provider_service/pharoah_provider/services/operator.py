@@ -38,6 +38,8 @@ from pharoah_serving.keys import Keys
 
 
 class OperatorServicer:
+    """Decodes calls of operators, and encodes the answers."""
+
     def __init__(self, store: Storage, keys: Keys, fleet: Fleet, publisher: Publisher, monitor: Monitor) -> None:
         self._store, self._keys, self._fleet = store, keys, fleet
         self._publisher, self._monitor = publisher, monitor

@@ -100,7 +100,7 @@ class RunsServicer:
         ended_before = await self._runs.end_state(run)
         await self._runs.end_run(run, state, self._clock.wall(), attribution)
         if vote is not None and not ended_before:
-            await self._evidence.put_vote(vote)
+            await self._evidence.put_outcome_report(vote)
         self._monitor.unwatch(run.run_id)
         self._intake.forget(run.run_id)
         return EndRunResponse()

@@ -14,7 +14,6 @@ from typing import Any
 
 from grpc_reflection.v1alpha import reflection
 
-from pharoah_protocol.log.view import AUDIT, PSEUDONYM_KEY, Entry
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
 from pharoah_provider.clock import Clock
@@ -30,6 +29,7 @@ from pharoah_provider.services.health import SERVICE as HEALTH
 from pharoah_provider.services.health import Health
 from pharoah_provider.services.operator import OperatorServicer
 from pharoah_provider.services.runs import RunsServicer
+from pharoah_provider.services.upkeep import Upkeep
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.retention import RetentionTask, retention
 from pharoah_provider.transparency_log import TransparencyLog
@@ -49,11 +49,12 @@ log = logging.getLogger("pharoah.provider")
 
 DRAIN_SECONDS = 2.0
 LARGEST_PORT = 65_535
-TICK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class ServerSettings:
+    """The options of `pharoah-provider serve`."""
+
     listen: str = "127.0.0.1:7443"
     http: str = "127.0.0.1:7480"
     db: Path = Path("pharoah.duckdb")
@@ -65,7 +66,7 @@ class ServerSettings:
     domain: str = "pharoah.local"
     """SPIFFE trust domain of client certificates."""
     tokens: Path = Path("pharoah-tokens")
-    """Who may call when there is no TLS, which is on loopback alone."""
+    """File of the callers without TLS, which is served on loopback only."""
     settle_seconds: float = SETTLE_SECONDS
     limits: Limits = field(default_factory=Limits)
     retention: Mapping[str, float] = field(default_factory=dict)
@@ -115,17 +116,17 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         if host in LOOPBACK:
             names_served = [service(name).full_name for name in servicers]
             reflection.enable_server_reflection([*names_served, HEALTH, reflection.SERVICE_NAME], server)
+        upkeep = Upkeep(publisher, audit, names, status, RetentionTask(store, kept_days))
         http = _serve_metrics(metrics, settings.http)
         try:
             await server.start()
             async with OwnedTasks() as background:
-                background.start(_tick(publisher, audit, names, status, RetentionTask(store, kept_days)))
+                await upkeep.begin()
+                background.start(upkeep.run())
                 background.start(monitor.keep_watch())
-                await _log_pseudonym_key(publisher, names)
-                _tell_health(publisher, status)
                 yield f"{host}:{bound}" if port == "0" else settings.listen
         finally:
-            status.tell(serving=False)
+            status.set_status(serving=False)
             monitor.drain()
             await server.stop(DRAIN_SECONDS)
             await monitor.close()
@@ -147,44 +148,6 @@ async def serve(settings: ServerSettings, ready: Any) -> None:
         ready(address)
         await stop.wait()
         log.info("draining")
-
-
-async def _tick(
-    publisher: Publisher, audit: AuditLog, names: PseudonymKeys, status: Health, old_rows: RetentionTask
-) -> None:
-    """Every minute: a new epoch if one is due, the hash of yesterday's audit log, old rows, the health status."""
-    while True:
-        await asyncio.sleep(TICK_SECONDS)
-        for work in (
-            publisher.rotate(time.time()),
-            _log_days(publisher, audit),
-            _log_pseudonym_key(publisher, names),
-            old_rows.run_if_due(),
-        ):
-            try:
-                await work
-            except Exception:  # one that fails must not end the others
-                log.exception("trying again in a minute")
-        _tell_health(publisher, status)
-
-
-async def _log_days(publisher: Publisher, audit: AuditLog) -> None:
-    """The hash of each day of the audit log that is over."""
-    after, now = publisher.log.view.day, time.time()
-    for day, digest in await asyncio.to_thread(lambda: list(audit.finished(after, now))):
-        await publisher.append(Entry(AUDIT, day, digest))
-
-
-async def _log_pseudonym_key(publisher: Publisher, names: PseudonymKeys) -> None:
-    """One key of names for everybody, once a period."""
-    period, public, _ = names.current()
-    if period > publisher.log.view.period:
-        await publisher.append(Entry.of(PSEUDONYM_KEY, period, public))
-
-
-def _tell_health(publisher: Publisher, status: Health) -> None:
-    """Ready, unless the epoch that is served is over."""
-    status.tell(publisher.log.view.epoch == 0 or publisher.epoch().head.not_after > time.time())
 
 
 def _serve_metrics(metrics: Metrics, http: str) -> Any:

@@ -96,3 +96,10 @@ class RetentionTask:
         }
         log.info("rows past their retention: %s", ", ".join(f"{table} {count}" for table, count in deleted.items()))
         return deleted
+
+
+def markdown_table() -> str:
+    """All tables with a retention, as the table of docs/provider.md."""
+    lines = ["| table | days | reason |", "|---|---|---|"]
+    lines += [f"| `{table}` | {rule.days:g} | {rule.reason} |" for table, rule in RETENTION.items()]
+    return "\n".join(lines) + "\n"

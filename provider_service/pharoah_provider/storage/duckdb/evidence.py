@@ -80,15 +80,16 @@ class DuckEvidenceStore:
         names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
         return [BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"])) for row in rows]
 
-    async def put_vote(self, vote: OutcomeReport) -> None:
-        values = [vote.run_id, vote.period, vote.name, vote.organisation, vote.context_id, vote.failed, time.time()]
-        await self._db.execute(SQL["put_vote"], values)
+    async def put_outcome_report(self, report: OutcomeReport) -> None:
+        names = ("run_id", "period", "name", "organisation", "context_id", "failed")
+        values = [getattr(report, name) for name in names]
+        await self._db.execute(SQL["put_outcome_report"], [*values, time.time()])
 
-    async def votes(self, period: int) -> list[OutcomeReport]:
+    async def outcome_reports(self, period: int) -> list[OutcomeReport]:
         names = ("period", "name", "organisation", "context_id", "failed")
         return [
             OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names})
-            for row in await self._db.read(SQL["votes"], [period])
+            for row in await self._db.read(SQL["outcome_reports"], [period])
         ]
 
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:

@@ -1,4 +1,4 @@
--- The transparency log, what an epoch was sealed from, and what was taken back.
+-- The transparency log, what an epoch was sealed from, and revoked rows.
 CREATE TABLE log (position BIGINT PRIMARY KEY, entry BLOB NOT NULL);
 ALTER TABLE epochs ADD COLUMN groups TEXT;
 ALTER TABLE epochs ADD COLUMN began BIGINT;

@@ -13,12 +13,12 @@ SELECT degradation, windows, outcome FROM cells WHERE degradation != ''
 -- name: baseline_probes
 SELECT * FROM probes WHERE purpose = ? AND error = '' ORDER BY started_at
 
--- name: put_vote
-INSERT OR IGNORE INTO votes (run_id, period, name, organisation, context_id, failed, told_at)
+-- name: put_outcome_report
+INSERT OR IGNORE INTO outcome_reports (run_id, period, name, organisation, context_id, failed, reported_at)
 VALUES (?, ?, ?, ?, ?, ?, ?)
 
--- name: votes
-SELECT * FROM votes WHERE period = ? ORDER BY told_at
+-- name: outcome_reports
+SELECT * FROM outcome_reports WHERE period = ? ORDER BY reported_at
 
 -- name: put_revealed
-INSERT OR REPLACE INTO revealed (run_id, tenant, context_id, fingerprint, told_at) VALUES (?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO revealed_jobs (run_id, tenant, context_id, fingerprint, revealed_at) VALUES (?, ?, ?, ?, ?)

@@ -16,10 +16,10 @@ DELETE FROM probes WHERE purpose != 'baseline' AND ended_at < ?
 DELETE FROM tickets WHERE taken_at < ?
 
 -- name: outcomes
-DELETE FROM votes WHERE told_at < ?
+DELETE FROM outcome_reports WHERE reported_at < ?
 
 -- name: revealed
-DELETE FROM revealed WHERE told_at < ?
+DELETE FROM revealed_jobs WHERE revealed_at < ?
 
 -- name: runs
 DELETE FROM runs WHERE ended_at < ?
