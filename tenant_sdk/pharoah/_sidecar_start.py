@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -13,10 +14,14 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import IO
 
 from pharoah._guard import DEBUG
 from pharoah._rank_identity import job_key
 from pharoah._settings import Settings
+
+_LOCK = "lock"
+"""File that a process locks while it starts a sidecar in the folder."""
 
 
 def start_sidecar(path: Path, settings: Settings, run_id: str = "") -> subprocess.Popen[bytes]:
@@ -53,15 +58,39 @@ def private_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="pharoah-"))
 
 
+def _lock(folder: Path) -> IO[str]:
+    """The folder, made if need be, and its lock, held until the file is closed. Raises PermissionError."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{folder} belongs to another user")
+        # A sidecar that ends removes folder and lock; then the lock that was waited for locks nothing any more.
+        with contextlib.suppress(FileNotFoundError):
+            lock = (folder / _LOCK).open("w")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), (folder / _LOCK).stat()):
+                    return lock
+            lock.close()
+
+
+def remove_folder(path: Path) -> None:
+    """At the end of the sidecar of a path: remove the folder that `sidecar_of_this_node` made for it.
+
+    A folder in which another process starts a sidecar stays, and so does one without a lock: its owner removes it.
+    """
+    with contextlib.suppress(OSError), (path.parent / _LOCK).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not path.exists():
+            (path.parent / _LOCK).unlink()
+            path.parent.rmdir()
+
+
 def sidecar_of_this_node(settings: Settings) -> str:
     """Path of the sidecar that serves this job here; started by whichever local rank comes first."""
     folder = Path(tempfile.gettempdir(), f"pharoah-{hashlib.sha256(job_key().encode()).hexdigest()[:16]}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to somebody else")
     path = folder / "sidecar.sock"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _lock(folder):
         if not _listens(path):
             path.unlink(missing_ok=True)  # of a sidecar that was killed
             start_sidecar(path, settings)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pharoah._guard import DEBUG
 from pharoah._settings import Settings
+from pharoah._sidecar_start import remove_folder
 from pharoah.sidecar.job_identity import job_id
 from pharoah.sidecar.sidecar import Sidecar
 
@@ -17,7 +18,10 @@ def main() -> None:
     path, settings, run_id = Path(sys.argv[1]), Settings(**json.loads(sys.argv[2])), sys.argv[3]
     logging.basicConfig(level=logging.DEBUG if os.environ.get(DEBUG) else logging.WARNING)
     sidecar = Sidecar(path, settings, bytes.fromhex(run_id) if run_id else os.urandom(16), job_id(os.environ, settings))
-    asyncio.run(sidecar.serve())
+    try:
+        asyncio.run(sidecar.serve())
+    finally:
+        remove_folder(path)
 
 
 if __name__ == "__main__":
