@@ -33,6 +33,8 @@ class Message:
 
 
 class Packet(NamedTuple):
+    """A decoded packet."""
+
     message: Message
     wants_answer: bool
 
@@ -104,6 +106,8 @@ class Hello(Message):
 @_message("hello_answer")
 @dataclass(frozen=True)
 class HelloAnswer(Message):
+    """The verdict so far, and whether the rank has to do something for it."""
+
     verdict: dict[str, Any]
     dry_run_needed: bool = False
     """Whether this rank is the one that has to dry-run the job; true for one rank of a node at most."""
@@ -123,6 +127,8 @@ class Check(Message):
 @_message("check_answer")
 @dataclass(frozen=True)
 class CheckAnswer(Message):
+    """The verdict, and what is needed to judge the job's cost on this node."""
+
     verdict: dict[str, Any]
     profile: dict[str, Any] = field(default_factory=dict)
     """The node profile; empty when no agent answers on this node."""
@@ -140,6 +146,8 @@ class Launch(Message):
 @_message("launch_answer")
 @dataclass(frozen=True)
 class LaunchAnswer(Message):
+    """The run is monitored under this id."""
+
     run_id: str
 
 
@@ -233,6 +241,8 @@ class Status(Message):
 @_message("status_answer")
 @dataclass(frozen=True)
 class StatusAnswer(Message):
+    """The state of the run now."""
+
     run_id: str
     verdict: str
     """Its status."""
@@ -258,7 +268,7 @@ class End(Message):
 @_message("ended")
 @dataclass(frozen=True)
 class Ended(Message):
-    pass
+    """The end was recorded."""
 
 
 # Sidecar to rank.
@@ -281,12 +291,16 @@ class FlightRecordRequest(Message):
 @_message("verdict_changed")
 @dataclass(frozen=True)
 class VerdictChanged(Message):
+    """The verdict is another one now."""
+
     verdict: dict[str, Any]
 
 
 @_message("alert_raised")
 @dataclass(frozen=True)
 class AlertRaised(Message):
+    """The provider has raised or cleared an alert."""
+
     alert: dict[str, Any]
 
 
@@ -302,6 +316,8 @@ class TicketRequest(Message):
 @_message("ticket_answer")
 @dataclass(frozen=True)
 class TicketAnswer(Message):
+    """A signed ticket for one run on this node."""
+
     body: str
     signature: str
     """Hex."""

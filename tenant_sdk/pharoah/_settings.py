@@ -21,7 +21,7 @@ DO_NOT_TRACK = "DO_NOT_TRACK"
 STATE_HOME = "XDG_STATE_HOME"
 """Where programs of a user keep state, by the XDG base directory specification."""
 LEAST_CAPTURE_EVERY_STEPS = 1000
-"""A captured step takes about as long as ten others; once in 1,000 steps that is 1 % (docs/evaluation.md)."""
+"""A captured step is slower than others; once in 1,000 steps its cost does not show."""
 
 Check = Callable[[Any], str]
 """Gives what is wrong with a value, after its name; empty when nothing is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -11,18 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 from pharoah._guard import DEBUG
 from pharoah._rank_identity import job_key
 from pharoah._settings import Settings
 
-SOCKET, LOCK = "sidecar.sock", "lock"
-"""Files in the folder that the ranks of a job share."""
+_LOCK = "lock"
+"""File that a process locks while it starts a sidecar in the folder."""
 
 
 def start_sidecar(path: Path, settings: Settings, run_id: str = "") -> subprocess.Popen[bytes]:
@@ -59,53 +58,41 @@ def private_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="pharoah-"))
 
 
+def _lock(folder: Path) -> IO[str]:
+    """The folder, made if need be, and its lock, held until the file is closed. Raises PermissionError."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{folder} belongs to another user")
+        # A sidecar that ends removes folder and lock; then the lock that was waited for locks nothing any more.
+        with contextlib.suppress(FileNotFoundError):
+            lock = (folder / _LOCK).open("w")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), (folder / _LOCK).stat()):
+                    return lock
+            lock.close()
+
+
+def remove_folder(path: Path) -> None:
+    """At the end of the sidecar of a path: remove the folder that `sidecar_of_this_node` made for it.
+
+    A folder in which another process starts a sidecar stays, and so does one without a lock: its owner removes it.
+    """
+    with contextlib.suppress(OSError), (path.parent / _LOCK).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not path.exists():
+            (path.parent / _LOCK).unlink()
+            path.parent.rmdir()
+
+
 def sidecar_of_this_node(settings: Settings) -> str:
     """Path of the sidecar that serves this job here; started by whichever local rank comes first."""
     folder = Path(tempfile.gettempdir(), f"pharoah-{hashlib.sha256(job_key().encode()).hexdigest()[:16]}")
-    path = folder / SOCKET
-    with _only_starter(folder):
+    path = folder / "sidecar.sock"
+    with _lock(folder):
         if not _listens(path):
             path.unlink(missing_ok=True)  # of a sidecar that was killed
             start_sidecar(path, settings)
             wait_for(path, 10.0)
     return str(path)
-
-
-def remove_folder(folder: Path) -> None:
-    """Called by a sidecar that has ended: remove its folder, unless another process starts a sidecar there."""
-    lock = folder / LOCK
-    try:
-        with lock.open("r") as held:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _listens(folder / SOCKET):
-                lock.unlink()
-                folder.rmdir()
-    except OSError:  # there is no lock, so its owner removes the folder; or it is used again
-        pass
-
-
-@contextmanager
-def _only_starter(folder: Path) -> Iterator[None]:
-    """Held by one process per folder. The folder may be removed while this process waits: then it is made again."""
-    while (lock := _locked(folder)) is None:
-        pass
-    with lock:
-        yield
-
-
-def _locked(folder: Path) -> TextIO | None:
-    """The lock of a folder, held; None when the folder was removed meanwhile."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    lock = None
-    try:
-        if folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{folder} belongs to somebody else")
-        lock = (folder / LOCK).open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.samestat(os.fstat(lock.fileno()), (folder / LOCK).stat()):
-            return lock
-    except FileNotFoundError:
-        pass
-    if lock is not None:
-        lock.close()
-    return None

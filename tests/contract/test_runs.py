@@ -396,7 +396,7 @@ def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_pat
     on_loopback(tmp_path, work, RELEASE)
 
 
-def test_alerts_of_a_malicious_provider_are_bounded_and_can_be_printed(tmp_path: Path) -> None:
+def test_alerts_of_a_malicious_provider_are_bounded_and_printable(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         provider, delivered = ProviderConnection(site.settings()), list[Alert]()
         reporter = RunReporter(provider, bytes(16), b"", site.settings(), delivered.append)

@@ -35,3 +35,11 @@ def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: py
         rank.send(encode(Status(), wants_answer=True))
         assert b"run_id" in rank.recv(1 << 16)
     assert started[1].wait(10) == 0
+    assert not Path(second).parent.exists(), "the last sidecar removes its folder"
+    third = _sidecar_start.sidecar_of_this_node(Settings())
+    assert third == first and len(started) == 3
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rank:
+        rank.connect(third)
+        rank.send(encode(Status(), wants_answer=True))
+        assert rank.recv(1 << 16)
+    assert started[2].wait(10) == 0

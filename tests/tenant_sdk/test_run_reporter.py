@@ -55,7 +55,8 @@ def test_all_sidecars_of_a_provider_that_restarts_come_back_at_different_times(
         for number in range(REPORTERS):
             pauses.append([])
             drawn = random.Random(numbers.random())
-            reporter = RunReporter(provider, bytes(16), b"", Settings(node_socket=""), print, drawn)  # type: ignore[arg-type]
+            settings = Settings(node_socket="")
+            reporter = RunReporter(provider, bytes(16), b"", settings, print, drawn)  # type: ignore[arg-type]
             arguments = (NodeTicket(),) if task == "_report" else ()
             tasks.append(asyncio.create_task(getattr(reporter, task)(*arguments), name=f"{task} {number}"))
         while any(len(one) <= FAILURES for one in pauses):

@@ -23,7 +23,7 @@ def judged(*matches: tuple[str, str, VerdictRow]) -> Verdict:
     return verdict_from_rows(Answer(SERVED, tuple(Match("arch", *match) for match in matches), 4000), "ab")
 
 
-def alike(*rows: VerdictRow, scope: str = "server") -> Verdict:
+def near_duplicates(*rows: VerdictRow, scope: str = "server") -> Verdict:
     return verdict_from_rows(Answer(SERVED, tuple(Match("band", "minor", scope, row) for row in rows), 4000), "ab")
 
 
@@ -63,7 +63,7 @@ def test_an_incompatible_verdict_carries_counts_base_and_a_remedy() -> None:
 
 
 def test_two_bands_that_agree_warn_and_never_more() -> None:
-    verdict = alike(MEMORY, MEMORY)
+    verdict = near_duplicates(MEMORY, MEMORY)
     assert verdict.status == "warn" and verdict.rung == "near-duplicate"
     assert [finding.severity for finding in verdict.findings] == ["warn"]
     assert "near duplicate" in verdict.findings[0].what
@@ -71,8 +71,8 @@ def test_two_bands_that_agree_warn_and_never_more() -> None:
 
 
 def test_one_band_says_nothing_and_good_ones_never_make_a_job_compatible() -> None:
-    assert alike(MEMORY).status == alike(MEMORY, OK).status == "unknown"
-    good = alike(OK, OK)
+    assert near_duplicates(MEMORY).status == near_duplicates(MEMORY, OK).status == "unknown"
+    good = near_duplicates(OK, OK)
     assert good.status == "unknown" and "near duplicates" in good.findings[0].what
 
 

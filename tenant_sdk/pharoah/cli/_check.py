@@ -24,7 +24,7 @@ CHECK_SECONDS = 15.0
 class Checked(NamedTuple):
     verdict: Verdict
     profile: dict[str, Any]
-    """Of this node."""
+    """The profile of this node."""
     dry: DryRun | None
     """None when there was no dry run; the verdict has the reason."""
 

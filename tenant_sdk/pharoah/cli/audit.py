@@ -14,6 +14,7 @@ from pharoah.cli._common import checked
 
 
 def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
     parser = commands.add_parser("audit", help="hold the provider to what it has signed", description=__doc__)
     parser.add_argument("file", nargs="?", type=Path, help="evidence that was kept when an answer was rejected")
     parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
@@ -22,6 +23,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     settings = Settings.load(endpoint=arguments.endpoint)
     if arguments.file:
         return _prove(arguments.file, settings)

@@ -15,6 +15,7 @@ from pharoah_protocol.vocabulary import Mode, VerdictStatus
 
 
 def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
     parser = commands.add_parser("check", help="the verdict on a job, without launching it", description=__doc__)
     _common.add_check_options(parser)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
@@ -23,6 +24,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     settings = _common.settings_of(arguments)
     _common.job_command(arguments)  # a missing command is an error before anything starts
 

@@ -25,6 +25,7 @@ _SHOWN = 60
 
 
 def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
     parser = commands.add_parser("compare", help="what differs between two runs", description=__doc__)
     parser.add_argument("left", metavar="A")
     parser.add_argument("right", metavar="B")
@@ -35,6 +36,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     runs = [_run(name) for name in (arguments.left, arguments.right)]
     left, right = (run.record for run in runs)
     if arguments.key and bool(left.sealed) != bool(right.sealed):
@@ -44,7 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps([asdict(difference) for difference in found], indent=1))
         return 0
-    if head := [*_told("A", runs[0]), *_told("B", runs[1]), *_unknown("A", left, right), *_unknown("B", right, left)]:
+    if head := [
+        *_header("A", runs[0]),
+        *_header("B", runs[1]),
+        *_unknown("A", left, right),
+        *_unknown("B", right, left),
+    ]:
         print("\n".join(head), end="\n\n")
     for difference in found[: arguments.n]:
         print("\n".join(_lines(difference, bool(left.sealed))))
@@ -61,7 +68,7 @@ def _run(name: str) -> Run:
     return read(Path(name)) if a_file else History(Settings.load()).find(name)
 
 
-def _told(mark: str, run: Run) -> list[str]:
+def _header(mark: str, run: Run) -> list[str]:
     """What became of a run; nothing of a record alone."""
     if not run.id:
         return []

@@ -1,4 +1,4 @@
-"""`pharoah doctor`: is everything there that a check needs? Each line passes, warns or fails, with what to do."""
+"""`pharoah doctor`: check that everything is there that a check needs; each line passes or fails, with what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Check = Callable[[Settings], str]
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("doctor", help="is everything there that a check needs?", description=__doc__)
+    """Add the sub-command to the command line."""
+    parser = commands.add_parser("doctor", help="test what a check needs", description=__doc__)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument("--endpoint", metavar="HOST:PORT")
     parser.add_argument("--node-socket", metavar="PATH")
@@ -27,6 +28,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     settings = _common.settings_of(arguments)
     results = []
     for name, check in CHECKS.items():
@@ -81,7 +83,7 @@ def _provider(settings: Settings) -> str:
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(reason(error)) from None
         except VerificationError as error:
-            raise UnknownReason(f"cannot be trusted: {error}") from None
+            raise UnknownReason(f"its answer is rejected: {error}") from None
         return f"epoch {head.epoch} of release {head.release}, {(head.not_after - time.time()) / 3600:.1f} h left"
 
     if not settings.endpoint:

@@ -32,6 +32,7 @@ from pharoah_protocol.vocabulary import Privacy
 
 
 def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
     parser = commands.add_parser(
         "explain", help="what Pharoah sees in a job, and what would leave", description=__doc__
     )
@@ -52,6 +53,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     settings = _common.settings_of(arguments)
     dry = _common.dry_run_of(arguments, settings, record_code=arguments.code)
     show(dry, settings, arguments.payload, arguments.output)

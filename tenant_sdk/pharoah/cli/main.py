@@ -1,4 +1,4 @@
-"""`pharoah`: the tenant's command line."""
+"""`pharoah`: the tenant's command line. One module per sub-command; this one puts them together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pharoah.cli import audit, check, compare, doctor, explain, record, reveal, 
 
 EXIT_CODES = """\
 exit codes
-  0   compatible, or only warned; after a launch: the job's own exit code
+  0   compatible, or only warned
+      after a launch: the job's own exit code, or the signal that ended it
   1   internal error
   2   usage error
   10  incompatible and --gate block
@@ -45,4 +46,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def entry() -> None:
+    """Run the command line and exit with its code."""
     sys.exit(main())

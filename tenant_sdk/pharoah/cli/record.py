@@ -12,6 +12,7 @@ from pharoah.comparison.record import read_key, record_of
 
 
 def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
     parser = commands.add_parser("record", help="what a run of a job may differ in, as a file", description=__doc__)
     parser.add_argument("--out", metavar="FILE", type=Path, required=True, help="where to leave the record")
     parser.add_argument("--key", metavar="FILE", type=Path, help="seal it: hashes under this key instead of values")
@@ -22,6 +23,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     key = read_key(arguments.key) if arguments.key else b""
     record = record_of(_common.dry_run_of(arguments, _common.settings_of(arguments)))
     try:

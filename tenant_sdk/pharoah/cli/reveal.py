@@ -15,6 +15,7 @@ from pharoah_archetypes import Fingerprint
 
 
 def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
     parser = commands.add_parser(
         "reveal", help="send the provider the fingerprint of an ended run", description=__doc__
     )
@@ -25,6 +26,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     settings = Settings.load(endpoint=arguments.endpoint)
     if not settings.endpoint:
         raise SettingsError("no provider is configured: set PHAROAH_ENDPOINT")

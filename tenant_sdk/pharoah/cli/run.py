@@ -28,6 +28,7 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signa
 
 
 def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
     parser = commands.add_parser("run", help="check a job, then launch it", description=__doc__)
     _common.add_check_options(parser)
     parser.add_argument(
@@ -41,6 +42,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     status = _checked_and_launched(arguments)
     return _die_of(-status) if status < 0 else status
 

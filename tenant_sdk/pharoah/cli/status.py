@@ -18,6 +18,7 @@ from pharoah_protocol.local_messages import Status, StatusAnswer
 
 
 def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
     parser = commands.add_parser("status", help="the jobs Pharoah watches on this node", description=__doc__)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument(
@@ -29,6 +30,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code."""
     return _ended(arguments) if arguments.ended else _running(arguments)
 
 

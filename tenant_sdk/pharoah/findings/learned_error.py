@@ -1,3 +1,5 @@
+"""The finding `learned-error`."""
+
 from pharoah._finding_kind import FindingKind
 from pharoah_protocol.vocabulary import FindingSeverity
 

@@ -1,3 +1,5 @@
+"""The finding `other-than-checked`."""
+
 from pharoah._finding_kind import FindingKind
 from pharoah_protocol.vocabulary import FindingSeverity
 

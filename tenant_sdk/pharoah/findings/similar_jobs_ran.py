@@ -1,3 +1,5 @@
+"""The finding `similar-jobs-ran`."""
+
 from pharoah._finding_kind import FindingKind
 from pharoah_protocol.vocabulary import FindingSeverity
 

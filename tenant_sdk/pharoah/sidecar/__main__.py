@@ -21,7 +21,7 @@ def main() -> None:
     try:
         asyncio.run(sidecar.serve())
     finally:
-        remove_folder(path.parent)
+        remove_folder(path)
 
 
 if __name__ == "__main__":

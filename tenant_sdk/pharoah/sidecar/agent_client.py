@@ -15,6 +15,8 @@ LARGEST_ANSWER_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class NodeAnswer:
+    """What the agent of this node has answered."""
+
     ticket: NodeTicket
     profile: dict[str, Any]
 

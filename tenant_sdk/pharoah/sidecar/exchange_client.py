@@ -1,4 +1,4 @@
-"""The exchange, client side: which verdict rows does this job open on the offered node?
+"""The tenant's side of the exchange: finds the verdict rows that a job opens on the offered node.
 
 In private mode what the provider sees is the same for every job: one offer, 64 blinded elements, and half a second
 after its answer one bit. Everything an answer holds is checked, and all of it opened, before any of it is used.
@@ -61,6 +61,8 @@ class Match:
 
 @dataclass(frozen=True)
 class Answer:
+    """What the provider has answered about one job, verified and opened."""
+
     served: ServedEpoch
     matches: tuple[Match, ...]
     bytes_sent: int

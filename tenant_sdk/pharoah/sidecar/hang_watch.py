@@ -11,7 +11,8 @@ from pharoah.sidecar.hang_detector import HangDetector
 from pharoah_protocol.local_messages import CollectiveCall
 
 ANSWER_SECONDS = 3.0
-"""How long answers are awaited. A rank that hangs in a collective holds no lock; its thread answers at once."""
+"""How long answers are awaited. A rank that waits in a collective has released the interpreter, so it answers at
+once."""
 
 
 class HangWatch:

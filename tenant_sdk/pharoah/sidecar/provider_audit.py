@@ -23,6 +23,7 @@ from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.tables.epoch_head import HeadError
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, opened, signed_answer
 from pharoah_protocol.tables.outcome_test import tally
+from pharoah_protocol.vocabulary import EndState
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
 
@@ -123,7 +124,7 @@ def _outcomes(settings: Settings) -> Line:
     ended: list[bool] = []
     last: dict[str, bool] = {}
     for run in History(settings).runs()[::-1]:
-        record, failed = answers_by_run.get(run.id, {}), run.state == "failed"
+        record, failed = answers_by_run.get(run.id, {}), run.state == EndState.FAILED
         if record.get("verdict") == "compatible" and run.state in JUDGED:
             job = str(record.get("fingerprint", run.id))
             if not (failed and last.get(job)):
@@ -145,7 +146,7 @@ def _caught(check: str, error: VerificationError | HeadError, settings: Settings
 
 
 def _classes(record: Mapping[str, Any]) -> list[bytes]:
-    """Of the offer that an answer belongs to."""
+    """The offer that an answer belongs to."""
     try:
         return parts(bytes.fromhex(record["offer"]))[4:]
     except (KeyError, ValueError, TypeError):

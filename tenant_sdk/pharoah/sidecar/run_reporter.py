@@ -161,7 +161,7 @@ class RunReporter:
                     log.warning("this run is not monitored: %s", error.details())
                     return
                 if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                    self._attempt = 0  # the provider took the run for lost: the next try joins again
+                    self._attempt = 0  # the provider has recorded the run as lost: the next attempt joins again
                 pause = backoff.next_pause()
             await asyncio.sleep(pause)
 

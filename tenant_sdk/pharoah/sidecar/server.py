@@ -24,7 +24,7 @@ from pharoah_protocol.local_messages import (
 log = logging.getLogger("pharoah.sidecar")
 
 FIRST_CONNECTION_SECONDS = 60.0
-"""How long a sidecar waits for its first rank. Starting torch and a distributed job takes a good part of a minute."""
+"""How long a sidecar waits for its first connection before it ends."""
 BACKLOG = 128
 """Connections that wait to be accepted: several for each rank of a large node at once."""
 

@@ -55,11 +55,11 @@ _KINDS: dict[Outcome, FindingKind] = {
 
 
 def verdict_from_rows(answer: Answer, run_id: str, *, hashed: bool = False) -> Verdict:
-    """The verdict of the most specific rung that knows anything, and the state of the offered node."""
-    return _from_rows(answer, run_id, hashed=hashed).with_findings(*_of_node(answer))
+    """The verdict of the most specific rung that has a row, with what the offer reports about the node."""
+    return _from_rows(answer, run_id, hashed=hashed).with_findings(*_about_the_node(answer))
 
 
-def _of_node(answer: Answer) -> list[Finding]:
+def _about_the_node(answer: Answer) -> list[Finding]:
     if answer.node_state is not IncidentState.CONFIRMED:
         return []
     return [NODE_CONFIRMED_SLOW.found()]
