@@ -31,6 +31,9 @@ class OperatorClass(StrEnum):
     """An operator outside of torch that no class covers."""
     CROSS_ATTENTION = "xattn"
     """Attention whose keys come from elsewhere than its queries."""
+    ALL_REDUCE = "AR"
+    BROADCAST = "BC"
+    POINT_TO_POINT = "P2P"
     MASK_FILL = "fill"
     """A mask over all pairs of positions. Only inside attention that is written out; no skeleton holds it."""
 

@@ -36,7 +36,7 @@ def test_a_planted_row_becomes_a_verdict_and_another_job_learns_nothing(tmp_path
     on_loopback(tmp_path, work)
 
 
-def test_answers_signed_by_somebody_else_are_not_believed(tmp_path: Path) -> None:
+def test_answers_signed_by_another_key_are_rejected(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         forged = tmp_path / "forged.pub"
         forged.write_text(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex())
@@ -67,7 +67,7 @@ def test_an_unknown_token_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "reason"), [("absent", "reached"), ("silent", "in time"), ("garbage", "reached|answer")]
 )
-def test_a_provider_that_is_not_there_silent_or_mad_is_a_reason_in_time(
+def test_a_provider_that_is_absent_silent_or_malicious_gives_a_reason_in_time(
     tmp_path: Path, behaviour: str, reason: str
 ) -> None:
     writers: list[asyncio.StreamWriter] = []

@@ -37,7 +37,7 @@ def test_equal_records_do_not_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "value", "told"),
+    ("group", "name", "value", "expected"),
     [
         ("environment", "NCCL_IB_DISABLE", "1", "sockets instead of InfiniBand"),
         ("environment", "OMP_NUM_THREADS", "1", "number of threads"),
@@ -53,7 +53,7 @@ def test_equal_records_do_not_differ() -> None:
     ],
 )
 def test_a_difference_is_found_and_explained_beside_those_that_do_nothing(
-    group: str, name: str, value: str, told: str
+    group: str, name: str, value: str, expected: str
 ) -> None:
     other = changed(group, name, value)
     other.groups["environment"] = {**other.groups["environment"], "NCCL_DEBUG": "INFO", "PYTHONHASHSEED": "7"}
@@ -61,7 +61,7 @@ def test_a_difference_is_found_and_explained_beside_those_that_do_nothing(
     other.groups["cost"] = {**other.groups["cost"], "bytes of tensors": "2100"}
     first = compare(Record(BASE), other)[0]
     assert (first.group, first.name) == (group, name)
-    assert told in first.why
+    assert expected in first.why
 
 
 def test_the_larger_part_of_a_version_weighs_more() -> None:
@@ -106,7 +106,7 @@ def test_what_one_record_does_not_know_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         ("", "not a record"),
         ("[]", "format: expected 1"),
@@ -115,10 +115,10 @@ def test_what_one_record_does_not_know_is_no_difference() -> None:
         ('{"format": 1, "groups": {"limits": {"a": 1}}}', "groups.limits: expected names with texts"),
     ],
 )
-def test_a_file_that_is_no_record_is_an_error_with_its_name(tmp_path: Path, content: str, told: str) -> None:
+def test_a_file_that_is_no_record_is_an_error_with_its_name(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)
-    with pytest.raises(RecordError, match=rf"other\.json: .*{told}"):
+    with pytest.raises(RecordError, match=rf"other\.json: .*{expected}"):
         Record.read(path)
     with pytest.raises(RecordError, match=r"missing\.json: No such file"):
         Record.read(tmp_path / "missing.json")
@@ -136,7 +136,7 @@ def test_secrets_and_names_of_people_are_not_looked_at() -> None:
     for variable in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "USER", "HOME", "WANDB_API_KEY", "PATH", "TORCH_HOME"):
         assert not is_looked_at(variable)
     assert is_looked_at("NCCL_SOCKET_IFNAME")
-    assert effect_of("environment", "NCCL_IB_DISABLE").weight > effect_of("environment", "NCCL_DEBUG").weight  # type: ignore[union-attr]
+    assert effect_of("environment", "NCCL_IB_DISABLE").weight > effect_of("environment", "NCCL_DEBUG").weight
 
 
 def test_two_jobs_are_recorded_and_compared(
@@ -161,8 +161,8 @@ def test_two_jobs_are_recorded_and_compared(
     assert set(Record.read(files[0]).groups) == set(GROUPS)
     capsys.readouterr()
     assert main(["compare", str(files[0]), str(files[1]), "-o", "json"]) == 0
-    told = [(found["name"], found["left"], found["right"]) for found in json.loads(capsys.readouterr().out)]
-    assert told == [("NCCL_P2P_DISABLE", "", "1"), ("sgd lr", "0.1", "0.5")]
+    expected = [(found["name"], found["left"], found["right"]) for found in json.loads(capsys.readouterr().out)]
+    assert expected == [("NCCL_P2P_DISABLE", "", "1"), ("sgd lr", "0.1", "0.5")]
     assert main(["compare", str(files[0]), str(files[2]), "--key", str(key)]) == 0
     shown = capsys.readouterr().out
     assert "sgd lr\n      differs" in shown

@@ -214,7 +214,7 @@ for _ in range(3):
     assert any("SparseAdam" in name for name in cost.uncounted)
 
 
-def test_the_peak_is_told_by_role(cost_of: Callable[[str], StepCost]) -> None:
+def test_the_peak_is_split_by_role(cost_of: Callable[[str], StepCost]) -> None:
     cost = cost_of(SCRIPTS["adamw"])
     weights = 4 * sum(a * b + b for a, b in ((200, 300), (300, 400), (400, 10)))
     roles = peak(cost.memory).roles

@@ -23,10 +23,11 @@ import json, sys, torch
 from pharoah.capture import hooks
 from pharoah.capture.clock import CAPTURE_AFTER_STEP, StepClock
 from pharoah_benchmarks.workloads import build
+from pharoah_protocol.local_messages import Capture
 class Sink:
-    def tell(self, op, **content):
-        if op == "capture":
-            print(content["fingerprint"])
+    def send(self, message):
+        if isinstance(message, Capture):
+            print(message.fingerprint)
 torch.set_num_threads(1)
 step, _ = build(sys.argv[1], json.loads(sys.argv[2]))
 hooks.attach(StepClock(Sink()))

@@ -93,10 +93,10 @@ def changed(**changes: Any) -> dict[str, Any]:
         ({}, "'curves' is missing; measure again"),
         (changed(overhead=None), "float"),
         (changed(overhead=-1.0), "overhead is -1.0"),
-        (changed(curves={**MEASURED["curves"], "stream": {}}), "curves.stream has no float32"),  # type: ignore[dict-item]
-        (changed(curves={**MEASURED["curves"], "stream": {"float32": [[1, 0]]}}), "curves.stream.float32 .*above zero"),  # type: ignore[dict-item]
-        (changed(curves={**MEASURED["curves"], "stream": {"float32": [[2, 1], [1, 2]]}}), "not in order of work"),  # type: ignore[dict-item]
-        (changed(curves={**MEASURED["curves"], "stream": {"float32": "ab"}}), "curves.stream.float32 is not pairs"),  # type: ignore[dict-item]
+        (changed(curves={**MEASURED["curves"], "stream": {}}), "curves.stream has no float32"),
+        (changed(curves={**MEASURED["curves"], "stream": {"float32": [[1, 0]]}}), "curves.stream.float32 .*above zero"),
+        (changed(curves={**MEASURED["curves"], "stream": {"float32": [[2, 1], [1, 2]]}}), "not in order of work"),
+        (changed(curves={**MEASURED["curves"], "stream": {"float32": "ab"}}), "curves.stream.float32 is not pairs"),
     ],
 )
 def test_what_is_no_measurement_is_named(data: Any, says: str) -> None:
@@ -115,7 +115,7 @@ def test_a_nodes_own_measurement_goes_before_the_data_sheet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "bytes_told", "operations_told"),
+    ("amount", "bytes_shown", "operations_shown"),
     [
         (0, "0 B", "0 FLOP"),
         (999, "999 B", "999 FLOP"),
@@ -123,5 +123,5 @@ def test_a_nodes_own_measurement_goes_before_the_data_sheet() -> None:
         (10**24, "8.88e+08 PiB", "1e+06 EFLOP"),
     ],
 )
-def test_amounts_are_told_with_three_digits(amount: int, bytes_told: str, operations_told: str) -> None:
-    assert (size(amount), operations(amount)) == (bytes_told, operations_told)
+def test_amounts_are_shown_with_three_digits(amount: int, bytes_shown: str, operations_shown: str) -> None:
+    assert (size(amount), operations(amount)) == (bytes_shown, operations_shown)

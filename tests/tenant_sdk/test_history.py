@@ -76,7 +76,7 @@ def test_nobody_else_may_read_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         ("{", "not a record"),
         ("[]", "format: expected 1"),
@@ -87,12 +87,14 @@ def test_nobody_else_may_read_them(tmp_path: Path) -> None:
         ('{"format": 1, "groups": {}, "run": {"id": "x", "began": NaN}}', "run.began: nan is not a float"),
     ],
 )
-def test_a_file_that_is_no_run_is_passed_over_and_named_when_asked_for(tmp_path: Path, content: str, told: str) -> None:
+def test_a_file_that_is_no_run_is_passed_over_and_named_when_asked_for(
+    tmp_path: Path, content: str, expected: str
+) -> None:
     kept = history(tmp_path)
     kept.write(run(1))
     (kept.folder() / f"{'a' * 32}.json").write_text(content)
     assert [seen.id for seen in kept.runs()] == [run(1).id]
-    with pytest.raises(RecordError, match=f"{'a' * 32}.json: {told}"):
+    with pytest.raises(RecordError, match=f"{'a' * 32}.json: {expected}"):
         kept.find("aaaa")
 
 

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
 class Sink:
-    def tell(self, op, **content): pass
+    def send(self, message): pass
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 def step():

@@ -27,10 +27,10 @@ def last_calls() -> list[dict[str, Any]]:
         group = entry["process_group"][0]
         if not entry["is_p2p"] and entry["collective_seq_id"] >= last.get(group, entry)["collective_seq_id"]:
             last[group] = entry
-    return [_told(group, entry, recorded.get("pg_config", {}).get(group, {})) for group, entry in last.items()]
+    return [_described(group, entry, recorded.get("pg_config", {}).get(group, {})) for group, entry in last.items()]
 
 
-def _told(group: str, entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _described(group: str, entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "group": group,
         "ranks": str(settings.get("ranks", "")),

@@ -69,6 +69,7 @@ def detach() -> None:
 
 
 def torch_is_loaded() -> bool:
+    """Whether the optimizers of torch are imported already."""
     return "torch.optim.optimizer" in sys.modules
 
 

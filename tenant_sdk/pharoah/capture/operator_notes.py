@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, vocabulary
+from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, OperatorClass, vocabulary
 
 
 class _Call(NamedTuple):
@@ -90,6 +90,7 @@ _readers: dict[Any, Reader] = {}
 
 
 def reader(func: Any) -> Reader:
+    """The reader of an operator, made when the operator is first called."""
     known = _readers.get(func)
     if known is None:
         known = _readers[func] = Reader(func)
@@ -110,9 +111,9 @@ def is_view(func: Any) -> bool:
 
 def _notes(name: str, operator_class: str, arguments: list[str]) -> tuple[_Note, ...]:
     notes: list[_Note] = [_integer] if operator_class else []
-    if operator_class == "attn":
+    if operator_class == OperatorClass.ATTENTION:
         notes += [_flag("causal", at, arguments[at]) for at in range(len(arguments)) if "causal" in arguments[at]]
-    if operator_class == "conv" and "transposed" in arguments:
+    if operator_class == OperatorClass.CONVOLUTION and "transposed" in arguments:
         notes.append(_flag("transposed", arguments.index("transposed"), "transposed"))
     if name in ("aten.bmm", "aten.baddbmm"):
         notes.append(lambda call: "rank1" if _known(call.args[-2].shape[-1]) == 1 else "")

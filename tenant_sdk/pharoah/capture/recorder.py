@@ -162,6 +162,7 @@ def fingerprint(
 
 
 def skeleton_of(records: Iterable[Record]) -> Skeleton:
+    """The canonical form of the recorded operators of one step."""
     return canonicalize(
         Operator(record.operator.name, record.phase, record.call.reads, record.call.writes, record.call.notes)
         for record in records

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 
 class Captured(NamedTuple):
+    """What one captured step shows."""
+
     fingerprint: str
     """As JSON."""
     operators: list[str]

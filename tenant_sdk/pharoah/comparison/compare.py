@@ -9,6 +9,7 @@ from pharoah.comparison.record import GROUPS, Record, RecordError
 from pharoah_archetypes.canonical import parse
 from pharoah_archetypes.effects import effect_of
 from pharoah_archetypes.inventory import inventory
+from pharoah_archetypes.rungs import Rung
 from pharoah_archetypes.similarity import differences
 
 _RUNG_WEIGHTS = {"major": 0.75, "minor": 0.55, "exact": 0.4}
@@ -24,6 +25,8 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Difference:
+    """One value in which two records differ."""
+
     group: str
     name: str
     left: str
@@ -85,8 +88,8 @@ def _of_version(name: str, left: str, right: str, sealed: bool) -> tuple[float, 
         return _RUNG_WEIGHTS[matters], "crash: another version" if left and right else "crash: only one of them uses it"
     parts = zip(left.split("."), right.split("."), strict=False)
     changed = next((at for at, (a, b) in enumerate(parts) if a != b), 2)
-    rung = ("major", "minor", "exact")[min(changed, 2)]
-    what = "release" if rung == "exact" else f"{rung} version"
+    rung = (Rung.MAJOR, Rung.MINOR, Rung.EXACT)[min(changed, 2)]
+    what = "release" if rung is Rung.EXACT else f"{rung} version"
     return min(_RUNG_WEIGHTS[rung], _RUNG_WEIGHTS[matters]), f"crash: another {what}"
 
 

@@ -26,6 +26,8 @@ _LIST = "`pharoah status --ended` lists the runs"
 
 @dataclass
 class Run:
+    """One run of this user, as its file on this machine holds it."""
+
     id: str
     """Hexadecimal."""
     command: str = ""
@@ -33,7 +35,7 @@ class Run:
     """Seconds since 1970."""
     state: str = NOT_ENDED
     steps: int = 0
-    """Timed ones of one rank: not the first, nor the one that was captured."""
+    """Timed steps of one rank, without the first step and the captured step."""
     step_seconds: float = 0.0
     """Median of the last thousand; 0 when there were none."""
     record: Record = field(default_factory=lambda: Record({}))

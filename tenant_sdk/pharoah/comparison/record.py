@@ -33,6 +33,8 @@ class RecordError(PharoahError):
 
 @dataclass(frozen=True)
 class Record:
+    """Everything by name in which two runs of a job may differ."""
+
     groups: dict[str, dict[str, str]]
     """Group to name to value. A group that is missing is not known."""
     sealed: str = ""

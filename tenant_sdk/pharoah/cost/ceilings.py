@@ -22,6 +22,8 @@ class CeilingsError(ValueError):
 
 @dataclass(frozen=True)
 class Ceilings:
+    """The highest speeds of one device, measured or from its data sheet."""
+
     name: str
     measured: bool
     overhead: float

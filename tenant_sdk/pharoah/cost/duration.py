@@ -16,6 +16,7 @@ from pharoah.cost.step import StepCost, Transfer
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
 from pharoah_archetypes.kinds import NONE, computing, kind_of
+from pharoah_archetypes.vocabulary import OperatorClass
 
 
 class Parts(NamedTuple):
@@ -69,8 +70,12 @@ def duration(cost: StepCost, ceilings: Ceilings, weights: Parts = FITTED) -> Dur
 
 def _sent(row: Transfer) -> float:
     """Bytes that a rank has to send for equal collectives with any algorithm: the bus bandwidth of nccl-tests."""
-    share = (row.ranks - 1) / row.ranks if row.operator_class not in ("BC", "P2P") else 1.0
-    return row.times * row.moved * share * (2 if row.operator_class == "AR" else 1)
+    share = (
+        (row.ranks - 1) / row.ranks
+        if row.operator_class not in (OperatorClass.BROADCAST, OperatorClass.POINT_TO_POINT)
+        else 1.0
+    )
+    return row.times * row.moved * share * (2 if row.operator_class == OperatorClass.ALL_REDUCE else 1)
 
 
 def operators(cost: StepCost, ceilings: Ceilings) -> Parts:

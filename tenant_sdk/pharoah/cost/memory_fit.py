@@ -44,6 +44,8 @@ class FitStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Fit:
+    """The memory that a job needs beside the memory that it may use."""
+
     budget: MemoryBudget
     needed: int
     """Bytes that the job needs."""

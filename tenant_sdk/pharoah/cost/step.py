@@ -50,6 +50,8 @@ class EventKind(Enum):
 
 
 class MemoryEvent(NamedTuple):
+    """One allocation, or the end of one."""
+
     kind: EventKind
     number: int
     """Bytes of an allocation; the number of the allocation that is freed, counted from 1."""
@@ -79,6 +81,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class StepCost:
+    """The operators, the collectives and the memory of one training step."""
+
     operations: tuple[Operation, ...]
     transfers: tuple[Transfer, ...]
     memory: Memory

@@ -28,7 +28,7 @@ class Reducer:
         self._buckets: dict[torch.dtype, list[torch.nn.Parameter]] = {}
         self._full = 0
         self._memory: list[torch.Tensor] = []
-        """Of the buckets, in the order they become full: it stays."""
+        """The memory of the buckets in the order in which they become full; it is never freed."""
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)
 

@@ -81,7 +81,7 @@ class AllocationLedger:
         try:
             with torch._C.DisableTorchFunction():
                 self._enter_operator(operator, phase, func, args, kwargs, result)
-        except Exception as fault:  # noqa: BLE001 - tensors without a storage, formulas for other shapes: the step goes on
+        except Exception as fault:  # noqa: BLE001 - no storage, or a formula for other shapes: go on
             self.uncounted.add(f"{operator.name}: {fault}".partition("\n")[0][:100])
 
     def _enter_operator(self, operator: Reader, phase: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:

@@ -107,6 +107,7 @@ def print_unknown_sizes() -> None:
 
 
 def undecided(report: Callable[[str], None], what: str) -> NoReturn:
+    """End the dry run because the script needs a value that was not computed. Raises DataDependentBranch."""
     reason = f"the script {what} before its first optimizer step ({caller()})"
     report(reason)
     raise DataDependentBranch(reason)

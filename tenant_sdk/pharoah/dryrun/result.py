@@ -14,6 +14,8 @@ reason why there is none."""
 
 
 class DryRun(NamedTuple):
+    """What a dry run learned about a job."""
+
     fingerprint: Fingerprint
     cost: StepCost
     settings: dict[str, str]

@@ -17,6 +17,7 @@ from pharoah.dryrun.ddp_reducer import Reducer
 
 
 def patch_strategies() -> None:
+    """Replace the parts of torch's parallel strategies that read values, devices or answers of other ranks."""
     from torch.distributed import fsdp
     from torch.nn.parallel import distributed
 
