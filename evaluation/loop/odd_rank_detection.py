@@ -22,8 +22,8 @@ from statistics import median
 
 from evaluation.figures import Figures, timed
 from pharoah_learning.release import BenchmarkBaseline, Release
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED, SUSPECTED
 from pharoah_protocol.reports import RankWindows
-from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider.domain import Resource, Run, Transition
 from pharoah_provider.monitoring.counters import CHANCE_RATIO, RunCounters
 from tests.harness.monitored import BEGAN_AT, HEALTHY_SECONDS, MonitoredSite, monitored_site
@@ -95,16 +95,16 @@ def measure(figures: Figures, quick: bool, seed: int) -> None:
     suspected, cleared_while_slow, recovered, delays, early = 0, 0, 0, list[float](), 0
     for changes in histories:
         early += any(change.changed_at <= slow_from for change in changes)
-        found = [c.changed_at - slow_from for c in changes if c.state is IncidentState.SUSPECTED]
+        found = [c.changed_at - slow_from for c in changes if c.state is SUSPECTED]
         delay = next((at for at in found if at > 0), float("inf"))
         suspected += delay <= SUSPECTED_WITHIN_SECONDS
         delays.append(delay)
-        ends = [c.changed_at for c in changes if c.state is IncidentState.CLEARED]
+        ends = [c.changed_at for c in changes if c.state is CLEARED]
         cleared_while_slow += sum(slow_from < at <= slow_until for at in ends)
         recovered += any(at > slow_until for at in ends)
     figures.ratio("odd_rank_suspected_ratio", suspected, len(histories), 0.95)
     figures.add("odd_rank_suspected_p50_seconds", median(delays))
-    confirmed = sum(any(c.state is IncidentState.CONFIRMED for c in changes) for changes in histories)
+    confirmed = sum(any(c.state is CONFIRMED for c in changes) for changes in histories)
     figures.ratio("odd_rank_confirmed_ratio", confirmed, len(histories), 0.95)  # else none could be cleared too early
     figures.add("cleared_while_slow", cleared_while_slow, f"0 of {len(histories)}", cleared_while_slow == 0)
     figures.ratio("cleared_after_recovery_ratio", recovered, len(histories))

@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
-from pharoah_protocol.vocabulary import EndState, IncidentState
+from pharoah_protocol.vocabulary import EndState
 
 LARGEST_MESSAGE_BYTES = 1 << 20
 

@@ -1,7 +1,7 @@
 """Frozen dataclasses as JSON objects, and back with every field checked.
 
-Supported field types: str, int, float, bool, enums of strings, other dataclasses, `Sequence[T]`, `tuple[T, ...]`,
-`dict[str, T]`, `T | None` and Any. Standard library only: training processes import this.
+Supported field types: str, int, float, bool, enums of strings, `NamedText`, other dataclasses, `Sequence[T]`,
+`tuple[T, ...]`, `dict[str, T]`, `T | None` and Any. Standard library only: training processes import this.
 """
 
 from __future__ import annotations
@@ -15,6 +15,15 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+
+
+class NamedText(str):
+    """A string that stands for an entry of a registry, such as an incident state."""
+
+    @classmethod
+    def named(cls, name: object) -> NamedText:
+        """The entry of this name. Raises ValueError that lists the names there are."""
+        raise NotImplementedError
 
 
 class FieldError(ValueError):
@@ -73,6 +82,11 @@ def _plain(hint: Any, value: Any, path: str) -> Any:
         except ValueError:
             allowed = ", ".join(str(member.value) for member in hint)
             raise FieldError(f"{path}: {_shown(value)} is not one of {allowed}") from None
+    if isinstance(hint, type) and issubclass(hint, NamedText):
+        try:
+            return hint.named(value)
+        except ValueError as error:
+            raise FieldError(f"{path}: {error}") from None
     if hint is float and type(value) is int:
         return float(value)
     # `type(value) is`, because a bool is an int for isinstance.

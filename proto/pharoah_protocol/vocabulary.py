@@ -125,21 +125,6 @@ class VerdictStatus(StrEnum):
     """The answer arrives after the job has started."""
 
 
-class IncidentState(CodedEnum):
-    """The state of an incident of a node. `docs/provider.md` draws the transitions."""
-
-    QUIET = "quiet", 0
-    """Nothing differs from what is expected."""
-    SUSPECTED = "suspected", 1
-    """Reports of runs differ from what is expected."""
-    CONFIRMED = "confirmed", 2
-    """Measurements on the node confirm it."""
-    CLEARED = "cleared", 3
-    """The node performs as before."""
-    DISMISSED = "dismissed", 4
-    """Measurements on the node do not confirm it."""
-
-
 class EndState(CodedEnum):
     """How a run ended. Only `failed` counts as a failure; every other state except `ok` censors the run."""
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pharoah_learning.release import identity
-from pharoah_protocol.vocabulary import Attribution, IncidentState
+from pharoah_protocol.incident_states import QUIET, IncidentState
+from pharoah_protocol.vocabulary import Attribution
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 BESIDE_JOB = " beside a job"
 """The part of an incident's evidence that only the tenant of that job may read."""
-REPORTED_STATES = (IncidentState.CONFIRMED, IncidentState.CLEARED)
-"""States that are reported to tenants. A suspicion stays with the provider until it is validated."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class Transition:
     @property
     def fault_domain(self) -> Attribution:
         """Who is likely at fault, as far as it is validated."""
-        return Attribution.NODE if self.state in REPORTED_STATES else Attribution.UNKNOWN
+        return Attribution.NODE if self.state.is_reported else Attribution.UNKNOWN
 
     def seen_by(self, run_id: bytes) -> Transition:
         """What a run may read of it: how the job of the run that raised it did is for that run alone."""
@@ -133,9 +132,9 @@ class Transition:
 
 @dataclass(frozen=True)
 class NodeState:
-    """What is validated of a node, for its own agent and for offers: `confirmed` or `quiet`."""
+    """What is validated of a node, for its own agent and for offers: an open state that is reported, or `quiet`."""
 
-    state: IncidentState = IncidentState.QUIET
+    state: IncidentState = QUIET
     since: float = 0.0
     """Unix seconds; 0 while nothing is known against the node."""
     evidence: str = ""

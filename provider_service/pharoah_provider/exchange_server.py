@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.sealing import Epoch, SealedClass, learned_input, verdict_row
+from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.tables.query import BATCH_ITEMS
 from pharoah_protocol.tables.rows import ROW_BYTES
-from pharoah_protocol.vocabulary import IncidentState
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
 from pharoah_provider.domain import Node
@@ -51,7 +51,7 @@ class Offer:
     epoch: int
     class_ids: tuple[bytes, ...]
     expires_at: int
-    node_state: IncidentState = IncidentState.QUIET
+    node_state: IncidentState = QUIET
     """Confirmed while an incident of the node is open."""
     signature: bytes = b""
     answer: asyncio.Future[Any] | None = None

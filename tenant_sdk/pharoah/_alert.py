@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.typed_json import read_object
-from pharoah_protocol.vocabulary import IncidentState
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pharoah.sidecar.log_client import VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import RunReporter
 from pharoah.sidecar.verdict_rules import verdict_from_rows
+from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
@@ -24,7 +25,7 @@ from pharoah_protocol.v1 import AgentMessage, EndRunRequest, GetOfferRequest, He
 from pharoah_protocol.v1 import Attribution as AttributionCode
 from pharoah_protocol.v1 import EndState as EndStateCode
 from pharoah_protocol.v1 import IncidentState as IncidentCode
-from pharoah_protocol.vocabulary import Attribution, EndState, IncidentState
+from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider import exchange_server
 from pharoah_provider.domain import IncidentKind, Resource, Transition
 from pharoah_provider.monitoring import monitor
@@ -37,7 +38,7 @@ CONFIRMED = Transition(
     incident_id="al-1",
     resource=Resource.node("n1"),
     kind=IncidentKind.SLOW,
-    state=IncidentState.CONFIRMED,
+    state=CONFIRMED,
     raised_by=b"r" * 16,
     what="step time 1.54x baseline",
     evidence="memory 2.00x its baseline beside a job, peer 1.00x",
@@ -64,7 +65,7 @@ def with_incident(folder: Path, work: Callable[[Loopback], Awaitable[None]]) -> 
 
 def test_an_offer_of_a_node_with_a_confirmed_incident_says_so_to_every_tenant(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        for name, state in (("n1", IncidentState.CONFIRMED), ("n2", IncidentState.QUIET)):
+        for name, state in (("n1", CONFIRMED), ("n2", QUIET)):
             for who in ("acme", "rival"):
                 offer = await site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket(name)), who)
                 assert offer.node_state == state.code
@@ -92,7 +93,7 @@ def test_the_state_of_the_node_is_part_of_what_is_signed(tmp_path: Path, monkeyp
 
     async def embellished(self: Any, *arguments: Any) -> Any:
         offer_id, offer = await honest(self, *arguments)
-        offer.node_state = IncidentState.QUIET
+        offer.node_state = QUIET
         return offer_id, offer
 
     monkeypatch.setattr(exchange_server.ExchangeServer, "offer", embellished)
@@ -106,11 +107,11 @@ def test_the_state_of_the_node_is_part_of_what_is_signed(tmp_path: Path, monkeyp
 
 def test_an_agent_hears_what_is_known_of_its_node_and_nothing_about_jobs(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        for name, state in (("n1", IncidentState.CONFIRMED), ("n2", IncidentState.QUIET)):
+        for name, state in (("n1", CONFIRMED), ("n2", QUIET)):
             sent = await first_state(site, name)
             assert sent.state == IncidentCode.ValueType(state.code)
             assert "job" not in sent.evidence and "1.54" not in sent.evidence
-            assert ("memory 2.00x" in sent.evidence) == (state is IncidentState.CONFIRMED)
+            assert ("memory 2.00x" in sent.evidence) == (state is CONFIRMED)
 
     with_incident(tmp_path, work)
 

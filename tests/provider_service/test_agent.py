@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah._errors import UnknownReason
 from pharoah.sidecar.agent_client import ask_node
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
+from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.node_profile import ProfileError, check_profile, command_under, environment
 from pharoah_protocol.node_ticket import Ticket
-from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider.agent import cli
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
@@ -212,9 +212,9 @@ def test_a_check_that_cannot_know_speaks_its_callers_codes(
     ("known", "code", "line"),
     [
         (NodeStateAnswer(), 2, "has not heard from the provider"),
-        (NodeStateAnswer(IncidentState.QUIET), 0, "no incident"),
+        (NodeStateAnswer(QUIET), 0, "no incident"),
         (
-            NodeStateAnswer(IncidentState.CONFIRMED, 1_700_000_000, "memory 2.00x"),
+            NodeStateAnswer(CONFIRMED, 1_700_000_000, "memory 2.00x"),
             1,
             "confirmed incident since 2023-11",
         ),

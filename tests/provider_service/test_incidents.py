@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_learning.models.cross_validation import Comparison
-from pharoah_protocol.vocabulary import IncidentState
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED, IncidentState
 from pharoah_provider.domain import Resource
 from pharoah_provider.monitoring.counters import CLEAN_SECONDS, RunCounters
 from pharoah_provider.monitoring.incidents import FIRST_PAUSE_SECONDS, UNDECIDED_PAUSE_SECONDS, Incident
@@ -77,7 +77,7 @@ def test_confirmed_and_cleared_alternate(events: list[bool | str]) -> None:
             seen += [change] if change else []
         else:
             seen += run.feel(event)
-    seen = [change for change in seen if change in (IncidentState.CONFIRMED, IncidentState.CLEARED)]
+    seen = [change for change in seen if change in (CONFIRMED, CLEARED)]
     assert all(change == ("confirmed", "cleared")[i % 2] for i, change in enumerate(seen))
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pharoah_learning.release import BenchmarkBaseline, Release
-from pharoah_protocol.vocabulary import EndState, IncidentState
+from pharoah_protocol.incident_states import CONFIRMED, QUIET
+from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.domain import BESIDE_JOB, Run, Transition
 from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, SUSPICION_SECONDS
 from pharoah_provider.monitoring.monitor import LOST_SECONDS
@@ -88,7 +89,7 @@ def test_a_confirmed_incident_outlives_its_run_and_the_next_run_hears_of_it_at_o
         assert await site.alerts() == [("n1", "confirmed")]
         second = await site.join("n1", tenant="rival")
         (change,) = await heard(site, second)
-        assert change.state is IncidentState.CONFIRMED
+        assert change.state is CONFIRMED
 
     at_site(tmp_path, work)
 
@@ -131,12 +132,12 @@ def test_an_idle_node_is_validated_and_its_agent_hears_of_every_change(tmp_path:
         for _ in range(30):
             await site.passes(20.0)
         assert await site.alerts() == [("n1", "confirmed")]
-        assert site.fleet.state("n1").state is IncidentState.CONFIRMED
+        assert site.fleet.state("n1").state is CONFIRMED
         site.seconds["n1"] = HEALTHY_SECONDS
         for _ in range(40):
             await site.passes(50.0)
         assert await site.alerts() == [("n1", "cleared")]
-        assert site.fleet.state("n1").state is IncidentState.QUIET
+        assert site.fleet.state("n1").state is QUIET
         assert [state.state for state in site.states["n1"]] == ["quiet", "confirmed", "quiet"]
         assert [state.state for state in site.states["n2"]] == ["quiet"]
 
@@ -196,7 +197,7 @@ def test_a_confirmed_incident_is_the_same_after_a_restart_of_the_provider(tmp_pa
             await again.add_node("n1", cpu=1)
             again.seconds["n1"] = SLOW
             assert await heard(again, run) == [before]
-            assert again.states["n1"][0].state is IncidentState.CONFIRMED
+            assert again.states["n1"][0].state is CONFIRMED
             again._next = site._next
             await again.feel(run, 1.6, seconds=5)
             await again.feel(run, 1.0, seconds=10)

@@ -16,7 +16,8 @@ import pytest
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
 from pharoah_learning.evidence import BenchmarkResult, OutcomeReport
 from pharoah_learning.release import Release
-from pharoah_protocol.vocabulary import Attribution, EndState, IncidentState
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED, SUSPECTED
+from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_protocol.windows import Window
 from pharoah_provider.domain import IncidentKind, Node, Report, Resource, Run, Transition
 from pharoah_provider.storage import base
@@ -140,7 +141,7 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
         incident_id="al-1",
         resource=Resource.node("n1"),
         kind=IncidentKind.SLOW,
-        state=IncidentState.SUSPECTED,
+        state=SUSPECTED,
         raised_by=RUN.run_id,
         what="step time 1.50x baseline",
         evidence="",
@@ -148,7 +149,7 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
         changed_at=1002.0,
         step_ratio=1.5,
     )
-    confirmed = replace(suspected, state=IncidentState.CONFIRMED, evidence="memory 2.00x", changed_at=1010.0)
+    confirmed = replace(suspected, state=CONFIRMED, evidence="memory 2.00x", changed_at=1010.0)
     elsewhere = replace(suspected, incident_id="al-2", resource=Resource.node("n2"), since=1001.0)
 
     async def work(storage: Storage) -> None:
@@ -159,7 +160,7 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
         assert await storage.incidents.open_incidents() == [confirmed, elsewhere]
         assert await storage.incidents.changes(Resource.node("n1"), 0.0) == [suspected, confirmed]
         assert await storage.incidents.changes(Resource.node("n1"), 1005.0) == [confirmed]
-        await storage.incidents.put_transition(replace(confirmed, state=IncidentState.CLEARED, changed_at=1020.0))
+        await storage.incidents.put_transition(replace(confirmed, state=CLEARED, changed_at=1020.0))
         assert await storage.incidents.open_incidents() == [elsewhere]
         states = [(row["node"], row["state"], row["fault_domain"]) for row in await listed(storage, "alerts")]
         assert states == [("n1", "cleared", "node"), ("n2", "suspected", "unknown")]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from pharoah_archetypes.ladder import length_prefixed, parts
 from pharoah_protocol.encoding import read_u64, u64
-from pharoah_protocol.vocabulary import IncidentState
+from pharoah_protocol.incident_states import IncidentState
 
 
 class StatementError(ValueError):

@@ -27,7 +27,6 @@ from pharoah_protocol.local_messages import (
     encode,
 )
 from pharoah_protocol.node_profile import ProfileError, check_profile
-from pharoah_protocol.vocabulary import IncidentState
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
@@ -166,10 +165,10 @@ def _result(answer: Message) -> tuple[str, str]:
         return "unknown", "the agent does not know this question; is it an older release?"
     if answer.state is None:
         return "unknown", "the agent has not heard from the provider"
-    if answer.state is not IncidentState.CONFIRMED:
+    if not answer.state.is_open:
         return "ok", "no incident of this node is known"
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.since))
-    return "problem", f"confirmed incident since {since}: {answer.evidence}"
+    return "problem", f"{answer.state} incident since {since}: {answer.evidence}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import Access
+from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
@@ -31,7 +32,7 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_protocol.v1 import CellResult as CellResultMessage
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
-from pharoah_protocol.vocabulary import IncidentState, Outcome
+from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
@@ -84,7 +85,7 @@ class AgentStream:
         for batch in self._unacknowledged:
             out.put_nowait(AgentMessage(telemetry=batch))
         call = Stub(channel, "Agent").Connect(self._messages(out), metadata=self._access.metadata)
-        if self.node_state.state is not IncidentState.CONFIRMED:
+        if self.node_state.state is None or not self.node_state.state.is_open:
             self.node_state = NodeStateAnswer()  # health may be over by now; an incident goes on until it is cleared
         try:
             async with OwnedTasks() as sampling:
@@ -178,5 +179,5 @@ class AgentStream:
 
 def _node_state(message: NodeState) -> NodeStateAnswer:
     """The message for the local socket."""
-    state = IncidentState.from_code(message.state)
+    state = IncidentState.of_any_code(message.state)
     return NodeStateAnswer(state, int(message.since), sanitize_text(message.evidence))

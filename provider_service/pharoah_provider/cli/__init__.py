@@ -16,6 +16,7 @@ from pharoah_provider.cli import (
     key,
     learn,
     listings,
+    registries,
     reinstate,
     revoke,
     rollback,
@@ -60,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (
-        serve, campaign, learn, rollback, revoke, reinstate, audit_bundle, key, certificate, archetypes, listings,
+        serve, campaign, learn, rollback, revoke, reinstate, audit_bundle, key, certificate, archetypes, registries,
+        listings,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pharoah_protocol.incident_states import INCIDENT_STATES
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 
-QUERY = """
+_OPEN = ", ".join(f"'{state}'" for state in INCIDENT_STATES if state.is_open and state.is_reported)
+"""Names of states consist of lower-case letters, digits and underscores, so they need no escapes."""
+QUERY = f"""
     SELECT n.node, n.context_id AS context, n.server_facts AS facts, n.last_seen,
            (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
            (SELECT count(*) FROM incidents i
-            WHERE i.resource_kind = 'node' AND i.resource = n.node AND i.state = 'confirmed') AS alerts
+            WHERE i.resource_kind = 'node' AND i.resource = n.node AND i.state IN ({_OPEN})) AS alerts
     FROM nodes n ORDER BY n.node
 """
 

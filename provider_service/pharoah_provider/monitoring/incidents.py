@@ -15,13 +15,26 @@ begins. Validations add up until they are enough; while they speak for the node 
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pharoah_learning.models.cross_validation import ALARM_LOG_ODDS, Comparison, evidence, recovered
-from pharoah_protocol.vocabulary import IncidentState
+from pharoah_protocol.incident_states import (
+    CLEARED,
+    CONFIRMED,
+    DISMISSED,
+    INCIDENT_STATES,
+    QUIET,
+    SUSPECTED,
+    IncidentFacts,
+    IncidentState,
+    Rule,
+)
 from pharoah_provider.domain import IncidentKind, Resource, Transition
+
+log = logging.getLogger("pharoah.provider.monitoring")
 
 FIRST_PAUSE_SECONDS = 4.0
 """Before a suspicion is validated for the second time: a validation takes about this long."""
@@ -41,7 +54,7 @@ class Incident:
     """The newest incident of one resource."""
 
     resource: Resource
-    state: IncidentState = IncidentState.QUIET
+    state: IncidentState = QUIET
     incident_id: str = ""
     kind: IncidentKind = IncidentKind.SLOW
     raised_by: bytes = b""
@@ -73,7 +86,22 @@ class Incident:
 
     @property
     def quiet(self) -> bool:
-        return self.state is IncidentState.QUIET
+        return self.state is QUIET
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether it was confirmed and goes on."""
+        return self.state.is_open and self.state.is_reported
+
+    def ruled(self, now: float) -> IncidentState | None:
+        """Follow the rules of states that other distributions have added; `now` in unix seconds. Returns the new state
+        when it changed."""
+        facts = IncidentFacts(state=self.state.name, kind=self.kind, open_seconds=now - self.since)
+        for state in INCIDENT_STATES:
+            if state.rule and facts.state in state.rule.reached_from and _holds(state, state.rule, facts):
+                self.state = state if state.is_open else QUIET
+                return state
+        return None
 
     def suspect(
         self, since: float, raised_by: bytes, step_ratio: float = 1.0, kind: IncidentKind = IncidentKind.SLOW
@@ -84,26 +112,26 @@ class Incident:
         self.incident_id = f"al-{secrets.token_hex(6)}"
         self.since, self.raised_by, self.step_ratio, self.kind = since, raised_by, step_ratio, kind
         self._validate_at, self._pause, self.validations, self.text = 0.0, FIRST_PAUSE_SECONDS, {}, ""
-        self.state = IncidentState.SUSPECTED
+        self.state = SUSPECTED
         return self.state
 
     def calmed(self) -> IncidentState | None:
         """Nothing speaks against the node any more. Returns how the incident ended, when there was one."""
         if self.quiet:
             return None
-        was, self.state = self.state, IncidentState.QUIET
-        return IncidentState.CLEARED if was is IncidentState.CONFIRMED else IncidentState.DISMISSED
+        was, self.state = self.state, QUIET
+        return CLEARED if was.is_reported else DISMISSED
 
     def expired(self, now: float) -> bool:
         """Whether it is a suspicion that nothing could validate for too long; `now` in unix seconds."""
-        return self.state is IncidentState.SUSPECTED and now - self.changed_at >= SUSPICION_SECONDS
+        return self.state is SUSPECTED and now - self.changed_at >= SUSPICION_SECONDS
 
     def wants_validation(self, now: float, longest_pause: float = LONGEST_PAUSE_SECONDS) -> bool:
         """Whether to run micro-benchmarks now (in seconds of a steady clock). A second question before the first is
         answered would be pointless, so each one begins a pause."""
         if self.quiet or now < self._validate_at:
             return False
-        if self.state is IncidentState.SUSPECTED and any(map(self.evidence, self.validations)):
+        if self.state is SUSPECTED and any(map(self.evidence, self.validations)):
             self._validate_at, self._pause = now + UNDECIDED_PAUSE_SECONDS, FIRST_PAUSE_SECONDS
         else:
             self._validate_at = now + self._pause
@@ -119,14 +147,23 @@ class Incident:
         for comparison in comparisons:
             self.validations.setdefault(comparison.benchmark, []).append(comparison)
         strongest = max(map(self.evidence, self.validations), default=0.0)
-        if self.state is IncidentState.SUSPECTED and strongest > ALARM_LOG_ODDS:
-            self.state, self._pause = IncidentState.CONFIRMED, FIRST_PAUSE_SECONDS
+        if self.state is SUSPECTED and strongest > ALARM_LOG_ODDS:
+            self.state, self._pause = CONFIRMED, FIRST_PAUSE_SECONDS
             return self.state
         healthy = bool(self.validations) and all(map(recovered, self.validations.values()))
-        if healthy and (idle or self.state is IncidentState.CONFIRMED):
+        if healthy and (idle or self.confirmed):
             return self.calmed()
         return None
 
     def evidence(self, benchmark: str) -> float:
         """How strongly the validations of a benchmark speak against the node; 0 when they do not."""
         return evidence(self.validations.get(benchmark, ()))
+
+
+def _holds(state: IncidentState, rule: Rule, facts: IncidentFacts) -> bool:
+    """The answer of a rule; one that raises does not hold."""
+    try:
+        return bool(rule.holds(facts))
+    except Exception:
+        log.exception("the rule of incident state %s cannot be evaluated", state)
+        return False

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah_learning.release import Release
-from pharoah_protocol.vocabulary import EndState, IncidentState
+from pharoah_protocol.incident_states import SUSPECTED, IncidentState
+from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.clock import Clock
-from pharoah_provider.domain import REPORTED_STATES, IncidentKind, Report, Resource, Run, Transition
+from pharoah_provider.domain import IncidentKind, Report, Resource, Run, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.counters import RunCounters
 from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, Incident
@@ -191,7 +192,7 @@ class Monitor:
             elif incident.raised_by == run.run_id and self._all_clean(run.node):
                 change = incident.calmed()
             if change:
-                ratio = report.step_ratio if change in REPORTED_STATES else incident.step_ratio
+                ratio = report.step_ratio if change.is_reported else incident.step_ratio
                 await self._transition(incident, change, ratio)
         self._probe_if_wanted(watched, incident)
 
@@ -205,7 +206,7 @@ class Monitor:
         return self._incidents.setdefault(node, Incident(Resource.node(node)))
 
     def _is_slow(self, node: str) -> bool:
-        return self._incident(node).state is IncidentState.CONFIRMED
+        return self._incident(node).confirmed
 
     def _watched_on(self, node: str) -> list[WatchedRun]:
         return [watched for watched in self._watched.values() if watched.run.node == node]
@@ -248,7 +249,9 @@ class Monitor:
             self._start_probing(run.node, run, self._validate(incident, run))
 
     async def _look_at(self, node: str, incident: Incident) -> None:
-        """An open incident whose node is idle, or has runs alone that came later."""
+        """Move an open incident on by the rules of states; validate it where no run that raised it goes on."""
+        if change := incident.ruled(self._clock.wall()):
+            await self._transition(incident, change, incident.step_ratio)
         alive = self._alive_on(node)
         if any(run.run_id == incident.raised_by for run in alive) or node in self._probing:
             return
@@ -295,7 +298,7 @@ class Monitor:
         node = incident.resource.name
         # A later run may have taken its level on a node that is slow already: only the run under which the suspicion
         # was raised may still get one.
-        learn = run is not None and incident.raised_by == run.run_id and incident.state is IncidentState.SUSPECTED
+        learn = run is not None and incident.raised_by == run.run_id and incident.state is SUSPECTED
         try:
             comparisons = await self._validator.validate(node, run, learn=learn)
         except ProviderError as error:

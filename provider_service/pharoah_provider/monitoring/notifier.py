@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from pharoah_protocol.vocabulary import IncidentState
-from pharoah_provider.domain import REPORTED_STATES, NodeState, Resource, Run, Transition
+from pharoah_provider.domain import NodeState, Resource, Run, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_serving.metrics import Metrics
 
@@ -60,7 +59,7 @@ class Notifier:
     def restore(self, open_incidents: Sequence[Transition]) -> None:
         """After a restart: the incidents that were confirmed before it."""
         for change in open_incidents:
-            if change.state is IncidentState.CONFIRMED:
+            if change.state.is_reported:
                 self._set(change)
 
     def subscribe(self, run: Run, missed: Sequence[Transition] = ()) -> None:
@@ -74,7 +73,7 @@ class Notifier:
         if known is not None:
             known.end()
         subscription = self._subscriptions[run.run_id] = Subscription(run)
-        reported = [change for change in missed if change.state in REPORTED_STATES]
+        reported = [change for change in missed if change.state.is_reported]
         confirmed = self._confirmed.get(Resource.node(run.node))
         if confirmed is not None and confirmed.incident_id not in {change.incident_id for change in reported}:
             reported.insert(0, confirmed)
@@ -93,7 +92,7 @@ class Notifier:
 
     def publish(self, change: Transition) -> None:
         """A change of an incident, once it is stored."""
-        if change.state not in REPORTED_STATES:
+        if not change.state.is_reported:
             return
         self._metrics.alerts.labels(change.state).inc()
         self._set(change)
@@ -108,7 +107,7 @@ class Notifier:
                 yield change
 
     def _set(self, change: Transition) -> None:
-        if change.state is IncidentState.CONFIRMED:
+        if change.state.is_open:
             self._confirmed[change.resource] = change
             state = NodeState(change.state, change.since, change.public().evidence)
         else:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from pharoah._errors import PharoahError
-from pharoah.cli import audit, check, compare, doctor, explain, record, reveal, run, status
+from pharoah.cli import audit, check, compare, doctor, explain, findings, record, reveal, run, status
 
 EXIT_CODES = """\
 exit codes
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (run, check, explain, record, compare, status, audit, reveal, doctor):
+    for module in (run, check, explain, record, compare, status, findings, audit, reveal, doctor):
         module.add_parser(commands)
     arguments = parser.parse_args(argv)
     try:

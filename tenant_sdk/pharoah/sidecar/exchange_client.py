@@ -22,6 +22,7 @@ from pharoah.sidecar.log_client import LogClient, ServedEpoch, VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
 from pharoah.sidecar.table_cache import TableCache
 from pharoah_archetypes import Fingerprint, GrammarError
+from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.log.view import View
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
@@ -37,7 +38,7 @@ from pharoah_protocol.v1 import (
     LookupRequest,
     NodeTicket,
 )
-from pharoah_protocol.vocabulary import IncidentState, Privacy
+from pharoah_protocol.vocabulary import Privacy
 from pharoah_protocol.voprf import protocol
 
 SCOPES = ("server", "device")
@@ -68,7 +69,7 @@ class Answer:
     bytes_sent: int
     record: dict[str, Any] = field(default_factory=dict)
     """What the provider has signed of it, and what opens it: kept on this machine (see `pharoah audit`)."""
-    node_state: IncidentState = IncidentState.QUIET
+    node_state: IncidentState = QUIET
     """Confirmed while an incident of the offered node is open."""
 
 
@@ -288,9 +289,9 @@ def _opened(
 
 
 def _node_state(offer: GetOfferResponse) -> IncidentState:
-    """Raises VerificationError for a state that this release does not know."""
+    """The state of the offered node. Raises VerificationError for a code that no state can have."""
     try:
-        return IncidentState.from_code(offer.node_state)
+        return IncidentState.of_any_code(offer.node_state)
     except ValueError as error:
         raise VerificationError(f"the offer's node_state: {error}") from None
 

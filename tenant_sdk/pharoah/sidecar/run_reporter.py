@@ -19,6 +19,7 @@ from pharoah._settings import Settings
 from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
 from pharoah_protocol.backoff import Backoff
+from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
@@ -31,12 +32,10 @@ from pharoah_protocol.v1 import (
     RevealRequest,
     WatchAlertsRequest,
 )
-from pharoah_protocol.vocabulary import EndState, IncidentState
+from pharoah_protocol.vocabulary import EndState
 
 log = logging.getLogger("pharoah.sidecar")
 
-ALERT_STATES = (IncidentState.SUSPECTED, IncidentState.CONFIRMED, IncidentState.CLEARED)
-"""The states that a provider may send."""
 KEPT_SECONDS = 3600
 """How many seconds of reports are kept while the provider is away: an hour."""
 LARGEST_BATCH_LEVELS = 1024
@@ -213,9 +212,9 @@ class RunReporter:
         try:
             state = IncidentState.from_code(message.state)
         except ValueError:
-            state = IncidentState.QUIET
+            state = QUIET
         numbers = (message.since, message.at, message.step_ratio)
-        if state not in ALERT_STATES or not all(0 <= number < LATEST_UNIX_SECONDS for number in numbers):
+        if not state.is_reported or not all(0 <= number < LATEST_UNIX_SECONDS for number in numbers):
             log.warning("an alert with an unknown state or an impossible number was dropped")
             return
         names = ("alert_id", "node_alias", "fault_domain", "what", "evidence")

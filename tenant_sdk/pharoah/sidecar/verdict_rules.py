@@ -22,7 +22,7 @@ from pharoah_archetypes.remedies import remedy
 from pharoah_archetypes.rungs import Rung
 from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
 from pharoah_protocol.tables.query import BATCH_ITEMS
-from pharoah_protocol.vocabulary import FindingSeverity, IncidentState, Outcome, RowKind, Scope, Severity, VerdictStatus
+from pharoah_protocol.vocabulary import FindingSeverity, Outcome, RowKind, Scope, Severity, VerdictStatus
 
 ORDER = [
     (Rung.EXACT, Scope.SERVER),
@@ -60,7 +60,7 @@ def verdict_from_rows(answer: Answer, run_id: str, *, hashed: bool = False) -> V
 
 
 def _about_the_node(answer: Answer) -> list[Finding]:
-    if answer.node_state is not IncidentState.CONFIRMED:
+    if not answer.node_state.is_open:
         return []
     return [NODE_CONFIRMED_SLOW.found()]
 

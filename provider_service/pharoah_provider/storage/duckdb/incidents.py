@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pharoah_protocol.vocabulary import IncidentState
+from pharoah_protocol.incident_states import INCIDENT_STATES, IncidentState
 from pharoah_provider.domain import IncidentKind, Resource, ResourceKind, Transition
 from pharoah_provider.storage.duckdb.database import Database, executing
 from pharoah_provider.storage.duckdb.statements import statements
@@ -36,7 +36,12 @@ class DuckIncidentStore:
         await self._db.apply(executing(SQL["put_incident"], values), executing(SQL["put_transition"], values))
 
     async def open_incidents(self) -> list[Transition]:
-        return [_transition(row) for row in await self._db.read(SQL["open_incidents"])]
+        return [
+            _transition(row)
+            for row in await self._db.read(
+                SQL["open_incidents"], [[state.name for state in INCIDENT_STATES if state.is_open]]
+            )
+        ]
 
     async def changes(self, resource: Resource, since: float) -> list[Transition]:
         rows = await self._db.read(SQL["changes"], [resource.kind, resource.name, since])
@@ -48,7 +53,7 @@ def _transition(row: dict[str, Any]) -> Transition:
         incident_id=row["incident_id"],
         resource=Resource(ResourceKind(row["resource_kind"]), row["resource"]),
         kind=IncidentKind(row["kind"]),
-        state=IncidentState(row["state"]),
+        state=IncidentState.named(row["state"]),
         raised_by=bytes(row["raised_by"]),
         what=row["what"],
         evidence=row["evidence"],

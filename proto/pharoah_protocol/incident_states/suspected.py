@@ -1,0 +1,9 @@
+from pharoah_protocol.incident_states._state import IncidentState
+
+SUSPECTED = IncidentState(
+    "suspected",
+    code=1,
+    is_open=True,
+    is_reported=False,
+    help="Reports of a run differ from what is expected; micro-benchmarks have not confirmed it yet.",
+)

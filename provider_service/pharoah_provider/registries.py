@@ -1,0 +1,138 @@
+"""Everything that grows by one file, as tables: what `pharoah-provider registries` and docs/registries.md show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pharoah._finding_kind import GROUP as FINDINGS
+from pharoah._finding_kind import finding_kinds
+from pharoah_benchmarks.micro import GROUP as MICRO
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS
+from pharoah_learning.signals import GROUP as RUN_SIGNALS
+from pharoah_learning.signals import SIGNALS
+from pharoah_protocol.incident_states import GROUP as STATES
+from pharoah_protocol.incident_states import INCIDENT_STATES
+from pharoah_protocol.registry import Registry
+from pharoah_provider.agent.signals import AGENT_SIGNALS
+from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
+from pharoah_provider.listings import GROUP as LISTING_GROUP
+from pharoah_provider.listings import LISTINGS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """One registry and the columns of its table."""
+
+    name: str
+    group: str
+    """The entry-point group of other distributions."""
+    package: str
+    """The package with one module for each of our own entries."""
+    entries: Registry[Any]
+    columns: Mapping[str, Callable[[Any], object]]
+    """Column to the value of one entry."""
+
+    def rows(self) -> Iterator[dict[str, str]]:
+        """One row per entry, as text."""
+        for entry in self.entries:
+            yield {column: str(value(entry)) for column, value in self.columns.items()}
+
+
+OVERVIEWS = (
+    Overview(
+        name="micro-benchmarks",
+        group=MICRO,
+        package="pharoah_benchmarks.micro",
+        entries=MICRO_BENCHMARKS,
+        columns={
+            "name": lambda entry: entry.name,
+            "measures": lambda entry: entry.measures,
+            "resource": lambda entry: entry.resource,
+            "device": lambda entry: entry.device,
+            "dtype": lambda entry: entry.dtype,
+            "size": lambda entry: entry.size,
+            "placement": lambda entry: entry.placement,
+            "noise": lambda entry: entry.noise.log_ratio_sd,
+            "seconds": lambda entry: entry.limit_seconds,
+        },
+    ),
+    Overview(
+        name="signals",
+        group=RUN_SIGNALS,
+        package="pharoah_learning.signals",
+        entries=SIGNALS,
+        columns={
+            "name": lambda entry: entry.name,
+            "measures": lambda entry: entry.measures,
+            "worse": lambda entry: entry.worse,
+            "features": lambda entry: ", ".join(feature.name for feature in entry.features),
+        },
+    ),
+    Overview(
+        name="node-signals",
+        group=NODE_SIGNALS,
+        package="pharoah_provider.agent.signals",
+        entries=AGENT_SIGNALS,
+        columns={
+            "name": lambda entry: entry.name,
+            "measures": lambda entry: entry.measures,
+            "unit": lambda entry: entry.unit,
+            "worse": lambda entry: entry.worse.value,
+            "leaves the node": lambda entry: "yes" if entry.leaves_node else "no",
+        },
+    ),
+    Overview(
+        name="incident-states",
+        group=STATES,
+        package="pharoah_protocol.incident_states",
+        entries=INCIDENT_STATES,
+        columns={
+            "name": lambda entry: entry.name,
+            "meaning": lambda entry: entry.help,
+            "code": lambda entry: entry.code,
+            "open": lambda entry: "yes" if entry.is_open else "no",
+            "reported": lambda entry: "yes" if entry.is_reported else "no",
+        },
+    ),
+    Overview(
+        name="listings",
+        group=LISTING_GROUP,
+        package="pharoah_provider.listings",
+        entries=LISTINGS,
+        columns={"name": lambda entry: entry.name, "lists": lambda entry: entry.help},
+    ),
+    Overview(
+        name="findings",
+        group=FINDINGS,
+        package="pharoah.findings",
+        entries=finding_kinds(),
+        columns={
+            "name": lambda entry: entry.code,
+            "meaning": lambda entry: entry.help,
+            "severity": lambda entry: entry.severity,
+            "text": lambda entry: entry.text,
+        },
+    ),
+)
+
+
+def markdown() -> str:
+    """The page docs/registries.md."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Registries"
+    yield ""
+    yield "`pharoah-provider registries --markdown` writes this page. Each table is a set that grows by one file:"
+    yield "a module in our package, or an entry point in any other distribution."
+    yield "[CONTRIBUTING.md](../CONTRIBUTING.md) has a how-to for each."
+    for overview in OVERVIEWS:
+        yield f"\n## {overview.name}\n"
+        yield f"Package `{overview.package}`, entry-point group `{overview.group}`.\n"
+        yield f"| {' | '.join(overview.columns)} |"
+        yield "|---" * len(overview.columns) + "|"
+        for row in overview.rows():
+            yield f"| {' | '.join(row.values())} |"

@@ -1,0 +1,193 @@
+"""What grows is a registry: a plug-in in a temporary folder is seen in the CLI, by the provider and in the docs.
+
+Each plug-in is one module and its metadata, as any distribution ships them. No other file is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pharoah._finding_kind import GROUP as FINDINGS
+from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
+from pharoah_learning.signals import GROUP as SIGNALS
+from pharoah_protocol.incident_states import GROUP as INCIDENT_STATES
+from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
+from pharoah_provider.listings import GROUP as LISTINGS
+from pharoah_provider.registries import OVERVIEWS, markdown
+from tests.harness.plugins import write_plugin
+
+ROOT = Path(__file__).parents[2]
+
+
+class Plugin(NamedTuple):
+    registry: str
+    group: str
+    name: str
+    source: str
+    used: str
+    """Code that ends without an error where the product works with the entry."""
+
+
+PLUGINS = [
+    Plugin(
+        "micro-benchmarks",
+        MICRO_BENCHMARKS,
+        "integer_sum",
+        """
+from pharoah_benchmarks.micro import MicroBenchmark, Noise, Placement, Resource
+from pharoah_protocol.vocabulary import DeviceKind
+
+ENTRY = MicroBenchmark(
+    name="integer_sum", measures="time of a sum in plain Python; size: its terms", resource=Resource.COMPUTE,
+    device=DeviceKind.CPU, dtype="int", size=1000, noise=Noise(log_ratio_sd=0.2, source="a test"),
+    placement=Placement.BESIDE_JOB, repeats=3, limit_seconds=1.0, build=lambda: lambda: sum(range(1000)),
+)
+""",
+        """
+from pharoah_benchmarks.micro import suitable
+from pharoah_benchmarks.micro.__main__ import measure
+from pharoah_protocol.vocabulary import DeviceKind
+assert "integer_sum" in [benchmark.name for benchmark in suitable({DeviceKind.CPU}, True)]
+assert len(measure("integer_sum", 3, 1.0)) == 3
+""",
+    ),
+    Plugin(
+        "signals",
+        SIGNALS,
+        "loss_spread",
+        """
+from pharoah_learning.signals import Feature, Signal, Source, Worse
+
+ENTRY = Signal(
+    name="loss_spread", measures="spread of the loss over its own baseline, a ratio", source=Source.REPORT,
+    worse=Worse.HIGHER,
+    features=(Feature(name="unrest", measures="the last value", compute=lambda values: values[-1]),),
+)
+""",
+        """
+from pharoah_learning.signals import feature_names, features
+from pharoah_protocol.windows import Window
+assert "unrest" in feature_names()
+assert features([Window(at_seconds=0.0, values={"loss_spread": 0.5})])["unrest"] == 0.5
+""",
+    ),
+    Plugin(
+        "node-signals",
+        NODE_SIGNALS,
+        "disk_failing",
+        """
+from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading, Worse
+
+ENTRY = AgentSignal(
+    name="disk_failing", measures="whether a disk predicts its failure", unit=TROUBLE_UNIT, worse=Worse.HIGHER,
+    leaves_node=True, read=lambda: [Reading(1.0, "sda")],
+)
+""",
+        """
+from pharoah_provider.agent.telemetry import Telemetry
+assert any("disk_failing" in str(sample) for sample in Telemetry().sample())
+""",
+    ),
+    Plugin(
+        "incident-states",
+        INCIDENT_STATES,
+        "chronic",
+        """
+from pharoah_protocol.incident_states import IncidentState, Rule
+
+ENTRY = IncidentState(
+    "chronic", code=64, help="It has been confirmed for a week.", is_open=True, is_reported=True,
+    rule=Rule(("confirmed",), lambda facts: facts.open_seconds > 7 * 86_400),
+)
+""",
+        """
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED, IncidentState
+from pharoah_provider.domain import Resource
+from pharoah_provider.monitoring.incidents import Incident
+incident = Incident(Resource.node("n1"), state=CONFIRMED, since=0.0)
+assert incident.ruled(86_400.0) is None
+assert incident.ruled(8 * 86_400.0) is IncidentState.named("chronic") and incident.confirmed
+assert incident.calmed() is CLEARED
+""",
+    ),
+    Plugin(
+        "listings",
+        LISTINGS,
+        "node-count",
+        """
+from pharoah_provider.listings import Listing, select
+
+ENTRY = Listing(name="node-count", help="how many nodes there are", columns=("nodes",),
+                rows=select("SELECT count(*) AS nodes FROM nodes"))
+""",
+        """
+import asyncio, tempfile
+from pathlib import Path
+from pharoah_provider.cli import _parser
+from pharoah_provider.storage.duckdb import DuckStorage
+from tests.harness.listings import listed
+assert "node-count" in _parser().format_help()
+with tempfile.TemporaryDirectory() as folder:
+    storage = DuckStorage(Path(folder) / "p.duckdb")
+    assert asyncio.run(listed(storage, "node-count")) == [{"nodes": 0}]
+    storage.close()
+""",
+    ),
+    Plugin(
+        "findings",
+        FINDINGS,
+        "quota-low",
+        """
+from pharoah._finding_kind import FindingKind
+from pharoah_protocol.vocabulary import FindingSeverity
+
+ENTRY = FindingKind("quota-low", FindingSeverity.WARN, "only {hours} GPU hours are left", "Ask for more.")
+""",
+        """
+from pharoah._finding_kind import finding_kinds
+from pharoah.cli.main import main
+assert finding_kinds()["quota-low"].found(hours=3).what == "only 3 GPU hours are left"
+assert main(["findings"]) == 0
+""",
+    ),
+]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "COLUMNS": "80"}
+
+
+def provider_cli(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pharoah_provider.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(folder), check=True).stdout
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.registry)
+def test_an_entry_of_a_plugin_is_seen_everywhere(plugin: Plugin, tmp_path: Path) -> None:
+    write_plugin(tmp_path, plugin.group, plugin.source)
+    rows = json.loads(provider_cli(tmp_path, "registries", plugin.registry, "-o", "json"))[plugin.registry]
+    assert plugin.name in [row["name"] for row in rows]
+    assert f"| {plugin.name} |" in provider_cli(tmp_path, "registries", "--markdown")
+    command = [sys.executable, "-c", plugin.used]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_registry_has_a_plugin_here() -> None:
+    assert {plugin.registry for plugin in PLUGINS} == {overview.name for overview in OVERVIEWS}
+
+
+def test_the_documentation_has_the_page_of_registries() -> None:
+    text = (ROOT / "docs" / "registries.md").read_text()
+    assert text == markdown(), "run `pharoah-provider registries --markdown > docs/registries.md`"
+
+
+def test_the_table_of_registries_fits_80_columns(tmp_path: Path) -> None:
+    assert max(map(len, provider_cli(tmp_path, "registries").splitlines())) <= 80
