@@ -20,6 +20,9 @@ from pharoah._guard import DEBUG
 from pharoah._rank_identity import job_key
 from pharoah._settings import Settings
 
+LONGEST_SOCKET_PATH = 107
+"""Bytes of the path of a Unix socket on Linux (unix(7)); schedulers like to set a long TMPDIR."""
+_NAME_BYTES = len("/pharoah-0123456789abcdef/sidecar.sock")
 _LOCK = "lock"
 """File that a process locks while it starts a sidecar in the folder."""
 
@@ -53,9 +56,15 @@ def _listens(path: Path) -> bool:
     return True
 
 
+def socket_base() -> Path:
+    """The folder for our folders of sockets: the one for temporary files, or /tmp where its path is too long."""
+    usual = tempfile.gettempdir()
+    return Path(usual if len(os.fsencode(usual)) + _NAME_BYTES <= LONGEST_SOCKET_PATH else "/tmp")
+
+
 def private_folder() -> Path:
     """A folder for sockets that only this user may enter."""
-    return Path(tempfile.mkdtemp(prefix="pharoah-"))
+    return Path(tempfile.mkdtemp(prefix="pharoah-", dir=socket_base()))
 
 
 def _lock(folder: Path) -> IO[str]:
@@ -88,7 +97,7 @@ def remove_folder(path: Path) -> None:
 
 def sidecar_of_this_node(settings: Settings) -> str:
     """Path of the sidecar that serves this job here; started by whichever local rank comes first."""
-    folder = Path(tempfile.gettempdir(), f"pharoah-{hashlib.sha256(job_key().encode()).hexdigest()[:16]}")
+    folder = Path(socket_base(), f"pharoah-{hashlib.sha256(job_key().encode()).hexdigest()[:16]}")
     path = folder / "sidecar.sock"
     with _lock(folder):
         if not _listens(path):

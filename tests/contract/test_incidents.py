@@ -34,7 +34,7 @@ from tests.harness.exchange import RELEASE, ask, on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
 from tests.harness.runs import join, report, rows
 
-CONFIRMED = Transition(
+INCIDENT = Transition(
     incident_id="al-1",
     resource=Resource.node("n1"),
     kind=IncidentKind.SLOW,
@@ -55,7 +55,7 @@ def with_incident(folder: Path, work: Callable[[Loopback], Awaitable[None]]) -> 
         async with loopback(folder, RELEASE):
             pass
         storage = DuckStorage(folder / "p.duckdb")
-        await storage.incidents.put_transition(CONFIRMED)
+        await storage.incidents.put_transition(INCIDENT)
         storage.close()
         async with loopback(folder) as site:
             await work(site)

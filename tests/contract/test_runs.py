@@ -20,37 +20,18 @@ from pharoah.sidecar.run_reporter import KEPT_SECONDS, REMEMBERED_ALERTS, RunRep
 from pharoah_learning.release import BenchmarkBaseline, Release, SurvivalModel
 from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.v1 import Alert as AlertMessage
-from pharoah_protocol.v1 import Consent, EndRunRequest, ListRequest, ReportRequest
+from pharoah_protocol.v1 import Consent, EndRunRequest
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.monitoring.intake import CAUGHT_UP_SECONDS
 from pharoah_provider.storage.duckdb.runs import DuckRunStore
 from tests.harness.exchange import on_loopback, refused
 from tests.harness.loopback import Loopback, loopback, node, ticket
-from tests.harness.runs import join
+from tests.harness.runs import LATER_SECONDS, join, report, rows
 from tests.harness.until import until
 
 MODEL = SurvivalModel({"slowdown": 1.0}, {"slowdown": 0.0}, 0.15, 9, 9)
 BASELINES = tuple(BenchmarkBaseline(n, b, True, 0.01) for n in ("n1", "n2") for b in ("gemm", "memory"))
 RELEASE = Release(1, (), MODEL, BASELINES)
-LATER_SECONDS = 3600.0
-"""Windows of these tests lie in the future: no probe masks them."""
-
-
-def report(run_id: bytes, first: int, *ratios: float, **changes: Any) -> ReportRequest:
-    levels = [level(ratio) for ratio in ratios]
-    content: dict[str, Any] = {
-        "run_id": run_id,
-        "attempt": 1,
-        "first_second": first,
-        "first_ended_at": time.time() + LATER_SECONDS + first,
-        "step_levels": levels,
-        "memory_levels": [0] * len(levels),
-    }
-    return ReportRequest(**{**content, **changes})
-
-
-async def rows(site: Loopback, name: str) -> list[str]:
-    return list((await site.call("Operator", "List", ListRequest(listing=name), "ops")).rows)
 
 
 async def seconds_reported(site: Loopback) -> int:

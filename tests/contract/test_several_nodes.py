@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,19 @@ print(json.dumps([session.run_id, session.verdict.status, session.verdict.reason
 """
 
 
-async def rank(node: int, folder: Path, site: Loopback) -> Any:
-    """What the only rank of a node prints."""
+async def rank(node: int, folder: Path, short: str, site: Loopback) -> Any:
+    """What the only rank of a node prints. `short` is a folder whose path is short enough for sockets."""
     own = folder / f"node{node}"
     own.mkdir()
     (own / "train.py").write_text(SCRIPT)
     environ = {
         **os.environ,
-        "TMPDIR": str(own),
+        "TMPDIR": short,
         "PHAROAH_ENDPOINT": site.endpoint,
         "PHAROAH_TOKEN_FILE": str(folder / "acme.token"),
         "PHAROAH_PROVIDER_KEY_FILE": str(folder / "provider.pub"),
         "PHAROAH_STATE_DIR": str(own / "state"),
-        "PHAROAH_NODE_SOCKET": str(own / "agent.sock"),
+        "PHAROAH_NODE_SOCKET": str(Path(short, "agent.sock")),
         "RANK": str(node),
         "LOCAL_RANK": "0",
         "GROUP_RANK": str(node),
@@ -54,7 +55,8 @@ async def rank(node: int, folder: Path, site: Loopback) -> Any:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
     }
-    async with ticket_socket(own / "agent.sock", f"n{node + 1}", "boot", KEYS[f"n{node + 1}"], {}, NodeStateAnswer):
+    key = KEYS[f"n{node + 1}"]
+    async with ticket_socket(Path(short, "agent.sock"), f"n{node + 1}", "boot", key, {}, NodeStateAnswer):
         pipe = asyncio.subprocess.PIPE
         child = await asyncio.create_subprocess_exec(
             sys.executable, str(own / "train.py"), env=environ, stdout=pipe, stderr=pipe
@@ -73,9 +75,13 @@ def test_both_nodes_of_a_job_join_with_one_job_id(tmp_path: Path, monkeypatch: p
         return await join(self, request, context)
 
     async def work(site: Loopback) -> None:
-        (id_0, _, reason_0, connected_0), (id_1, status_1, reason_1, connected_1) = await asyncio.gather(
-            rank(0, tmp_path, site), rank(1, tmp_path, site)
-        )
+        with (
+            tempfile.TemporaryDirectory(prefix="n0", dir="/tmp") as first,
+            tempfile.TemporaryDirectory(prefix="n1", dir="/tmp") as second,
+        ):
+            (id_0, _, reason_0, connected_0), (id_1, status_1, reason_1, connected_1) = await asyncio.gather(
+                rank(0, tmp_path, first, site), rank(1, tmp_path, second, site)
+            )
         assert connected_0 and connected_1
         assert status_1 == "unknown" and "rank 0 asks" in reason_1 and "rank 0 asks" not in reason_0
         assert id_0 != id_1 and {request.run_id.hex() for request in joined} == {id_0, id_1}

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import secrets
+import time
 from typing import Any
 
-from pharoah_protocol.v1 import Consent, JoinRunRequest
+from pharoah_protocol.reports import level
+from pharoah_protocol.v1 import Consent, JoinRunRequest, ListRequest, ReportRequest
 from tests.harness.loopback import Loopback, ticket
+
+LATER_SECONDS = 3600.0
+"""Windows of these tests lie in the future: no probe masks them."""
 
 
 async def join(site: Loopback, where: str = "n1", who: str = "acme", run_id: bytes = b"", **changes: Any) -> bytes:
@@ -15,3 +20,22 @@ async def join(site: Loopback, where: str = "n1", who: str = "acme", run_id: byt
     request = JoinRunRequest(**{"run_id": run_id, "ticket": ticket(where), "ranks": 1, "consent": consent, **changes})
     await site.call("Runs", "JoinRun", request, who)
     return run_id
+
+
+def report(run_id: bytes, first: int, *ratios: float, **changes: Any) -> ReportRequest:
+    """Seconds of a run with one rank, from second `first` on, one for each step ratio."""
+    levels = [level(ratio) for ratio in ratios]
+    content: dict[str, Any] = {
+        "run_id": run_id,
+        "attempt": 1,
+        "first_second": first,
+        "first_ended_at": time.time() + LATER_SECONDS + first,
+        "step_levels": levels,
+        "memory_levels": [0] * len(levels),
+    }
+    return ReportRequest(**{**content, **changes})
+
+
+async def rows(site: Loopback, name: str) -> list[str]:
+    """The rows of a listing, as JSON."""
+    return list((await site.call("Operator", "List", ListRequest(listing=name), "ops")).rows)

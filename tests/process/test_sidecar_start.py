@@ -43,3 +43,19 @@ def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: py
         rank.send(encode(Status(), wants_answer=True))
         assert rank.recv(1 << 16)
     assert started[2].wait(10) == 0
+
+
+def test_a_long_folder_for_temporary_files_does_not_keep_the_sidecar_from_listening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("a" * 60) / ("b" * 60)
+    long.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(long))
+    assert _sidecar_start.socket_base() == Path("/tmp")
+    folder = _sidecar_start.private_folder()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.bind(str(folder / "sidecar.sock"))
+    finally:
+        (folder / "sidecar.sock").unlink()
+        folder.rmdir()

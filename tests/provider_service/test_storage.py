@@ -13,11 +13,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pharoah_benchmarks.campaign.cell import Cell, Degradation, Outcome
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_learning.evidence import BenchmarkResult, OutcomeReport
 from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, SUSPECTED
-from pharoah_protocol.vocabulary import Attribution, EndState
+from pharoah_protocol.vocabulary import Attribution, EndState, Fault, Outcome, Purpose
 from pharoah_protocol.windows import Window
 from pharoah_provider.domain import IncidentKind, Node, Report, Resource, Run, Transition
 from pharoah_provider.storage import base
@@ -282,12 +282,14 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
     probe = BenchmarkResult("o", "n1", "gemm", False, 1.0, 2.0, (), "no device")
 
     async def work(storage: Storage) -> None:
-        await storage.evidence.append_cell("c", NODE, cell, Outcome(cell.id, "error", "why", fingerprint="{}"))
-        degraded = replace(cell, degradation=Degradation("none"))
-        for outcome in ("memory", "ok"):
-            await storage.evidence.append_cell("c", NODE, degraded, Outcome(cell.id, outcome, windows=[WINDOW]))
-        await storage.evidence.append_probes([probe], "baseline")
-        await storage.evidence.append_probes([replace(probe, seconds=(0.5,), error="")], "baseline")
+        failed = CellResult(cell=cell.id, outcome=Outcome.ERROR, detail="why", fingerprint="{}")
+        await storage.evidence.append_cell("c", NODE, cell, failed)
+        degraded = replace(cell, degradation=Degradation(Fault.NONE))
+        for outcome in (Outcome.MEMORY, Outcome.OK):
+            result = CellResult(cell=cell.id, outcome=outcome, windows=[WINDOW])
+            await storage.evidence.append_cell("c", NODE, degraded, result)
+        await storage.evidence.append_probes([probe], Purpose.BASELINE)
+        await storage.evidence.append_probes([replace(probe, seconds=(0.5,), error="")], Purpose.BASELINE)
         (trial,) = await storage.evidence.trials()
         assert trial.outcome == "error" and trial.step_seconds == ()
         assert [run.died for run in await storage.evidence.degraded_runs()] == [True, False]

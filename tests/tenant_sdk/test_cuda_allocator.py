@@ -34,7 +34,7 @@ def test_what_is_free_is_joined_and_used_again() -> None:
 
 def test_a_full_device_takes_back_what_is_free_before_it_gives_up() -> None:
     assert cuda_allocator.most_reserved([30 * MIB, -1, 40 * MIB], capacity=40 * MIB) == 40 * MIB
-    with pytest.raises(cuda_allocator.OutOfMemory, match="no room for 41,943,040 bytes beside 31,457,280"):
+    with pytest.raises(cuda_allocator.OutOfMemory, match="no memory for 41,943,040 bytes beside 31,457,280"):
         cuda_allocator.most_reserved([30 * MIB, 40 * MIB], capacity=40 * MIB)
 
 

@@ -1,3 +1,5 @@
+"""The end of a confirmed incident."""
+
 from pharoah_protocol.incident_states._state import IncidentState
 
 CLEARED = IncidentState(

@@ -1,3 +1,5 @@
+"""The state of an incident that micro-benchmarks have confirmed."""
+
 from pharoah_protocol.incident_states._state import IncidentState
 
 CONFIRMED = IncidentState(

@@ -1,3 +1,5 @@
+"""The end of a suspicion that was never confirmed."""
+
 from pharoah_protocol.incident_states._state import IncidentState
 
 DISMISSED = IncidentState(

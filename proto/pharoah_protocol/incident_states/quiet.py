@@ -1,3 +1,5 @@
+"""The state of a node without an incident."""
+
 from pharoah_protocol.incident_states._state import IncidentState
 
 QUIET = IncidentState(

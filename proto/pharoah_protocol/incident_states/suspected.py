@@ -1,3 +1,5 @@
+"""The first state of an incident."""
+
 from pharoah_protocol.incident_states._state import IncidentState
 
 SUSPECTED = IncidentState(

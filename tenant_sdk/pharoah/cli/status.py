@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import tempfile
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
+from pharoah._sidecar_start import socket_base
 from pharoah.cli._common import cut
 from pharoah.comparison.history import History
 from pharoah_protocol.local_messages import Status, StatusAnswer
@@ -66,7 +65,7 @@ def _running(arguments: argparse.Namespace) -> int:
 def _watched() -> list[dict[str, Any]]:
     """The answers of the sidecars on this node."""
     found = []
-    for path in sorted(Path(tempfile.gettempdir()).glob("pharoah-*/sidecar.sock")):
+    for path in sorted(socket_base().glob("pharoah-*/sidecar.sock")):
         with contextlib.suppress(OSError, ValueError), contextlib.closing(SidecarLink(str(path), 1.0)) as link:
             found.append(vars(link.ask(Status(), StatusAnswer, 1.0)))
     return found

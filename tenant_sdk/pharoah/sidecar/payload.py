@@ -68,6 +68,7 @@ ORIGINS = {
     "ReportRequest.memory_levels": "resident memory against the run's own baseline, in eighths of an octave",
     "EndRunRequest.run_id": _RUN,
     "EndRunRequest.state": "how the run ended",
+    "EndRunRequest.attribution": "who or what caused a failure; `unknown` today",
     "EndRunRequest.pseudonym": "PHAROAH_SHARE_OUTCOMES=1 only: a pseudonym that takes two keys to make",
     "EndRunRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week of that pseudonym",
     "WatchAlertsRequest.run_id": _RUN,
