@@ -381,7 +381,7 @@ def test_alerts_of_a_malicious_provider_are_bounded_and_printable(tmp_path: Path
     async def work(site: Loopback) -> None:
         provider, delivered = ProviderConnection(site.settings()), list[Alert]()
         reporter = RunReporter(provider, bytes(16), b"", site.settings(), delivered.append)
-        sound = {"alert_id": "al-1", "state": 1, "since": 1.0, "at": 2.0, "step_ratio": 3.0}
+        sound = {"alert_id": "al-1", "state": 2, "since": 1.0, "at": 2.0, "step_ratio": 3.0}
         for change in (
             {"state": 0},
             {"state": 99},
