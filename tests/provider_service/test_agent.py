@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -231,3 +232,16 @@ def test_a_check_reports_what_the_agent_has_been_sent_of_its_node(
 
     assert asyncio.run(inside()) == code
     assert line in capsys.readouterr().out
+
+
+def test_a_child_competes_for_the_processor_as_the_agent_does() -> None:
+    """Linux shares the CPU between sessions first: in a session of its own a micro-benchmark would measure that share."""
+
+    async def inside() -> None:
+        async with Child("pharoah_benchmarks.micro", {"threads": 1}) as child:
+            await child.warm()
+            (pid,) = (process.pid for process in psutil.Process().children())
+            assert os.getsid(pid) == os.getsid(0)
+            assert os.getpgid(pid) == pid, "its group ends with it, and a Ctrl-C in the terminal does not reach it"
+
+    asyncio.run(inside())
