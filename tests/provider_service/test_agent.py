@@ -235,7 +235,7 @@ def test_a_check_reports_what_the_agent_has_been_sent_of_its_node(
 
 
 def test_a_child_competes_for_the_processor_as_the_agent_does() -> None:
-    """Linux shares the CPU between sessions first: in a session of its own a micro-benchmark would measure that share."""
+    """Linux shares the CPU between sessions first; alone in a session, a micro-benchmark would measure its share."""
 
     async def inside() -> None:
         async with Child("pharoah_benchmarks.micro", {"threads": 1}) as child:
