@@ -58,11 +58,17 @@ class MonitoredRun:
         self._recorder.captured(step)
 
     def levels(self) -> list[ReportedLevels]:
-        """How the ranks of this node do now, in the order of their numbers."""
-        return [windows.now for _, windows in sorted(self._windows.items())]
+        """How the ranks of this node do now, in the order in which they first stepped.
+
+        The provider counts risky seconds rank by rank, so a position means the same rank for the whole run, also when
+        a rank with a smaller number steps later.
+        """
+        return [windows.now for windows in self._windows.values()]
 
     async def end(self, state: EndState, pseudonym: tuple[int, bytes] | None) -> None:
         """Report and record how the run ended; with the job's (period, pseudonym), if its user shares outcomes."""
+        if state is EndState.LOST:  # a run that can report its end is not lost; only the provider sets this state
+            state = EndState.FAILED
         ends = [self._recorder.end(state)]
         if self.reporter:
             ends.append(self.reporter.end(state, pseudonym))
