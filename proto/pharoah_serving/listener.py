@@ -78,7 +78,7 @@ def raise_descriptor_limit() -> None:
 
 
 def listen(servicers: dict[str, Any], guard: CallGuard, address: str, tls: Tls | None) -> BoundServer:
-    """Bind a server; `servicers` are by the short name of their service.
+    """Bind a server; `servicers` maps the short name of a service to its servicer.
 
     Raises ProviderError when the address cannot be bound, AttributeError when a servicer lacks a method.
     """
