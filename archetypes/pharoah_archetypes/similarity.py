@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from difflib import SequenceMatcher
+from typing import NamedTuple
 
 from pharoah_archetypes.canonical import PHASES, Skeleton
 from pharoah_archetypes.catalogue import Archetype, catalogue
@@ -11,18 +12,25 @@ from pharoah_archetypes.sequences import flatten, fold
 from pharoah_archetypes.vocabulary import vocabulary
 
 
-def nearest(skeleton: Skeleton, count: int = 1) -> list[tuple[Archetype, float]]:
-    """The closest named archetypes with their similarity, closest first; what a job sends is left out of it.
+class Neighbour(NamedTuple):
+    """A named archetype that is close to a skeleton."""
 
-    1.0 is the same archetype, collectives apart.
-    """
+    archetype: Archetype
+    similarity: float
+    """0 to 1; 1.0 is the same archetype, collectives apart."""
+
+
+def nearest(skeleton: Skeleton, count: int = 1) -> list[Neighbour]:
+    """The closest named archetypes with their similarity, closest first; what a job sends is left out of it."""
     alone = skeleton.alone
     scored = [
         (entry.skeleton.alone == alone, similarity(alone, entry.skeleton.alone), entry)
         for entry in catalogue().values()
     ]
     scored.sort(key=lambda score: (score[0], score[1]), reverse=True)
-    return [(entry, 1.0 if same else likeness) for same, likeness, entry in scored[:count]]
+    return [
+        Neighbour(archetype=entry, similarity=1.0 if same else likeness) for same, likeness, entry in scored[:count]
+    ]
 
 
 def sent(skeleton: Skeleton) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 
 MASK_FILLS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
 COMPARISONS = frozenset({"aten.le", "aten.lt", "aten.ge", "aten.gt"})
@@ -38,6 +39,13 @@ class OperatorClass(StrEnum):
     """A mask over all pairs of positions. Only inside attention that is written out; no skeleton holds it."""
 
 
+class Trait(NamedTuple):
+    """A property of an architecture that one operator shows; a skeleton holds it as `norm=rms`."""
+
+    name: str
+    value: str
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """The content of `vocabulary.toml`."""
@@ -50,8 +58,8 @@ class Vocabulary:
     compute: frozenset[str]
     activation: dict[str, int]
     """Which tensor argument of an operator is the activation, where it is not the first."""
-    traits: dict[str, tuple[str, str]]
-    """Operator name to the trait its presence shows: `("norm", "rms")`."""
+    traits: dict[str, Trait]
+    """Operator name to the trait its presence shows."""
     transparent: frozenset[str]
     silent: frozenset[str]
     """Operators outside of torch that carry no structure."""
@@ -75,7 +83,7 @@ def vocabulary() -> Vocabulary:
         if unknown := set(group) - known:
             raise ValueError(f"vocabulary.toml: groups.{name} names unknown classes {sorted(unknown)}")
     traits = {
-        operator: (trait, value)
+        operator: Trait(name=trait, value=value)
         for trait, values in data["traits"].items()
         for operator, value in _inverted(values).items()
     }

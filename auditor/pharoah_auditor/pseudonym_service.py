@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pharoah_protocol.voprf import libsodium
 from pharoah_serving.audit_log import AuditLog
@@ -39,9 +40,17 @@ class PseudonymServiceSettings:
     """For one organisation."""
 
 
+class ServedKey(NamedTuple):
+    """Where a running service is reached, and the key that it serves."""
+
+    address: str
+    public: str
+    """The public key that tenants pin, in hexadecimal digits."""
+
+
 @asynccontextmanager
-async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator[tuple[str, str]]:
-    """A running service: its address, and the public key tenants pin. Raises ProviderError."""
+async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator[ServedKey]:
+    """A running service. Raises ProviderError."""
     host, _, port = settings.listen.rpartition(":")
     if settings.tls is None and (host not in LOOPBACK or settings.tokens is None):
         raise ProviderError(f"--listen {settings.listen}: give --tls-cert, --tls-key and --client-ca")
@@ -56,7 +65,8 @@ async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator
     )
     await server.start()
     try:
-        yield (f"{host}:{bound}" if port == "0" else settings.listen), keys.public.hex()
+        address = f"{host}:{bound}" if port == "0" else settings.listen
+        yield ServedKey(address=address, public=keys.public.hex())
     finally:
         await server.stop(DRAIN_SECONDS)
         audit.close()

@@ -78,7 +78,7 @@ def _read(file: Path) -> _Bundle:
         data = json.loads(file.read_text())
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']!r}, expected {FORMAT}")
-        groups = tuple((scope, group) for scope, group in data["groups"])
+        groups = tuple(ClassKey(scope=Scope(scope), group_id=str(group)) for scope, group in data["groups"])
         head, signature, seed = (bytes.fromhex(data[name]) for name in ("head", "signature", "seed"))
         return _Bundle(
             inputs=SealInputs(int(data["epoch"]), Release.from_dict(data["release"]), groups, int(data["began"])),
@@ -156,8 +156,8 @@ def _pseudonym_rows(release: Release) -> Iterator[AuditFinding]:
 
 
 def _machines(trials: list[Trial]) -> set[ClassKey]:
-    contexts: set[ClassKey] = {(Scope.SERVER, trial.context_id) for trial in trials}
-    return contexts | {(Scope.DEVICE, trial.device_id) for trial in trials}
+    contexts = {ClassKey(scope=Scope.SERVER, group_id=trial.context_id) for trial in trials}
+    return contexts | {ClassKey(scope=Scope.DEVICE, group_id=trial.device_id) for trial in trials}
 
 
 def _rare_plans(release: Release) -> int:

@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 
 from evaluation.figures import Figures
 from evaluation.models.training_worker import Worker
-from pharoah.cost.ceilings import Ceilings, measured
+from pharoah.cost.ceilings import Ceilings, CurvePoint, measured
 from pharoah.cost.duration import FITTED, Parts, operators
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
@@ -108,8 +108,10 @@ def _together(benchmarked: Sequence[Ceilings]) -> Ceilings:
     curves = {
         kind: {
             dtype: tuple(
-                (work, median(each.curves[kind][dtype][at][1] for each in benchmarked))
-                for at, (work, _) in enumerate(curve)
+                CurvePoint(
+                    work=point.work, seconds=median(each.curves[kind][dtype][at].seconds for each in benchmarked)
+                )
+                for at, point in enumerate(curve)
             )
             for dtype, curve in by_dtype.items()
         }

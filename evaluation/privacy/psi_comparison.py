@@ -18,10 +18,12 @@ from typing import Any
 import grpc.aio
 
 from evaluation.privacy.synthetic_release import Universe
+from pharoah_learning.release import ClassKey
 from pharoah_learning.sealing import Epoch
 from pharoah_protocol.tables.query import BATCH_ITEMS, blind, inputs_of
 from pharoah_protocol.tables.rows import open_row, split
 from pharoah_protocol.v1 import EvaluateRequest, EvaluateResponse
+from pharoah_protocol.vocabulary import Scope
 from pharoah_protocol.voprf import protocol
 
 REPEATS = 20
@@ -46,7 +48,7 @@ def costs(universe: Universe, epoch: Epoch, folder: Path) -> list[Cost]:
 
 
 def _ours(universe: Universe, epoch: Epoch) -> Cost:
-    one = epoch.classes[epoch.ids["server", "a"]]
+    one = epoch.classes[epoch.ids[ClassKey(scope=Scope.SERVER, group_id="a")]]
     rows, inputs = split(one.content), inputs_of(universe.jobs[0])
     client, server, size = [], [], 0
     for _ in range(REPEATS):

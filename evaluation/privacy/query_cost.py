@@ -21,17 +21,19 @@ from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_archetypes import rung_tokens
+from pharoah_learning.release import ClassKey
 from pharoah_learning.sealing import Epoch
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables.query import blind, inputs_of
 from pharoah_protocol.tables.rows import ROW_BYTES
 from pharoah_protocol.v1 import RevokeRequest
+from pharoah_protocol.vocabulary import Scope
 from pharoah_protocol.voprf import group, libsodium, protocol, pure_python
 
 
 def batches(universe: Universe, epoch: Epoch, figures: Figures, repeats: int) -> None:
     """One class's batch of 64: the tenant's work on either backend, and the provider's work."""
-    one = epoch.classes[epoch.ids["server", "a"]]
+    one = epoch.classes[epoch.ids[ClassKey(scope=Scope.SERVER, group_id="a")]]
     inputs = inputs_of(universe.jobs[0])
 
     def client() -> None:

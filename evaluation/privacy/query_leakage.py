@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from evaluation.figures import Figures
 from evaluation.privacy.synthetic_release import Universe
 from pharoah_archetypes import canonical_input, rung_tokens
+from pharoah_learning.release import ClassKey
 from pharoah_learning.sealing import Epoch
 from pharoah_protocol.tables.query import blind, inputs_of
+from pharoah_protocol.vocabulary import Scope
 from pharoah_protocol.voprf import group, libsodium, protocol
 
 Floats = NDArray[np.float64]
@@ -29,7 +31,7 @@ POPULAR = 30
 
 def exchange_alone(universe: Universe, epoch: Epoch, figures: Figures, trials: int) -> None:
     """The provider, with its keys, its table and all messages; and an outsider that has broken TLS."""
-    sealed = epoch.classes[epoch.ids["server", "a"]]
+    sealed = epoch.classes[epoch.ids[ClassKey(scope=Scope.SERVER, group_id="a")]]
     dictionary = _dictionary(universe, sealed.secret)
     asked = [universe.draw() for _ in range(trials)]
     transcripts = [blind(inputs_of(universe.jobs[rank])).blinded for rank in asked]

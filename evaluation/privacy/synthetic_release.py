@@ -14,13 +14,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_archetypes.catalogue import catalogue
-from pharoah_learning.release import LearnedRow, Release, SealInputs
+from pharoah_learning.release import ClassKey, LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import Epoch, seal
 from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity
 
 ARCHETYPES = 10_000
 ZIPF = 1.0
-GROUPS = ((Scope.DEVICE, "gpu"), (Scope.SERVER, "a"), (Scope.SERVER, "b"))
+GROUPS = (
+    ClassKey(scope=Scope.DEVICE, group_id="gpu"),
+    ClassKey(scope=Scope.SERVER, group_id="a"),
+    ClassKey(scope=Scope.SERVER, group_id="b"),
+)
 KEY = Ed25519PrivateKey.from_private_bytes(b"u" * 32)
 
 

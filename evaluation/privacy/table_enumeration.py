@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,13 +20,14 @@ from evaluation.privacy.synthetic_release import Universe
 from pharoah.sidecar.log_client import LogClient, VerificationError
 from pharoah_archetypes import canonical_input, rung_tokens
 from pharoah_auditor.witness import Refusal, Witness
+from pharoah_learning.release import ClassKey
 from pharoah_learning.sealing import Epoch
-from pharoah_protocol.log.checkpoint import CheckpointError, Note, log_verifier
+from pharoah_protocol.log.checkpoint import CheckpointError, Note, SignatureLine, log_verifier
 from pharoah_protocol.log.view import HEAD, Entry
 from pharoah_protocol.tables.outcome_test import SUSPICIOUS_RATIO, USUAL_RATIO, Tally
 from pharoah_protocol.tables.query import BATCH_ITEMS
 from pharoah_protocol.tables.rows import open_row, split
-from pharoah_protocol.vocabulary import Role
+from pharoah_protocol.vocabulary import Role, Scope
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.transparency_log import TransparencyLog, WitnessError
 from pharoah_provider.transparency_log import Witness as WitnessHandle
@@ -37,8 +38,11 @@ from pharoah_serving.quotas import Limits, Quotas
 
 def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
     """A day of an account that spends its whole quota on the commonest jobs, on the two classes of its offer."""
-    offered = [epoch.ids["server", "a"], epoch.ids["device", "gpu"]]
-    never = epoch.ids["server", "b"]
+    offered = [
+        epoch.ids[ClassKey(scope=Scope.SERVER, group_id="a")],
+        epoch.ids[ClassKey(scope=Scope.DEVICE, group_id="gpu")],
+    ]
+    never = epoch.ids[ClassKey(scope=Scope.SERVER, group_id="b")]
     tables = {class_id: split(one.content) for class_id, one in epoch.classes.items()}
     quotas, who, asked = Quotas(), Principal(Role.TENANT, "mallory/one"), 0
     opened: dict[bytes, set[int]] = {class_id: set() for class_id in (*offered, never)}
@@ -80,7 +84,7 @@ def dummies(universe: Universe, figures: Figures, epochs: int) -> None:
     aucs, tests = [], 0
     for number in range(1, epochs + 1):
         epoch = universe.epoch(number)
-        one = epoch.classes[epoch.ids["server", "a"]]
+        one = epoch.classes[epoch.ids[ClassKey(scope=Scope.SERVER, group_id="a")]]
         rows, real = split(one.content), set(one.tags.values())
         y = np.array([row[:16] in real for row in rows], dtype=float)
         x = np.unpackbits(np.frombuffer(one.content, dtype=np.uint8)).reshape(len(rows), -1).astype(float) - 0.5
@@ -140,12 +144,11 @@ def _second_is_caught(first: list[bytes], second: list[bytes]) -> bool:
     return accepted == [True, False]
 
 
-def _asking(witness: Witness) -> Callable[[int, object, Note], tuple[str, bytes]]:
+def _asking(witness: Witness) -> Callable[[int, Sequence[bytes], Note], SignatureLine]:
     """A witness without the HTTP in between."""
     import base64
 
-    def ask(old: int, proof: object, note: Note) -> tuple[str, bytes]:
-        assert isinstance(proof, list)
+    def ask(old: int, proof: Sequence[bytes], note: Note) -> SignatureLine:
         lines = [f"old {old}", *(base64.b64encode(part).decode() for part in proof)]
         try:
             cosigned = witness.add_checkpoint("\n".join(lines).encode() + b"\n\n" + note.encode(), 10**9)

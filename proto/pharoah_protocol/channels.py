@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import grpc
@@ -61,6 +61,17 @@ class AccessError(ValueError):
     """Settings that do not show how to reach a peer; the message names the setting or the file."""
 
 
+class SettingNames(NamedTuple):
+    """Names of the settings that hold the files of a certificate."""
+
+    ca: str = "PHAROAH_CA_FILE"
+    certificate: str = "PHAROAH_CERT_FILE"
+    key: str = "PHAROAH_CERT_KEY_FILE"
+
+
+DEFAULT_NAMES = SettingNames()
+
+
 @dataclass(frozen=True)
 class AccessFiles:
     """Files of our certificate, or of our token; and how the settings are called, for error messages."""
@@ -70,8 +81,8 @@ class AccessFiles:
     certificate: str | Path | None = None
     key: str | Path | None = None
     token: str | Path | None = None
-    setting_names: tuple[str, str, str] = ("PHAROAH_CA_FILE", "PHAROAH_CERT_FILE", "PHAROAH_CERT_KEY_FILE")
-    """Names of the first three settings, in this order."""
+    setting_names: SettingNames = DEFAULT_NAMES
+    """Names of the first three settings."""
 
 
 @dataclass(frozen=True)

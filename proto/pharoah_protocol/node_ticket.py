@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -19,6 +20,13 @@ class TicketError(ValueError):
     """A ticket that is malformed, forged or expired."""
 
 
+class SignedTicket(NamedTuple):
+    """A ticket as it is sent: its claims as JSON, and the agent's signature over them."""
+
+    body: bytes
+    signature: bytes
+
+
 @dataclass(frozen=True)
 class Ticket:
     """The claims of a ticket."""
@@ -30,11 +38,11 @@ class Ticket:
     """Unix seconds."""
 
     @classmethod
-    def issue(cls, node: str, boot_id: str, key: Ed25519PrivateKey, now: float) -> tuple[bytes, bytes]:
-        """(body, signature) of a fresh ticket."""
+    def issue(cls, node: str, boot_id: str, key: Ed25519PrivateKey, now: float) -> SignedTicket:
+        """A fresh ticket."""
         ticket = cls(node, boot_id, secrets.token_hex(16), now + LIFETIME_SECONDS)
         body = json.dumps(asdict(ticket), sort_keys=True).encode()
-        return body, key.sign(_DOMAIN + body)
+        return SignedTicket(body=body, signature=key.sign(_DOMAIN + body))
 
     @classmethod
     def read(cls, body: bytes) -> Ticket:

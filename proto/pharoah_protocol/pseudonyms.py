@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pharoah_archetypes import Fingerprint, canonical_input, rung_tokens
 from pharoah_protocol.vocabulary import RowKind, Rung
@@ -38,6 +39,22 @@ def row_input(period: int, pseudonym: bytes) -> bytes:
     return canonical_input(RowKind.PSEUDONYM, RUNG, (f"period={period}", f"name={pseudonym.hex()}"))
 
 
+class Pseudonym(NamedTuple):
+    """The pseudonym of a job in one period."""
+
+    period: int
+    """Number of the period, as `period_at` counts."""
+    value: bytes
+
+
+class EvaluatedPseudonym(NamedTuple):
+    """The answer of one key holder to a query."""
+
+    element: bytes
+    """The blinded element times the holder's key."""
+    proof: bytes
+
+
 @dataclass(frozen=True)
 class PseudonymQuery:
     """One blinded input, the same for both key holders."""
@@ -46,8 +63,8 @@ class PseudonymQuery:
     scalar: bytes
     blinded: bytes
 
-    def pseudonym(self, publics: Sequence[bytes], answers: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """The pseudonym, from each holder's (evaluated element, proof). Raises ProofError, GroupError."""
+    def pseudonym(self, publics: Sequence[bytes], answers: Sequence[EvaluatedPseudonym]) -> bytes:
+        """The pseudonym, from the answer of each holder. Raises ProofError, GroupError."""
         for public, (evaluated, proof) in zip(publics, answers, strict=True):
             protocol.verify(public, [self.blinded], [evaluated], proof)
         total = group.weighted_sum([_ONE] * len(answers), [evaluated for evaluated, _ in answers])

@@ -39,6 +39,13 @@ SMALLEST_VALUE = 1e-12
 """Smaller values, zero included, count as this one: zero has no logarithm."""
 
 
+class LevelRatios(NamedTuple):
+    """Step time and memory of a rank, each divided by its own baseline."""
+
+    step: float
+    memory: float
+
+
 @dataclass(frozen=True)
 class ReportedLevels:
     """Step time and memory of a rank against its own baseline: 0 is within the dead band, 8 is twice the baseline."""
@@ -47,9 +54,9 @@ class ReportedLevels:
     memory: int = 0
 
     @property
-    def ratios(self) -> tuple[float, float]:
+    def ratios(self) -> LevelRatios:
         """Step time and memory over the baseline."""
-        return ratio(self.step), ratio(self.memory)
+        return LevelRatios(step=ratio(self.step), memory=ratio(self.memory))
 
 
 class _Window(NamedTuple):

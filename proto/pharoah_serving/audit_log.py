@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from pharoah_serving.errors import StoreError
 
@@ -49,6 +50,15 @@ _FIELDS = tuple(field.name for field in fields(AuditRecord))
 def utc_day(now: float) -> int:
     """Days since 1970."""
     return int(now // DAY_SECONDS)
+
+
+class FinishedDay(NamedTuple):
+    """A day of the audit log that is over."""
+
+    day: int
+    """Days since 1970, UTC."""
+    last_hash: bytes
+    """Hash of its last line."""
 
 
 class AuditLog:
@@ -92,12 +102,12 @@ class AuditLog:
             os.ftruncate(self._file, before)
             raise
 
-    def finished(self, after: int, now: float) -> Iterator[tuple[int, bytes]]:
-        """(day, hash of its last line) for each day after `after` that is over."""
+    def finished(self, after: int, now: float) -> Iterator[FinishedDay]:
+        """Each day after `after` that is over."""
         today = utc_day(now)
         for day in sorted(_days(self._folder)):
             if after < day < min(today, self._day + 1):
-                yield day, bytes.fromhex(verify(self._path(day)))
+                yield FinishedDay(day=day, last_hash=bytes.fromhex(verify(self._path(day))))
 
     def today(self, now: float) -> Iterator[AuditRecord]:
         """Records of this day that were written before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -64,14 +64,21 @@ class Tls:
         return tuple(path.stat().st_mtime_ns for path in (self.key, self.certificate, self.clients) if path.exists())
 
 
+class BoundServer(NamedTuple):
+    """A server with a bound address; it has not started yet."""
+
+    server: grpc.aio.Server
+    port: int
+
+
 def raise_descriptor_limit() -> None:
     """Allow as many connections as the system permits: the usual soft limit is for interactive programs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def listen(servicers: dict[str, Any], guard: CallGuard, address: str, tls: Tls | None) -> tuple[grpc.aio.Server, int]:
-    """A server that has not started yet, and its port; `servicers` by the short name of their service.
+def listen(servicers: dict[str, Any], guard: CallGuard, address: str, tls: Tls | None) -> BoundServer:
+    """Bind a server; `servicers` maps the short name of a service to its servicer.
 
     Raises ProviderError when the address cannot be bound, AttributeError when a servicer lacks a method.
     """
@@ -84,8 +91,8 @@ def listen(servicers: dict[str, Any], guard: CallGuard, address: str, tls: Tls |
     server.add_generic_rpc_handlers(tuple(generic))
     try:
         if tls is not None:
-            return server, int(server.add_secure_port(address, tls.credentials()))
-        return server, int(server.add_insecure_port(address))
+            return BoundServer(server=server, port=int(server.add_secure_port(address, tls.credentials())))
+        return BoundServer(server=server, port=int(server.add_insecure_port(address)))
     except RuntimeError:
         also = ", or certificate and key do not belong together" if tls else ""
         raise ProviderError(f"--listen {address}: cannot be bound: something else listens there{also}") from None

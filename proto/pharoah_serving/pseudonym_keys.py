@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_archetypes.ladder import length_prefixed
 from pharoah_protocol.encoding import u64
-from pharoah_protocol.pseudonyms import period_at
+from pharoah_protocol.pseudonyms import EvaluatedPseudonym, period_at
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.voprf import protocol
@@ -19,6 +19,14 @@ from pharoah_protocol.voprf.group import GroupError
 from pharoah_serving.errors import Invalid, Unknown
 from pharoah_serving.principals import Principal
 from pharoah_serving.quotas import Quotas
+
+
+class SignedPseudonymKey(NamedTuple):
+    """The public key of a holder in one period, with the holder's signature."""
+
+    period: int
+    public: bytes
+    signature: bytes
 
 
 class PseudonymSecrets(Protocol):
@@ -38,14 +46,15 @@ class PseudonymKeys:
     clock: Callable[[], float]
     quotas: Quotas = field(default_factory=Quotas)
 
-    def current(self) -> tuple[int, bytes, bytes]:
-        """Period, public key, signature."""
+    def current(self) -> SignedPseudonymKey:
+        """The key of the current period."""
         period = period_at(self.clock())
         _, public = self._key(period)
-        return period, public, sign(signed_messages.pseudonym_key(period, public), self.secrets.signing_key)
+        signature = sign(signed_messages.pseudonym_key(period, public), self.secrets.signing_key)
+        return SignedPseudonymKey(period=period, public=public, signature=signature)
 
-    async def evaluate(self, who: Principal, period: int, blinded: bytes) -> tuple[bytes, bytes]:
-        """Evaluated element and proof. Raises Unknown, Invalid, Exhausted."""
+    async def evaluate(self, who: Principal, period: int, blinded: bytes) -> EvaluatedPseudonym:
+        """The answer to a query. Raises Unknown, Invalid, Exhausted."""
         if period != period_at(self.clock()):
             raise Unknown(f"period {period} is over, or has not begun")
         self.quotas.take_pseudonym(who, self.clock())
@@ -54,8 +63,7 @@ class PseudonymKeys:
             evaluated, proof = await asyncio.to_thread(protocol.evaluate, secret, public, [blinded])
         except GroupError as error:
             raise Invalid(f"blinded: {error}") from None
-        return evaluated[0], proof
+        return EvaluatedPseudonym(element=evaluated[0], proof=proof)
 
-    def _key(self, period: int) -> tuple[bytes, bytes]:
-        """Secret scalar and public key of a period."""
+    def _key(self, period: int) -> protocol.KeyPair:
         return protocol.derive_key(self.secrets.pseudonym_secret, length_prefixed(b"pharoah/names/v1", u64(period)))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah_protocol.vocabulary import Outcome, RowKind, Rung, Scope, Severity
 
@@ -135,8 +135,12 @@ class Release:
         return cls(data["release"], rows, survival, baselines, tuple(data["notes"]))
 
 
-ClassKey = tuple[str, str]
-"""Scope, and the id of the context or the device model."""
+class ClassKey(NamedTuple):
+    """What a class of rows is about."""
+
+    scope: Scope
+    group_id: str
+    """Id of the context or of the device model, as the scope asks for."""
 
 
 @dataclass(frozen=True)
@@ -155,4 +159,4 @@ class SealInputs:
 
     @staticmethod
     def groups_of(text: str) -> tuple[ClassKey, ...]:
-        return tuple((str(scope), str(group)) for scope, group in json.loads(text))
+        return tuple(ClassKey(scope=Scope(scope), group_id=str(group)) for scope, group in json.loads(text))

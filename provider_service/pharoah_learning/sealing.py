@@ -15,7 +15,7 @@ from pharoah_protocol.log.merkle import root
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import ClassTable, EpochHead, sign
-from pharoah_protocol.tables.rows import VerdictRow, row_tag, seal_table, split
+from pharoah_protocol.tables.rows import TableEntry, VerdictRow, row_tag, seal_table, split
 from pharoah_protocol.voprf import protocol
 
 LIFETIME_SECONDS = 25 * 3600
@@ -69,7 +69,7 @@ def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
 
 def groups_of(rows: Iterable[LearnedRow]) -> set[ClassKey]:
     """The classes that some rows are about."""
-    return {(row.scope, row.group_id) for row in rows}
+    return {ClassKey(scope=row.scope, group_id=row.group_id) for row in rows}
 
 
 def verdict_row(row: LearnedRow) -> VerdictRow:
@@ -101,7 +101,7 @@ def _class(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey, group: Class
     rows = tuple(row for row in recipe.release.rows if (row.scope, row.group_id) == group)
     outputs = [protocol.full_evaluate(secret, learned_input(row)) for row in rows]
     sealed = seal_table(
-        [(output, verdict_row(row)) for output, row in zip(outputs, rows, strict=True)],
+        [TableEntry(output=output, row=verdict_row(row)) for output, row in zip(outputs, rows, strict=True)],
         recipe.epoch,
         class_id,
         hmac.digest(seed, b"pharoah/dummy/v1", "sha256"),

@@ -42,23 +42,31 @@ def event_index(run: DegradedRun) -> int | None:
     return len(run.windows) - 1 if run.died and run.windows else None
 
 
-def fit_survival(runs: Sequence[DegradedRun]) -> tuple[SurvivalModel, str]:
-    """The model and a note for people. With fewer than four events, a plain threshold on slowdown instead."""
+class FittedSurvival(NamedTuple):
+    """A survival model, and how its fit went."""
+
+    model: SurvivalModel
+    note: str
+    """One line for people."""
+
+
+def fit_survival(runs: Sequence[DegradedRun]) -> FittedSurvival:
+    """Fit the model. With fewer than four events, a plain threshold on slowdown instead."""
     rows = [row for number, run in enumerate(runs) for row in _intervals(number, run)]
     events = int(sum(row["event"] for row in rows))
     if events < LEAST_EVENTS:
         note = f"survival: {events} events are too few; plain slowdown threshold"
-        return SurvivalModel.threshold_only(len(runs), events), note
+        return FittedSurvival(model=SurvivalModel.threshold_only(len(runs), events), note=note)
     fitted = next((fit for ridge in RIDGES if (fit := _fit(rows, ridge)) is not None), None)
     if fitted is None:
         note = "survival: no convergence; plain slowdown threshold"
-        return SurvivalModel.threshold_only(len(runs), events), note
+        return FittedSurvival(model=SurvivalModel.threshold_only(len(runs), events), note=note)
     healthy = [_risks(run, fitted) for run in runs if run.kind == Fault.NONE]
     threshold = _threshold(fitted, [scores for scores in healthy if scores])
     model = SurvivalModel(fitted.coefficients, fitted.means, threshold, len(runs), events)
     shown = ", ".join(f"{name} {value:+.2f}" for name, value in fitted.coefficients.items())
     note = f"survival: {len(runs)} runs, {events} events; log hazard ratios {shown}; threshold {threshold:.2f}"
-    return model, note
+    return FittedSurvival(model=model, note=note)
 
 
 def _threshold(fitted: _Fit, healthy: Sequence[Sequence[float]]) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -18,6 +19,13 @@ from pharoah_protocol.files import write_atomically
 from pharoah_serving.errors import ProviderError
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 365
+
+
+class CertificateFiles(NamedTuple):
+    """Files of one certificate (PEM)."""
+
+    certificate: Path
+    key: Path
 
 
 class Authority:
@@ -37,8 +45,8 @@ class Authority:
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         self._key = key
 
-    def issue(self, name: str, hosts: tuple[str, ...] = ()) -> tuple[Path, Path]:
-        """Certificate and key files for `tenant/ORG/ACCOUNT`, `agent/NODE`, `operator/NAME` or `provider`.
+    def issue(self, name: str, hosts: tuple[str, ...] = ()) -> CertificateFiles:
+        """Make a certificate and a key for `tenant/ORG/ACCOUNT`, `agent/NODE`, `operator/NAME` or `provider`.
 
         `hosts` are names or addresses under which a provider is reached.
         """
@@ -55,9 +63,9 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        files = stem.with_name(f"{stem.name}.pem"), stem.with_name(f"{stem.name}.key")
-        _write(files[1], _private(key), 0o600)
-        _write(files[0], certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        files = CertificateFiles(certificate=stem.with_name(f"{stem.name}.pem"), key=stem.with_name(f"{stem.name}.key"))
+        _write(files.key, _private(key), 0o600)
+        _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
         return files
 
     def _make(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 
-from pharoah_protocol.channels import Access, AccessError, AccessFiles
+from pharoah_protocol.channels import Access, AccessError, AccessFiles, SettingNames
 from pharoah_serving.errors import ProviderError
 
 LARGEST_LISTING_BYTES = 64 << 20
@@ -41,7 +41,7 @@ def access(arguments: argparse.Namespace) -> Access:
         certificate=arguments.cert,
         key=arguments.cert_key,
         token=arguments.token_file,
-        setting_names=("--ca", "--cert", "--cert-key"),
+        setting_names=SettingNames(ca="--ca", certificate="--cert", key="--cert-key"),
     )
     try:
         return Access.from_files(arguments.endpoint, files)

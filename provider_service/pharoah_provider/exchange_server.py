@@ -8,18 +8,21 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pharoah_archetypes.ladder import length_prefixed
+from pharoah_learning.release import ClassKey
 from pharoah_learning.sealing import Epoch, SealedClass, learned_input, verdict_row
 from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.tables.query import BATCH_ITEMS
 from pharoah_protocol.tables.rows import ROW_BYTES
+from pharoah_protocol.tables.signed_messages import ClassAnswer
+from pharoah_protocol.vocabulary import Scope
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
 from pharoah_provider.domain import Node
@@ -38,8 +41,6 @@ FORGET_SECONDS = 60
 KEPT_LOOKUPS = 32
 
 T = TypeVar("T")
-Evaluated = tuple[list[bytes], bytes]
-"""Elements and proof of one class."""
 
 
 @dataclass
@@ -60,6 +61,39 @@ class Offer:
     """Hash of that question: the same one again costs nothing, another one is refused."""
 
 
+class NumberedOffer(NamedTuple):
+    """An offer with the id that its question names."""
+
+    offer_id: bytes
+    offer: Offer
+
+
+class SignedTable(NamedTuple):
+    """Rows of a class."""
+
+    chunks: list[bytes]
+    signature: bytes
+    """Over all rows of the class."""
+
+
+class SignedEvaluation(NamedTuple):
+    """The answer to a private question."""
+
+    classes: list[protocol.Evaluation]
+    """In the order of the classes of the offer."""
+    signature: bytes
+
+
+class SignedLookup(NamedTuple):
+    """The answer to a question in hashed mode."""
+
+    rows: list[bytes]
+    """By class and token; empty bytes where there is no row."""
+    revoked: bytes
+    """Digest of the list of revoked rows."""
+    signature: bytes
+
+
 @dataclass
 class ExchangeServer:
     """Serves what the publisher has published."""
@@ -73,12 +107,15 @@ class ExchangeServer:
     _forgotten_at: float = 0.0
     _lookups: dict[tuple[str, int, bytes], dict[bytes, tuple[bytes, bytes]]] = field(default_factory=dict)
 
-    async def offer(self, tenant: Principal, body: bytes, signature: bytes) -> tuple[bytes, Offer]:
+    async def offer(self, tenant: Principal, body: bytes, signature: bytes) -> NumberedOffer:
         """An offer for the node a ticket names. Raises Refused, NotReady, Exhausted."""
         epoch, now = self.publisher.epoch(), time.time()
         _, node = await verified(self.nodes, body, signature)
         try:
-            ids = (epoch.ids["server", node.context_id], epoch.ids["device", node.device_id])
+            ids = (
+                epoch.ids[ClassKey(scope=Scope.SERVER, group_id=node.context_id)],
+                epoch.ids[ClassKey(scope=Scope.DEVICE, group_id=node.device_id)],
+            )
         except KeyError:
             raise NotReady("this node has just joined; the next epoch, within a minute, will know it") from None
         self.quotas.take_offer(tenant, now)
@@ -88,7 +125,7 @@ class ExchangeServer:
         said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, ids, offer.node_state)
         offer.signature = sign(said, self.keys.signing_key)
         self._offers[offer_id] = offer
-        return offer_id, offer
+        return NumberedOffer(offer_id=offer_id, offer=offer)
 
     def _forget_offers(self, now: float) -> None:
         """Remove offers that have expired, once a minute."""
@@ -103,7 +140,7 @@ class ExchangeServer:
             raise Refused("no such offer")
         return offer
 
-    def table(self, epoch: int, class_id: bytes, first_row: int) -> tuple[list[bytes], bytes]:
+    def table(self, epoch: int, class_id: bytes, first_row: int) -> SignedTable:
         """Rows of a class in chunks, and the signature over all of it. Raises Unknown, Invalid."""
         current = self.publisher.epoch(epoch)
         if class_id not in current.classes:
@@ -113,31 +150,32 @@ class ExchangeServer:
         if first_row * ROW_BYTES > len(content):
             raise Invalid(f"first_row: {first_row}, the table has {len(content) // ROW_BYTES} rows")
         chunks = [content[at : at + CHUNK_BYTES] for at in range(first_row * ROW_BYTES, len(content), CHUNK_BYTES)]
-        return chunks, sealed.signature
+        return SignedTable(chunks=chunks, signature=sealed.signature)
 
     async def evaluate(
         self, tenant: Principal, offer_id: bytes, request_id: bytes, blinded: list[bytes]
-    ) -> tuple[list[Evaluated], bytes]:
+    ) -> SignedEvaluation:
         """Elements and proof per class, and the signature over them. Raises Invalid, Refused, Unknown, Exhausted."""
         offer = self.offer_of(tenant, offer_id)
         _check_sizes(request_id, "blinded", blinded)
         epoch = self.publisher.epoch(offer.epoch)
 
-        def answer() -> tuple[list[Evaluated], bytes]:
+        def answer() -> SignedEvaluation:
             sealed = [epoch.classes[class_id] for class_id in offer.class_ids]
             try:
                 done = [protocol.evaluate(one.secret, one.public, blinded) for one in sealed]
             except GroupError:
                 raise Invalid("blinded: not all are canonical group elements") from None
-            answers = [(one.class_id, *answered) for one, answered in zip(sealed, done, strict=True)]
+            answers = [
+                ClassAnswer(class_id=one.class_id, elements=answered.elements, proof=answered.proof)
+                for one, answered in zip(sealed, done, strict=True)
+            ]
             said = signed_messages.evaluation(offer_id, request_id, blinded, answers)
-            return done, sign(said, self.keys.signing_key)
+            return SignedEvaluation(classes=done, signature=sign(said, self.keys.signing_key))
 
         return await self._once(offer, length_prefixed(b"evaluate", request_id, *blinded), answer)
 
-    async def lookup(
-        self, tenant: Principal, offer_id: bytes, request_id: bytes, tokens: list[bytes]
-    ) -> tuple[list[bytes], bytes, bytes]:
+    async def lookup(self, tenant: Principal, offer_id: bytes, request_id: bytes, tokens: list[bytes]) -> SignedLookup:
         """Hashed mode: rows by class and token, the digest of the list of revoked rows, and the signature over both.
 
         Raises as `evaluate` does.
@@ -146,14 +184,14 @@ class ExchangeServer:
         _check_sizes(request_id, "tokens", tokens)
         epoch = self.publisher.epoch(offer.epoch)
 
-        def answer() -> tuple[list[bytes], bytes, bytes]:
+        def answer() -> SignedLookup:
             revoked = self.publisher.revoked_rows(offer.epoch)
             tables = [self._by_token(tenant, epoch, class_id) for class_id in offer.class_ids]
             rows = [self._held(table, token, revoked) for table in tables for token in tokens]
             digest = signed_messages.digest(signed_messages.revoked(offer.epoch, revoked) if revoked else b"")
             key = self.hashed_key(tenant, offer.epoch)
             said = signed_messages.looked_up(offer_id, request_id, key, digest, tokens, rows)
-            return rows, digest, sign(said, self.keys.signing_key)
+            return SignedLookup(rows=rows, revoked=digest, signature=sign(said, self.keys.signing_key))
 
         return await self._once(offer, length_prefixed(b"lookup", request_id, *tokens), answer)
 

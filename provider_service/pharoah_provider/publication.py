@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from pharoah_learning.release import ClassKey, Release, SealInputs
 from pharoah_learning.sealing import Epoch, groups_of, seal
@@ -17,7 +18,7 @@ from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.vocabulary import Scope
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
-from pharoah_provider.storage.records import EpochRecord
+from pharoah_provider.storage.records import EpochRecord, SignedHead
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Invalid, NotReady, StoreError, Unknown
 from pharoah_serving.keys import Keys
@@ -30,6 +31,14 @@ COSIGN_SECONDS = 300
 """How often witnesses cosign again. Cosignatures hold for fifteen minutes, so two attempts may fail."""
 AUDIT_RETENTION_SECONDS = 30 * 24 * 3600
 """How long an epoch can be audited: its seed is kept for this long after it began (ADR 13)."""
+
+
+class RestoredRelease(NamedTuple):
+    """What is served after a release was rolled back."""
+
+    release: int
+    epoch: int
+    """The new epoch that holds the release."""
 
 
 class Publisher:
@@ -95,8 +104,8 @@ class Publisher:
         """Seal a release as the next epoch and serve it; returns the number of the epoch."""
         return await complete_despite_cancellation(self._publish(release, now))
 
-    async def rollback(self, now: float) -> tuple[int, int]:
-        """Roll the newest release back; returns (release, epoch) that are served instead. Raises NotReady."""
+    async def rollback(self, now: float) -> RestoredRelease:
+        """Roll the newest release back; returns what is served instead. Raises NotReady."""
         return await complete_despite_cancellation(self._rollback(now))
 
     async def revoke(self, rows: Iterable[str]) -> int:
@@ -128,7 +137,7 @@ class Publisher:
         if revoked:  # a revoked row stays revoked, also when it is learned again
             entries.append(Entry.of(REVOKED, number, signed_messages.revoked(number, revoked.values())).encode())
         view = self.log.view.read(entries)  # raises before anything is committed
-        sealed = (epoch.head, epoch.body, epoch.signature)
+        sealed = SignedHead(head=epoch.head, body=epoch.body, signature=epoch.signature)
         await self._store.published.put_epoch(recipe, sealed, list(revoked.values()), self._position, entries)
         self.log.append(*entries)
 
@@ -140,14 +149,14 @@ class Publisher:
         await self._serve(view, switch)
         return number
 
-    async def _rollback(self, now: float) -> tuple[int, int]:
+    async def _rollback(self, now: float) -> RestoredRelease:
         async with self._lock:
             served = self.epoch().head.release
             before = await self._store.published.release_before(served)
             if before is None:
                 raise NotReady(f"release {served} is the only one")
             await self._store.published.roll_back_release(served)
-            return before.release, await self._seal(before, now)
+            return RestoredRelease(release=before.release, epoch=await self._seal(before, now))
 
     async def _revoke(self, ids: list[str]) -> int:
         async with self._lock:
@@ -221,7 +230,8 @@ class Publisher:
 
     async def _groups(self) -> set[ClassKey]:
         nodes = await self._store.nodes.nodes()
-        return {(Scope.SERVER, node.context_id) for node in nodes} | {(Scope.DEVICE, node.device_id) for node in nodes}
+        contexts = {ClassKey(scope=Scope.SERVER, group_id=node.context_id) for node in nodes}
+        return contexts | {ClassKey(scope=Scope.DEVICE, group_id=node.device_id) for node in nodes}
 
 
 def _rows_of(epoch: Epoch, ids: Iterable[str]) -> dict[str, bytes]:

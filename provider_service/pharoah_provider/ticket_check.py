@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -12,8 +13,15 @@ from pharoah_provider.storage.base import NodeStore
 from pharoah_serving.errors import Refused
 
 
-async def verified(nodes: NodeStore, body: bytes, signature: bytes) -> tuple[Ticket, Node]:
-    """Ticket and node. Raises Refused with one message for all reasons."""
+class VerifiedTicket(NamedTuple):
+    """A ticket with a valid signature, and the node that it names."""
+
+    ticket: Ticket
+    node: Node
+
+
+async def verified(nodes: NodeStore, body: bytes, signature: bytes) -> VerifiedTicket:
+    """The claims of a ticket, and its node. Raises Refused with one message for all reasons."""
     try:
         node = await nodes.node(Ticket.read(body).node)
         if node is None:
@@ -24,4 +32,4 @@ async def verified(nodes: NodeStore, body: bytes, signature: bytes) -> tuple[Tic
             raise TicketError("ticket: from before the node restarted")
     except TicketError:
         raise Refused("the node ticket is not valid") from None
-    return ticket, node
+    return VerifiedTicket(ticket=ticket, node=node)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_protocol.log.checkpoint import Checkpoint, Note, Verifier, log_origin, sign
+from pharoah_protocol.log.checkpoint import Checkpoint, Note, SignatureLine, Verifier, log_origin, sign
 from pharoah_protocol.log.merkle import consistency_proof, leaf_hash
 from pharoah_protocol.log.view import View
 
@@ -27,7 +27,7 @@ WITNESS_SECONDS = 8.0
 LARGEST_PAGE = 4096
 """Most entries of one answer."""
 
-Ask = Callable[[int, Sequence[bytes], Note], tuple[str, bytes]]
+Ask = Callable[[int, Sequence[bytes], Note], SignatureLine]
 """Called with the old size, a consistency proof and the note; returns a line of signature. Raises WitnessError."""
 
 
@@ -110,12 +110,12 @@ class TransparencyLog:
             note = note if line is None else note.with_signature(*line)
         return note, any(lines)
 
-    async def _in_time(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
+    async def _in_time(self, witness: Witness, note: Note) -> SignatureLine | None:
         """The line of a witness. A slow, absent or malicious witness can neither delay the log nor make it fail."""
         if witness.busy:
             log.warning("witness %s: still busy with the last request", witness.verifier.name)
             return None
-        answer: Future[tuple[str, bytes] | None] = Future()
+        answer: Future[SignatureLine | None] = Future()
         witness.busy = True
         threading.Thread(target=self._into, args=(answer, witness, note), daemon=True).start()
         try:
@@ -124,7 +124,7 @@ class TransparencyLog:
             log.warning("witness %s: %s: %s", witness.verifier.name, type(error).__name__, error)
             return None
 
-    def _into(self, answer: Future[tuple[str, bytes] | None], witness: Witness, note: Note) -> None:
+    def _into(self, answer: Future[SignatureLine | None], witness: Witness, note: Note) -> None:
         try:
             line = self._ask(witness, note)
         except Exception as error:  # noqa: BLE001 - passed to the caller that waits
@@ -136,7 +136,7 @@ class TransparencyLog:
             if not answer.cancelled():
                 answer.set_result(line)
 
-    def _ask(self, witness: Witness, note: Note) -> tuple[str, bytes] | None:
+    def _ask(self, witness: Witness, note: Note) -> SignatureLine | None:
         """Ask for a cosignature. A witness that has seen another size than expected is asked a second time."""
         for _ in range(2):
             try:

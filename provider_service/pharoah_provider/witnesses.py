@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from pharoah_protocol.log.checkpoint import WITNESS, CheckpointError, Note, Verifier
+from pharoah_protocol.log.checkpoint import WITNESS, CheckpointError, Note, SignatureLine, Verifier
 from pharoah_provider.transparency_log import Witness, WitnessError
 from pharoah_serving.errors import ProviderError
 
@@ -45,7 +45,7 @@ class _Client:
     def __init__(self, verifier: Verifier, url: str) -> None:
         self._verifier, self._url = verifier, f"{url.rstrip('/')}/add-checkpoint"
 
-    def __call__(self, old_size: int, proof: Sequence[bytes], note: Note) -> tuple[str, bytes]:
+    def __call__(self, old_size: int, proof: Sequence[bytes], note: Note) -> SignatureLine:
         head = "\n".join([f"old {old_size}", *(base64.b64encode(part).decode() for part in proof)])
         body = f"{head}\n\n".encode() + note.encode()
         request = urllib.request.Request(self._url, body, {"Content-Type": "text/plain"})
@@ -67,7 +67,7 @@ class _Client:
             return None
         return int(text) if text.isdigit() else None
 
-    def _line(self, note: Note, cosignature: bytes) -> tuple[str, bytes]:
+    def _line(self, note: Note, cosignature: bytes) -> SignatureLine:
         try:
             cosigned = Note.decode(note.checkpoint.body + b"\n" + cosignature)
         except CheckpointError:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah._errors import PharoahError
 from pharoah_archetypes import Skeleton, differences
@@ -26,21 +26,28 @@ _WIDTH, _ROW, _GAP, _FRAME, _LETTER = 12.0, 0.62, 0.12, 0.14, 0.0095
 """Inches: the widest picture, a row of boxes, between boxes, a frame's border, a letter of size 1."""
 
 
-def draw(path: Path, skeleton: Skeleton, title: str, others: Sequence[tuple[str, Skeleton]] = ()) -> None:
+class TitledSkeleton(NamedTuple):
+    """A skeleton, and the title above its picture."""
+
+    title: str
+    skeleton: Skeleton
+
+
+def draw(path: Path, skeleton: Skeleton, title: str, others: Sequence[TitledSkeleton] = ()) -> None:
     """Write an SVG or PNG of a job, by the name's ending.
 
     Of the others, red outlines mark what the first skeleton does not have, and a line says what it has instead.
     Raises PharoahError when matplotlib is not installed or the file cannot be written.
     """
-    _paint(path, [(title, skeleton), *others], _Page(skeleton))
+    _paint(path, [TitledSkeleton(title=title, skeleton=skeleton), *others], _Page(skeleton))
 
 
-def draw_all(path: Path, skeletons: Sequence[tuple[str, Skeleton]]) -> None:
+def draw_all(path: Path, skeletons: Sequence[TitledSkeleton]) -> None:
     """Write an SVG or PNG of some skeletons, without comparing them. Raises as `draw` does."""
     _paint(path, skeletons, _Page())
 
 
-def _paint(path: Path, skeletons: Sequence[tuple[str, Skeleton]], page: _Page) -> None:
+def _paint(path: Path, skeletons: Sequence[TitledSkeleton], page: _Page) -> None:
     """Raises PharoahError."""
     try:
         from matplotlib.figure import Figure

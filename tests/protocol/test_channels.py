@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from pharoah_protocol.channels import REPEATABLE_METHODS, Access, AccessError, AccessFiles, is_loopback
+from pharoah_protocol.channels import REPEATABLE_METHODS, Access, AccessError, AccessFiles, SettingNames, is_loopback
 from pharoah_protocol.rpc import Stub, path
 from pharoah_protocol.v1 import (
     EvaluateRequest,
@@ -176,7 +176,7 @@ def test_a_token_file_that_holds_no_token_is_named(tmp_path: Path, content: byte
 
 def test_certificate_files_that_are_missing_are_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("")
-    names = ("--ca", "--cert", "--cert-key")
+    names = SettingNames(ca="--ca", certificate="--cert", key="--cert-key")
     with pytest.raises(AccessError, match="--ca, --cert and --cert-key belong together"):
         Access.from_files("provider.example:1", AccessFiles(ca=tmp_path / "ca.pem", setting_names=names))
     files = AccessFiles(ca=tmp_path / "ca.pem", certificate=tmp_path / "c.pem", key=tmp_path / "c.key")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +30,17 @@ class Workload:
     """Contexts the forward pass runs in (attention kernel, autocast)."""
 
 
-def build(name: str, settings: dict[str, Any]) -> tuple[Callable[[], Tensor], torch.optim.Optimizer]:
-    """A function that does one training step and returns the loss, and the optimizer inside it.
+class TrainingStep(NamedTuple):
+    """One training step of a workload, ready to be called."""
+
+    step: Callable[[], Tensor]
+    """Does the step and returns the loss."""
+    optimizer: torch.optim.Optimizer
+    """The optimizer inside the step."""
+
+
+def build(name: str, settings: dict[str, Any]) -> TrainingStep:
+    """Make the training step of a workload.
 
     Common settings: `dtype` (float32, bfloat16 by autocast, float16 parameters) and `optimizer` (adamw or sgd, with an
     implementation: `adamw/foreach`). Raises SettingError.
@@ -53,7 +62,7 @@ def build(name: str, settings: dict[str, Any]) -> tuple[Callable[[], Tensor], to
         optimizer.zero_grad()
         return loss.detach()
 
-    return step, optimizer
+    return TrainingStep(step=step, optimizer=optimizer)
 
 
 def _apply_dtype(workload: Workload, dtype: str) -> None:

@@ -11,6 +11,7 @@ import binascii
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -74,13 +75,20 @@ class Checkpoint:
         return f"{self.origin}\n{self.size}\n{_b64(self.root)}\n".encode()
 
 
+class SignatureLine(NamedTuple):
+    """One line under a checkpoint: who signed it, and the signature."""
+
+    name: str
+    blob: bytes
+    """Key id and signature; a cosignature has its time (8 bytes, unix seconds) between them."""
+
+
 @dataclass(frozen=True)
 class Note:
     """A checkpoint with signature lines, verified or not."""
 
     checkpoint: Checkpoint
-    signatures: tuple[tuple[str, bytes], ...]
-    """By line: name, and key id + signature."""
+    signatures: tuple[SignatureLine, ...]
 
     def encode(self) -> bytes:
         lines = "".join(f"{_DASH}{name} {_b64(blob)}\n" for name, blob in self.signatures)
@@ -95,7 +103,9 @@ class Note:
             body, _, tail = data.decode().partition("\n\n")
             origin, size, root = body.split("\n")
             lines = tail.splitlines()
-            signatures = tuple((line.split(" ")[1], _unb64(line.split(" ")[2])) for line in lines)
+            signatures = tuple(
+                SignatureLine(name=line.split(" ")[1], blob=_unb64(line.split(" ")[2])) for line in lines
+            )
             note = cls(Checkpoint(origin, int(size), _unb64(root)), signatures)
         except (ValueError, IndexError):
             raise CheckpointError("checkpoint: not a signed note of a log") from None
@@ -105,8 +115,8 @@ class Note:
 
     def with_signature(self, name: str, blob: bytes) -> Note:
         """The note with this line; an older line by the same key is removed."""
-        kept = tuple(line for line in self.signatures if (line[0], line[1][:4]) != (name, blob[:4]))
-        return Note(self.checkpoint, (*kept, (name, blob)))
+        kept = tuple(line for line in self.signatures if (line.name, line.blob[:4]) != (name, blob[:4]))
+        return Note(self.checkpoint, (*kept, SignatureLine(name=name, blob=blob)))
 
     def verify(self, verifier: Verifier) -> None:
         """Raises CheckpointError unless the log's own key signed this."""
@@ -140,13 +150,15 @@ def log_verifier(public: bytes) -> Verifier:
 def sign(checkpoint: Checkpoint, key: Ed25519PrivateKey) -> Note:
     """The note a log publishes."""
     verifier = Verifier(checkpoint.origin, LOG, key.public_key().public_bytes_raw())
-    return Note(checkpoint, ((checkpoint.origin, verifier.key_id + key.sign(checkpoint.body)),))
+    line = SignatureLine(name=checkpoint.origin, blob=verifier.key_id + key.sign(checkpoint.body))
+    return Note(checkpoint, (line,))
 
 
-def cosign(checkpoint: Checkpoint, name: str, key: Ed25519PrivateKey, at: int) -> tuple[str, bytes]:
+def cosign(checkpoint: Checkpoint, name: str, key: Ed25519PrivateKey, at: int) -> SignatureLine:
     """A witness's signature line: until `at` (unix seconds), it saw no other tree of this log."""
     verifier = Verifier(name, WITNESS, key.public_key().public_bytes_raw())
-    return name, verifier.key_id + at.to_bytes(8, "big") + key.sign(_cosigned(checkpoint, at))
+    blob = verifier.key_id + at.to_bytes(8, "big") + key.sign(_cosigned(checkpoint, at))
+    return SignatureLine(name=name, blob=blob)
 
 
 def _cosigned(checkpoint: Checkpoint, at: int) -> bytes:

@@ -21,6 +21,7 @@ from pharoah_protocol.log.merkle import root
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import EpochHead, HeadError, is_signed
 from pharoah_protocol.tables.rows import open_row, row_tag, split
+from pharoah_protocol.tables.signed_messages import ClassAnswer
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
 
@@ -37,8 +38,7 @@ class SignedAnswer:
     offer_id: bytes
     class_ids: tuple[bytes, ...]
     blinded: list[bytes]
-    answers: list[tuple[bytes, list[bytes], bytes]]
-    """Class, evaluated elements, proof."""
+    answers: list[ClassAnswer]
 
 
 def prove(evidence: Mapping[str, Any], public: bytes) -> str:
@@ -69,8 +69,11 @@ def signed_answer(record: Mapping[str, Any], public: bytes) -> SignedAnswer:
     magic, signed_offer, _, blinded, *answered = parts(message)
     if magic != b"pharoah/evaluated/v1" or signed_offer != offer_id or epoch != head.epoch or len(answered) % 3:
         raise InvalidEvidenceError("the evaluation does not belong to this offer and epoch")
-    answers = [(answered[i], parts(answered[i + 1]), answered[i + 2]) for i in range(0, len(answered), 3)]
-    if [class_id for class_id, _, _ in answers] != list(class_ids):
+    answers = [
+        ClassAnswer(class_id=answered[i], elements=parts(answered[i + 1]), proof=answered[i + 2])
+        for i in range(0, len(answered), 3)
+    ]
+    if [answer.class_id for answer in answers] != list(class_ids):
         raise InvalidEvidenceError("the evaluation does not belong to the offered classes")
     return SignedAnswer(head, offer_id, class_ids, parts(blinded), answers)
 
@@ -94,7 +97,7 @@ def opened(
     """
     inputs, blinds = ([bytes.fromhex(part) for part in private[name]] for name in ("inputs", "blinds"))
     for value, scalar, element in zip(inputs, blinds, answer.blinded, strict=False):
-        if protocol.blind(value, scalar)[1] != element:
+        if protocol.blind(value, scalar).element != element:
             raise InvalidEvidenceError("the blinds do not belong to the query")
     found = []
     for class_id, evaluated, _ in answer.answers:
@@ -167,7 +170,7 @@ def _wrong_lookup(evidence: Mapping[str, Any], public: bytes) -> str:
     revoked = bytes.fromhex(evidence["revoked"])
     if signed_messages.digest(revoked) != in_force:
         raise InvalidEvidenceError("the list of revoked rows is not the one that was in force")
-    gone = signed_messages.read_revoked(revoked)[1] if revoked else frozenset()
+    gone = signed_messages.read_revoked(revoked).rows if revoked else frozenset()
     tokens, rows = parts(asked), parts(answered)
     tables = {bytes.fromhex(name): bytes.fromhex(content) for name, content in evidence["tables"].items()}
     held = opened(answer, record["private"], tables, gone)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pharoah_archetypes import RUNGS, Fingerprint, band_tokens, canonical_input, rung_tokens
 from pharoah_protocol import pseudonyms
+from pharoah_protocol.pseudonyms import Pseudonym
 from pharoah_protocol.vocabulary import RowKind, Rung
 from pharoah_protocol.voprf import protocol
 
@@ -43,12 +44,14 @@ class BlindedQuery:
         ]
 
 
-def inputs_of(fingerprint: Fingerprint, pseudonym: tuple[int, bytes] | None = None) -> tuple[QueryItem, ...]:
-    """The inputs for a job: always all rungs and all bands, and its (period, pseudonym) where it has one."""
+def inputs_of(fingerprint: Fingerprint, pseudonym: Pseudonym | None = None) -> tuple[QueryItem, ...]:
+    """The inputs for a job: always all rungs and all bands, and its pseudonym where it has one."""
     items = [_item(RowKind.ARCHETYPE, Rung(rung), rung_tokens(fingerprint, rung)) for rung in RUNGS]
     items += [_item(RowKind.BAND, Rung.MINOR, band) for band in band_tokens(fingerprint)]
     if pseudonym:
-        items.append(QueryItem(RowKind.PSEUDONYM, pseudonyms.RUNG, pseudonyms.row_input(*pseudonym)))
+        items.append(
+            QueryItem(RowKind.PSEUDONYM, pseudonyms.RUNG, pseudonyms.row_input(pseudonym.period, pseudonym.value))
+        )
     return tuple(items)
 
 

@@ -9,6 +9,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -86,13 +87,18 @@ class VerdictRow:
             raise ValueError("row: codes or length this release does not know") from None
 
 
-def seal_table(
-    entries: Iterable[tuple[bytes, VerdictRow]], epoch: int, class_id: bytes, padding_key: bytes
-) -> list[bytes]:
+class TableEntry(NamedTuple):
+    """A row, and the VOPRF output of the input that opens it."""
+
+    output: bytes
+    row: VerdictRow
+
+
+def seal_table(entries: Iterable[TableEntry], epoch: int, class_id: bytes, padding_key: bytes) -> list[bytes]:
     """Sealed rows, sorted and padded with dummies to a power of two (at least 64).
 
-    `entries` are (VOPRF output, row). Dummies follow from `padding_key` (32 secret bytes): its holder can make the same
-    table again, and for others dummies look like rows. Raises ValueError when two outputs give the same tag.
+    Dummies follow from `padding_key` (32 secret bytes): its holder can make the same table
+    again, and for others dummies look like rows. Raises ValueError when two outputs give the same tag.
     """
     rows: dict[bytes, bytes] = {}
     for output, row in entries:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from pharoah_archetypes.ladder import length_prefixed, parts
 from pharoah_protocol.encoding import read_u64, u64
@@ -15,6 +16,23 @@ from pharoah_protocol.incident_states import IncidentState
 
 class StatementError(ValueError):
     """Bytes that are not the signed message that they should be."""
+
+
+class ClassAnswer(NamedTuple):
+    """The part of an evaluation that belongs to one class."""
+
+    class_id: bytes
+    elements: Sequence[bytes]
+    """The evaluated elements, in the order of the blinded ones."""
+    proof: bytes
+
+
+class RevokedRows(NamedTuple):
+    """The revoked rows of an epoch."""
+
+    epoch: int
+    rows: frozenset[bytes]
+    """Class handle and tag of each row."""
 
 
 OFFER_MAGIC = b"pharoah/offer/v2"
@@ -35,9 +53,9 @@ def evaluation(
     offer_id: bytes,
     request_id: bytes,
     blinded: Sequence[bytes],
-    answers: Iterable[tuple[bytes, Sequence[bytes], bytes]],
+    answers: Iterable[ClassAnswer],
 ) -> bytes:
-    """An evaluation: these elements were sent, and these are the answers (class, evaluated elements, proof)."""
+    """An evaluation: these elements were sent, and these are the answers by class."""
     answered = [
         part for class_id, evaluated, proof in answers for part in (class_id, length_prefixed(*evaluated), proof)
     ]
@@ -75,8 +93,8 @@ def digest(revoked: bytes) -> bytes:
     return hashlib.sha256(revoked).digest() if revoked else b""
 
 
-def read_revoked(body: bytes) -> tuple[int, frozenset[bytes]]:
-    """Epoch and rows. Raises StatementError unless `body` is exactly what `revoked` gives."""
+def read_revoked(body: bytes) -> RevokedRows:
+    """The list that was signed. Raises StatementError unless `body` is exactly what `revoked` gives."""
     try:
         _, number, *rows = parts(body)
         epoch = read_u64(number)
@@ -84,4 +102,4 @@ def read_revoked(body: bytes) -> tuple[int, frozenset[bytes]]:
         raise StatementError("revoked: malformed") from None
     if any(len(row) != 32 for row in rows) or revoked(epoch, set(rows)) != body:
         raise StatementError("revoked: malformed")
-    return epoch, frozenset(rows)
+    return RevokedRows(epoch=epoch, rows=frozenset(rows))

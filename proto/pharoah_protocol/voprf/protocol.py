@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pharoah_archetypes.ladder import length_prefixed
 from pharoah_protocol.voprf import group, libsodium
@@ -25,7 +26,32 @@ class ProofError(ValueError):
     """A proof that does not hold for its batch."""
 
 
-def derive_key(seed: bytes, info: bytes) -> tuple[bytes, bytes]:
+class KeyPair(NamedTuple):
+    """The key of a holder."""
+
+    secret: bytes
+    """A scalar."""
+    public: bytes
+    """The generator times the secret."""
+
+
+class Blinding(NamedTuple):
+    """A blinded input, and the scalar that unblinds its answer."""
+
+    scalar: bytes
+    element: bytes
+
+
+class Evaluation(NamedTuple):
+    """The answer of a key holder to a batch."""
+
+    elements: list[bytes]
+    """The evaluated elements, in the order of the blinded ones."""
+    proof: bytes
+    """PROOF_BYTES bytes, for the whole batch."""
+
+
+def derive_key(seed: bytes, info: bytes) -> KeyPair:
     """DeriveKeyPair (section 3.2.1): secret scalar and public element from 32 bytes of seed."""
     if len(seed) != 32:
         raise ValueError(f"seed: {len(seed)} bytes, expected 32")
@@ -33,14 +59,14 @@ def derive_key(seed: bytes, info: bytes) -> tuple[bytes, bytes]:
     for counter in range(256):
         secret = group.reduce(_expand(material + bytes([counter]), b"DeriveKeyPair" + CONTEXT))
         if any(secret):
-            return secret, group.multiply_base(secret)
+            return KeyPair(secret=secret, public=group.multiply_base(secret))
     raise ValueError("seed: no key could be derived")
 
 
-def blind(value: bytes, scalar: bytes | None = None) -> tuple[bytes, bytes]:
-    """Blind an input: (blind scalar, blinded element). A fresh random scalar unless one is given for a test."""
+def blind(value: bytes, scalar: bytes | None = None) -> Blinding:
+    """Blind an input. It uses a fresh random scalar unless one is given for a test."""
     scalar = group.random_scalar() if scalar is None else scalar
-    return scalar, group.multiply(scalar, _hash_to_group(value))
+    return Blinding(scalar=scalar, element=group.multiply(scalar, _hash_to_group(value)))
 
 
 def filler() -> bytes:
@@ -48,9 +74,7 @@ def filler() -> bytes:
     return group.from_hash(secrets.token_bytes(64))
 
 
-def evaluate(secret: bytes, public: bytes, blinded: Sequence[bytes], nonce: bytes | None = None) -> tuple[
-    list[bytes], bytes
-]:  # fmt: skip
+def evaluate(secret: bytes, public: bytes, blinded: Sequence[bytes], nonce: bytes | None = None) -> Evaluation:
     """BlindEvaluate of a batch and its proof (section 3.3.2). For the key holder: libsodium only, on all cores.
 
     `nonce` is the random scalar of the proof; only tests give it. Raises GroupError for bytes that are not an element.
@@ -69,7 +93,8 @@ def evaluate(secret: bytes, public: bytes, blinded: Sequence[bytes], nonce: byte
     if weighted is None or None in both or first is None:
         raise GroupError("elements: they add up to the identity")
     challenge = _challenge(public, weighted, both[0] or b"", first, both[1] or b"")
-    return evaluated, challenge + libsodium.difference(nonce, libsodium.product(challenge, secret))
+    proof = challenge + libsodium.difference(nonce, libsodium.product(challenge, secret))
+    return Evaluation(elements=evaluated, proof=proof)
 
 
 def verify(public: bytes, blinded: Sequence[bytes], evaluated: Sequence[bytes], proof: bytes) -> None:

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import NamedTuple
+
+
+class TableDays(NamedTuple):
+    """For how many days the rows of a table are kept."""
+
+    table: str
+    days: float
 
 
 def count(text: str) -> int:
@@ -20,9 +28,9 @@ def amount(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number >= 0")
 
 
-def table_days(text: str) -> tuple[str, float]:
+def table_days(text: str) -> TableDays:
     """`TABLE=DAYS`."""
     table, equals, days = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not TABLE=DAYS")
-    return table, amount(days)
+    return TableDays(table=table, days=amount(days))

@@ -89,7 +89,7 @@ def _counted(kinds: Counter[str]) -> str:
 def _write(folder: Path, candidates: list[Candidate]) -> None:
     """Raises ProviderError when the folder cannot be written, or matplotlib is missing."""
     from pharoah import PharoahError
-    from pharoah.skeleton_picture import draw_all
+    from pharoah.skeleton_picture import TitledSkeleton, draw_all
 
     drafts = [candidate for candidate in candidates if not candidate.is_known]
     try:
@@ -98,7 +98,7 @@ def _write(folder: Path, candidates: list[Candidate]) -> None:
             name = f"mined_{candidate.skeleton.archetype[:12]}"
             text = _DRAFT.format(id=name, count=len(candidate.traces), grammar=candidate.skeleton.text)
             (folder / f"{name}.toml").write_text(text)
-        drawn = [(_title(candidate), candidate.skeleton) for candidate in candidates[:_DRAWN]]
+        drawn = [TitledSkeleton(title=_title(one), skeleton=one.skeleton) for one in candidates[:_DRAWN]]
         draw_all(folder / "candidates.svg", drawn)
     except OSError as error:
         raise ProviderError(f"{folder}: {error.strerror}") from None

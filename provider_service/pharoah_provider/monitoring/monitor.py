@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import SUSPECTED, IncidentState
@@ -64,6 +64,15 @@ class Probing:
     task: asyncio.Task[None]
     run: Run | None
     """The run beside which it goes on; None on an idle node."""
+
+
+class ScoredWindows(NamedTuple):
+    """The risks of some windows, in their order."""
+
+    masked: list[bool]
+    """Whether a micro-benchmark ran during the window."""
+    risks: list[float]
+    """The log risk; NOT_SCORED for a masked window."""
 
 
 class Monitor:
@@ -166,8 +175,8 @@ class Monitor:
         now = self._clock.wall()
         return self._fleet.probed(node, now - REPORT_SECONDS, now)
 
-    def score(self, run: Run, reports: Sequence[Report]) -> tuple[list[bool], list[float]]:
-        """Whether each window is masked (a micro-benchmark ran during it), and its risk; remembers the windows."""
+    def score(self, run: Run, reports: Sequence[Report]) -> ScoredWindows:
+        """Score the windows of a run and remember them."""
         if watched := self._watched.get(run.run_id):
             watched.heard_at = self._clock.steady()
         masked = [self._fleet.probed(run.node, r.ended_at - r.span_seconds, r.ended_at) for r in reports]
@@ -175,7 +184,7 @@ class Monitor:
             NOT_SCORED if hidden else self._scorer.score(run.run_id, report)
             for report, hidden in zip(reports, masked, strict=True)
         ]
-        return masked, risks
+        return ScoredWindows(masked=masked, risks=risks)
 
     async def react(self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risks: Sequence[float]) -> None:
         """Move the incident of the run's node on; call it after the reports are committed."""

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial
 from pharoah_learning.release import Release, SealInputs
-from pharoah_protocol.tables.epoch_head import EpochHead
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.domain import Node, Report, Resource, Run, Transition
-from pharoah_provider.storage.records import EpochRecord
+from pharoah_provider.storage.records import EpochRecord, SignedHead
 
 
 class NodeStore(Protocol):
@@ -123,12 +122,12 @@ class PublishedStore(Protocol):
     async def put_epoch(
         self,
         recipe: SealInputs,
-        sealed: tuple[EpochHead, bytes, bytes],
+        sealed: SignedHead,
         revoked: Sequence[bytes],
         position: int,
         entries: Sequence[bytes],
     ) -> None:
-        """An epoch (head, body, signature), its revoked rows and its entries in the log: all or nothing."""
+        """An epoch, its revoked rows and its entries in the log: all or nothing."""
 
     async def epoch(self, number: int) -> EpochRecord | None: ...
     async def newest_epochs(self, count: int) -> list[EpochRecord]:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pharoah_learning.release import ClassKey
+from pharoah_protocol.tables.epoch_head import EpochHead
+
+
+class SignedHead(NamedTuple):
+    """The head of an epoch, as it is served."""
+
+    head: EpochHead
+    body: bytes
+    """The encoded head, which is signed."""
+    signature: bytes
 
 
 @dataclass(frozen=True)

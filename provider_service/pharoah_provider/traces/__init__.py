@@ -16,7 +16,7 @@ from typing import Any
 from pharoah_archetypes.canonical import Skeleton, canonicalize
 from pharoah_provider.traces import chakra, execution, kineto
 from pharoah_provider.traces.calls import Call, steps_of, typical
-from pharoah_provider.traces.files import Reader, TraceError, entries, members
+from pharoah_provider.traces.files import DocumentEntry, Reader, TraceError, entries, members
 
 __all__ = ["Trace", "TraceError", "read_traces"]
 
@@ -74,23 +74,23 @@ def _from_json(reader: Reader) -> Trace:
     first = next(pairs, None)
     if first is None:
         raise reader.fault(f"no list of {', '.join(_LISTS)}: neither Kineto nor an execution trace nor Chakra")
-    kind = TraceKind.KINETO if first[0] == "" else _LISTS[first[0]]
+    kind = TraceKind.KINETO if first.key == "" else _LISTS[first.key]
     nodes = (entry for _, entry in _chained(first, pairs))
     return _trace(kind, reader, map(chakra.json_node, nodes) if kind is TraceKind.CHAKRA else nodes, facts)
 
 
-def _until_list(reader: Reader, facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _until_list(reader: Reader, facts: dict[str, Any]) -> Iterator[DocumentEntry]:
     """Entries of the list that holds the operators; on the way, facts about the run."""
     for key, entry in entries(reader):
         if key in _LISTS or key == "":
             if not isinstance(entry, dict):
                 raise reader.fault(f"an entry of {key or 'the list'} is no object")
-            yield key, entry
+            yield DocumentEntry(key=key, value=entry)
         elif key in _FACTS and isinstance(entry, dict):
             facts.setdefault(key, entry)
 
 
-def _chained(first: tuple[str, Any], rest: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _chained(first: DocumentEntry, rest: Iterable[DocumentEntry]) -> Iterator[DocumentEntry]:
     yield first
     yield from rest
 

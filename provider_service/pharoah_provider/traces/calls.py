@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 
 from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Operator, Phase
 
@@ -50,8 +51,17 @@ class Call:
     notes: frozenset[str] = _NO_NOTES
 
 
-def in_order(numbered: Iterable[tuple[int, int, Call]]) -> list[Call]:
-    """Calls in the order of their numbers, from (number, number of the call around it, call).
+class NumberedCall(NamedTuple):
+    """A call with the numbers that a trace uses."""
+
+    number: int
+    around: int
+    """Number of the call around it; a number that no call has if there is none."""
+    call: Call
+
+
+def in_order(numbered: Iterable[NumberedCall]) -> list[Call]:
+    """Calls in the order of their numbers, each with its parent set.
 
     Raises OverflowError for more than MOST_CALLS.
     """

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pharoah_provider.traces.calls import Call, in_order
+from pharoah_provider.traces.calls import Call, NumberedCall, in_order
 from pharoah_provider.traces.files import LARGEST_ENTRY, Reader
 
 _SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
@@ -36,10 +36,10 @@ def calls_of(nodes: Iterable[Node]) -> list[Call]:
     return in_order(_call(node, name) for node in nodes if (name := _name(node)))
 
 
-def _call(node: Node, name: str) -> tuple[int, int, Call]:
-    """The node's number, that of the one around it, and the call."""
+def _call(node: Node, name: str) -> NumberedCall:
     number, around = int(node["id"]), node.get("ctrl_deps") or [-1]
-    return number, int(around[0]), Call(name, float(number), recorded=int(node.get("seq_id", -1)) >= 0)
+    call = Call(name, float(number), recorded=int(node.get("seq_id", -1)) >= 0)
+    return NumberedCall(number=number, around=int(around[0]), call=call)
 
 
 def _name(node: Node) -> str:

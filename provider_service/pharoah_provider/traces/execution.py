@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pharoah_provider.traces.calls import Call, in_order, range_of
+from pharoah_provider.traces.calls import Call, NumberedCall, in_order, range_of
 from pharoah_provider.traces.notes import Tensor, notes_of
 
 _TENSOR_FIELDS = 6
@@ -28,8 +28,7 @@ def calls_of(nodes: Iterable[dict[str, Any]]) -> list[Call]:
     return in_order(map(_call, nodes))
 
 
-def _call(node: dict[str, Any]) -> tuple[int, int, Call]:
-    """The node's number, its parent's, and the call."""
+def _call(node: dict[str, Any]) -> NumberedCall:
     if "attrs" in node:  # schema 1.1
         facts = {fact["name"]: fact["value"] for fact in node["attrs"]}
         parent = int(node["ctrl_deps"])
@@ -49,7 +48,7 @@ def _call(node: dict[str, Any]) -> tuple[int, int, Call]:
     call.writes = () if schema.is_view else tuple(writes)
     flags = {flag: value for flag, value in zip(schema.names, given[0], strict=False) if isinstance(value, bool)}
     call.notes = notes_of(name.replace("::", ".", 1), inputs_, outputs_[0] if outputs_ else None, flags)
-    return number, parent, call
+    return NumberedCall(number=number, around=parent, call=call)
 
 
 def _tensors(values: list[Any], shapes: list[Any], kinds: list[str]) -> tuple[list[int], list[Tensor]]:

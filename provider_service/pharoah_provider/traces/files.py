@@ -9,7 +9,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 _CHUNK_BYTES = 1 << 20
 LARGEST_ENTRY = 1 << 24
@@ -23,7 +23,23 @@ class TraceError(ValueError):
         super().__init__(f"{source}: at byte {offset:,}: {problem}")
 
 
-def members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+class TraceStream(NamedTuple):
+    """One file of a trace."""
+
+    source: str
+    """Its name, for messages."""
+    stream: IO[bytes]
+    """Its content, unpacked."""
+
+
+class DocumentEntry(NamedTuple):
+    """A key of a JSON document, and its value or one entry of its list."""
+
+    key: str
+    value: Any
+
+
+def members(path: Path) -> Iterator[TraceStream]:
     """Every file of a trace: the file itself, unpacked, or all that an archive holds."""
     try:
         with path.open("rb") as raw:
@@ -33,11 +49,11 @@ def members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 for member in archive:
                     name = Path(member.name).name
                     if member.isfile() and not name.startswith(".") and (content := archive.extractfile(member)):
-                        yield f"{path.name}:{name}", content
+                        yield TraceStream(source=f"{path.name}:{name}", stream=content)
         else:
             with path.open("rb") as raw:
                 unpacked: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
-                yield path.name, unpacked
+                yield TraceStream(source=path.name, stream=unpacked)
     except (tarfile.TarError, gzip.BadGzipFile, EOFError) as fault:
         raise TraceError(path.name, 0, str(fault)) from None
 
@@ -72,23 +88,23 @@ class Reader:
             raise self.fault(f"damaged or cut short: {fault}") from None
 
 
-def entries(reader: Reader) -> Iterator[tuple[str, Any]]:
-    """The document's (key, value) pairs, with lists opened: one pair for each of their entries.
+def entries(reader: Reader) -> Iterator[DocumentEntry]:
+    """The document's keys and values, with lists opened: one pair for each of their entries.
 
     A document that is a list has the key "". Memory is bounded by the largest single entry.
     """
     text = _Text(reader)
     if text.next() == "[":
-        yield from (("", entry) for entry in text.listed())
+        yield from (DocumentEntry(key="", value=entry) for entry in text.listed())
     elif text.next() == "{":
         text.skip()
         while text.next() != "}":
             key = text.value()
             text.expect(":")
             if text.next() == "[":
-                yield from ((str(key), entry) for entry in text.listed())
+                yield from (DocumentEntry(key=str(key), value=entry) for entry in text.listed())
             else:
-                yield str(key), text.value()
+                yield DocumentEntry(key=str(key), value=text.value())
             if text.next() != "}":
                 text.expect(",")
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah_provider.traces.calls import MOST_CALLS, TOO_MANY, Call, range_of
 from pharoah_provider.traces.notes import Tensor, notes_of
@@ -11,8 +11,17 @@ from pharoah_provider.traces.notes import Tensor, notes_of
 _NOT_TENSORS = {"Scalar", "ScalarList", "GenericList", "TensorList"}
 _KEPT = {"cpu_op", "user_annotation", "operator", "Operator"}
 
-Event = tuple[float, float, int, object, Call]
-"""Begin, minus duration, number, thread, and the call: what is around comes before what is in it."""
+
+class Event(NamedTuple):
+    """An event in the order of its first three fields: a call comes before the calls in it."""
+
+    begin: float
+    """Microseconds."""
+    negative_duration: float
+    """Minus the duration in microseconds: of two calls that begin together, the longer one comes first."""
+    number: int
+    thread: object
+    call: Call
 
 
 def calls_of(events: Iterable[dict[str, Any]]) -> list[Call]:
@@ -25,7 +34,15 @@ def calls_of(events: Iterable[dict[str, Any]]) -> list[Call]:
         if event.get("ph") == "X" and event.get("cat") in _KEPT:
             call = _call(event)
             number = int(event.get("args", {}).get("External id", 0))
-            kept.append((call.start, -float(event.get("dur", 0)), number, event["tid"], call))
+            kept.append(
+                Event(
+                    begin=call.start,
+                    negative_duration=-float(event.get("dur", 0)),
+                    number=number,
+                    thread=event["tid"],
+                    call=call,
+                )
+            )
             if len(kept) > MOST_CALLS:
                 raise OverflowError(TOO_MANY)
     kept.sort(key=lambda event: event[:3])

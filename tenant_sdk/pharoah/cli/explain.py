@@ -15,7 +15,7 @@ from pharoah.cost.findings import operations, size
 from pharoah.cost.memory import peak
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import DryRun
-from pharoah.skeleton_picture import draw
+from pharoah.skeleton_picture import TitledSkeleton, draw
 from pharoah_archetypes import (
     HARDWARE_RUNGS,
     RUNGS,
@@ -59,7 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     show(dry, settings, arguments.payload, arguments.output)
     if arguments.draw:
         skeleton = parse(dry.fingerprint.grammar)
-        others = [(f"{entry.id}: {entry.title} ({score:.2f})", entry.skeleton) for entry, score in nearest(skeleton, 2)]
+        others = [
+            TitledSkeleton(title=f"{entry.id}: {entry.title} ({score:.2f})", skeleton=entry.skeleton)
+            for entry, score in nearest(skeleton, 2)
+        ]
         draw(arguments.draw, skeleton, " ".join(_common.job_command(arguments))[:90], others)
     return 0
 

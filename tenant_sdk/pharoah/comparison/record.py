@@ -14,7 +14,7 @@ import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah._errors import PharoahError
 from pharoah.cost.memory import peak
@@ -57,11 +57,19 @@ class Record:
     @classmethod
     def read(cls, path: Path) -> Record:
         """Read what `to_json` wrote. Raises RecordError."""
-        return parse_record(path)[1]
+        return parse_record(path).record
 
 
-def parse_record(path: Path) -> tuple[dict[str, Any], Record]:
-    """All that a file holds, and the record in it. Raises RecordError naming file and field."""
+class ParsedRecord(NamedTuple):
+    """The content of a file, and the record in it."""
+
+    data: dict[str, Any]
+    """All fields of the file, as JSON has them."""
+    record: Record
+
+
+def parse_record(path: Path) -> ParsedRecord:
+    """Read a file with a record. Raises RecordError naming file and field."""
     try:
         data = json.loads(path.read_text())
     except OSError as error:
@@ -76,7 +84,7 @@ def parse_record(path: Path) -> tuple[dict[str, Any], Record]:
     for group, values in groups.items():
         if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
             raise RecordError(f"{path}: groups.{group}: expected names with texts")
-    return data, Record(groups, str(data.get("sealed", "")))
+    return ParsedRecord(data=data, record=Record(groups, str(data.get("sealed", ""))))
 
 
 def read_key(path: Path) -> bytes:

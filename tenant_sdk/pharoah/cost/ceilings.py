@@ -7,13 +7,22 @@ from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah_archetypes.devices import Device
 from pharoah_archetypes.kinds import computing, kinds
 
-Curve = tuple[tuple[float, float], ...]
-"""Work of one operator and the seconds it takes, in order of the work."""
+
+class CurvePoint(NamedTuple):
+    """One measurement of an operator."""
+
+    work: float
+    """Floating-point operations for computing kinds, bytes for others."""
+    seconds: float
+
+
+Curve = tuple[CurvePoint, ...]
+"""Points in order of the work."""
 
 
 class CeilingsError(ValueError):
@@ -44,9 +53,9 @@ class Ceilings:
             return 0.0
         at = bisect(curve, (work,))
         if at == 0:
-            return curve[0][1] if self.measured else curve[0][1] * work / curve[0][0]
+            return curve[0].seconds if self.measured else curve[0].seconds * work / curve[0].work
         if at == len(curve):
-            return curve[-1][1] * work / curve[-1][0]
+            return curve[-1].seconds * work / curve[-1].work
         (left, least), (right, most) = curve[at - 1 : at + 1]
         return least * math.pow(most / least, math.log(work / left) / math.log(right / left))
 
@@ -72,12 +81,12 @@ def measured(name: str, data: Any) -> Ceilings:
 
 def _curve(name: str, points: Any) -> Curve:
     try:
-        curve = tuple((float(work), float(seconds)) for work, seconds in points)
+        curve = tuple(CurvePoint(work=float(work), seconds=float(seconds)) for work, seconds in points)
     except (TypeError, ValueError):
         curve = ()
     if not curve or any(not (0 < number < math.inf) for point in curve for number in point):
         raise CeilingsError(f"ceilings: curves.{name} is not pairs of work and seconds, all above zero")
-    if any(left[0] >= right[0] for left, right in pairwise(curve)):
+    if any(left.work >= right.work for left, right in pairwise(curve)):
         raise CeilingsError(f"ceilings: curves.{name} is not in order of work")
     return curve
 
@@ -88,7 +97,7 @@ def of_device(device: Device) -> Ceilings:
     Products in float32 count as tf32 where the device has it, since the script may allow it.
     """
     flops = {**device.flops, "float32": max(device.flops["float32"], device.flops.get("tf32", 0.0))}
-    compute = {dtype: ((1.0, 1 / most),) for dtype, most in flops.items()}
-    moved = {"float32": ((1.0, 1 / device.bytes_per_second),)}
+    compute = {dtype: (CurvePoint(work=1.0, seconds=1 / most),) for dtype, most in flops.items()}
+    moved = {"float32": (CurvePoint(work=1.0, seconds=1 / device.bytes_per_second),)}
     curves = {kind: compute if kind in computing() else moved for kind in kinds()}
     return Ceilings(device.part, False, 0.0, curves, device.link_bytes_per_second)

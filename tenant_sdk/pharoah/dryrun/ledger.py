@@ -20,14 +20,36 @@ from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD
 from pharoah_archetypes.vocabulary import vocabulary
 
 
+class OperatorCall(NamedTuple):
+    """One call of an operator; equal calls are counted together."""
+
+    phase: str
+    name: str
+    """As in the vocabulary: `aten.mm`."""
+    dtype: str
+    flops: int
+    """Floating-point operations."""
+    moved: int
+    """Bytes that the call reads and writes."""
+
+
+class CollectiveCall(NamedTuple):
+    """One call of a collective; equal calls are counted together."""
+
+    phase: str
+    operator_class: str
+    moved: int
+    """Bytes of its larger side, inputs or outputs."""
+    group_size: int
+    """Number of ranks that take part."""
+
+
 @dataclass
 class Work:
     """Operators and collectives, counted."""
 
-    operations: Counter[tuple[str, str, str, int, int]] = field(default_factory=Counter)
-    """Phase, operator, dtype, floating-point operations and bytes of one call; how many calls."""
-    transfers: Counter[tuple[str, str, int, int]] = field(default_factory=Counter)
-    """Phase, kind, bytes and group size of one collective; how many."""
+    operations: Counter[OperatorCall] = field(default_factory=Counter)
+    transfers: Counter[CollectiveCall] = field(default_factory=Counter)
 
     def __add__(self, other: Work) -> Work:
         return Work(self.operations + other.operations, self.transfers + other.transfers)
@@ -101,11 +123,16 @@ class AllocationLedger:
         if operator.communicates:
             phase = FORWARD if phase == NO_GRAD else phase  # as in the skeleton
             larger = max(_bytes(inputs), _bytes(outputs))
-            self.work.transfers[phase, operator.operator_class, larger, _group_size(args)] += 1
+            collective = CollectiveCall(
+                phase=phase, operator_class=operator.operator_class, moved=larger, group_size=_group_size(args)
+            )
+            self.work.transfers[collective] += 1
         else:
             flops = self._flops(operator, func, args, kwargs, result)
             dtype = str(outputs[0].dtype)[6:] if outputs else "none"
-            self.work.operations[phase, operator.name, dtype, flops, _moved(operator, inputs, outputs)] += 1
+            moved = _moved(operator, inputs, outputs)
+            call = OperatorCall(phase=phase, name=operator.name, dtype=dtype, flops=flops, moved=moved)
+            self.work.operations[call] += 1
 
     def _enter_kernel(self, taken: Taken) -> None:
         for size in filter(None, taken):

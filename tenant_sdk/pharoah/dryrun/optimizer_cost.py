@@ -18,7 +18,7 @@ from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.recorder import implementation
 from pharoah.cost.step import EventKind, MemoryEvent, decoded
 from pharoah.dryrun.dry_recorder import DryRecorder
-from pharoah.dryrun.ledger import AllocationLedger, Work, local
+from pharoah.dryrun.ledger import AllocationLedger, OperatorCall, Work, local
 
 
 class _UpdateEventKind(Enum):
@@ -205,4 +205,8 @@ def _together(works: Sequence[Work]) -> Work:
             moved[phase, name, dtype] += size * count
             own[phase, name, dtype] += count
         calls |= own
-    return Work(Counter({(*kind, 0, size // calls[kind]): calls[kind] for kind, size in moved.items()}))
+    together = Counter[OperatorCall]()
+    for (phase, name, dtype), size in moved.items():
+        times = calls[phase, name, dtype]
+        together[OperatorCall(phase=phase, name=name, dtype=dtype, flops=0, moved=size // times)] = times
+    return Work(together)

@@ -24,11 +24,13 @@ from pharoah.sidecar.table_cache import TableCache
 from pharoah_archetypes import Fingerprint, GrammarError
 from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.log.view import View
+from pharoah_protocol.pseudonyms import Pseudonym
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import is_signed
 from pharoah_protocol.tables.query import BATCH_ITEMS, BlindedQuery, QueryItem, blind, inputs_of, keyed_hashes
 from pharoah_protocol.tables.rows import VerdictRow, open_row, row_tag
+from pharoah_protocol.tables.signed_messages import ClassAnswer
 from pharoah_protocol.v1 import (
     DecideRequest,
     EvaluateRequest,
@@ -85,8 +87,8 @@ class ExchangeClient:
         self._tables = TableCache(provider, folder)
         self._offer_id, self.answered_at = b"", 0.0
 
-    async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket, name: tuple[int, bytes] | None = None) -> Answer:
-        """All rows this fingerprint, and its name of a period, open for the ticket's node.
+    async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket, name: Pseudonym | None = None) -> Answer:
+        """All rows this fingerprint, and its pseudonym, open for the ticket's node.
 
         Raises UnknownReason and VerificationError.
         """
@@ -220,7 +222,7 @@ class ExchangeClient:
         """The signed record of an evaluation whose proofs hold. Raises VerificationError."""
         blinded = list(question.blinded)
         answers = [
-            (class_id, list(answer.evaluated), answer.proof)
+            ClassAnswer(class_id=class_id, elements=list(answer.evaluated), proof=answer.proof)
             for class_id, answer in zip(offer.class_ids, response.classes, strict=False)
         ]
         statement = signed_messages.evaluation(offer.offer_id, request.request_id, blinded, answers)

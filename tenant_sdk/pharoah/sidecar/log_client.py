@@ -23,7 +23,7 @@ from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import WITNESS, CheckpointError, Note, Verifier, log_origin, log_verifier
 from pharoah_protocol.log.view import LogError, View
 from pharoah_protocol.tables.epoch_head import EpochHead, verify_head
-from pharoah_protocol.tables.signed_messages import StatementError, read_revoked
+from pharoah_protocol.tables.signed_messages import RevokedRows, StatementError, read_revoked
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -111,7 +111,7 @@ class LogClient:
             raise VerificationError(f"two heads for epoch {head.epoch}", {"kind": "two heads", "heads": [known, shown]})
         try:
             self._view.check(body, revoked)
-            epoch, rows = read_revoked(revoked) if revoked else (head.epoch, frozenset[bytes]())
+            epoch, rows = read_revoked(revoked) if revoked else RevokedRows(epoch=head.epoch, rows=frozenset())
         except (LogError, StatementError) as error:
             raise VerificationError(str(error)) from None
         if epoch != head.epoch:

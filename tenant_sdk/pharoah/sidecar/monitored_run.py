@@ -12,6 +12,7 @@ from pharoah.sidecar.run_recorder import RunRecorder
 from pharoah.sidecar.run_reporter import RunReporter
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
+from pharoah_protocol.pseudonyms import Pseudonym
 from pharoah_protocol.reports import RankWindows, ReportedLevels
 from pharoah_protocol.v1 import NodeTicket
 from pharoah_protocol.vocabulary import EndState
@@ -65,8 +66,8 @@ class MonitoredRun:
         """
         return [windows.now for windows in self._windows.values()]
 
-    async def end(self, state: EndState, pseudonym: tuple[int, bytes] | None) -> None:
-        """Report and record how the run ended; with the job's (period, pseudonym), if its user shares outcomes."""
+    async def end(self, state: EndState, pseudonym: Pseudonym | None) -> None:
+        """Report and record how the run ended; with the job's pseudonym, if its user shares outcomes."""
         if state is EndState.LOST:  # a run that can report its end is not lost; only the provider sets this state
             state = EndState.FAILED
         ends = [self._recorder.end(state)]

@@ -102,9 +102,8 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
     """All messages of a run, in order; what the provider would answer is random here."""
     ticket = ticket or NodeTicket(body=b"(none)", signature=os.urandom(64))
     offer_id, class_id, run_id, request_id = (os.urandom(16) for _ in range(4))
-    inputs = inputs_of(
-        fingerprint, (pseudonyms.period_at(time.time()), os.urandom(32)) if settings.share_outcomes else None
-    )
+    pseudonym = pseudonyms.Pseudonym(period=pseudonyms.period_at(time.time()), value=os.urandom(32))
+    inputs = inputs_of(fingerprint, pseudonym if settings.share_outcomes else None)
     asked = (
         Outgoing("Exchange/Lookup", LookupRequest(
             offer_id=offer_id, request_id=request_id, tokens=keyed_hashes(inputs, os.urandom(32))

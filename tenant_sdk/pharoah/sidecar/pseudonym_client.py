@@ -17,6 +17,7 @@ from pharoah.sidecar.provider_connection import ProviderConnection, reason
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import pseudonyms
 from pharoah_protocol.log.view import View
+from pharoah_protocol.pseudonyms import EvaluatedPseudonym
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import is_signed
@@ -34,8 +35,8 @@ class PseudonymClient:
         away = replace(settings, endpoint=settings.auditor_endpoint, provider_key_file=settings.auditor_key_file)
         self._holders = (provider, ProviderConnection(away))
 
-    async def name(self, fingerprint: Fingerprint | None, log: View) -> tuple[int, bytes]:
-        """(period, name); without a fingerprint a random one. Raises UnknownReason."""
+    async def name(self, fingerprint: Fingerprint | None, log: View) -> pseudonyms.Pseudonym:
+        """The pseudonym of a job; without a fingerprint a random one. Raises UnknownReason."""
         question = pseudonyms.blind_pseudonym(fingerprint)
         try:
             keys = await asyncio.gather(*(self._key(holder) for holder in self._holders))
@@ -45,7 +46,8 @@ class PseudonymClient:
             if log.period != period or log.pseudonym_key != hashlib.sha256(public).digest():
                 raise UnknownReason("the provider's key of names is not the one in its log")
             answers = await asyncio.gather(*(self._evaluated(h, period, question.blinded) for h in self._holders))
-            return period, question.pseudonym([public for _, public in keys], answers)
+            value = question.pseudonym([public for _, public in keys], answers)
+            return pseudonyms.Pseudonym(period=period, value=value)
         except grpc.aio.AioRpcError as error:
             raise UnknownReason(f"the job has no pseudonym: {reason(error)}") from None
         except ValueError as error:  # a proof, a group element, a part of any length
@@ -69,9 +71,9 @@ class PseudonymClient:
             raise UnknownReason("a key of names is not signed by who should hold it")
         return answer.period, answer.public_key
 
-    async def _evaluated(self, holder: ProviderConnection, period: int, blinded: bytes) -> tuple[bytes, bytes]:
+    async def _evaluated(self, holder: ProviderConnection, period: int, blinded: bytes) -> EvaluatedPseudonym:
         answer = await self._call(holder, "EvaluatePseudonym", EvaluatePseudonymRequest(period=period, blinded=blinded))
-        return answer.evaluated, answer.proof
+        return EvaluatedPseudonym(element=answer.evaluated, proof=answer.proof)
 
     async def _call(self, holder: ProviderConnection, method: str, request: Any) -> Any:
         call = getattr(Stub(holder.channel, "Pseudonyms"), method)

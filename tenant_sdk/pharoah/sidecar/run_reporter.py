@@ -20,6 +20,7 @@ from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.incident_states import QUIET, IncidentState
+from pharoah_protocol.pseudonyms import Pseudonym
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
@@ -119,8 +120,8 @@ class RunReporter:
             self.second(number, time.time())
             number += 1
 
-    async def end(self, state: EndState, name: tuple[int, bytes] | None = None) -> None:
-        """Send what is left and the end state, within the shutdown time; with the job's (period, name), if shared."""
+    async def end(self, state: EndState, name: Pseudonym | None = None) -> None:
+        """Send what is left and the end state, within the shutdown time; with the job's pseudonym, if shared."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -129,14 +130,14 @@ class RunReporter:
                 if self._attempt:
                     while self._seconds:
                         await self._send()
-                    period, named = name or (0, b"")
+                    shared = name or Pseudonym(period=0, value=b"")
                     await self._call(
                         "EndRun",
                         EndRunRequest(
                             run_id=self._run_id,
                             state=state.code,  # type: ignore[arg-type]
-                            period=period,
-                            pseudonym=named,
+                            period=shared.period,
+                            pseudonym=shared.value,
                         ),
                     )
         except (TimeoutError, grpc.aio.AioRpcError) as error:

@@ -25,6 +25,7 @@ from pharoah.sidecar.pseudonym_client import PseudonymClient
 from pharoah.sidecar.verdict_rules import plan_of, verdict_from_rows
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_protocol.monitoring_plan import PLAIN
+from pharoah_protocol.pseudonyms import Pseudonym
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.vocabulary import Privacy, VerdictStatus
 
@@ -55,8 +56,8 @@ class VerdictClient:
         """How the job is to be watched."""
         self._unnamed = ""
         """Why the job has no name although its user shares outcomes."""
-        self.name: tuple[int, bytes] | None = None
-        """The job's (period, name), where its user shares outcomes."""
+        self.name: Pseudonym | None = None
+        """The job's pseudonym, where its user shares outcomes."""
 
     async def connect(self) -> Verdict | None:
         """Get what a run needs to join: the provider and a ticket. Gives the verdict when one cannot be had."""
@@ -146,7 +147,7 @@ class VerdictClient:
 
     async def _named(
         self, fingerprint: Fingerprint | None, provider: ProviderConnection, exchange: ExchangeClient
-    ) -> tuple[int, bytes] | None:
+    ) -> Pseudonym | None:
         """The job's name, where its user shares outcomes; without one nothing is shared. Of no job, no name."""
         if not self._settings.share_outcomes:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -19,6 +19,15 @@ from pharoah_serving.errors import StoreError
 Change = Callable[[duckdb.DuckDBPyConnection], object]
 Parameters = Sequence[Any] | Mapping[str, Any]
 """Values for `?`, or by name for `$name`."""
+
+
+class Statement(NamedTuple):
+    """SQL, and the values for its `?`."""
+
+    sql: str
+    parameters: Sequence[Any]
+
+
 LARGEST_GROUP = 512
 """Most changes of one commit."""
 
@@ -50,7 +59,7 @@ class Database:
         """One statement. Raises StoreError."""
         await self._change(executing(sql, parameters))
 
-    async def execute_all(self, *changes: tuple[str, Sequence[Any]]) -> None:
+    async def execute_all(self, *changes: Statement) -> None:
         """Several statements, all or none. Raises StoreError."""
         await self.apply(*(executing(sql, parameters) for sql, parameters in changes))
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from pharoah_provider.storage.duckdb.database import Database
+from pharoah_provider.storage.duckdb.database import Database, Statement
 from pharoah_provider.storage.duckdb.statements import statements
 
 SQL = statements("log")
-Statement = tuple[str, Sequence[Any]]
-"""SQL and its parameters."""
 
 
 class DuckLogStore:
@@ -45,17 +42,22 @@ class DuckLogStore:
         return [str(row["row_id"]) for row in await self._db.read(SQL["revoked_ids"])]
 
     async def keep_revoked(self, epoch: int, rows: Mapping[str, bytes]) -> None:
-        await self._db.execute_all(*((SQL["keep_revoked"], [name, epoch, row]) for name, row in rows.items()))
+        await self._db.execute_all(
+            *(Statement(sql=SQL["keep_revoked"], parameters=[name, epoch, row]) for name, row in rows.items())
+        )
 
     async def reinstate(self, ids: Sequence[str]) -> None:
-        await self._db.execute_all(*((SQL["reinstate"], [name]) for name in ids))
+        await self._db.execute_all(*(Statement(sql=SQL["reinstate"], parameters=[name]) for name in ids))
 
 
 def put_entries(position: int, entries: Sequence[bytes]) -> list[Statement]:
     """Statements that store entries of the log from this position on."""
-    return [(SQL["put_log_entry"], [position + offset, entry]) for offset, entry in enumerate(entries)]
+    return [
+        Statement(sql=SQL["put_log_entry"], parameters=[position + offset, entry])
+        for offset, entry in enumerate(entries)
+    ]
 
 
 def put_revoked_row(epoch: int, release: int, row: bytes, row_id: str = "") -> Statement:
     """The statement that stores a revoked row; without an id it is revoked in this epoch alone."""
-    return SQL["put_revoked_row"], [epoch, row, release, row_id]
+    return Statement(sql=SQL["put_revoked_row"], parameters=[epoch, row, release, row_id])

@@ -9,11 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from pharoah_learning.release import Release, SealInputs
-from pharoah_protocol.tables.epoch_head import EpochHead
-from pharoah_provider.storage.duckdb.database import Database
+from pharoah_provider.storage.duckdb.database import Database, Statement
 from pharoah_provider.storage.duckdb.log import put_entries, put_revoked_row
 from pharoah_provider.storage.duckdb.statements import statements
-from pharoah_provider.storage.records import EpochRecord
+from pharoah_provider.storage.records import EpochRecord, SignedHead
 
 SQL = statements("published")
 
@@ -50,7 +49,7 @@ class DuckPublishedStore:
     async def put_epoch(
         self,
         recipe: SealInputs,
-        sealed: tuple[EpochHead, bytes, bytes],
+        sealed: SignedHead,
         revoked: Sequence[bytes],
         position: int,
         entries: Sequence[bytes],
@@ -58,7 +57,7 @@ class DuckPublishedStore:
         head, body, signature = sealed
         values = [head.epoch, head.release, head.not_before, head.not_after, body, signature, recipe.groups_json()]
         await self._db.execute_all(
-            (SQL["put_epoch"], [*values, recipe.began]),
+            Statement(sql=SQL["put_epoch"], parameters=[*values, recipe.began]),
             *(put_revoked_row(head.epoch, head.release, row) for row in revoked),
             *put_entries(position, entries),
         )
