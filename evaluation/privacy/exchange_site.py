@@ -87,7 +87,7 @@ def exchange_site(folder: Path, release: Release) -> Iterator[ExchangeSite]:
         [sys.executable, "-m", "pharoah_provider.cli", "serve", "--listen", endpoint, "--http", "127.0.0.1:0",
          "--db", folder / "p.duckdb", "--keys", folder / "keys", "--audit", folder / "audit",
          "--tls-cert", folder / "pki/provider.pem", "--tls-key", folder / "pki/provider.key",
-         "--client-ca", folder / "pki/ca.pem", "--tenant-questions", "1000000", "--organisation-questions", "1000000",
+         "--client-ca", folder / "pki/ca.pem", "--tenant-queries", "1000000", "--organisation-queries", "1000000",
          "--tenant-offers", "1000000"],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip

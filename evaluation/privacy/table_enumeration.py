@@ -61,7 +61,7 @@ def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
                     opened[class_id].add(rank)
                 if open_row(tables[never], output, epoch.head.epoch, never):
                     opened[never].add(rank)
-    quota = len(offered) * BATCH_ITEMS * Limits().tenant_questions
+    quota = len(offered) * BATCH_ITEMS * Limits().tenant_queries
     total = sum(len(opened[class_id]) for class_id in offered)
     mass = sum(universe.prior[rank] for rank in opened[offered[0]])
     figures.add("rows_opened", total, f"<= quota of {quota}", total <= quota)
@@ -69,11 +69,11 @@ def rows_opened(universe: Universe, epoch: Epoch, figures: Figures) -> None:
     figures.add("rows_opened_never_offered", len(opened[never]), "0", not opened[never])
     accounts, coalition, allowed = 100, Quotas(), 0
     for number in range(accounts):
-        for _ in range(Limits().tenant_questions):
+        for _ in range(Limits().tenant_queries):
             with contextlib.suppress(Exhausted):
                 coalition.take_question(Principal(Role.TENANT, f"mallory/{number}"), 1e9)
                 allowed += 1
-    most = len(offered) * BATCH_ITEMS * Limits().organisation_questions
+    most = len(offered) * BATCH_ITEMS * Limits().organisation_queries
     opened_together = len(offered) * BATCH_ITEMS * allowed
     interval = f"{accounts} accounts of one organisation"
     figures.add("rows_opened_coalition", opened_together, f"<= quota of {most}", opened_together <= most, interval)

@@ -26,11 +26,11 @@ STATUSES_THAT_USED_AN_OFFER = tuple(
 class Limits:
     """Uses a day (docs/exchange.md has what an attacker learns with them)."""
 
-    tenant_questions: int = 100
+    tenant_queries: int = 100
     """Each opens at most 64 rows per class."""
-    organisation_questions: int = 200
+    organisation_queries: int = 200
     tenant_offers: int = 1_000
-    """More than questions, because an offer that is not used costs the provider little, but not nothing."""
+    """More than query batches, because an offer that is not used costs the provider little, but not nothing."""
     organisation_pseudonyms: int = 200
     """A tenant that also holds one of the two keys can test one guess with every evaluation by the other key."""
 
@@ -72,8 +72,8 @@ class Quotas:
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
         self._offers = DailyQuota(limits.tenant_offers, "offers")
-        self._tenant_questions = DailyQuota(limits.tenant_questions, "questions")
-        self._organisation_questions = DailyQuota(limits.organisation_questions, "questions")
+        self._tenant_queries = DailyQuota(limits.tenant_queries, "query batches")
+        self._organisation_queries = DailyQuota(limits.organisation_queries, "query batches")
         self._pseudonyms = DailyQuota(limits.organisation_pseudonyms, "pseudonyms")
 
     def take_offer(self, who: Principal, now: float) -> None:
@@ -82,16 +82,16 @@ class Quotas:
 
     def take_question(self, who: Principal, now: float) -> None:
         """Raises Exhausted; then nothing is taken."""
-        self._organisation_questions.check(who.organisation, now)
-        self._tenant_questions.take(who.name, now)
-        self._organisation_questions.take(who.organisation, now)
+        self._organisation_queries.check(who.organisation, now)
+        self._tenant_queries.take(who.name, now)
+        self._organisation_queries.take(who.organisation, now)
 
     def take_pseudonym(self, who: Principal, now: float) -> None:
         """Raises Exhausted."""
         self._pseudonyms.take(who.organisation, now)
 
     def recount(self, records: Iterable[AuditRecord], now: float) -> None:
-        """Count today's uses from before a restart. An offer counts as one question however often it was sent."""
+        """Count today's uses from before a restart. An offer counts as one query batch however often it was sent."""
         offers_asked: dict[str, set[str]] = defaultdict(set)
         for record in records:
             if record.role != Role.TENANT:
@@ -104,8 +104,8 @@ class Quotas:
             elif record.method == "EvaluatePseudonym" and record.status != StatusCode.RESOURCE_EXHAUSTED.name:
                 self._pseudonyms.add_used(who.organisation, 1, now)
         for name, offers in offers_asked.items():
-            self._tenant_questions.add_used(name, len(offers), now)
-            self._organisation_questions.add_used(Principal(Role.TENANT, name).organisation, len(offers), now)
+            self._tenant_queries.add_used(name, len(offers), now)
+            self._organisation_queries.add_used(Principal(Role.TENANT, name).organisation, len(offers), now)
 
 
 @dataclass

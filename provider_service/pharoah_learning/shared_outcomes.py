@@ -22,11 +22,11 @@ LEAST_ORGANISATIONS = 5
 FAILING_RATIO = 0.6
 
 
-def learn_shared_outcomes(votes: Iterable[OutcomeReport]) -> list[LearnedRow]:
+def learn_shared_outcomes(reports: Iterable[OutcomeReport]) -> list[LearnedRow]:
     """One row per pseudonym and context that fails, from the reports of one period."""
     runs: dict[tuple[int, str, str], dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    for vote in votes:
-        runs[vote.period, vote.name, vote.context_id][vote.organisation].append(vote.failed)
+    for report in reports:
+        runs[report.period, report.name, report.context_id][report.organisation].append(report.failed)
     rows = []
     for (period, name, context_id), by_organisation in sorted(runs.items()):
         failing = sum(2 * sum(failed) > len(failed) for failed in by_organisation.values())

@@ -142,7 +142,7 @@ def test_an_offer_is_good_for_one_question_of_its_tenant(tmp_path: Path) -> None
 
 
 def test_questions_of_a_day_are_counted_by_tenant_and_organisation_also_over_a_restart(tmp_path: Path) -> None:
-    limits = Limits(tenant_questions=2, organisation_questions=3, tenant_offers=50)
+    limits = Limits(tenant_queries=2, organisation_queries=3, tenant_offers=50)
 
     async def question(site: Loopback, who: str) -> grpc.StatusCode:
         offer = await site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket()), who)

@@ -86,7 +86,7 @@ class Site:
             "--witnesses": "witnesses",
         }
         arguments = [part for flag, name in files.items() for part in (flag, str(self.folder / name))]
-        arguments += ["--tenant-questions", "100000", "--organisation-questions", "100000"]
+        arguments += ["--tenant-queries", "100000", "--organisation-queries", "100000"]
         arguments += ["--tenant-offers", "100000"]
         arguments += ["--settle-seconds", str(SETTLE_SECONDS)]
         command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]

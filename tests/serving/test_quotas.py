@@ -13,7 +13,7 @@ from pharoah_serving.quotas import Limits, Quotas, TokenBucket
 ONE, TWO = Principal(Role.TENANT, "lab/one"), Principal(Role.TENANT, "lab/two")
 LAB = Principal(Role.TENANT, "lab")
 NOON = 100 * DAY_SECONDS + 43_200.0
-LIMITS = Limits(tenant_questions=2, organisation_questions=3, tenant_offers=1, organisation_pseudonyms=2)
+LIMITS = Limits(tenant_queries=2, organisation_queries=3, tenant_offers=1, organisation_pseudonyms=2)
 
 
 def test_questions_are_limited_by_account_and_by_organisation() -> None:
@@ -29,7 +29,7 @@ def test_questions_are_limited_by_account_and_by_organisation() -> None:
 
 
 def test_a_refused_question_takes_nothing() -> None:
-    quotas = Quotas(Limits(tenant_questions=1, organisation_questions=2))
+    quotas = Quotas(Limits(tenant_queries=1, organisation_queries=2))
     quotas.take_question(ONE, NOON)
     for _ in range(5):
         with pytest.raises(Exhausted):

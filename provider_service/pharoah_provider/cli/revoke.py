@@ -23,5 +23,5 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
     answer = call(arguments, "Revoke", RevokeRequest(rows=arguments.rows))
-    print(f"{answer.revoked} rows are revoked; tenants receive the list with their next question")
+    print(f"{answer.revoked} rows are revoked; tenants receive the list with their next query")
     return 0

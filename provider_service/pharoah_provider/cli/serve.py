@@ -36,9 +36,9 @@ def add_parser(commands: Any) -> None:
     option("--settle-seconds", type=amount, default=defaults.settle_seconds, metavar="S",
            help="how long no micro-benchmark runs beside a run that has begun (default: %(default)g)")  # fmt: skip
     limits = defaults.limits
-    option("--tenant-questions", type=count, default=limits.tenant_questions, metavar="N",
+    option("--tenant-queries", type=count, default=limits.tenant_queries, metavar="N",
            help="verdicts that a tenant may ask for in a day (default: %(default)s)")  # fmt: skip
-    option("--organisation-questions", type=count, default=limits.organisation_questions, metavar="N",
+    option("--organisation-queries", type=count, default=limits.organisation_queries, metavar="N",
            help="verdicts in a day for all accounts of an organisation (default: %(default)s)")  # fmt: skip
     option("--tenant-offers", type=count, default=limits.tenant_offers, metavar="N",
            help="offers that a tenant may take in a day (default: %(default)s)")  # fmt: skip
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = ServerSettings(
         **{name: getattr(arguments, name) for name in names},
         tls=Tls(*files) if all(files) else None,
-        limits=Limits(arguments.tenant_questions, arguments.organisation_questions, arguments.tenant_offers),
+        limits=Limits(arguments.tenant_queries, arguments.organisation_queries, arguments.tenant_offers),
         retention=dict(arguments.retention),
     )
 

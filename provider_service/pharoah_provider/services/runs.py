@@ -98,11 +98,15 @@ class RunsServicer:
         run = await self._run(request.run_id)
         state, attribution = _end_state(request.state), _attribution(request.attribution)
         counts = state in COUNTED_STATES and attribution is not Attribution.USER
-        vote = await self._vote(run, request, failed=state is EndState.FAILED) if request.pseudonym and counts else None
+        outcome = (
+            await self._outcome_report(run, request, failed=state is EndState.FAILED)
+            if request.pseudonym and counts
+            else None
+        )
         ended_before = await self._runs.end_state(run)
         await self._runs.end_run(run, state, self._clock.wall(), attribution)
-        if vote is not None and not ended_before:
-            await self._evidence.put_outcome_report(vote)
+        if outcome is not None and not ended_before:
+            await self._evidence.put_outcome_report(outcome)
         self._monitor.unwatch(run.run_id)
         self._intake.forget(run.run_id)
         return EndRunResponse()
@@ -121,7 +125,7 @@ class RunsServicer:
         await self._evidence.put_revealed(run, node.context_id if node else "", fingerprint)
         return RevealResponse()
 
-    async def _vote(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
+    async def _outcome_report(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
         """How a run ended, under the job's name. Raises Invalid."""
         if len(request.pseudonym) != PSEUDONYM_BYTES:
             raise Invalid(f"pseudonym: {len(request.pseudonym)} bytes, expected {PSEUDONYM_BYTES}")
