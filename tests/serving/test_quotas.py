@@ -16,11 +16,11 @@ NOON = 100 * DAY_SECONDS + 43_200.0
 LIMITS = Limits(tenant_queries=2, organisation_queries=3, tenant_offers=1, organisation_pseudonyms=2)
 
 
-def test_questions_are_limited_by_account_and_by_organisation() -> None:
+def test_query_batches_are_limited_by_account_and_by_organisation() -> None:
     quotas = Quotas(LIMITS)
     for _ in range(2):
         quotas.take_question(ONE, NOON)
-    with pytest.raises(Exhausted, match="today's 2 questions"):
+    with pytest.raises(Exhausted, match="today's 2 query batches"):
         quotas.take_question(ONE, NOON)
     quotas.take_question(TWO, NOON)
     for who in (TWO, LAB):
