@@ -24,7 +24,7 @@ def test_query_batches_are_limited_by_account_and_by_organisation() -> None:
         quotas.take_question(ONE, NOON)
     quotas.take_question(TWO, NOON)
     for who in (TWO, LAB):
-        with pytest.raises(Exhausted, match="today's 3 questions"):
+        with pytest.raises(Exhausted, match="today's 3 query batches"):
             quotas.take_question(who, NOON)
 
 
