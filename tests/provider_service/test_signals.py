@@ -21,7 +21,7 @@ from tests.harness.plugins import write_plugin
 
 WEIGHTS = {"slowdown": 7.3748521919793095, "trend": 4.336196675146061, "growth": 2.5257597782868846}
 MEANS = {"slowdown": 0.05094101476879616, "trend": 0.034002091936449506, "growth": 0.13661018064019828}
-"""What the same runs gave while windows were lists of three numbers (printed at commit 7fa3629)."""
+"""What the same runs gave while windows were lists of three numbers."""
 
 
 def planted(number: int) -> DegradedRun:
