@@ -16,7 +16,7 @@ import pytest
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_learning.evidence import BenchmarkResult, OutcomeReport
 from pharoah_learning.release import Release
-from pharoah_protocol.incident_states import CLEARED, CONFIRMED, SUSPECTED
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED, SUSPECTED, IncidentState
 from pharoah_protocol.vocabulary import Attribution, EndState, Fault, Outcome, Purpose
 from pharoah_protocol.windows import Window
 from pharoah_provider.domain import IncidentKind, Node, Report, Resource, Run, Transition
@@ -167,6 +167,29 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
 
     opened(work)
     opened(after_a_restart)
+
+
+def test_an_incident_in_a_state_whose_plugin_is_gone_stays_open(opened: Opened) -> None:
+    gone = IncidentState("chronic", code=64, help="It is gone.", is_open=True, is_reported=True)
+    change = Transition(
+        incident_id="al-1",
+        resource=NODE_N1,
+        kind=IncidentKind.SLOW,
+        state=gone,
+        raised_by=RUN.run_id,
+        what="step time 1.50x baseline",
+        evidence="",
+        since=1000.0,
+        changed_at=1002.0,
+        step_ratio=1.5,
+    )
+
+    async def work(storage: Storage) -> None:
+        await storage.incidents.put_transition(change)
+        (found,) = await storage.incidents.open_incidents()
+        assert found.state == "chronic" and found.state.is_open and found.state.is_reported
+
+    opened(work)
 
 
 def test_alerts_of_an_older_release_become_incidents_and_runs_become_attempts(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pharoah_protocol.incident_states._state import (
     IncidentFacts,
     IncidentState,
     Rule,
-    incident_states_table,
 )
 from pharoah_protocol.incident_states.cleared import CLEARED
 from pharoah_protocol.incident_states.confirmed import CONFIRMED
@@ -29,5 +28,4 @@ __all__ = [
     "IncidentFacts",
     "IncidentState",
     "Rule",
-    "incident_states_table",
 ]

@@ -12,8 +12,8 @@ from pharoah_protocol.typed_json import NamedText
 
 GROUP = "pharoah.incident_states"
 """Entry points of this group are incident states of other distributions."""
-OWN_CODES = range(64)
-"""Codes on the wire that Pharoah keeps for its own states; other distributions use 64 to 255."""
+UNKNOWN_CODE = 255
+"""The code of a stored state whose distribution is no longer installed. Ours have 0 to 63, others 64 to 254."""
 _NAME = re.compile("[a-z][a-z0-9_]{0,31}")
 
 
@@ -96,15 +96,15 @@ class IncidentState(NamedText):
             what = "A state that is not known here; the provider has added it."
             return cls(f"code_{code}", code=code, help=what, is_open=True, is_reported=True)
 
+    @classmethod
+    def of_any_name(cls, name: str) -> IncidentState:
+        """As `named`; a stored state whose distribution is no longer installed counts as an open incident."""
+        try:
+            return cls.named(name)
+        except ValueError:
+            what = "A state that is not known here; its distribution is not installed."
+            return cls(name, code=UNKNOWN_CODE, help=what, is_open=True, is_reported=True)
+
 
 INCIDENT_STATES = Registry(IncidentState, "pharoah_protocol.incident_states", GROUP)
 """All states by name."""
-
-
-def incident_states_table() -> str:
-    """All states as the Markdown table of docs/provider.md."""
-    lines = ["| state | code | open | reported | meaning |", "|---|---|---|---|---|"]
-    for state in sorted(INCIDENT_STATES, key=lambda state: state.code):
-        answers = ("yes" if answer else "no" for answer in (state.is_open, state.is_reported))
-        lines.append(f"| `{state}` | {state.code} | {' | '.join(answers)} | {state.help} |")
-    return "\n".join(lines)

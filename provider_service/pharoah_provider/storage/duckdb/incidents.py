@@ -36,12 +36,8 @@ class DuckIncidentStore:
         await self._db.apply(executing(SQL["put_incident"], values), executing(SQL["put_transition"], values))
 
     async def open_incidents(self) -> list[Transition]:
-        return [
-            _transition(row)
-            for row in await self._db.read(
-                SQL["open_incidents"], [[state.name for state in INCIDENT_STATES if state.is_open]]
-            )
-        ]
+        closed = [state.name for state in INCIDENT_STATES if not state.is_open]
+        return [_transition(row) for row in await self._db.read(SQL["open_incidents"], [closed])]
 
     async def changes(self, resource: Resource, since: float) -> list[Transition]:
         rows = await self._db.read(SQL["changes"], [resource.kind, resource.name, since])
@@ -53,7 +49,7 @@ def _transition(row: dict[str, Any]) -> Transition:
         incident_id=row["incident_id"],
         resource=Resource(ResourceKind(row["resource_kind"]), row["resource"]),
         kind=IncidentKind(row["kind"]),
-        state=IncidentState.named(row["state"]),
+        state=IncidentState.of_any_name(row["state"]),
         raised_by=bytes(row["raised_by"]),
         what=row["what"],
         evidence=row["evidence"],

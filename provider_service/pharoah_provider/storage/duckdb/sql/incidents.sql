@@ -11,7 +11,7 @@ INSERT INTO incident_transitions (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: open_incidents
-SELECT * FROM incidents WHERE list_contains(?, state) ORDER BY since
+SELECT * FROM incidents WHERE NOT list_contains(?, state) ORDER BY since
 
 -- name: changes
 SELECT * FROM incident_transitions WHERE resource_kind = ? AND resource = ? AND changed_at >= ? ORDER BY changed_at
