@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The project's verbs, in plain Python: `python3 dev.py test`. The Makefile only calls this.
 
-Needs nothing but Python 3.11+. `setup` makes `.venv` from `constraints.txt`; the other verbs call it first
-when it is missing or older than what it was made from.
+Needs nothing but Python 3.11+. `setup` makes `.venv` from `requirements/`; the other verbs call it first when it is
+missing or older than what it was made from.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "pharoah.stamp"
+PIP = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 MOST_WORKERS = "4"
 """Processes of the test suite: each imports torch and may train a model, which takes about 1 GB."""
-SOURCES = ["pyproject.toml", "constraints.txt"]
+REQUIREMENTS = ("build", "torch_cpu", "dev", "cuda")
+"""Files in `requirements/`: what builds and installs, torch for CPUs, everything else, and what only torch for
+CUDA needs. Each names versions and hashes; `make lock` writes all but `torch_cpu`."""
 
 
 def _inputs_digest() -> str:
-    content = b"".join((ROOT / name).read_bytes() for name in SOURCES)
+    names = ["pyproject.toml", *(f"requirements/{name}.txt" for name in REQUIREMENTS)]
+    content = b"".join((ROOT / name).read_bytes() for name in names)
     return hashlib.sha256(content + sys.version.encode()).hexdigest()
 
 
 def setup() -> None:
-    """Make `.venv` with pinned versions; a second call costs nothing."""
+    """Make `.venv` of files whose hashes are known; a second call costs nothing."""
     if STAMP.exists() and STAMP.read_text() == _inputs_digest():
         return
-    print("setting up .venv (pinned in constraints.txt; torch 2.13.0 is the large part)", flush=True)
+    print("setting up .venv (pinned in requirements/; torch 2.13.0 is the large part)", flush=True)
     shutil.rmtree(VENV, ignore_errors=True)
     try:
         venv.create(VENV, with_pip=True)
     except subprocess.CalledProcessError:
         sys.exit("python3 -m venv failed: this Python has no ensurepip. On Debian: apt-get install python3-venv")
-    install = [
-        PYTHON,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "-c",
-        "constraints.txt",
-    ]
-    # torch first: asked for alone and pinned, pip takes the CPU build where the index offers one.
-    _call([*install, "torch==2.13.0"])
-    _call([*install, "-e", ".[dev]"])
+    build, cpu, dev, cuda = REQUIREMENTS
+    _call(_installing(build))
+    # The build for CPUs, where the index offers one: the other one needs CUDA's libraries too, by far the largest part.
+    has_cpu_build = subprocess.run(_installing(cpu), cwd=ROOT, stderr=subprocess.DEVNULL).returncode == 0
+    # Without isolation: what is built is built by the versions that were installed first.
+    _call(_installing(dev, "--no-build-isolation"))
+    if not has_cpu_build:
+        _call(_installing(cuda))
+    _call([*PIP, "--no-index", "--no-deps", "--no-build-isolation", "-e", "."])
     STAMP.write_text(_inputs_digest())
 
 
@@ -68,6 +68,19 @@ def test() -> None:
     """The test suite, in one process per core."""
     setup()
     _call([PYTHON, "-m", "pytest", "-n", "logical", "--maxprocesses", MOST_WORKERS, "--dist", "loadgroup"])
+
+
+def lock() -> None:
+    """Pin what setup installs again, with a hash of every file (requirements/)."""
+    setup()
+    _call([PYTHON, "-m", "supply_chain.lock"])
+
+
+def sbom() -> None:
+    """The bill of materials of what is installed, as CycloneDX JSON, after a check of the licences."""
+    setup()
+    _call([PYTHON, "-m", "supply_chain.licences"])
+    _call([PYTHON, "-m", "supply_chain.sbom", "--out", "evaluation-out/sbom.json"])
 
 
 def gpu_check() -> None:
@@ -108,7 +121,12 @@ def clean() -> None:
         shutil.rmtree(ROOT / name, ignore_errors=True)
 
 
-VERBS = [setup, demo, test, gpu_check, lint, types, protos, check, clean]
+VERBS = [setup, demo, test, gpu_check, lint, types, protos, lock, sbom, check, clean]
+
+
+def _installing(name: str, *options: str) -> list[str | Path]:
+    """The command that installs a file of `requirements/`. pip refuses every file whose hash is not listed there."""
+    return [*PIP, "--require-hashes", "--no-deps", *options, "-r", f"requirements/{name}.txt"]
 
 
 def _name(verb: Callable[[], None]) -> str:
