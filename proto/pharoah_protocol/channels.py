@@ -1,7 +1,12 @@
-"""Channels to a gRPC peer: who we are there, gRPC's options, and which calls gRPC may repeat.
+"""Channels to a gRPC peer: who we are there, who the peer must be, gRPC's options, and which calls gRPC may repeat.
 
-Without certificates a channel is in plain text, so it is made to loopback only. The caller sets the deadline of each
-call; attempts that gRPC repeats share it.
+All parties may share one authority. So the name that is checked in a server's certificate is that of its role, not that
+of its host: an auditor's certificate is not accepted as that of a provider, wherever it is shown.
+
+There are two kinds. With a certificate a channel is TLS to a port. With a token it goes to a Unix socket of this
+machine that only trusted users can serve: a token never goes to anything else. Everybody who sends a token (tenant,
+agent, operator) gets it from `Access.metadata`. The caller sets the deadline of each call; attempts that gRPC repeats
+share it.
 """
 
 from __future__ import annotations
@@ -9,18 +14,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import grpc
 import grpc.aio
 
+from pharoah_protocol.local_sockets import SCHEME, CheckedSocket, LocalSocketError, endpoint_of, socket_path
+from pharoah_protocol.trusted_paths import UntrustedPathError, private_content
 from pharoah_protocol.v1 import service
 
 Option = tuple[str, Any]
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
-
+LEAST_TOKEN_CHARACTERS = 32
+"""A UUID without its hyphens has as many (RFC 9562): 122 random bits. What Pharoah makes has 43, of 256 bits."""
 REPEATABLE_METHODS = {
     # GetEpoch only reads. Evaluate and Lookup carry a request_id: the provider answers a repeated request with the
     # same bytes and takes the quota once. GetOffer takes one of the day's offers each time. GetTable is a stream.
@@ -44,21 +51,36 @@ RETRY_POLICY = {
     "backoffMultiplier": 2,
     "retryableStatusCodes": ["UNAVAILABLE"],
 }
-"""gRPC draws each pause within 20 % of its length: 0.1, 0.2 and 0.4 s add up to at most 0.84 s. More than half of a
-tenant's default deadline (`timeout_seconds`, 2 s) is left, so a provider that is down is reported as not reachable, and
-not as too slow. UNAVAILABLE is the only status that means that the same call may succeed a moment later."""
+"""gRPC draws each pause within 20 % of its length: 0.1, 0.2 and 0.4 s add up to at most 0.84 s. More than half of
+the time that a tenant waits by default (`timeout_seconds`, 2 s) is left, so a provider that is down is reported as not
+reachable, and not as too slow. UNAVAILABLE is the only status that means that the same call may succeed a moment
+later."""
 COMMON_OPTIONS: tuple[Option, ...] = (
     # Proxies from the environment are for browsers: they would see who talks to whom.
     ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),  # the policy is ours, never that of a DNS record
-    # gRPC's own first pause between two attempts to connect, 1 s, is half of a tenant's default deadline.
+    # gRPC's own first pause between two attempts to connect, 1 s, is half of the time that a tenant waits by default.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5000),
 )
 
 
+class ServerRole(StrEnum):
+    """What a server is, as its certificate states it."""
+
+    PROVIDER = "provider"
+    """Serves verdicts, runs, agents and operators."""
+    AUDITOR = "auditor"
+    """Serves the second pseudonym key."""
+
+    @property
+    def server_name(self) -> str:
+        """The DNS name that the certificate of such a server has. The domain `internal` is reserved for private use."""
+        return f"{self}.pharoah.internal"
+
+
 class AccessError(ValueError):
-    """Settings that do not show how to reach a peer; the message names the setting or the file."""
+    """Settings that do not show how to reach a peer safely; the message names the setting or the file."""
 
 
 class SettingNames(NamedTuple):
@@ -81,8 +103,15 @@ class AccessFiles:
     certificate: str | Path | None = None
     key: str | Path | None = None
     token: str | Path | None = None
+    server: ServerRole = ServerRole.PROVIDER
+    """What the peer must be."""
     setting_names: SettingNames = DEFAULT_NAMES
     """Names of the first three settings."""
+
+    @property
+    def name_a_certificate(self) -> bool:
+        """Whether any file of a certificate is set."""
+        return any((self.ca, self.certificate, self.key))
 
 
 @dataclass(frozen=True)
@@ -90,45 +119,66 @@ class Access:
     """An address, and who we are there."""
 
     endpoint: str
-    token: str = field(default="", repr=False)
     credentials: grpc.ChannelCredentials | None = None
+    server: ServerRole = ServerRole.PROVIDER
+    """What the peer must be, by its certificate."""
+    _token: str = field(default="", repr=False)
+    _socket: CheckedSocket | None = None
 
     @classmethod
-    def from_files(cls, endpoint: str, files: AccessFiles) -> Access:
-        """With the certificate when its files are set, else on loopback with the token. Raises AccessError."""
+    def from_files(cls, endpoint: str, files: AccessFiles, service_users: str = "") -> Access:
+        """With the certificate when its files are set, else through a Unix socket with the token. Raises AccessError.
+
+        `service_users` may serve the socket besides root and us.
+        """
         ca, certificate, key = files.setting_names
-        if any((files.ca, files.certificate, files.key)):
+        if files.name_a_certificate:
             if not (files.ca and files.certificate and files.key):
                 raise AccessError(f"{ca}, {certificate} and {key} belong together")
-            return cls(endpoint, credentials=_credentials(files.ca, files.certificate, files.key))
-        if not is_loopback(endpoint):
+            if endpoint.startswith(SCHEME):
+                raise AccessError(f"endpoint {endpoint}: a certificate is for host:port; a Unix socket takes a token")
+            return cls(endpoint, _credentials(files.ca, files.certificate, files.key), files.server)
+        if not endpoint.startswith(SCHEME):
             raise AccessError(
-                f"endpoint {endpoint}: a token travels unencrypted to loopback only; elsewhere a certificate is needed "
-                f"({ca}, {certificate}, {key})"
+                f"endpoint {endpoint}: host:port takes a certificate ({ca}, {certificate}, {key}); a token goes to a "
+                "Unix socket of this machine only (unix:/path)"
             )
-        return cls(endpoint, _token(files.token))
+        return cls(endpoint, None, files.server, _token(files.token), _checked(endpoint, service_users))
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """To pass with every call."""
-        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+        """To pass with every call. Raises AccessError when others could have taken the place of the socket."""
+        if not self._token:
+            return ()
+        if self._socket is None:
+            raise AccessError(f"endpoint {self.endpoint}: a token goes to a Unix socket only")
+        try:
+            self._socket.check()
+        except (UntrustedPathError, OSError) as error:
+            raise AccessError(f"endpoint {self.endpoint}: {error}") from None
+        return (("authorization", f"Bearer {self._token}"),)
 
     def channel(self, *options: Option) -> grpc.Channel:
         """A blocking channel; it connects with the first call. `options` go before the common ones."""
-        if self.credentials is None:
-            return grpc.insecure_channel(self.endpoint, _options(options))
-        return grpc.secure_channel(self.endpoint, self.credentials, _options(options))
+        if self._socket is not None:
+            return grpc.insecure_channel(endpoint_of(self._socket.path), _options(options))
+        return grpc.secure_channel(self.endpoint, self._proven(), _options((*options, self._checked_name)))
 
     def aio_channel(self, *options: Option) -> grpc.aio.Channel:
         """The same for asyncio."""
+        if self._socket is not None:
+            return grpc.aio.insecure_channel(endpoint_of(self._socket.path), _options(options))
+        return grpc.aio.secure_channel(self.endpoint, self._proven(), _options((*options, self._checked_name)))
+
+    def _proven(self) -> grpc.ChannelCredentials:
         if self.credentials is None:
-            return grpc.aio.insecure_channel(self.endpoint, _options(options))
-        return grpc.aio.secure_channel(self.endpoint, self.credentials, _options(options))
+            raise AccessError(f"endpoint {self.endpoint}: there is no certificate for it")
+        return self.credentials
 
-
-def is_loopback(endpoint: str) -> bool:
-    """Whether `HOST:PORT` is on this machine."""
-    return urlsplit(f"//{endpoint}").hostname in LOOPBACK_HOSTS
+    @property
+    def _checked_name(self) -> Option:
+        """gRPC compares this name, instead of the host's, with the names in the certificate."""
+        return ("grpc.ssl_target_name_override", self.server.server_name)
 
 
 def service_config() -> str:
@@ -153,15 +203,29 @@ def _credentials(ca: str | Path, certificate: str | Path, key: str | Path) -> gr
     return grpc.ssl_channel_credentials(*contents)
 
 
+def _checked(endpoint: str, service_users: str) -> CheckedSocket:
+    try:
+        return CheckedSocket(socket_path(endpoint), service_users)
+    except LocalSocketError as error:
+        raise AccessError(str(error)) from None
+    except (UntrustedPathError, OSError) as error:
+        raise AccessError(f"endpoint {endpoint}: {error}") from None
+
+
 def _token(path: str | Path | None) -> str:
+    """The token of a private file. Raises AccessError that never contains what the file holds."""
     if not path:
         return ""
     try:
-        token = Path(path).read_text().strip()
+        token = private_content(Path(path)).decode().strip()
     except OSError as error:
         raise AccessError(f"token file {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise AccessError(f"token file {path}: not a token") from None
+    except UntrustedPathError as error:
+        raise AccessError(f"token file: {error}") from None
     if not token.isascii() or not token.isprintable():
         raise AccessError(f"token file {path}: not a token")
+    if len(token) < LEAST_TOKEN_CHARACTERS:
+        raise AccessError(f"token file {path}: a token has at least {LEAST_TOKEN_CHARACTERS} characters")
     return token

@@ -5,21 +5,29 @@ Imported by the training process, so it needs the standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
+
+_LONGEST_NAME = 50
+"""Characters of the name that are repeated in the scratch name: a name may have 255 bytes, and a letter four."""
 
 
-def write_atomically(path: Path, content: bytes | str, *, mode: int = 0o600, durable: bool = False) -> None:
+def write_atomically(
+    path: Path, content: bytes | str | Callable[[Path], str], *, mode: int = 0o600, durable: bool = False
+) -> None:
     """Create or replace `path`; a reader sees the old content or the new one, never a part. Raises OSError.
 
+    A function as `content` gets the new file before it has its name, for content that depends on the file itself.
     `durable` also waits until the content and its name are on the disk, so that they survive a power cut.
     """
-    scratch = scratch_path(path)
-    data = content.encode() if isinstance(content, str) else content
+    descriptor, scratch = _open_scratch(path, mode)
     try:
-        scratch.unlink(missing_ok=True)  # left by a process that had our number and was killed
-        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
+        with os.fdopen(descriptor, "wb") as file:
+            made = content(scratch) if callable(content) else content
+            file.write(made.encode() if isinstance(made, str) else made)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -31,9 +39,18 @@ def write_atomically(path: Path, content: bytes | str, *, mode: int = 0o600, dur
         _sync_folder(path.parent)
 
 
-def scratch_path(path: Path) -> Path:
-    """Where this process writes the content before it replaces `path`: a hidden file that ends with our process id."""
-    return path.with_name(f".{path.name}.{os.getpid()}")
+class _Scratch(NamedTuple):
+    descriptor: int
+    path: Path
+
+
+def _open_scratch(path: Path, mode: int) -> _Scratch:
+    """A new hidden file beside `path`. Nobody can know its name before, so nobody can have left a link there."""
+    while True:
+        scratch = path.with_name(f".{path.name[:_LONGEST_NAME]}.{os.urandom(8).hex()}")
+        with contextlib.suppress(FileExistsError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            return _Scratch(os.open(scratch, flags, mode), scratch)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pharoah_protocol.incident_states import IncidentState
+from pharoah_protocol.node_profile import NO_LIMITS, NodeProfile
+from pharoah_protocol.text import shown_value
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
 from pharoah_protocol.vocabulary import EndState
 
@@ -66,12 +68,7 @@ def encode(message: Message, *, wants_answer: bool = False) -> bytes:
 
 def decode(packet: bytes) -> Packet:
     """The message in a packet. Raises MessageError."""
-    try:
-        data = json.loads(packet)
-    except ValueError as error:
-        raise MessageError(f"{packet[:80]!r} is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise MessageError(f"{packet[:80]!r} is not a JSON object")
+    data = _json_object(packet)
     verb, wants_answer = data.pop("verb", ""), data.pop("wants_answer", False)
     kind = MESSAGES.get(verb) if isinstance(verb, str) else None
     if kind is None:
@@ -82,6 +79,32 @@ def decode(packet: bytes) -> Packet:
         return Packet(read_object(kind, data, verb), wants_answer)
     except FieldError as error:
         raise MessageError(str(error)) from None
+
+
+def decode_answer(packet: bytes, expected: type[M]) -> M:
+    """The answer of a program that may be of another release: fields that this one does not know are left out.
+
+    Raises MessageError for anything but the expected message.
+    """
+    data = _json_object(packet)
+    data.pop("wants_answer", None)
+    if (verb := data.pop("verb", "")) != expected.VERB:
+        raise MessageError(f"{expected.VERB!r} was expected, not {shown_value(verb)}")
+    try:
+        return read_object(expected, data, expected.VERB, drop_unknown=True)
+    except FieldError as error:
+        raise MessageError(str(error)) from None
+
+
+def _json_object(packet: bytes) -> dict[str, Any]:
+    """Raises MessageError, also for what is nested too deeply to be read."""
+    try:
+        data = json.loads(packet)
+    except (ValueError, RecursionError) as error:
+        raise MessageError(f"{packet[:80]!r} is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise MessageError(f"{packet[:80]!r} is not a JSON object")
+    return data
 
 
 def wants_answer(packet: bytes) -> bool:
@@ -131,8 +154,10 @@ class CheckAnswer(Message):
     """The verdict, and what is needed to judge the job's cost on this node."""
 
     verdict: dict[str, Any]
-    profile: dict[str, Any] = field(default_factory=dict)
-    """The node profile; empty when no agent answers on this node."""
+    profile: NodeProfile = NO_LIMITS
+    """What the agent of this node states, as far as it can be used; without limits when no agent answers."""
+    profile_dropped: tuple[str, ...] = ()
+    """What the agent states and cannot be used, in words."""
 
 
 @_message("launch")
@@ -322,8 +347,9 @@ class TicketAnswer(Message):
     body: str
     signature: str
     """Hex."""
-    profile: dict[str, Any] = field(default_factory=dict)
-    """The node profile that jobs start under."""
+    profile: Any = None
+    """The limits of the node, as JSON. The receiver reads them with `read_received_profile`: what an agent of another
+    release writes there must not cost the ticket."""
 
 
 @_message("node_state_request")

@@ -61,11 +61,20 @@ class Ticket:
     @classmethod
     def verify(cls, body: bytes, signature: bytes, key: Ed25519PublicKey, now: float) -> Ticket:
         """The claims, once signature and expiry are verified. Raises TicketError."""
+        ticket = cls.signed(body, signature, key)
+        ticket.check_expiry(now)
+        return ticket
+
+    @classmethod
+    def signed(cls, body: bytes, signature: bytes, key: Ed25519PublicKey) -> Ticket:
+        """The claims, once the signature is verified; the ticket may have expired. Raises TicketError."""
         try:
             key.verify(signature, _DOMAIN + body)
         except InvalidSignature:
             raise TicketError("ticket: not signed by this node's agent") from None
-        ticket = cls.read(body)
-        if now > ticket.expires_at:
+        return cls.read(body)
+
+    def check_expiry(self, now: float) -> None:
+        """Raises TicketError for a ticket that has expired at `now` (unix seconds)."""
+        if now > self.expires_at:
             raise TicketError("ticket: expired")
-        return ticket

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from typing import Generic, Protocol, TypeVar
@@ -38,9 +38,12 @@ class Registry(Generic[T]):
     The constructors of `kind` check the fields of an entry and raise ValueError.
     """
 
-    def __init__(self, kind: type[T], package: str, group: str) -> None:
-        """`package` is the dotted name of the package whose modules hold our entries, `group` the entry-point group."""
-        self._kind, self._package, self._group = kind, package, group
+    def __init__(self, kind: type[T], package: str, group: str, *, unique: Sequence[str] = ()) -> None:
+        """`package` is the dotted name of the package whose modules hold our entries, `group` the entry-point group.
+
+        `unique` names further attributes that no two entries may share, such as a code on the wire.
+        """
+        self._kind, self._package, self._group, self._unique = kind, package, group, ("name", *unique)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.entries.values())
@@ -59,8 +62,10 @@ class Registry(Generic[T]):
         """Name to entry, in the order of the names. Raises RegistryError."""
         found: dict[str, T] = {}
         for origin, entry in [*self._ours(), *self._others()]:
-            if entry.name in found:
-                raise RegistryError(f"{origin}: there is already an entry named {entry.name!r} in {self._group}")
+            for attribute in self._unique:
+                value = getattr(entry, attribute)
+                if any(getattr(other, attribute) == value for other in found.values()):
+                    raise RegistryError(f"{origin}: {self._group} has an entry with the {attribute} {value!r} already")
             found[entry.name] = entry
         return dict(sorted(found.items()))
 

@@ -34,12 +34,17 @@ to_json: Callable[[object], str] = json.JSONEncoder(separators=(",", ":"), defau
 """Text of a value. Nested dataclasses are written as objects; `default=vars` is called for them only."""
 
 
-def read_object(kind: type[T], data: object, path: str = "") -> T:
-    """An instance of a dataclass from a JSON object. `path` names the object in errors. Raises FieldError."""
+def read_object(kind: type[T], data: object, path: str = "", *, drop_unknown: bool = False) -> T:
+    """An instance of a dataclass from a JSON object. `path` names the object in errors. Raises FieldError.
+
+    With `drop_unknown`, fields that this release does not know are left out, of this object alone.
+    """
     path = path or kind.__name__
     if not isinstance(data, dict):
         raise FieldError(f"{path}: an object was expected, not {_shown(data)}")
     hints, required = _described(kind)  # type: ignore[arg-type]
+    if drop_unknown:
+        data = {name: value for name, value in data.items() if name in hints}
     for name in data:
         if name not in hints:
             raise FieldError(f"{path}.{name}: there is no such field")

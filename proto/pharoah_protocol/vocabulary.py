@@ -227,3 +227,10 @@ class Fault(StrEnum):
     """Another process uses a part of the core."""
     LEAK = "leak"
     """The process grows until its memory limit."""
+
+
+class WorseDirection(StrEnum):
+    """Which values of a signal speak for a failure."""
+
+    HIGHER = "higher"
+    LOWER = "lower"

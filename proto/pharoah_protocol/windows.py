@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
+
+from pharoah_protocol.bounds import LARGEST_RATIO, MOST_WINDOW_VALUES, is_number
 
 STEP_RATIO = "step_ratio"
 """Name of the signal: step time over the run's own baseline."""
 MEMORY_RATIO = "memory_ratio"
 """Name of the signal: resident memory over the run's own baseline."""
+
+LATEST_SECONDS = 1e11
+"""The largest time of a window, the year 5138 as Unix time: a difference of two is exact to 20 microseconds."""
 
 _FIRST_FORMAT = (STEP_RATIO, MEMORY_RATIO)
 """Signals of a window that was stored as a plain list: the time, then these two values."""
@@ -37,13 +41,15 @@ class Window:
             data = {"at_seconds": data[0], "values": dict(zip(_FIRST_FORMAT, data[1:], strict=True))}
         if not isinstance(data, dict) or data.keys() != {"at_seconds", "values"}:
             raise ValueError("expected at_seconds and values")
-        if not isinstance(data["values"], dict):
-            raise ValueError("values: expected numbers by the names of signals")
-        values = {str(name): _number(str(name), value) for name, value in data["values"].items()}
-        return cls(at_seconds=_number("at_seconds", data["at_seconds"]), values=values)
+        if not isinstance(data["values"], dict) or len(data["values"]) > MOST_WINDOW_VALUES:
+            raise ValueError(f"values: expected at most {MOST_WINDOW_VALUES} numbers by the names of signals")
+        values = {str(name): _number(str(name), value, LARGEST_RATIO) for name, value in data["values"].items()}
+        return cls(at_seconds=_number("at_seconds", data["at_seconds"], LATEST_SECONDS), values=values)
 
 
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise ValueError(f"{name}: {value!r} is not a finite number")
+def _number(name: str, value: object, largest: float) -> float:
+    if not is_number(value):
+        raise ValueError(f"{name}: {value!r:.40} is not a finite number")
+    if abs(value) > largest:
+        raise ValueError(f"{name}: {value!r:.40} is beyond {largest:g}")
     return float(value)

@@ -1,8 +1,9 @@
 """The audit log: who called what, when, with which result. Lines form a hash chain, so that a change is noticed.
 
 One file of JSON lines per UTC day. A line holds time, role, name, method, offer, sizes and status, and never the
-content of a request or an answer. The hash of a day's last line goes into the transparency log when the day is over.
-Keep the files as long as your own rules require; nothing here deletes them.
+content of a request or an answer; a line may stand for several calls (`recorder`). When a day is over, the hash of its
+last line goes into the transparency log, and no line is added to its file any more. Keep the files as long as your own
+rules require; nothing here deletes them.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import calendar
 import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pharoah_serving.errors import StoreError
+
+log = logging.getLogger("pharoah.provider.audit")
 
 DAY_SECONDS = 86_400
 _NAME = re.compile(r"audit-(\d{4}-\d\d-\d\d)\.jsonl")
@@ -42,9 +46,18 @@ class AuditRecord:
     sent_bytes: int = 0
     status: str = ""
     """Name of the gRPC status."""
+    calls: int = 1
+    """How many calls this line stands for."""
+    peers: int = 0
+    """From how many addresses they came, where their callers are not known; 0 for a known caller."""
+
+    def line(self) -> dict[str, Any]:
+        """The fields as they are written: those of one ordinary call leave the last two out."""
+        return {name: value for name, value in asdict(self).items() if name not in _RARE or value != _RARE[name]}
 
 
 _FIELDS = tuple(field.name for field in fields(AuditRecord))
+_RARE = {"calls": 1, "peers": 0}
 
 
 def utc_day(now: float) -> int:
@@ -62,34 +75,53 @@ class FinishedDay(NamedTuple):
 
 
 class AuditLog:
-    """Appends to the file of the day. When the clock is set back, lines go on in the newest file."""
+    """Appends to the file of the day, or to that of the next day that is not finished: the clock may be set back.
 
-    def __init__(self, folder: Path) -> None:
-        """Raises StoreError when the folder cannot be written, or its newest file is not a chain."""
-        self._folder = folder
+    One process at a time (`folder_lock`).
+    """
+
+    def __init__(self, folder: Path, keep: Callable[[AuditRecord], bool] = lambda _: True) -> None:
+        """Raises StoreError when the folder cannot be written, or its newest file is not a chain.
+
+        That file is read once, here; `today` returns the records of it that `keep` accepts.
+        """
+        self._folder, self._keep = folder, keep
+        self._kept: list[_KeptRecord] = []
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{folder}: {error.strerror}") from None
-        self._day = max(_days(folder), default=0)
+        self._newest = max(_days(folder), default=0)
+        self._ends: dict[int, str] = {}
+        """Hash of the last line of each file that was opened, by day."""
+        if self._newest:
+            self._ends[self._newest] = _repaired(self._path(self._newest), self._keep_line)
+        self._verified = dict(self._ends)
+        """By day: the hash of the last line of a file that was verified and has not changed since."""
+        self._day, self._asked_day = 0, 0
+        """The day of the open file, and the day for which it was opened."""
+        self._finished: Container[int] = ()
+        self._finishing: set[int] = set()
+        """Days whose hash is published, and days whose hash was asked for since the start."""
         self._file: int | None = None
         self._closed = False
-        self._last = START_HASH
-        if self._day:
-            self._last = _repaired(self._path(self._day))
+
+    def skip(self, days: Container[int]) -> None:
+        """No line goes to the files of these days: their hashes are in the transparency log."""
+        self._finished = days
 
     def record(self, now: float, record: AuditRecord) -> None:
         """Add a line; after `close` nothing happens. Raises StoreError."""
         if self._closed:
             return  # a call that was cut off while the server ended
         try:
-            if (day := utc_day(now)) > self._day or self._file is None:
-                self._open(max(day, self._day))
-            text = json.dumps({"time": round(now, 3), **asdict(record), "previous": self._last})
+            if (day := utc_day(now)) != self._asked_day or self._file is None or self._is_over(self._day):
+                self._open(day)
+            text = json.dumps({"time": round(now, 3), **record.line(), "previous": self._ends[self._day]})
             self._append(text.encode() + b"\n")
         except OSError as error:
             raise StoreError(f"{self._folder}: {error.strerror}") from None
-        self._last = hashlib.sha256(text.encode()).hexdigest()
+        self._ends[self._day] = hashlib.sha256(text.encode()).hexdigest()
 
     def _append(self, line: bytes) -> None:
         """Write the whole line or nothing. Raises OSError."""
@@ -102,63 +134,108 @@ class AuditLog:
             os.ftruncate(self._file, before)
             raise
 
-    def finished(self, after: int, now: float) -> Iterator[FinishedDay]:
-        """Each day after `after` that is over."""
+    def finished(self, published: Container[int], now: float) -> Iterator[FinishedDay]:
+        """Each day that is over and not among the published ones. Its file does not change any more."""
         today = utc_day(now)
         for day in sorted(_days(self._folder)):
-            if after < day < min(today, self._day + 1):
-                yield FinishedDay(day=day, last_hash=bytes.fromhex(verify(self._path(day))))
+            if day < today and day not in published:
+                self._finishing.add(day)
+                last = self._verified.get(day) or verify(self._path(day))
+                yield FinishedDay(day=day, last_hash=bytes.fromhex(last))
 
-    def today(self, now: float) -> Iterator[AuditRecord]:
-        """Records of this day that were written before."""
-        path = self._path(utc_day(now))
-        if path.exists():
-            with path.open() as lines:
-                for line in map(json.loads, lines):
-                    yield AuditRecord(**{name: line[name] for name in _FIELDS})
+    def today(self, now: float) -> list[AuditRecord]:
+        """Records of this day that were written before the log was opened, in whichever file. Call it once."""
+        today, kept = utc_day(now), self._kept
+        self._kept = []
+        for day in sorted(day for day in _days(self._folder) if today <= day < self._newest):
+            verify(self._path(day), self._keep_line)
+        kept, self._kept = self._kept + kept, []
+        return [one.record for one in kept if one.day == today]
 
     def close(self) -> None:
         self._closed = True
         if self._file is not None:
             os.close(self._file)
 
-    def _open(self, day: int) -> None:
+    def _is_over(self, day: int) -> bool:
+        return day in self._finished or day in self._finishing
+
+    def _open(self, asked_day: int) -> None:
+        day = asked_day
+        while self._is_over(day):
+            day += 1
         if self._file is not None:
             os.close(self._file)
-        if day > self._day:
-            self._last = START_HASH
-        self._day = day
-        self._file = os.open(self._path(day), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._file = None
+        path = self._path(day)
+        if day not in self._ends:
+            self._ends[day] = _repaired(path) if path.exists() else START_HASH
+        self._verified.pop(day, None)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._day, self._asked_day = day, asked_day
+
+    def _keep_line(self, line: dict[str, Any]) -> None:
+        record = AuditRecord(**{name: line[name] for name in _FIELDS if name in line})
+        if self._keep(record):
+            self._kept.append(_KeptRecord(utc_day(line["time"]), record))
 
     def _path(self, day: int) -> Path:
         return self._folder / f"audit-{time.strftime('%Y-%m-%d', time.gmtime(day * DAY_SECONDS))}.jsonl"
 
 
-def verify(path: Path) -> str:
-    """The hash of the last line. Raises StoreError naming the line at which the chain breaks."""
+class _KeptRecord(NamedTuple):
+    """A record of the newest file, and the day on which it was written."""
+
+    day: int
+    record: AuditRecord
+
+
+def verify(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: None) -> str:
+    """The hash of the last line; `each` gets every line.
+
+    Raises StoreError naming the line at which the chain breaks.
+    """
     last = START_HASH
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             text = line.removesuffix(b"\n")
             try:
-                previous = json.loads(text)["previous"]
+                fields_of_line = json.loads(text)
+                previous = fields_of_line["previous"]
             except (ValueError, KeyError, TypeError):
                 previous = None
             if previous != last:
                 raise StoreError(f"{path}:{number}: does not follow the line before it")
+            each(fields_of_line)
             last = hashlib.sha256(text).hexdigest()
     return last
 
 
-def _repaired(path: Path) -> str:
-    """The hash of the last line; a line that a crash left half written is cut off."""
+def _repaired(path: Path, each: Callable[[dict[str, Any]], None] = lambda _: None) -> str:
+    """The hash of the last line; `each` gets every line.
+
+    A line that a crash left half written is moved to a file of its own, and logged.
+    """
     with path.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LONGEST_LINE_BYTES))
         tail = file.read()
-        if not tail.endswith(b"\n"):
-            file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
-    return verify(path)
+        if tail and not tail.endswith(b"\n"):
+            kept = _cut_file(path)
+            whole = tail.rfind(b"\n") + 1
+            kept.write_bytes(tail[whole:])
+            kept.chmod(0o600)
+            file.truncate(size - len(tail) + whole)
+            log.warning("%s: its last line was half written; the %d bytes are now in %s", path, len(tail) - whole, kept)
+    return verify(path, each)
+
+
+def _cut_file(path: Path) -> Path:
+    """The first free name `NAME.cut-N`."""
+    number = 1
+    while (kept := path.with_name(f"{path.name}.cut-{number}")).exists():
+        number += 1
+    return kept
 
 
 def _days(folder: Path) -> list[int]:

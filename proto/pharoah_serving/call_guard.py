@@ -1,6 +1,8 @@
 """The call guard stands between gRPC and every servicer: it authenticates, authorises, limits and records each call.
 
-A call that no rule allows is refused. One map turns the errors of servicers into gRPC statuses.
+A call that no rule allows is refused. One map turns the errors of servicers into gRPC statuses. Known callers are
+worked for in turns (`turns`); calls of strangers, and connections that give most of their calls up, are answered
+without any work, and kept for a while when they come in floods (`peers`).
 """
 
 from __future__ import annotations
@@ -18,17 +20,20 @@ from typing import Any
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import DecodeError
 
-from pharoah_protocol.rpc import request_type
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving import Context
-from pharoah_serving.admission import Admission, RejectedCall
-from pharoah_serving.audit_log import AuditLog, AuditRecord
+from pharoah_serving.admission import Admission, CrowdedCall, RejectedCall
+from pharoah_serving.audit_log import AuditLog
+from pharoah_serving.costs import charging, metered
 from pharoah_serving.errors import Exhausted, Invalid, NotReady, ProviderError, Refused, StoreError, Unknown
+from pharoah_serving.guarded_call import GuardedCall
 from pharoah_serving.identity import Identities
 from pharoah_serving.metrics import Metrics
+from pharoah_serving.peers import Peers, address_of
 from pharoah_serving.principals import Principal
+from pharoah_serving.recorder import CallRecorder
+from pharoah_serving.turns import CALL_SECONDS, Turns
 
 log = logging.getLogger("pharoah.provider.services")
 
@@ -43,14 +48,16 @@ RULES = {
 STREAMING_METHODS = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
 """Streams that live as long as their subject. Every other call needs a deadline."""
 LONGEST_CALL_SECONDS = 30.0
-QUOTA_METHODS = {"GetOffer", "Evaluate", "Lookup", "EvaluatePseudonym"}
-"""Their quotas are counted from the audit log, so a call that cannot be recorded is not answered."""
-FIRST_MESSAGE_SECONDS = 10.0
-"""How long an admitted call may take to send its request."""
-REFUSED_SECONDS = 1.0
-"""How long a refused call is read from before it is answered."""
-UNLOGGED_CALLS = {("Report", grpc.StatusCode.OK.name)}
-"""Every run sends one a second; the database holds them."""
+RECHECK_SECONDS = 20.0
+"""How often it is checked whether the caller of an open stream is still known."""
+REFUSED_SECONDS = 0.1
+"""How long a refused call is read from before it is answered: its request came with its headers, or does not matter."""
+STREAM_SECONDS = 0.003
+"""CPU seconds that a caller is charged for opening a stream: what gRPC, its first answer and its end take."""
+YOUNG_SECONDS = 1.0
+"""A stream that is cancelled later than this after its beginning was used; it does not count as given up."""
+LATE_SECONDS = 0.05
+"""A call that is cancelled with less time left has met its deadline; it was not given up."""
 
 STATUS: dict[type[ProviderError], grpc.StatusCode] = {
     Invalid: grpc.StatusCode.INVALID_ARGUMENT,
@@ -76,7 +83,14 @@ class CallGuard:
     audit: AuditLog
     metrics: Metrics
     clock: Callable[[], float] = time.time
+    """Unix seconds."""
+    peers: Peers = field(default_factory=Peers)
     admission: Admission = field(default_factory=Admission)
+    turns: Turns = field(default_factory=Turns)
+    recorder: CallRecorder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.recorder = CallRecorder(self.audit, self.clock)
 
     def guard(self, descriptor: MethodDescriptor, method: Callable[..., Any]) -> Callable[..., Any]:
         """`method` behind the guard: it is called with a parsed request, and its errors become statuses."""
@@ -86,81 +100,160 @@ class CallGuard:
     async def _unary(
         self, descriptor: MethodDescriptor, method: Any, requests: AsyncIterator[bytes], context: Context
     ) -> Any:
-        began, name = time.perf_counter(), descriptor.name
+        began, call = time.perf_counter(), GuardedCall(descriptor.name, context.peer())
         try:
-            with self._recorded(name) as call:
+            async with self._watched(call, context):
                 try:
-                    async with self._admitted(descriptor, context, call):
-                        answer = await method(await call.parsed(descriptor, requests), context)
-                    call.answered(answer)
+                    async with self._admitted(descriptor, context, call), self._request(call, requests) as request:
+                        answer = await metered(method(call.parsed(descriptor, request), context))
+                        call.answered(answer)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
                     await self._abort(error, call, context, requests)
         except StoreError:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the provider cannot keep its records now")
-        self.metrics.rpc_seconds.labels(name).observe(time.perf_counter() - began)
+        self.metrics.rpc_seconds.labels(call.method).observe(time.perf_counter() - began)
         return answer
 
     async def _stream(
         self, descriptor: MethodDescriptor, method: Any, requests: AsyncIterator[bytes], context: Context
     ) -> AsyncIterator[Any]:
-        with self._recorded(descriptor.name) as call:
+        call = GuardedCall(descriptor.name, context.peer())
+        async with self._watched(call, context):
             try:
                 async with self._admitted(descriptor, context, call):
-                    async for answer in method(await call.parsed(descriptor, requests), context):
-                        call.answered(answer)
-                        yield answer
+                    if descriptor.name in STREAMING_METHODS:
+                        answers = await self._opened(descriptor, method, requests, context, call)
+                        async for answer in answers:
+                            call.answered(answer)
+                            yield answer
+                    else:
+                        async with self._request(call, requests) as request:
+                            async for answer in method(call.parsed(descriptor, request), context):
+                                call.answered(answer)
+                                yield answer
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a status and nothing more
                 await self._abort(error, call, context, requests)
 
-    @contextmanager
-    def _recorded(self, method: str) -> Iterator[_Call]:
-        """A line in the audit log and in the metrics, however the call ends.
+    @asynccontextmanager
+    async def _watched(self, call: GuardedCall, context: Context) -> AsyncIterator[None]:
+        """A line in the audit log and in the metrics, however the call ends; a call that is given up counts.
 
         Raises StoreError when the line cannot be written and the call takes a quota.
         """
-        call = _Call(method)
+        began = time.monotonic()
         try:
-            yield call
+            with self._recorded(call):
+                yield
+        except asyncio.CancelledError:
+            left = context.time_remaining()
+            late = left is not None and left <= LATE_SECONDS
+            if late or time.monotonic() - began < YOUNG_SECONDS:
+                await self._given_up(call, late=late)
+            raise
+
+    async def _given_up(self, call: GuardedCall, *, late: bool) -> None:
+        """Charge for a call that its client has cancelled; where that happens in floods, keep it for a while.
+
+        A call that has met its deadline (`late`) does not count against its connection.
+        """
+        if not late:
+            self.peers.gave_up(call.peer)
+        if call.who is not None:
+            self.turns.charge(call.who, CALL_SECONDS)
+        if self.peers.too_often(f"cancelled {_source(call)}") or self.peers.is_refused(call.peer):
+            await self.peers.keep(call.peer)
+
+    @contextmanager
+    def _recorded(self, call: GuardedCall) -> Iterator[None]:
+        try:
+            yield
         except asyncio.CancelledError:
             call.status = grpc.StatusCode.CANCELLED.name
             raise
         finally:
-            self.metrics.rpcs.labels(method, call.status).inc()
-            if (method, call.status) not in UNLOGGED_CALLS:
-                self._record(call)
-
-    def _record(self, call: _Call) -> None:
-        try:
-            self.audit.record(self.clock(), call.record())
-        except StoreError:
-            log.exception("a call is not in the audit log")
-            if call.method in QUOTA_METHODS and call.status == grpc.StatusCode.OK.name:
-                raise
+            self.metrics.rpcs.labels(call.method, call.status).inc()
+            self.recorder.record(call.record(), call.who, call.peer)
 
     @asynccontextmanager
-    async def _admitted(self, descriptor: MethodDescriptor, context: Context, call: _Call) -> AsyncIterator[None]:
-        """A call while it is worked on. Raises RejectedCall, TimeoutError."""
-        streaming = descriptor.name in STREAMING_METHODS
-        who = call.who = self._authorised(descriptor, context, call)
-        async with asyncio.timeout(None if streaming else _seconds_left(context)):
-            with self.admission.counted(who, streaming=streaming):
-                async with nullcontext() if streaming else self.admission.slot(who):
-                    with _calling(who):
-                        yield
-
-    def _authorised(self, descriptor: MethodDescriptor, context: Context, call: _Call) -> Principal:
-        """The caller, once a rule allows the call. Raises RejectedCall."""
+    async def _admitted(self, descriptor: MethodDescriptor, context: Context, call: GuardedCall) -> AsyncIterator[None]:
+        """A call while it is inside. Raises RejectedCall, TimeoutError."""
+        refused = self.peers.called(call.peer)
         who = call.who = self.identities.of(context)
         if who is None:
             raise RejectedCall(grpc.StatusCode.UNAUTHENTICATED, "unknown caller")
-        if (role := RULES.get(descriptor.containing_service.name)) != who.role:
-            message = f"not allowed: this is for {role}s, and the certificate or token is of the {who.role} {who.name}"
-            raise RejectedCall(grpc.StatusCode.PERMISSION_DENIED, message)
-        return who
+        self.peers.is_known(call.peer)
+        if refused:
+            raise CrowdedCall("most calls of this connection are cancelled; call again in a minute")
+        streaming = descriptor.name in STREAMING_METHODS
+        with self.admission.counted(who, streaming=streaming), charging(call.cost), _calling(who):
+            try:
+                async with asyncio.timeout(None if streaming else _seconds_inside(context)) as limit:
+                    _check(descriptor, who, context)
+                    with self._rechecked(who, context, limit) if streaming else nullcontext():
+                        yield
+            except TimeoutError:
+                if streaming and limit.expired():
+                    raise RejectedCall(grpc.StatusCode.UNAUTHENTICATED, "the caller is not known any more") from None
+                raise
+            finally:
+                self.turns.charge(who, call.cost.take())
 
-    async def _abort(self, error: Exception, call: _Call, context: Context, requests: AsyncIterator[bytes]) -> None:
+    @contextmanager
+    def _rechecked(self, who: Principal, context: Context, limit: asyncio.Timeout) -> Iterator[None]:
+        """A stream, which ends when its caller is not known any more: a token was deleted, a certificate was denied."""
+        loop = asyncio.get_running_loop()
+        planned: list[asyncio.TimerHandle] = []
+
+        def plan() -> None:
+            planned[:] = [loop.call_later(RECHECK_SECONDS, check)]
+
+        def check() -> None:
+            if self.identities.of(context) == who:
+                plan()
+            else:
+                limit.reschedule(loop.time())
+
+        plan()
+        try:
+            yield
+        finally:
+            planned[0].cancel()
+
+    @asynccontextmanager
+    async def _request(self, call: GuardedCall, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The request of a call, while it is the call's turn. Raises TimeoutError, CrowdedCall."""
+        assert call.who is not None
+        request = await call.first_message(requests)
+        with self.admission.kept(call.who, len(request)):
+            async with self.turns.turn(call.who, call.cost):
+                yield request
+
+    async def _opened(
+        self,
+        descriptor: MethodDescriptor,
+        method: Any,
+        requests: AsyncIterator[bytes],
+        context: Context,
+        call: GuardedCall,
+    ) -> AsyncIterator[Any]:
+        """The answers of a stream. It has its turn while it is opened, and then for each message that comes in."""
+        assert call.who is not None
+        call.cost.add(STREAM_SECONDS)
+        if descriptor.client_streaming:
+            async with self.turns.turn(call.who, call.cost):
+                messages = call.each_parsed(descriptor, requests, self.turns)
+        else:
+            async with self._request(call, requests) as request:
+                messages = call.parsed(descriptor, request)
+        answers: AsyncIterator[Any] = method(messages, context)
+        return answers
+
+    async def _abort(
+        self, error: Exception, call: GuardedCall, context: Context, requests: AsyncIterator[bytes]
+    ) -> None:
         if isinstance(error, RejectedCall):
             code, message = error.code, str(error)
+            await self._make_wait(error, call, context)
             # When a refusal crosses the client's first message, gRPC's client sometimes reports INTERNAL instead.
             with suppress(Exception):
                 await asyncio.wait_for(anext(aiter(requests), b""), REFUSED_SECONDS)
@@ -177,6 +270,17 @@ class CallGuard:
         call.status = code.name
         await context.abort(code, message)
 
+    async def _make_wait(self, error: RejectedCall, call: GuardedCall, context: Context) -> None:
+        """Before a refusal: known callers wait for their turn, so that refused calls are paid for like others; what
+        comes in floods is kept for a while. Anybody else is answered at once."""
+        if call.who is None or isinstance(error, CrowdedCall):
+            if self.peers.too_often(_source(call)):
+                await self.peers.keep(call.peer)
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_seconds_inside(context)), self.turns.turn(call.who, call.cost):
+                    pass
+
 
 @contextmanager
 def _calling(who: Principal) -> Iterator[None]:
@@ -189,56 +293,21 @@ def _calling(who: Principal) -> Iterator[None]:
             _caller.reset(token)
 
 
-def _seconds_left(context: Context) -> float:
-    """How long a call may take. Raises RejectedCall for a call without a deadline."""
-    if (remaining := context.time_remaining()) is None:
+def _source(call: GuardedCall) -> str:
+    """By whom floods are counted: the caller, or the address of a stranger."""
+    return str(call.who.counted_as) if call.who else address_of(call.peer)
+
+
+def _check(descriptor: MethodDescriptor, who: Principal, context: Context) -> None:
+    """Raises RejectedCall unless a rule allows the call, and for one without a deadline that needs one."""
+    if (role := RULES.get(descriptor.containing_service.name)) != who.role:
+        message = f"not allowed: this is for {role}s, and the certificate or token is of the {who.role} {who.name}"
+        raise RejectedCall(grpc.StatusCode.PERMISSION_DENIED, message)
+    if descriptor.name not in STREAMING_METHODS and context.time_remaining() is None:
         raise RejectedCall(grpc.StatusCode.INVALID_ARGUMENT, "deadline: every call needs one")
-    return min(remaining, LONGEST_CALL_SECONDS)
 
 
-@dataclass
-class _Call:
-    """One call on its way through the guard."""
-
-    method: str
-    who: Principal | None = None
-    status: str = grpc.StatusCode.OK.name
-    offer: bytes = b""
-    received_bytes: int = 0
-    sent_bytes: int = 0
-
-    async def parsed(self, descriptor: MethodDescriptor, requests: AsyncIterator[bytes]) -> Any:
-        """The request as a message, or as messages when they come as a stream. Raises Invalid, TimeoutError."""
-        kind = request_type(descriptor)
-        if descriptor.client_streaming:
-            return self._each(kind, requests)
-        async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
-            message = self._one(kind, await anext(aiter(requests), b""))
-        self.offer = getattr(message, "offer_id", b"")
-        return message
-
-    async def _each(self, kind: Any, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-        async for request in requests:
-            yield self._one(kind, request)
-
-    def _one(self, kind: Any, request: bytes) -> Any:
-        self.received_bytes += len(request)
-        try:
-            return kind.FromString(request)
-        except DecodeError:
-            raise Invalid("request: not a message of this kind") from None
-
-    def answered(self, answer: Any) -> None:
-        self.sent_bytes += answer.ByteSize()
-
-    def record(self) -> AuditRecord:
-        """The line of this call in the audit log."""
-        return AuditRecord(
-            role=self.who.role if self.who else "",
-            name=self.who.name if self.who else "",
-            method=self.method,
-            offer=self.offer.hex()[:64],
-            received_bytes=self.received_bytes,
-            sent_bytes=self.sent_bytes,
-            status=self.status,
-        )
+def _seconds_inside(context: Context) -> float:
+    """How long a call may take."""
+    remaining = context.time_remaining()
+    return LONGEST_CALL_SECONDS if remaining is None else min(remaining, LONGEST_CALL_SECONDS)

@@ -1,10 +1,12 @@
 """Secrets of a server: from a folder that only its owner can read, or from a key service. Never in a database or a log.
 
-Names are `signing.key`, `hashed.key`, `names.key` and `epoch-N.seed`; each is 32 bytes.
+Names are `signing.key`, `hashed.key`, `names.key` and `epoch-N.seed`; each is 32 bytes. A secret is made once, by
+`make_keys` or for a new epoch, and never replaced: a server whose secrets are gone stops, and does not become another.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 import subprocess
@@ -19,21 +21,25 @@ from pharoah_serving.errors import StoreError
 
 SECRET_BYTES = 32
 COMMAND_SECONDS = 10.0
+COMMAND_PREFIX = "command:"
+SIGNING_KEY, HASHED_KEY, PSEUDONYM_KEY = "signing.key", "hashed.key", "names.key"
+LASTING = (SIGNING_KEY, HASHED_KEY, PSEUDONYM_KEY)
+_SEED = re.compile(r"epoch-(\d+)\.seed")
 
 
 class KeySource(Protocol):
     """A source of secrets. Its methods raise StoreError naming the file or the command."""
 
     def secret(self, name: str) -> bytes:
-        """A lasting secret; made at its first use."""
-        ...
-
-    def kept(self, name: str) -> bytes:
         """A secret that must exist."""
         ...
 
-    def fresh(self, name: str) -> bytes:
-        """A new secret under this name; an older one is destroyed."""
+    def make(self, name: str) -> bytes:
+        """A new secret; StoreError when there is one under this name."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether there is a secret under this name."""
         ...
 
     def forget(self, name: str) -> None:
@@ -44,12 +50,15 @@ class KeySource(Protocol):
 class KeyFolder:
     """One file per secret, 0600."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises StoreError when the folder can be read by others."""
+    def __init__(self, folder: Path, *, create: bool = False) -> None:
+        """`create` makes the folder. Raises StoreError when it is missing, or can be read by others."""
         self._folder = folder
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if create:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             mode = folder.stat().st_mode
+        except FileNotFoundError:
+            raise StoreError(f"{folder}: {_missing('folder of keys')}") from None
         except OSError as error:
             raise StoreError(f"{folder}: {error.strerror}") from None
         if mode & 0o077:
@@ -63,37 +72,37 @@ class KeyFolder:
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            return self._write(name)
+            text = _missing("secret") if name in LASTING else "it is gone; restore it from a copy"
+            raise StoreError(f"{path}: {text}") from None
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from None
         if len(content) != SECRET_BYTES:
             raise StoreError(f"{path}: {len(content)} bytes, expected {SECRET_BYTES}; restore it from a copy")
         return content
 
-    def kept(self, name: str) -> bytes:
-        if not (self._folder / name).exists():
-            raise StoreError(f"{self._folder / name} is gone; restore it from a copy")
-        return self.secret(name)
+    def make(self, name: str) -> bytes:
+        """Written atomically: a crash leaves no partial secret."""
+        path, content = self._folder / name, secrets.token_bytes(SECRET_BYTES)
+        if self.has(name):
+            raise StoreError(f"{path}: there is one already, and a secret is never replaced")
+        try:
+            write_atomically(path, content, durable=True)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+        return content
 
-    def fresh(self, name: str) -> bytes:
-        self.forget(name)
-        return self._write(name)
+    def has(self, name: str) -> bool:
+        return (self._folder / name).exists()
 
     def forget(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
 
-    def _write(self, name: str) -> bytes:
-        """Write a new secret atomically: a crash leaves no partial one."""
-        content = secrets.token_bytes(SECRET_BYTES)
-        try:
-            write_atomically(self._folder / name, content, durable=True)
-        except OSError as error:
-            raise StoreError(f"{self._folder / name}: {error.strerror}") from None
-        return content
-
 
 class KeyCommand:
-    """A key service behind a command: `COMMAND get|new|forget NAME`, the secret as hex on its standard output."""
+    """A key service behind a command: `COMMAND get|new|forget NAME`, the secret as hex on its standard output.
+
+    `get` fails, or prints nothing, where there is no secret under the name. It must not make one.
+    """
 
     def __init__(self, command: str) -> None:
         self._command = shlex.split(command)
@@ -104,11 +113,16 @@ class KeyCommand:
     def secret(self, name: str) -> bytes:
         return self._ask("get", name)
 
-    def kept(self, name: str) -> bytes:
-        return self._ask("get", name)
-
-    def fresh(self, name: str) -> bytes:
+    def make(self, name: str) -> bytes:
+        if self.has(name):
+            raise StoreError(f"{self._command[0]}: there is a {name} already, and a secret is never replaced")
         return self._ask("new", name)
+
+    def has(self, name: str) -> bool:
+        try:
+            return bool(self._run("get", name))
+        except StoreError:
+            return False
 
     def forget(self, name: str) -> None:
         self._run("forget", name)
@@ -140,7 +154,7 @@ class Keys:
 
     @cached_property
     def signing_key(self) -> Ed25519PrivateKey:
-        return Ed25519PrivateKey.from_private_bytes(self._source.secret("signing.key"))
+        return Ed25519PrivateKey.from_private_bytes(self._source.secret(SIGNING_KEY))
 
     @cached_property
     def public(self) -> bytes:
@@ -150,20 +164,21 @@ class Keys:
     @cached_property
     def hashed_key(self) -> bytes:
         """The secret from which the keys of the hashed mode are derived."""
-        return self._source.secret("hashed.key")
+        return self._source.secret(HASHED_KEY)
 
     @cached_property
     def pseudonym_secret(self) -> bytes:
         """The secret from which our half of each period's pseudonym key is derived."""
-        return self._source.secret("names.key")
+        return self._source.secret(PSEUDONYM_KEY)
 
     def epoch_seed(self, epoch: int) -> bytes:
         """The seed of a sealed epoch. Raises StoreError when it is gone: a new one would open no row."""
-        return self._source.kept(_seed(epoch))
+        return self._source.secret(_seed(epoch))
 
     def new_epoch_seed(self, epoch: int) -> bytes:
-        """A seed under which nothing was ever sealed: two tables under one seed would share keys."""
-        return self._source.fresh(_seed(epoch))
+        """A seed under which nothing was ever sealed: two tables under one seed would share keys. Raises StoreError for
+        an epoch that has a seed: another epoch of this number may have been served."""
+        return self._source.make(_seed(epoch))
 
     def forget_epoch(self, epoch: int) -> None:
         """Destroy the seed of an epoch that no audit can ask for any more."""
@@ -171,9 +186,42 @@ class Keys:
 
 
 def open_keys(source: str | Path) -> Keys:
-    """The secrets of `source`: `command:CMD` for a key service, else a folder. Raises StoreError."""
+    """The secrets of `source`: `command:CMD` for a key service, else a folder that exists. Raises StoreError."""
+    return Keys(_source(source, create=False))
+
+
+def make_keys(source: str | Path) -> Keys:
+    """The secrets of `source`, once those that do not exist yet have been made. Raises StoreError."""
+    opened = _source(source, create=True)
+    for name in LASTING:
+        if not opened.has(name):
+            opened.make(name)
+    return Keys(opened)
+
+
+def is_command(source: str | Path) -> bool:
+    """Whether the secrets come from a key service, so that there is no folder."""
+    return str(source).startswith(COMMAND_PREFIX)
+
+
+def newest_seed(folder: Path) -> int:
+    """The largest number of an epoch whose seed lies in a folder of keys; 0 without any."""
+    found = (_SEED.fullmatch(path.name) for path in folder.glob("epoch-*.seed"))
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def _source(source: str | Path, *, create: bool) -> KeySource:
     text = str(source)
-    return Keys(KeyCommand(text.removeprefix("command:")) if text.startswith("command:") else KeyFolder(Path(text)))
+    if is_command(text):
+        return KeyCommand(text.removeprefix(COMMAND_PREFIX))
+    return KeyFolder(Path(text), create=create)
+
+
+def _missing(what: str) -> str:
+    return (
+        f"there is no such {what}. If there was one, mount or restore it: new keys are a new party, whom nobody knows. "
+        "For a first start, `init` makes it"
+    )
 
 
 def _seed(epoch: int) -> str:

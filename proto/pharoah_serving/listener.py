@@ -1,8 +1,9 @@
-"""The listening port: TLS or loopback, limits of messages and connections, every servicer behind the call guard."""
+"""The server: limits of messages and connections, every servicer behind the call guard."""
 
 from __future__ import annotations
 
 import resource
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,15 +13,22 @@ import grpc.aio
 
 from pharoah_protocol.rpc import handlers
 from pharoah_protocol.v1 import service
+from pharoah_serving.addresses import Address
 from pharoah_serving.call_guard import CallGuard
 from pharoah_serving.errors import ProviderError
+from pharoah_serving.open_calls import UnknownMethods
 
 LARGEST_MESSAGE_BYTES = 1 << 20
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+STREAMS_OF_A_CONNECTION = 100
+"""Calls of one connection at once, those included whose client has cancelled them and whose handler has not ended: the
+least that RFC 9113 recommends. A sidecar, which has a connection for each run, opens a few."""
+MOST_PENDING_CALLS = 1 << 16
+"""Calls that gRPC has received and the event loop has not seen: six hundred connections full of them."""
 OPTIONS = [
     ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 8192),
-    ("grpc.max_concurrent_streams", 512),
+    ("grpc.max_concurrent_streams", STREAMS_OF_A_CONNECTION),
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 30_000),
@@ -29,9 +37,15 @@ OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.so_reuseport", 0),
+    # By default gRPC refuses calls at random, whoever makes them, when more than a thousand wait to be looked at.
+    ("grpc.server.max_pending_requests", MOST_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", 2 * MOST_PENDING_CALLS),
 ]
-CALLS_AT_ONCE = 16_384
-"""All callers together. Eight organisations can use all their streams (2,048 each) before others are refused."""
+SPARE_FILES = 512
+"""File descriptors that connections leave to the database, the audit log and the rest of the process."""
+SWITCH_SECONDS = 0.0005
+"""How long a thread of the provider may compute in Python before the event loop gets its turn; Python's default, 5 ms,
+is a large part of what a verdict takes, and a verdict needs several such turns."""
 
 
 @dataclass(frozen=True)
@@ -68,34 +82,40 @@ class BoundServer(NamedTuple):
     """A server with a bound address; it has not started yet."""
 
     server: grpc.aio.Server
-    port: int
+    endpoint: str
+    """Where clients reach it."""
 
 
-def raise_descriptor_limit() -> None:
-    """Allow as many connections as the system permits: the usual soft limit is for interactive programs."""
+def prepare_process() -> None:
+    """Allow as many connections as the system permits (the usual soft limit is for interactive programs), and give the
+    event loop its turn soon."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    sys.setswitchinterval(SWITCH_SECONDS)
 
 
-def listen(servicers: dict[str, Any], guard: CallGuard, address: str, tls: Tls | None) -> BoundServer:
-    """Bind a server; `servicers` maps the short name of a service to its servicer.
+def listen(
+    servicers: dict[str, Any],
+    guard: CallGuard,
+    address: Address,
+    *open_services: grpc.GenericRpcHandler[Any, Any],
+) -> BoundServer:
+    """Bind a server; `servicers` maps the short name of a service to its servicer. `open_services` need no caller.
 
-    Raises ProviderError when the address cannot be bound, AttributeError when a servicer lacks a method.
+    There is no limit for all calls together: whoever reached it would lock the others out. Limits are per connection,
+    per address and per caller. Raises ProviderError when the address cannot be bound, AttributeError when a servicer
+    lacks a method.
     """
-    server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_AT_ONCE)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = ("grpc.max_allowed_incoming_connections", max(SPARE_FILES, min(files, 1 << 20) - SPARE_FILES))
+    server = grpc.aio.server(options=[*OPTIONS, connections])
     generic = []
     for name, servicer in servicers.items():
         methods = service(name).methods
         guarded = {method.name: guard.guard(method, getattr(servicer, method.name)) for method in methods}
         generic.append(handlers(name, guarded))
-    server.add_generic_rpc_handlers(tuple(generic))
-    try:
-        if tls is not None:
-            return BoundServer(server=server, port=int(server.add_secure_port(address, tls.credentials())))
-        return BoundServer(server=server, port=int(server.add_insecure_port(address)))
-    except RuntimeError:
-        also = ", or certificate and key do not belong together" if tls else ""
-        raise ProviderError(f"--listen {address}: cannot be bound: something else listens there{also}") from None
+    server.add_generic_rpc_handlers((*generic, *open_services, UnknownMethods(guard.peers)))
+    return BoundServer(server=server, endpoint=address.bind(server))
 
 
 def _read(path: Path) -> bytes:

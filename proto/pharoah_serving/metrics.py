@@ -1,16 +1,22 @@
-"""Prometheus metrics of the provider. Labels never name a tenant, a run or an archetype."""
+"""Prometheus metrics of the provider. Labels never name a tenant, a run, an archetype or a node.
+
+What is served is a snapshot that changes once a minute (`metrics_server`): a reader must not see from the steps of a
+counter when somebody else asks, launches or ends.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from pharoah_protocol import __version__
+
+HEARTBEAT_SECONDS = 30.0
+"""An agent that was heard within this time counts as up; it sends telemetry every two seconds."""
 
 
 class Metrics:
@@ -43,13 +49,12 @@ class Metrics:
         )
 
     def watch_agents(self, last_seen: Callable[[], dict[str, float]]) -> None:
-        """Heartbeats of connected agents; an agent that is gone has no series, because a stale value would mislead."""
+        """Count connected agents; which ones they are is for operators (`pharoah-provider nodes`)."""
         self.registry.register(_Agents(last_seen))
 
-    def serve(self, host: str, port: int) -> WSGIServer:
-        """Serve /metrics; port 0 picks a free one. Raises OSError when the port is taken."""
-        server, _ = start_http_server(port, host, registry=self.registry)
-        return server
+    def text(self) -> bytes:
+        """All metrics as they are now, in the text format of Prometheus."""
+        return generate_latest(self.registry)
 
 
 class _Agents(Collector):
@@ -57,14 +62,7 @@ class _Agents(Collector):
         self._last_seen = last_seen
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        up = GaugeMetricFamily("pharoah_agent_up", "1 while the node's agent is connected.", labels=["node"])
-        beat = GaugeMetricFamily(
-            "pharoah_agent_last_heartbeat_timestamp_seconds",
-            "Last message of the node's agent.",
-            labels=["node"],
-        )
-        for node, seen in self._last_seen().items():
-            up.add_metric([node], float(time.time() - seen < 30))
-            beat.add_metric([node], seen)
-        yield up
-        yield beat
+        seen = self._last_seen().values()
+        up = sum(time.time() - at < HEARTBEAT_SECONDS for at in seen)
+        yield GaugeMetricFamily("pharoah_agents_connected", "Nodes whose agent is connected.", len(seen))
+        yield GaugeMetricFamily("pharoah_agents_up", "Nodes whose agent was heard in the last 30 s.", up)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -16,6 +15,7 @@ from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
+from pharoah_serving.costs import in_thread
 from pharoah_serving.errors import Invalid, Unknown
 from pharoah_serving.principals import Principal
 from pharoah_serving.quotas import Quotas
@@ -60,7 +60,7 @@ class PseudonymKeys:
         self.quotas.take_pseudonym(who, self.clock())
         secret, public = self._key(period)
         try:
-            evaluated, proof = await asyncio.to_thread(protocol.evaluate, secret, public, [blinded])
+            evaluated, proof = await in_thread(protocol.evaluate, secret, public, [blinded])
         except GroupError as error:
             raise Invalid(f"blinded: {error}") from None
         return EvaluatedPseudonym(element=evaluated[0], proof=proof)

@@ -22,6 +22,17 @@ STATUSES_THAT_USED_AN_OFFER = tuple(
 )
 
 
+def counts_for_quotas(record: AuditRecord) -> bool:
+    """Whether `Quotas.recount` counts this call."""
+    if record.role != Role.TENANT:
+        return False
+    if record.method in QUESTION_METHODS:
+        return record.status in STATUSES_THAT_USED_AN_OFFER
+    if record.method == "EvaluatePseudonym":
+        return record.status != StatusCode.RESOURCE_EXHAUSTED.name
+    return record.method in ("GetOffer", "Reveal") and record.status == StatusCode.OK.name
+
+
 @dataclass(frozen=True)
 class Limits:
     """Uses a day (docs/exchange.md has what an attacker learns with them)."""
@@ -33,37 +44,42 @@ class Limits:
     """More than query batches, because an offer that is not used costs the provider little, but not nothing."""
     organisation_pseudonyms: int = 200
     """A tenant that also holds one of the two keys can test one guess with every evaluation by the other key."""
+    organisation_reveals: int = 100
+    """Jobs that are revealed in plain words; each may take 256 KiB, which is kept for half a year."""
 
 
 @dataclass
 class DailyQuota:
-    """So many uses a UTC day for each holder. A clock that was set back starts no new day."""
+    """So many uses a UTC day for each holder. A clock that goes back and forth around midnight gives no new ones."""
 
     limit: int
     unit: str
     """Plural noun for the error message."""
-    _day: int = 0
-    _used: Counter[str] = field(default_factory=Counter)
+    _used_by_day: dict[int, Counter[str]] = field(default_factory=dict)
+    """Uses by day and holder, for the present day and the two beside it."""
 
     def check(self, holder: str, now: float) -> None:
         """Raises Exhausted when nothing is left today."""
-        self._turn(now)
-        if self._used[holder] >= self.limit:
+        if self._used(now)[holder] >= self.limit:
             raise Exhausted(f"today's {self.limit} {self.unit} are used up")
 
     def take(self, holder: str, now: float) -> None:
         """Raises Exhausted; then nothing is taken."""
         self.check(holder, now)
-        self._used[holder] += 1
+        self._used(now)[holder] += 1
 
     def add_used(self, holder: str, uses: int, now: float) -> None:
         """Count uses of today from before a restart."""
-        self._turn(now)
-        self._used[holder] += uses
+        self._used(now)[holder] += uses
 
-    def _turn(self, now: float) -> None:
-        if (day := utc_day(now)) > self._day:
-            self._day, self._used = day, Counter()
+    def _used(self, now: float) -> Counter[str]:
+        """Uses of the day; a clock that was set back by a day starts no new one. Days that are not next to it are
+        forgotten, also those of a clock that was ahead."""
+        day = utc_day(now)
+        if day not in self._used_by_day:
+            self._used_by_day = {near: used for near, used in self._used_by_day.items() if abs(near - day) <= 1}
+            self._used_by_day[day] = self._used_by_day.get(day + 1, Counter())
+        return self._used_by_day[day]
 
 
 class Quotas:
@@ -75,6 +91,7 @@ class Quotas:
         self._tenant_queries = DailyQuota(limits.tenant_queries, "query batches")
         self._organisation_queries = DailyQuota(limits.organisation_queries, "query batches")
         self._pseudonyms = DailyQuota(limits.organisation_pseudonyms, "pseudonyms")
+        self._reveals = DailyQuota(limits.organisation_reveals, "revealed jobs")
 
     def take_offer(self, who: Principal, now: float) -> None:
         """Raises Exhausted."""
@@ -90,18 +107,22 @@ class Quotas:
         """Raises Exhausted."""
         self._pseudonyms.take(who.organisation, now)
 
+    def take_reveal(self, who: Principal, now: float) -> None:
+        """Raises Exhausted."""
+        self._reveals.take(who.organisation, now)
+
     def recount(self, records: Iterable[AuditRecord], now: float) -> None:
         """Count today's uses from before a restart. An offer counts as one query batch however often it was sent."""
         offers_asked: dict[str, set[str]] = defaultdict(set)
-        for record in records:
-            if record.role != Role.TENANT:
-                continue
+        for record in filter(counts_for_quotas, records):
             who = Principal(Role.TENANT, record.name)
-            if record.method in QUESTION_METHODS and record.status in STATUSES_THAT_USED_AN_OFFER:
+            if record.method in QUESTION_METHODS:
                 offers_asked[who.name].add(record.offer)
-            elif record.method == "GetOffer" and record.status == StatusCode.OK.name:
+            elif record.method == "GetOffer":
                 self._offers.add_used(who.name, 1, now)
-            elif record.method == "EvaluatePseudonym" and record.status != StatusCode.RESOURCE_EXHAUSTED.name:
+            elif record.method == "Reveal":
+                self._reveals.add_used(who.organisation, 1, now)
+            else:
                 self._pseudonyms.add_used(who.organisation, 1, now)
         for name, offers in offers_asked.items():
             self._tenant_queries.add_used(name, len(offers), now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,7 +15,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from pharoah_protocol.channels import REPEATABLE_METHODS, Access, AccessError, AccessFiles, SettingNames, is_loopback
+from pharoah_protocol.channels import REPEATABLE_METHODS, Access, AccessError, AccessFiles, SettingNames
+from pharoah_protocol.files import write_atomically
 from pharoah_protocol.rpc import Stub, path
 from pharoah_protocol.v1 import (
     EvaluateRequest,
@@ -26,8 +26,11 @@ from pharoah_protocol.v1 import (
     service,
     services,
 )
+from tests.harness.sockets import socket_folder
+from tests.harness.tokens import write_token
 
 ATTEMPTS = 4
+SECRET = "secret-of-a-tenant-0123456789abcdef"
 
 
 class Provider:
@@ -44,7 +47,7 @@ class Provider:
         return GetEpochResponse(checkpoint=b"here")
 
     @asynccontextmanager
-    async def serving(self, port: int = 0) -> AsyncIterator[str]:
+    async def serving(self, path: Path) -> AsyncIterator[Access]:
         def handler(name: str) -> Any:
             return grpc.unary_unary_rpc_method_handler(
                 functools.partial(self.answer, name), response_serializer=GetEpochResponse.SerializeToString
@@ -53,20 +56,25 @@ class Provider:
         exchange, server = service("Exchange"), grpc.aio.server()
         methods = {name: handler(name) for name in ("GetEpoch", "Evaluate", "GetOffer")}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(exchange.full_name, methods),))
-        bound = server.add_insecure_port(f"127.0.0.1:{port}")
+        server.add_insecure_port(f"unix:{path}")
         await server.start()
         try:
-            yield f"127.0.0.1:{bound}"
+            yield access_to(path)
         finally:
             await server.stop(None)
+
+
+def access_to(path: Path) -> Access:
+    return Access.from_files(f"unix:{path}", AccessFiles())
 
 
 def status_of(provider: Provider, method: str, request: Any, timeout: float) -> grpc.StatusCode:
     """How one call to a provider ends."""
 
     async def work() -> grpc.StatusCode:
-        async with provider.serving() as endpoint, Access(endpoint).aio_channel() as channel:
-            return await ended(getattr(Stub(channel, "Exchange"), method)(request, timeout=timeout))
+        with socket_folder() as folder:
+            async with provider.serving(folder / "p.sock") as access, access.aio_channel() as channel:
+                return await ended(getattr(Stub(channel, "Exchange"), method)(request, timeout=timeout))
 
     return asyncio.run(work())
 
@@ -86,27 +94,24 @@ def test_a_call_that_changes_nothing_is_repeated(method: str, request_type: Call
     assert provider.attempts == {method: 3}
 
 
-def test_a_provider_that_is_down_for_a_moment_is_reached() -> None:
+def test_a_provider_that_is_down_for_a_moment_is_reached(tmp_path: Path) -> None:
     async def work() -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
-        async with Access(f"127.0.0.1:{port}").aio_channel() as channel:
+        async with access_to(tmp_path / "p.sock").aio_channel() as channel:
             call = asyncio.ensure_future(Stub(channel, "Exchange").GetEpoch(GetEpochRequest(), timeout=5.0))
             while (state := channel.get_state()) is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                 await channel.wait_for_state_change(state)
-            async with Provider(grpc.StatusCode.OK).serving(port):
+            async with Provider(grpc.StatusCode.OK).serving(tmp_path / "p.sock"):
                 assert (await call).checkpoint == b"here"
 
     asyncio.run(work())
 
 
-def test_a_blocking_channel_repeats_calls_too() -> None:
+def test_a_blocking_channel_repeats_calls_too(tmp_path: Path) -> None:
     provider = Provider(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.OK)
 
     async def work() -> None:
-        async with provider.serving() as endpoint:
-            with Access(endpoint).channel() as channel:
+        async with provider.serving(tmp_path / "p.sock") as access:
+            with access.channel() as channel:
                 stub = Stub(channel, "Exchange")
                 answer = await asyncio.to_thread(stub.GetEpoch, GetEpochRequest(), timeout=5.0)
         assert answer.checkpoint == b"here" and provider.attempts == {"GetEpoch": 2}
@@ -154,24 +159,25 @@ def test_repeatable_methods_are_unary_methods_of_the_schema() -> None:
             assert not streaming, path(methods[method])
 
 
-def test_a_token_goes_to_loopback_only_and_into_no_text(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret-of-a-tenant\n")
-    access = Access.from_files("localhost:7443", AccessFiles(token=token))
-    assert access.metadata == (("authorization", "Bearer secret-of-a-tenant"),) and "secret" not in repr(access)
-    with pytest.raises(AccessError, match=r"provider\.example.*loopback.*PHAROAH_CA_FILE"):
-        Access.from_files("provider.example:7443", AccessFiles(token=token))
-    assert all(map(is_loopback, ("127.0.0.1:1", "[::1]:1", "localhost:1")))
-    assert not any(map(is_loopback, ("127.0.0.1.example:1", "10.0.0.1:1", "")))
+def test_a_token_goes_to_a_unix_socket_only_and_into_no_text(tmp_path: Path) -> None:
+    token = write_token(tmp_path / "token", f"tenant acme {SECRET}")
+    access = Access.from_files(f"unix:{tmp_path}/p.sock", AccessFiles(token=token))
+    assert access.metadata == (("authorization", f"Bearer {SECRET}"),) and SECRET not in repr(access)
+    for endpoint in ("provider.example:7443", "127.0.0.1:7443", "localhost:7443", "[::1]:7443", ""):
+        with pytest.raises(AccessError, match=r"PHAROAH_CA_FILE.*Unix socket"):
+            Access.from_files(endpoint, AccessFiles(token=token))
+    for endpoint in ("unix:p.sock", "unix://host/p.sock", "unix:"):
+        with pytest.raises(AccessError, match="must be absolute"):
+            Access.from_files(endpoint, AccessFiles(token=token))
 
 
-@pytest.mark.parametrize("content", [b"two\nlines", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"two\n" * 10 + b"lines", b"\xff\xfe" * 20, b"short"])
 def test_a_token_file_that_holds_no_token_is_named(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "token").write_bytes(content)
-    with pytest.raises(AccessError, match="token: not a token"):
-        Access.from_files("127.0.0.1:1", AccessFiles(token=tmp_path / "token"))
+    write_atomically(tmp_path / "token", content)
+    with pytest.raises(AccessError, match=r"token: (not a token|a token has at least 32)"):
+        Access.from_files(f"unix:{tmp_path}/p.sock", AccessFiles(token=tmp_path / "token"))
     with pytest.raises(AccessError, match=r"token file .*gone: No such file"):
-        Access.from_files("127.0.0.1:1", AccessFiles(token=tmp_path / "gone"))
+        Access.from_files(f"unix:{tmp_path}/p.sock", AccessFiles(token=tmp_path / "gone"))
 
 
 def test_certificate_files_that_are_missing_are_named(tmp_path: Path) -> None:
@@ -182,3 +188,5 @@ def test_certificate_files_that_are_missing_are_named(tmp_path: Path) -> None:
     files = AccessFiles(ca=tmp_path / "ca.pem", certificate=tmp_path / "c.pem", key=tmp_path / "c.key")
     with pytest.raises(AccessError, match=r"certificate file .*c\.key: No such file"):
         Access.from_files("provider.example:1", files)
+    with pytest.raises(AccessError, match="a certificate is for host:port"):
+        Access.from_files("unix:/p.sock", files)

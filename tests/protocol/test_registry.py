@@ -19,6 +19,7 @@ ENTRY = "from tests.protocol.test_registry import Entry\nENTRY = Entry({!r})\n"
 @dataclass(frozen=True)
 class Entry:
     name: str
+    code: int = 0
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_an_entry_of_another_distribution_is_found(package: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        (ENTRY.format("first"), "already an entry named 'first'"),
+        (ENTRY.format("first"), "an entry with the name 'first' already"),
         ("ENTRY = 3", "is a int, expected a Entry"),
         ("raise OSError('no disk')", "cannot be loaded: OSError: no disk"),
     ],
@@ -61,6 +62,13 @@ def test_an_entry_that_cannot_be_used_is_refused_and_named(package: Path, source
     write_plugin(package.parent, GROUP, source)
     with pytest.raises(RegistryError, match=f"plugin_of_a_test.*{expected}"):
         list(registry())
+
+
+def test_entries_share_no_attribute_that_must_be_unique(package: Path) -> None:
+    (package / "second.py").write_text(ENTRY.format("second"))
+    assert len(registry().entries) == 2
+    with pytest.raises(RegistryError, match=r"second: pharoah.test_entries has an entry with the code 0 already"):
+        list(Registry(Entry, "entries_of_a_test", GROUP, unique=("code",)))
 
 
 def test_a_module_without_an_entry_is_refused_and_named(package: Path) -> None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pharoah_protocol.tables import signed_messages
-from pharoah_protocol.tables.epoch_head import MOST_ROWS, ClassTable, EpochHead, HeadError, sign, verify_head
+from pharoah_protocol.tables.epoch_head import (
+    EARLY_SECONDS,
+    LONGEST_LIFE_SECONDS,
+    MOST_ROWS,
+    ClassTable,
+    EpochHead,
+    HeadError,
+    sign,
+    verify_head,
+)
 from pharoah_protocol.tables.rows import VerdictRow, open_row, seal_table
 from pharoah_protocol.vocabulary import Outcome, Rung, Severity
 
@@ -68,11 +80,20 @@ def test_a_head_holds_for_its_key_and_its_time_only() -> None:
     body = head().encode()
     signature = sign(body, key)
     assert verify_head(body, signature, key.public_key(), 1500) == head()
-    for now in (999, 2001):
+    assert verify_head(body, signature, key.public_key(), 1000 - EARLY_SECONDS) == head(), "clocks differ"
+    for now in (999 - EARLY_SECONDS, 2001):
         with pytest.raises(HeadError, match="clock"):
             verify_head(body, signature, key.public_key(), now)
     with pytest.raises(HeadError, match="signed"):
         verify_head(body, signature, Ed25519PrivateKey.generate().public_key(), 1500)
+
+
+def test_a_head_that_lasts_for_years_is_not_accepted() -> None:
+    key = Ed25519PrivateKey.generate()
+    for life, accepted in ((LONGEST_LIFE_SECONDS, True), (LONGEST_LIFE_SECONDS + 1, False), (2**60, False)):
+        body = replace(head(), not_after=1000 + life).encode()
+        with nullcontext() if accepted else pytest.raises(HeadError, match="26 hours"):
+            verify_head(body, sign(body, key), key.public_key(), 1500)
 
 
 @given(st.integers(0, 200), st.integers(0, 7))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pharoah_serving.errors import StoreError
 
 
 def lines(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir())
+    return sorted(folder.glob("audit-*.jsonl"))
 
 
 def test_a_line_cannot_be_changed_dropped_or_moved(tmp_path: Path) -> None:
@@ -35,7 +36,9 @@ def test_a_line_cannot_be_changed_dropped_or_moved(tmp_path: Path) -> None:
             verify(file)
 
 
-def test_it_goes_on_after_a_restart_and_after_a_crash_in_a_line(tmp_path: Path) -> None:
+def test_it_goes_on_after_a_restart_and_after_a_crash_in_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in range(3):
         log = AuditLog(tmp_path)
         log.record(1e9 + number, AuditRecord(method="m"))
@@ -43,24 +46,53 @@ def test_it_goes_on_after_a_restart_and_after_a_crash_in_a_line(tmp_path: Path) 
         (file,) = lines(tmp_path)
         with file.open("a") as half:
             half.write('{"time": 1')
-    AuditLog(tmp_path).close()
+    with caplog.at_level(logging.WARNING):
+        AuditLog(tmp_path).close()
     verify(file)
     assert len(file.read_text().splitlines()) == 3
+    cut = sorted(tmp_path.glob("*.cut-*"))
+    assert [path.read_text() for path in cut] == ['{"time": 1'] * 3 and str(cut[-1]) in caplog.text
 
 
 def test_days_are_finished_when_they_are_over_whatever_the_clock_does(tmp_path: Path) -> None:
     day = 86_400
     log = AuditLog(tmp_path)
     log.record(10 * day + 1, AuditRecord(method="a"))
-    assert list(log.finished(0, 10 * day + 2)) == []
-    ((number, digest),) = log.finished(0, 11 * day + 5)
+    assert list(log.finished((), 10 * day + 2)) == []
+    ((number, digest),) = log.finished((), 11 * day + 5)
     assert number == 10 and digest.hex() == verify(lines(tmp_path)[0])
     log.record(11 * day + 7, AuditRecord(method="b"))
     log.record(10 * day + 9, AuditRecord(method="the clock was set back"))
-    assert list(log.finished(10, 11 * day + 9)) == [], "a finished day does not change any more"
+    assert list(log.finished({10}, 11 * day + 9)) == [], "a finished day does not change any more"
     assert len(lines(tmp_path)[1].read_text().splitlines()) == 2
-    assert [number for number, _ in log.finished(10, 12 * day)] == [11]
+    again = AuditLog(tmp_path)
+    assert [record.method for record in again.today(10 * day + 20)] == ["a", "the clock was set back"]
+    again.close()
+    assert [number for number, _ in log.finished({10}, 12 * day)] == [11]
     log.close()
+
+
+def test_a_clock_that_was_years_ahead_leaves_the_days_in_between_free(tmp_path: Path) -> None:
+    day = 86_400
+    log = AuditLog(tmp_path)
+    log.record(10 * day + 1, AuditRecord(method="before"))
+    log.record(9_000 * day + 1, AuditRecord(method="ahead"))
+    assert [number for number, _ in log.finished((), 9_001 * day)] == [10, 9_000]
+    log.skip({10, 9_000})
+    log.record(10 * day + 3, AuditRecord(method="back"))
+    log.record(12 * day + 3, AuditRecord(method="later"))
+    assert [path.name for path in lines(tmp_path)[:3]] == [
+        "audit-1970-01-11.jsonl", "audit-1970-01-12.jsonl", "audit-1970-01-13.jsonl",
+    ]  # fmt: skip
+    assert [number for number, _ in log.finished({10, 9_000}, 13 * day)] == [11, 12]
+    log.close()
+    again = AuditLog(tmp_path)
+    assert [record.method for record in again.today(10 * day + 9)] == ["before", "back"], "for the quotas"
+    again.skip({10, 11, 9_000})
+    again.record(12 * day + 9, AuditRecord(method="after a restart"))
+    again.close()
+    for file in lines(tmp_path):
+        verify(file)
 
 
 def test_a_full_disk_leaves_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 
 from pharoah_serving.errors import StoreError
-from pharoah_serving.keys import KeyFolder, open_keys
+from pharoah_serving.keys import KeyFolder, make_keys, open_keys
 
 
 def test_secrets_are_owner_only_and_stay_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
-    first = open_keys(folder)
+    first = make_keys(folder)
     seed = first.new_epoch_seed(1)
     assert open_keys(folder).epoch_seed(1) == seed and open_keys(folder).public == first.public
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
-    assert first.new_epoch_seed(1) != seed
+    with pytest.raises(StoreError, match="never replaced"):
+        first.new_epoch_seed(1)
+    assert first.epoch_seed(1) == seed != first.new_epoch_seed(2)
     first.forget_epoch(1)
     first.forget_epoch(1)
     assert not (folder / "epoch-1.seed").exists()
@@ -27,14 +29,26 @@ def test_secrets_are_owner_only_and_stay_the_same(tmp_path: Path) -> None:
         open_keys(folder)
 
 
+def test_a_missing_folder_or_key_is_an_error_and_never_a_new_identity(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="new keys are a new party"):
+        open_keys(tmp_path / "keys")
+    assert not (tmp_path / "keys").exists()
+    (tmp_path / "keys").mkdir(mode=0o700)
+    for name in ("signing_key", "hashed_key", "pseudonym_secret"):
+        with pytest.raises(StoreError, match="new keys are a new party"):
+            getattr(open_keys(tmp_path / "keys"), name)
+    made = make_keys(tmp_path / "keys").public
+    assert make_keys(tmp_path / "keys").public == made == open_keys(tmp_path / "keys").public
+
+
 def test_secrets_are_never_shown(tmp_path: Path) -> None:
-    keys = open_keys(tmp_path / "keys")
+    keys = make_keys(tmp_path / "keys")
     seed = keys.new_epoch_seed(1)
     assert seed.hex() not in repr(keys) + repr(KeyFolder(tmp_path / "keys")) and repr(seed) not in repr(vars(keys))
 
 
 def test_a_truncated_secret_is_named(tmp_path: Path) -> None:
-    keys = open_keys(tmp_path / "keys")
+    keys = make_keys(tmp_path / "keys")
     keys.new_epoch_seed(1)
     (tmp_path / "keys" / "epoch-1.seed").write_bytes(b"short")
     with pytest.raises(StoreError, match=r"epoch-1\.seed"):
@@ -47,7 +61,7 @@ verb, name = sys.argv[2:]
 file = pathlib.Path(sys.argv[1], name)
 if verb == "forget":
     file.unlink(missing_ok=True)
-elif verb == "new" or not file.exists():
+elif verb == "new":
     file.write_text(hashlib.sha256(name.encode() + bytes([len(list(file.parent.iterdir()))])).hexdigest())
 print(file.read_text() if file.exists() else "")
 """
@@ -57,8 +71,14 @@ def test_secrets_come_from_a_key_service(tmp_path: Path) -> None:
     script, folder = tmp_path / "service.py", tmp_path / "vault"
     script.write_text(SERVICE)
     folder.mkdir()
-    keys = open_keys(f"command:{sys.executable} {script} {folder}")
+    source = f"command:{sys.executable} {script} {folder}"
+    with pytest.raises(StoreError, match="did not print"):
+        _ = open_keys(source).public
+    keys = make_keys(source)
+    assert make_keys(source).public == keys.public
     seed = keys.new_epoch_seed(4)
+    with pytest.raises(StoreError, match="never replaced"):
+        keys.new_epoch_seed(4)
     assert keys.epoch_seed(4) == seed and len(keys.public) == 32
     keys.forget_epoch(4)
     assert not (folder / "epoch-4.seed").exists()

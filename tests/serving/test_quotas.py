@@ -56,6 +56,16 @@ def test_a_new_utc_day_starts_new_quotas_and_a_clock_that_is_set_back_does_not()
         with pytest.raises(Exhausted):
             quotas.take_offer(ONE, now)
     quotas.take_offer(ONE, 101 * DAY_SECONDS)
+    with pytest.raises(Exhausted):
+        quotas.take_offer(ONE, NOON)
+
+
+def test_a_clock_that_was_years_ahead_leaves_no_quota_used_up() -> None:
+    quotas = Quotas(LIMITS)
+    quotas.take_offer(ONE, 9_000 * DAY_SECONDS)
+    quotas.take_offer(ONE, NOON)
+    with pytest.raises(Exhausted):
+        quotas.take_offer(ONE, NOON)
 
 
 def asked(offer: str, status: str = "OK", method: str = "Evaluate", name: str = "lab/one") -> AuditRecord:

@@ -106,5 +106,5 @@ class IncidentState(NamedText):
             return cls(name, code=UNKNOWN_CODE, help=what, is_open=True, is_reported=True)
 
 
-INCIDENT_STATES = Registry(IncidentState, "pharoah_protocol.incident_states", GROUP)
+INCIDENT_STATES = Registry(IncidentState, "pharoah_protocol.incident_states", GROUP, unique=("code",))
 """All states by name."""

@@ -1,23 +1,28 @@
 """The transparency log as its reader sees it: which entries it may have, and what follows from them.
 
 The log is append-only and every tenant reads all of it: it grows by a few hashes a day. Epoch numbers only grow from
-entry to entry, so there is one head per epoch; a tenant that is shown another head sees a log that lacks it.
+entry to entry, so there is one head per epoch; a tenant that is shown another head sees a log that lacks it. Times may
+go back: a provider whose clock was ahead for a while seals a head with an earlier time, and logs days and periods that
+it has passed over. Each day and each period is in the log at most once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pharoah_archetypes.ladder import length_prefixed, parts
 from pharoah_protocol.encoding import read_u64, u64
 from pharoah_protocol.log.merkle import Frontier, TreeError
+from pharoah_protocol.log.number_set import NumberSet
 from pharoah_protocol.tables.signed_messages import digest
 
 _MAGIC = b"pharoah/log/v1"
-HEAD, REVOKED, AUDIT, PSEUDONYM_KEY = b"head", b"revoked", b"audit", b"names"
-KINDS = (HEAD, REVOKED, AUDIT, PSEUDONYM_KEY)
+HEAD, REVOKED, AUDIT, PSEUDONYM_KEY, FORGOTTEN = b"head", b"revoked", b"audit", b"names", b"forgotten"
+KINDS = (HEAD, REVOKED, AUDIT, PSEUDONYM_KEY, FORGOTTEN)
+MOST_PSEUDONYM_KEYS = 16
+"""Keys that a view remembers: that of the current period, those around it, and those that a wrong clock has named."""
 
 
 class LogError(ValueError):
@@ -28,8 +33,8 @@ class LogError(ValueError):
 class Entry:
     """One entry: the kind and the hash of a signed message.
 
-    `number` is the epoch of a head or of a list of revoked rows, the day (since 1970) of an audit log, or the period of
-    a pseudonym key.
+    `number` is the epoch of a head or of a list of revoked rows, the day (since 1970) of an audit log, the period of a
+    pseudonym key, or how often an operator has changed which evidence is forgotten.
     """
 
     kind: bytes
@@ -67,10 +72,14 @@ class View:
     """SHA-256 of the head of that epoch."""
     revoked: bytes = b""
     """SHA-256 of the newest list of revoked rows of that epoch; empty while nothing was revoked."""
-    day: int = 0
-    period: int = 0
-    pseudonym_key: bytes = b""
-    """SHA-256 of the pseudonym key of that period; empty before the first."""
+    days: NumberSet = field(default_factory=NumberSet)
+    """Days (since 1970) whose audit log is in the log."""
+    periods: NumberSet = field(default_factory=NumberSet)
+    """Periods whose pseudonym key is in the log."""
+    pseudonym_keys: Mapping[int, bytes] = field(default_factory=dict)
+    """By period: SHA-256 of its pseudonym key, for the periods that were logged last."""
+    forgotten: int = 0
+    """How often it has changed which evidence is forgotten (`pharoah_protocol.log.forgotten`)."""
 
     def read(self, entries: Iterable[bytes]) -> View:
         """The view after more entries. Raises LogError for an entry that an honest log never has."""
@@ -89,12 +98,17 @@ class View:
                 raise LogError(f"log: rows revoked in epoch {entry.number}, which is not the newest")
             return replace(self, revoked=entry.digest)
         if entry.kind == PSEUDONYM_KEY:
-            if entry.number <= self.period:
-                raise LogError(f"log: a second pseudonym key for period {entry.number}, or one of the past")
-            return replace(self, period=entry.number, pseudonym_key=entry.digest)
-        if entry.number <= self.day:
-            raise LogError(f"log: a second audit log for day {entry.number}, or one of the past")
-        return replace(self, day=entry.number)
+            if entry.number in self.periods:
+                raise LogError(f"log: a second pseudonym key for period {entry.number}")
+            keys = dict([*self.pseudonym_keys.items(), (entry.number, entry.digest)][-MOST_PSEUDONYM_KEYS:])
+            return replace(self, periods=self.periods.with_number(entry.number), pseudonym_keys=keys)
+        if entry.kind == FORGOTTEN:
+            if entry.number != self.forgotten + 1:
+                raise LogError(f"log: change {entry.number} of forgotten evidence follows change {self.forgotten}")
+            return replace(self, forgotten=entry.number)
+        if entry.number in self.days:
+            raise LogError(f"log: a second audit log for day {entry.number}")
+        return replace(self, days=self.days.with_number(entry.number))
 
     def check(self, head: bytes, revoked: bytes) -> None:
         """Raises LogError unless these are the newest head and list of revoked rows."""
@@ -110,9 +124,10 @@ class View:
             "epoch": self.epoch,
             "head": self.head.hex(),
             "revoked": self.revoked.hex(),
-            "day": self.day,
-            "period": self.period,
-            "pseudonym_key": self.pseudonym_key.hex(),
+            "days": self.days.to_json(),
+            "periods": self.periods.to_json(),
+            "pseudonym_keys": [[period, key.hex()] for period, key in self.pseudonym_keys.items()],
+            "forgotten": self.forgotten,
         }
 
     @classmethod
@@ -120,9 +135,17 @@ class View:
         """Raises LogError."""
         try:
             subtrees = tuple(bytes.fromhex(part) for part in data["subtrees"])  # type: ignore[attr-defined]
-            numbers = (int(str(data[name])) for name in ("size", "epoch", "day", "period"))
-            size, epoch, day, period = numbers
-            head, revoked, key = (bytes.fromhex(str(data[name])) for name in ("head", "revoked", "pseudonym_key"))
-            return cls(Frontier(size, subtrees), epoch, head, revoked, day, period, key)
+            size, epoch, forgotten = (int(str(data[name])) for name in ("size", "epoch", "forgotten"))
+            head, revoked = (bytes.fromhex(str(data[name])) for name in ("head", "revoked"))
+            days, periods = (NumberSet.from_json(data[name]) for name in ("days", "periods"))
+            keys = _keys_from_json(data["pseudonym_keys"])
+            return cls(Frontier(size, subtrees), epoch, head, revoked, days, periods, keys, forgotten)
         except (KeyError, TypeError, ValueError, TreeError):
             raise LogError("log: the remembered view cannot be read") from None
+
+
+def _keys_from_json(data: object) -> dict[int, bytes]:
+    """Keys by period. Raises ValueError, TypeError."""
+    if not isinstance(data, list):
+        raise TypeError("pseudonym keys are a list")
+    return {int(period): bytes.fromhex(key) for period, key in data}

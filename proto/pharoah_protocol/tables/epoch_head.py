@@ -15,6 +15,11 @@ _MAGIC = b"pharoah/sth/v2"
 _DOMAIN = b"pharoah/signed/v1\n"
 MOST_ROWS = 1 << 18
 MOST_TABLES = 4096
+LONGEST_LIFE_SECONDS = 26 * 3600
+"""A provider that could sign one head for years could show it for years. Ours are valid for 25 hours (`sealing`)."""
+EARLY_SECONDS = 3600
+"""A head that begins later than this is not accepted. Clocks of two machines differ by less, or one is set wrong; such
+a head is replaced as soon as the clock is right (ADR 24)."""
 
 
 class HeadError(ValueError):
@@ -111,6 +116,13 @@ def verify_head(body: bytes, signature: bytes, key: Ed25519PublicKey, now: float
     if not is_signed(body, signature, key):
         raise HeadError("head: not signed by the provider key this machine trusts")
     head = EpochHead.decode(body)
-    if not head.not_before <= now <= head.not_after:
+    if head.not_after - head.not_before > LONGEST_LIFE_SECONDS:
+        raise HeadError(f"head: epoch {head.epoch} lasts longer than {LONGEST_LIFE_SECONDS // 3600} hours")
+    if not is_in_force(head, now):
         raise HeadError(f"head: epoch {head.epoch} is not in force now; is this machine's clock right?")
     return head
+
+
+def is_in_force(head: EpochHead, now: float) -> bool:
+    """Whether a head is accepted at this time (unix seconds)."""
+    return head.not_before - EARLY_SECONDS <= now <= head.not_after

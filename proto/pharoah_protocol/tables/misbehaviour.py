@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pharoah_archetypes.ladder import parts
 from pharoah_protocol.encoding import read_u64
 from pharoah_protocol.log.checkpoint import CheckpointError, Note, log_verifier
-from pharoah_protocol.log.merkle import root
+from pharoah_protocol.log.merkle import Frontier, root
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import EpochHead, HeadError, is_signed
 from pharoah_protocol.tables.rows import open_row, row_tag, split
@@ -46,6 +46,7 @@ def prove(evidence: Mapping[str, Any], public: bytes) -> str:
     checks: dict[str, Callable[[Mapping[str, Any], bytes], str]] = {
         "two heads": _two_heads,
         "two logs": _two_logs,
+        "forked log": _forked_log,
         "evaluation": _wrong_key,
         "table": _swapped_table,
         "hashed answer": _wrong_lookup,
@@ -135,6 +136,24 @@ def _two_logs(evidence: Mapping[str, Any], public: bytes) -> str:
     if first.root == second.root:
         raise InvalidEvidenceError("the two checkpoints are the same")
     return f"it signed two different logs of {first.size} entries: tenants were shown different ones"
+
+
+def _forked_log(evidence: Mapping[str, Any], public: bytes) -> str:
+    """Two checkpoints of different sizes, and the entries that lead to the larger one. The complete subtrees at the
+    beginning need not be trusted: another beginning would not give the root that was signed."""
+    notes = [Note.decode(text.encode()) for text in evidence["checkpoints"]]
+    for note in notes:
+        note.verify(log_verifier(public))
+    smaller, larger = sorted((note.checkpoint for note in notes), key=lambda checkpoint: checkpoint.size)
+    begun = Frontier(int(evidence["begun_size"]), tuple(bytes.fromhex(part) for part in evidence["begun_subtrees"]))
+    entries = [bytes.fromhex(entry) for entry in evidence["entries"]]
+    if begun.size > smaller.size or begun.size + len(entries) != larger.size:
+        raise InvalidEvidenceError("the entries do not lead from the smaller checkpoint to the larger one")
+    if begun.add(*entries).root != larger.root:
+        raise InvalidEvidenceError("the entries are not those of the larger checkpoint")
+    if begun.add(*entries[: smaller.size - begun.size]).root == smaller.root:
+        raise InvalidEvidenceError("the larger log continues the smaller one")
+    return f"it signed a log of {smaller.size} entries and one of {larger.size} that does not continue it"
 
 
 def _wrong_key(evidence: Mapping[str, Any], public: bytes) -> str:

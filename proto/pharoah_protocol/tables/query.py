@@ -1,19 +1,27 @@
-"""The query of a tenant: always 64 inputs, whatever it runs. Rungs of the ladder, then bands, then filler."""
+"""The query of a tenant: always 64 elements, whatever it runs. Rungs of the ladder, then bands, then padding.
+
+Every query also costs the same work: it has `QUESTION_ITEMS` items, and items of random inputs take the places that the
+job leaves empty. A question about nothing has only such items (docs/adr/0025).
+"""
 
 from __future__ import annotations
 
 import hmac
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pharoah_archetypes import RUNGS, Fingerprint, band_tokens, canonical_input, rung_tokens
+from pharoah_archetypes.sketch import BANDS
 from pharoah_protocol import pseudonyms
 from pharoah_protocol.pseudonyms import Pseudonym
 from pharoah_protocol.vocabulary import RowKind, Rung
 from pharoah_protocol.voprf import protocol
 
 BATCH_ITEMS = 64
+QUESTION_ITEMS = len(RUNGS) + BANDS + 1
+"""Items of every question: all rungs, all bands and one pseudonym. Each costs a blinding and one output per class."""
+_RANDOM_INPUT_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,7 @@ class BlindedQuery:
     """A batch as it is sent, and the secrets that open its answer."""
 
     inputs: tuple[QueryItem, ...]
+    """`QUESTION_ITEMS` items: those of the job first, then items of random inputs, which open nothing."""
     scalars: tuple[bytes, ...]
     """Blinds of the inputs; fillers have none."""
     blinded: tuple[bytes, ...]
@@ -43,15 +52,25 @@ class BlindedQuery:
             for item, scalar, element in zip(self.inputs, self.scalars, evaluated, strict=False)
         ]
 
+    def with_pseudonym(self, pseudonym: Pseudonym | None) -> BlindedQuery:
+        """The batch with a pseudonym as its last item, or with another random item in its place: the same work."""
+        item = _pseudonym_item(pseudonym) if pseudonym else random_item()
+        scalar, element = protocol.blind(item.value)
+        last = QUESTION_ITEMS - 1
+        return replace(
+            self,
+            inputs=(*self.inputs[:last], item),
+            scalars=(*self.scalars[:last], scalar),
+            blinded=(*self.blinded[:last], element, *self.blinded[QUESTION_ITEMS:]),
+        )
+
 
 def inputs_of(fingerprint: Fingerprint, pseudonym: Pseudonym | None = None) -> tuple[QueryItem, ...]:
     """The inputs for a job: always all rungs and all bands, and its pseudonym where it has one."""
     items = [_item(RowKind.ARCHETYPE, Rung(rung), rung_tokens(fingerprint, rung)) for rung in RUNGS]
     items += [_item(RowKind.BAND, Rung.MINOR, band) for band in band_tokens(fingerprint)]
     if pseudonym:
-        items.append(
-            QueryItem(RowKind.PSEUDONYM, pseudonyms.RUNG, pseudonyms.row_input(pseudonym.period, pseudonym.value))
-        )
+        items.append(_pseudonym_item(pseudonym))
     return tuple(items)
 
 
@@ -59,11 +78,26 @@ def _item(kind: RowKind, rung: Rung, tokens: Sequence[str]) -> QueryItem:
     return QueryItem(kind, rung, canonical_input(kind, rung, tokens))
 
 
+def _pseudonym_item(pseudonym: Pseudonym) -> QueryItem:
+    return QueryItem(RowKind.PSEUDONYM, pseudonyms.RUNG, pseudonyms.row_input(pseudonym.period, pseudonym.value))
+
+
+def random_item() -> QueryItem:
+    """An item that no row can be about: it takes the place of one that a job does not have."""
+    return QueryItem(RowKind.PSEUDONYM, pseudonyms.RUNG, secrets.token_bytes(_RANDOM_INPUT_BYTES))
+
+
 def blind(inputs: Sequence[QueryItem]) -> BlindedQuery:
-    """Blind the inputs of a job and fill the batch. One blinding serves all classes of an offer."""
-    pairs = [protocol.blind(item.value) for item in inputs]
-    elements = [element for _, element in pairs] + [protocol.filler() for _ in range(BATCH_ITEMS - len(pairs))]
-    return BlindedQuery(tuple(inputs), tuple(scalar for scalar, _ in pairs), tuple(elements))
+    """Blind the inputs of a job and fill the batch. One blinding serves all classes of an offer.
+
+    The work is the same for any job, and for no job at all. Raises ValueError for more items than a question has.
+    """
+    if len(inputs) > QUESTION_ITEMS:
+        raise ValueError(f"inputs: {len(inputs)}, a question has {QUESTION_ITEMS}")
+    items = (*inputs, *(random_item() for _ in range(QUESTION_ITEMS - len(inputs))))
+    pairs = [protocol.blind(item.value) for item in items]
+    fillers = (protocol.filler() for _ in range(BATCH_ITEMS - QUESTION_ITEMS))
+    return BlindedQuery(items, tuple(scalar for scalar, _ in pairs), (*(element for _, element in pairs), *fillers))
 
 
 def keyed_hashes(inputs: Sequence[QueryItem], key: bytes) -> list[bytes]:

@@ -27,6 +27,7 @@ class AgentMessage(_message.Message):
     TELEMETRY_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
+    LOOK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -35,6 +36,8 @@ class AgentMessage(_message.Message):
     def probe(self) -> Global___ProbeResult: ...
     @_builtins.property
     def cell(self) -> Global___CellResult: ...
+    @_builtins.property
+    def look(self) -> Global___LookResult: ...
     def __init__(
         self,
         *,
@@ -42,12 +45,13 @@ class AgentMessage(_message.Message):
         telemetry: Global___Telemetry | None = ...,
         probe: Global___ProbeResult | None = ...,
         cell: Global___CellResult | None = ...,
+        look: Global___LookResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "content", b"content", "hello", b"hello", "probe", b"probe", "telemetry", b"telemetry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "content", b"content", "hello", b"hello", "look", b"look", "probe", b"probe", "telemetry", b"telemetry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "content", b"content", "hello", b"hello", "probe", b"probe", "telemetry", b"telemetry"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "content", b"content", "hello", b"hello", "look", b"look", "probe", b"probe", "telemetry", b"telemetry"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["hello", "telemetry", "probe", "cell"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["hello", "telemetry", "probe", "cell", "look"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -66,11 +70,16 @@ class Hello(_message.Message):
     DEVICE_FACTS_FIELD_NUMBER: _builtins.int
     CPUS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     ticket_key: _builtins.bytes
     """Ed25519 public key, 32 bytes."""
     boot_id: _builtins.str
     version: _builtins.str
+    host: _builtins.str
+    """The physical machine, where the operator names it: nodes of one host share memory bandwidth and caches. When empty,
+    nodes with the same boot_id share a host.
+    """
     @_builtins.property
     def server_facts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Facts of the context, `name=value`: effective values, read back after they were set."""
@@ -89,10 +98,11 @@ class Hello(_message.Message):
         device_facts: _abc.Iterable[_builtins.str] | None = ...,
         cpus: _abc.Iterable[_builtins.int] | None = ...,
         version: _builtins.str = ...,
+        host: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "cpus", b"cpus", "device_facts", b"device_facts", "node", b"node", "server_facts", b"server_facts", "ticket_key", b"ticket_key", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "cpus", b"cpus", "device_facts", b"device_facts", "host", b"host", "node", b"node", "server_facts", b"server_facts", "ticket_key", b"ticket_key", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -156,7 +166,7 @@ class ProbeResult(_message.Message):
     """Unix seconds."""
     ended_at: _builtins.float
     error: _builtins.str
-    """Empty when the benchmark ran."""
+    """Empty when the benchmark ran. `not idle`: the order was for an idle node, and the agent has not seen it idle."""
     @_builtins.property
     def seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Seconds of each repeat, in order."""
@@ -179,6 +189,32 @@ class ProbeResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProbeResult: _TypeAlias = ProbeResult  # noqa: Y015
+
+@_typing.final
+class LookResult(_message.Message):
+    """Whether the node is idle. The agent looks when it is asked, at most once a minute on average; asked more often, it
+    answers that the node is not idle.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDER_ID_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    order_id: _builtins.str
+    idle: _builtins.bool
+    def __init__(
+        self,
+        *,
+        order_id: _builtins.str = ...,
+        idle: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle", b"idle", "order_id", b"order_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LookResult: _TypeAlias = LookResult  # noqa: Y015
 
 @_typing.final
 class CellResult(_message.Message):
@@ -212,6 +248,8 @@ class AgentOrder(_message.Message):
     PROBE_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
     NODE_STATE_FIELD_NUMBER: _builtins.int
+    LOOK_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -222,6 +260,10 @@ class AgentOrder(_message.Message):
     def cell(self) -> Global___CellOrder: ...
     @_builtins.property
     def node_state(self) -> Global___NodeState: ...
+    @_builtins.property
+    def look(self) -> Global___LookOrder: ...
+    @_builtins.property
+    def stop(self) -> Global___StopOrder: ...
     def __init__(
         self,
         *,
@@ -230,12 +272,14 @@ class AgentOrder(_message.Message):
         probe: Global___ProbeOrder | None = ...,
         cell: Global___CellOrder | None = ...,
         node_state: Global___NodeState | None = ...,
+        look: Global___LookOrder | None = ...,
+        stop: Global___StopOrder | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "node_state", b"node_state", "probe", b"probe", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "look", b"look", "node_state", b"node_state", "probe", b"probe", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "node_state", b"node_state", "probe", b"probe", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "look", b"look", "node_state", b"node_state", "probe", b"probe", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["welcome", "ack", "probe", "cell", "node_state"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["welcome", "ack", "probe", "cell", "node_state", "look", "stop"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -278,15 +322,21 @@ class Welcome(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TELEMETRY_PERIOD_SECONDS_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
     telemetry_period_seconds: _builtins.float
+    notice: _builtins.str
+    """Empty, or what the people of the node should know: it has changed its facts too often for one day and is held in
+    the context that was admitted last.
+    """
     def __init__(
         self,
         *,
         telemetry_period_seconds: _builtins.float = ...,
+        notice: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["telemetry_period_seconds", b"telemetry_period_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["notice", b"notice", "telemetry_period_seconds", b"telemetry_period_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -294,7 +344,9 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class Ack(_message.Message):
-    """All batches up to this number are committed."""
+    """All batches up to this number are committed. A batch beyond what a node may send is dropped, and neither it nor a
+    later one is acknowledged on this connection.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -322,12 +374,15 @@ class ProbeOrder(_message.Message):
     REPEATS_FIELD_NUMBER: _builtins.int
     LIMIT_SECONDS_FIELD_NUMBER: _builtins.int
     BESIDE_JOB_FIELD_NUMBER: _builtins.int
+    ONLY_IF_IDLE_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     repeats: _builtins.int
     limit_seconds: _builtins.float
     """Of one benchmark."""
     beside_job: _builtins.bool
     """Whether a job runs on the node meanwhile, as far as the provider knows."""
+    only_if_idle: _builtins.bool
+    """The agent looks first, and refuses when anything but its own processes uses the node."""
     @_builtins.property
     def benchmarks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -338,14 +393,57 @@ class ProbeOrder(_message.Message):
         repeats: _builtins.int = ...,
         limit_seconds: _builtins.float = ...,
         beside_job: _builtins.bool = ...,
+        only_if_idle: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["benchmarks", b"benchmarks", "beside_job", b"beside_job", "limit_seconds", b"limit_seconds", "order_id", b"order_id", "repeats", b"repeats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["benchmarks", b"benchmarks", "beside_job", b"beside_job", "limit_seconds", b"limit_seconds", "only_if_idle", b"only_if_idle", "order_id", b"order_id", "repeats", b"repeats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProbeOrder: _TypeAlias = ProbeOrder  # noqa: Y015
+
+@_typing.final
+class LookOrder(_message.Message):
+    """A question whether anything but the agent's own processes uses the cores or GPUs of the node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDER_ID_FIELD_NUMBER: _builtins.int
+    order_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        order_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["order_id", b"order_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LookOrder: _TypeAlias = LookOrder  # noqa: Y015
+
+@_typing.final
+class StopOrder(_message.Message):
+    """Nobody waits for the results of this order any more; a run may have come to the node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDER_ID_FIELD_NUMBER: _builtins.int
+    order_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        order_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["order_id", b"order_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopOrder: _TypeAlias = StopOrder  # noqa: Y015
 
 @_typing.final
 class CellOrder(_message.Message):

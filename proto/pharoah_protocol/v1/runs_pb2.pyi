@@ -205,6 +205,7 @@ class ReportRequest(_message.Message):
     FIRST_ENDED_AT_FIELD_NUMBER: _builtins.int
     STEP_LEVELS_FIELD_NUMBER: _builtins.int
     MEMORY_LEVELS_FIELD_NUMBER: _builtins.int
+    TICKET_FIELD_NUMBER: _builtins.int
     run_id: _builtins.bytes
     dropped: _builtins.int
     """Seconds that the client could not keep, since the run began."""
@@ -221,6 +222,10 @@ class ReportRequest(_message.Message):
 
     @_builtins.property
     def memory_levels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def ticket(self) -> _exchange_pb2.NodeTicket:
+        """Every eight minutes a new ticket of the run's node, so that a run is only kept by who is there; else absent."""
+
     def __init__(
         self,
         *,
@@ -231,10 +236,11 @@ class ReportRequest(_message.Message):
         first_ended_at: _builtins.float = ...,
         step_levels: _abc.Iterable[_builtins.int] | None = ...,
         memory_levels: _abc.Iterable[_builtins.int] | None = ...,
+        ticket: _exchange_pb2.NodeTicket | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "dropped", b"dropped", "first_ended_at", b"first_ended_at", "first_second", b"first_second", "memory_levels", b"memory_levels", "run_id", b"run_id", "step_levels", b"step_levels"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "dropped", b"dropped", "first_ended_at", b"first_ended_at", "first_second", b"first_second", "memory_levels", b"memory_levels", "run_id", b"run_id", "step_levels", b"step_levels", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
