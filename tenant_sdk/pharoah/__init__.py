@@ -4,11 +4,10 @@ Importing this package starts no thread, opens no socket and imports neither grp
 when it is first used: loader workers and ranks that only import a training script never need it.
 """
 
-import importlib
-from typing import TYPE_CHECKING
-
 from pharoah_protocol import __version__ as __version__
 
+TYPE_CHECKING = False
+"""As in `typing`, whose import would bring a dozen modules, and before the command line has made its process safe."""
 if TYPE_CHECKING:
     from pharoah._alert import Alert
     from pharoah._errors import IncompatibleError, PharoahError, SettingsError
@@ -41,6 +40,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib  # here: when this package is loaded, nothing else is
+
     value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value  # found at once from now on
     return value

@@ -47,7 +47,7 @@ class Listener:
                         self._on_verdict(self.verdict)
                 elif isinstance(message, AlertRaised):
                     self._deliver(Alert.from_dict(message.alert))
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - a traceback of a thread would get into the job's standard error
             log.debug("no more alerts: %s", error)
 
     def _deliver(self, alert: Alert) -> None:

@@ -191,6 +191,7 @@ def _begin(job: StepFn | None, settings: Settings) -> Session:
 
 def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = None) -> Session:
     """Greet the sidecar. The first rank that may ask about a job that was not checked yet has to `dry_run` it."""
+    link = None
     try:
         link = SidecarLink(path, settings.timeout_seconds)
         hello = Hello(rank(), ranks_here(), may_dry_run=dry_run is not None and may_ask())
@@ -203,6 +204,8 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
             verdict = unknown("rank 0 asks about this job, on another node", verdict.run_id)
             link.send(Launch(ranks_here()))
     except (OSError, ValueError) as error:
+        if link is not None:
+            link.close()
         return Session(unknown(f"the sidecar does not answer: {error}"))
     session = Session(verdict, link, settings)
     start_responder(path)
@@ -252,9 +255,10 @@ def _watch(clock: StepClock) -> None:
 def _dry_run(job: StepFn | None, settings: Settings) -> DryRun:
     from pharoah import dryrun  # here: it brings the archetypes, which a job without a provider never needs
 
+    seconds, unprotected = settings.dry_run_timeout_seconds, settings.allow_unprotected_dry_run
     if job is not None:
-        return dryrun.dry_run_step(job, settings.dry_run_timeout_seconds)
-    return dryrun.dry_run(command(), settings.dry_run_timeout_seconds)
+        return dryrun.dry_run_step(job, seconds, allow_unprotected=unprotected)
+    return dryrun.dry_run(command(), seconds, allow_unprotected=unprotected)
 
 
 def _end_state(text: str) -> EndState:

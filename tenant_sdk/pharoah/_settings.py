@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from math import inf
 from typing import Any
@@ -50,8 +50,14 @@ def _setting(default: Any, variable: str, help_text: str, check: Check | None = 
 class Settings:
     """All settings. The constructor raises SettingsError for a value that cannot be used."""
 
-    endpoint: str = _setting("", "PHAROAH_ENDPOINT", "host:port of the provider; without it no provider is asked")
-    token_file: str = _setting("", "PHAROAH_TOKEN_FILE", "file with your token, where the provider is on loopback")
+    endpoint: str = _setting(
+        "",
+        "PHAROAH_ENDPOINT",
+        "the provider: host:port, or unix:/path of its socket on this machine; without it no provider is asked",
+    )
+    token_file: str = _setting(
+        "", "PHAROAH_TOKEN_FILE", "file with your token, where the provider is on a Unix socket; only you may read it"
+    )
     provider_key_file: str = _setting(
         "",
         "PHAROAH_PROVIDER_KEY_FILE",
@@ -73,10 +79,17 @@ class Settings:
         "1: the provider may count how your runs end, under a pseudonym of the job that takes two keys to compute",
     )
     auditor_endpoint: str = _setting(
-        "", "PHAROAH_AUDITOR_ENDPOINT", "host:port of the auditor, who holds the second key of pseudonyms"
+        "",
+        "PHAROAH_AUDITOR_ENDPOINT",
+        "the auditor, who holds the second key of pseudonyms: host:port, or unix:/path",
     )
     auditor_key_file: str = _setting(
         "", "PHAROAH_AUDITOR_KEY_FILE", "file with the auditor's Ed25519 public key in hex"
+    )
+    auditor_token_file: str = _setting(
+        "",
+        "PHAROAH_AUDITOR_TOKEN_FILE",
+        "file with your token for the auditor, where that is on a Unix socket; never the token for the provider",
     )
     job_secret_file: str = _setting(
         "",
@@ -87,11 +100,16 @@ class Settings:
     late_ask_seconds: float = _setting(
         20.0,
         "PHAROAH_LATE_ASK_S",
-        "a job that could not be dry-run is asked about at a multiple of this after its launch",
+        "a job that could not be dry-run is asked about at a multiple of this after its run has joined",
         _seconds,
     )
     node_socket: str = _setting(
         "/run/pharoah/agent.sock", "PHAROAH_NODE_SOCKET", "socket of the node's agent, which issues tickets"
+    )
+    service_users: str = _setting(
+        "",
+        "PHAROAH_SERVICE_USERS",
+        "users (names or numbers, with commas between them) who may serve a Unix socket, besides root and you",
     )
     mode: Mode = _setting(  # noqa: RUF009 - returns a field
         Mode.ONLINE,
@@ -109,9 +127,19 @@ class Settings:
         "PHAROAH_GATE",
         "off: print nothing; warn: print what was found; block: do not start an incompatible job",
     )
-    timeout_seconds: float = _setting(2.0, "PHAROAH_TIMEOUT_S", "deadline of one call to the provider", _seconds)
+    timeout_seconds: float = _setting(
+        2.0,
+        "PHAROAH_TIMEOUT_S",
+        "how long one call to the provider may take; the provider is not sent this number",
+        _seconds,
+    )
     dry_run_timeout_seconds: float = _setting(
         30.0, "PHAROAH_DRY_RUN_TIMEOUT_S", "how long a dry run may take", _seconds
+    )
+    allow_unprotected_dry_run: bool = _setting(
+        False,
+        "PHAROAH_DRY_RUN_UNPROTECTED",
+        "1: a job may be dry-run also where this machine offers no sandbox; side effects of code in C then happen",
     )
     shutdown_timeout_seconds: float = _setting(
         2.0, "PHAROAH_SHUTDOWN_TIMEOUT_S", "how long Pharoah may delay the end of the job", _seconds
@@ -144,7 +172,12 @@ class Settings:
         "folder of the records of your runs",
         shown="`$XDG_STATE_HOME/pharoah`, else `~/.local/state/pharoah`",
     )
-    keep_runs: int = _setting(200, "PHAROAH_KEEP_RUNS", "how many records of runs are kept; 0: none", _count)
+    keep_runs: int = _setting(
+        200,
+        "PHAROAH_KEEP_RUNS",
+        "how many records of runs are kept; 0: none, and only what was seen of the provider's log",
+        _count,
+    )
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -153,6 +186,13 @@ class Settings:
                 object.__setattr__(self, setting.name, _member(name, type(setting.default), value))
             elif (check := setting.metadata["check"]) and (wrong := check(value)):
                 raise SettingsError(f"{name}: {wrong}")
+
+    def with_absolute_paths(self) -> Settings:
+        """The same settings for a process with another current folder. What was deleted under us stays as it is."""
+        absolute: dict[str, Any] = {name: _absolute(getattr(self, name)) for name in _PATHS}
+        if self.endpoint.startswith(_SOCKET_PREFIX):
+            absolute["endpoint"] = _SOCKET_PREFIX + _absolute(self.endpoint.removeprefix(_SOCKET_PREFIX))
+        return replace(self, **absolute)
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None, **explicit: Any) -> Settings:
@@ -170,6 +210,26 @@ class Settings:
         if environ.get(DO_NOT_TRACK, "") not in ("", "0"):
             values["mode"] = Mode.DISABLED
         return cls(**values)
+
+
+_PATHS = tuple(
+    setting.name
+    for setting in fields(Settings)
+    if setting.name.endswith(("_file", "_folder")) or setting.name == "node_socket"
+)
+"""Settings that are paths."""
+_SOCKET_PREFIX = "unix:"
+"""Beginning of an endpoint that is a path, as gRPC writes it."""
+
+
+def _absolute(path: str) -> str:
+    """Empty stays empty, and a path in a home (`~`) stays as it is: who uses it replaces the home."""
+    if not path or path.startswith("~"):
+        return path
+    try:
+        return os.path.abspath(path)  # noqa: PTH100 - Path's does not tidy it up
+    except OSError:  # the current folder has been deleted
+        return path
 
 
 VARIABLES: dict[str, str] = {setting.name: setting.metadata["variable"] for setting in fields(Settings)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import textwrap
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -98,7 +100,12 @@ class Verdict:
         return read_object(cls, data, "verdict")
 
     def write(self, path: str) -> None:
-        """Write the verdict as JSON for a scheduler, whole or not at all."""
+        """Write the verdict as JSON for a scheduler, whole or not at all.
+
+        Raises OSError, also where a device, a pipe or a folder has the name: it would be replaced by a file.
+        """
+        if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - they never raise
+            raise OSError(errno.EINVAL, "it is not a file", path)
         write_atomically(Path(path), self.to_json() + "\n", mode=0o644)
 
     def summary(self) -> str:

@@ -36,13 +36,14 @@ for _ in range(CAPTURE_AFTER_STEP + 2):
 """
 FAKE = """
 import json, os, sys
+from pharoah.dryrun.exploration import UnknownValues
 from pharoah.dryrun.fake_tensors import fake_step
 from pharoah.dryrun.step_boundary import Finished
 from pharoah_benchmarks.workloads import build
 for arguments in map(json.loads, sys.argv[1:]):
     if os.fork() == 0:
         try:
-            with fake_step(lambda *_: None, print):
+            with fake_step(lambda *_: None, UnknownValues(print)):
                 step, _ = build(*arguments)
                 step()
                 step()
@@ -117,8 +118,6 @@ def test_the_script_of_an_example_is_the_campaigns_workload(dry_run: DryRunner, 
         (TRAIN, "ended before an optimizer stepped"),
         ("raise SystemExit(3)", "exited with 3"),
         ("import nowhere_to_be_found", r"ModuleNotFoundError.*train.py:1"),
-        (TRAIN + "if model(torch.randn(4, 8)).sum() > 0: pass\n" + STEP, r"branches on a tensor's value.*train.py:5"),
-        (TRAIN + "if model(torch.randn(4, 8)).sum().item() > 0: pass\n" + STEP, "branches on a computed value"),
         (TRAIN + "import os, sys; os.execv(sys.executable, ['python', '-c', '0'])\n", "os.exec"),
         (
             TRAIN

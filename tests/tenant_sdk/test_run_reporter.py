@@ -20,6 +20,10 @@ REPORTERS = 100
 FAILURES = 6
 
 
+def away(*_: Any, **__: Any) -> Any:
+    raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+
 class AwayStub:
     """A provider that is away."""
 
@@ -27,10 +31,7 @@ class AwayStub:
         pass
 
     def __getattr__(self, method: str) -> Any:
-        def call(*_: Any, **__: Any) -> Any:
-            raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
-
-        return call
+        return away
 
 
 @pytest.mark.parametrize("task", ["_listen", "_report"])
@@ -48,8 +49,8 @@ def test_all_sidecars_of_a_provider_that_restarts_come_back_at_different_times(
                 await asyncio.Event().wait()
         await sleep(0)
 
-    async def away() -> None:
-        provider = SimpleNamespace(channel=None, metadata=(), timeout=1.0)
+    async def all_reporters() -> None:
+        provider = SimpleNamespace(channel=None, metadata=(), timeout=1.0, call=away)
         numbers = random.Random(7)
         tasks = []
         for number in range(REPORTERS):
@@ -67,7 +68,7 @@ def test_all_sidecars_of_a_provider_that_restarts_come_back_at_different_times(
 
     monkeypatch.setattr(run_reporter, "Stub", AwayStub)
     monkeypatch.setattr(run_reporter.asyncio, "sleep", pause)
-    asyncio.run(away())
+    asyncio.run(all_reporters())
     for attempt, limit in ((1, FIRST_PAUSE_SECONDS), (FAILURES, LONGEST_PAUSE_SECONDS)):
         fractions = [one[attempt] / limit for one in pauses]
         assert min(fractions) >= 0.5 and max(fractions) <= 1

@@ -1,9 +1,9 @@
 """Waits for the import of torch's optimizers, then watches them. Costs nothing in processes that never import torch."""
 
 # mypy: ignore-errors
-# No annotations: importing typing would be felt by every process of a job.
+# No annotations and no imports but `sys`: each would be felt by every process of a job, and might find a module of the
+# user's where the job itself never looks for it.
 
-import importlib.util
 import sys
 
 _TARGET = "torch.optim.optimizer"
@@ -16,13 +16,13 @@ class Finder:
         self._on_optimizers_imported = on_optimizers_imported
 
     def find_spec(self, name, path=None, target=None):
-        if name != _TARGET:
+        if name != _TARGET or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
+        spec = self._found_by_others(name, path, target)
+        execute = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if execute is None:
             return spec
-        execute = spec.loader.exec_module
 
         def exec_module(module):
             execute(module)
@@ -33,3 +33,11 @@ class Finder:
 
         spec.loader.exec_module = exec_module
         return spec
+
+    def _found_by_others(self, name, path, target):
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find else None
+            if spec is not None:
+                return spec
+        return None

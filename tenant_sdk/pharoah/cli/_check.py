@@ -1,11 +1,10 @@
-"""The verdict on a job: the provider's answer about its fingerprint, and what its cost means on this node."""
+"""The verdict on a job: the provider's answer about its fingerprint, and what its cost and the node's profile mean."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
@@ -14,19 +13,36 @@ from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _common
 from pharoah.cost.advice import Advice, Trial, advise
 from pharoah.cost.findings import cost_findings
-from pharoah.cost.memory_fit import Fit
+from pharoah.cost.memory_fit import Fit, fit, memory_budget_of
 from pharoah.dryrun import DryRun
+from pharoah.findings.values_assumed import VALUES_ASSUMED
+from pharoah.node_restrictions import Machine, Restrictions, restrictions_of
 from pharoah_protocol.local_messages import Check, CheckAnswer
+from pharoah_protocol.node_profile import NO_LIMITS, NodeProfile
+from pharoah_protocol.standard_streams import say
 
 CHECK_SECONDS = 15.0
 
 
-class Checked(NamedTuple):
+@dataclass(frozen=True)
+class Checked:
+    """What the sidecar has answered."""
+
     verdict: Verdict
-    profile: dict[str, Any]
-    """The profile of this node."""
     dry: DryRun | None
     """None when there was no dry run; the verdict has the reason."""
+    profile: NodeProfile = NO_LIMITS
+    """The profile of this node."""
+    profile_dropped: tuple[str, ...] = ()
+    """What the agent states and cannot be used."""
+
+
+@dataclass(frozen=True)
+class JudgedHere:
+    """The verdict with what this machine has found out by itself, and what of the node's profile is applied."""
+
+    verdict: Verdict
+    restrictions: Restrictions
 
 
 def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settings) -> Checked:
@@ -39,20 +55,32 @@ def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settin
         question = Check(pending=str(reason))
     try:
         answer = link.ask(question, CheckAnswer, CHECK_SECONDS)
-        return Checked(Verdict.from_dict(answer.verdict), answer.profile, dry)
+        return Checked(Verdict.from_dict(answer.verdict), dry, answer.profile, answer.profile_dropped)
     except (OSError, ValueError) as error:
-        return Checked(unknown(f"the sidecar does not answer: {error}"), {}, dry)
+        return Checked(unknown(f"the sidecar does not answer: {error}"), dry)
 
 
-def with_cost(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> Verdict:
-    """The verdict with what the job's cost means here; with a `trial`, also the changes after which it fits."""
+def judged_here(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> JudgedHere:
+    """The verdict with what the job's cost and the node's profile mean here; with a `trial`, also the changes after
+    which the job fits."""
     verdict, dry = checked.verdict, checked.dry
-    if dry is None:
-        return verdict
 
     def suggest(needs: Fit) -> Iterator[Advice]:
-        if trial:
-            print(f"pharoah: {needs.status}; trying changes in dry runs", file=sys.stderr, flush=True)
+        if trial and dry:
+            say(f"pharoah: {needs.status}; trying changes in dry runs")
             yield from advise(command, dry.cost, needs.budget, trial)
 
-    return verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, suggest))
+    if dry is not None:
+        verdict = verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, suggest))
+        if dry.assumptions:
+            verdict = verdict.with_findings(VALUES_ASSUMED.found(evidence="; ".join(dry.assumptions)))
+    here = restrictions_of(checked.profile, checked.profile_dropped, Machine.here(), _needs(checked))
+    return JudgedHere(verdict.with_findings(*here.findings), here.restrictions)
+
+
+def _needs(checked: Checked) -> Fit | None:
+    """The job's memory beside the limit of the node's profile; None where the two cannot be compared."""
+    if checked.dry is None:
+        return None
+    budget = memory_budget_of(checked.dry.fingerprint, checked.profile)
+    return fit(checked.dry.cost, budget) if budget and not budget.on_gpu else None

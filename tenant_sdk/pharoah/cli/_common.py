@@ -6,34 +6,48 @@ import argparse
 import contextlib
 import os
 import shutil
-import sys
+import subprocess
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from pharoah._errors import SettingsError
+from pharoah._runtime_folder import private_folder
 from pharoah._settings import Settings
-from pharoah._sidecar_link import SidecarLink
-from pharoah._sidecar_start import private_folder, start_sidecar, wait_for
+from pharoah._sidecar_link import SIDECAR, SidecarLink
+from pharoah._sidecar_start import START_SECONDS, start_sidecar, wait_for
 from pharoah._verdict import Verdict
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun import DryRun, dry_run
+from pharoah.dryrun.command_line import skips_site
+from pharoah_protocol.standard_streams import say
 from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
 
 INCOMPATIBLE, STRICT, OFFLINE = 10, 11, 12
+_KILLED_SECONDS = 1.0
+"""A killed process ends within milliseconds."""
+_INJECTED = Path(__file__).parents[1] / "_inject"
+"""The folder with the hook that watches scripts (docs/adr/0006)."""
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gate", choices=[*LaunchGate], help="what an incompatible verdict does (default: warn)")
     parser.add_argument("--strict", action="store_true", help="exit with 11 when the verdict is unknown")
     parser.add_argument("--require-online", action="store_true", help="exit with 12 when no provider is reached")
-    parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
+    parser.add_argument("--endpoint", metavar="ADDRESS", help="the provider (PHAROAH_ENDPOINT)")
     parser.add_argument("--node-socket", metavar="PATH", help="the node's agent (PHAROAH_NODE_SOCKET)")
     parser.add_argument("--verdict-file", metavar="PATH", help="write the verdict into this file as JSON")
+    add_dry_run_options(parser)
+
+
+def add_dry_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
-    add_world_options(parser)
-
-
-def add_world_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-unprotected-dry-run",
+        action="store_true",
+        default=None,
+        help="dry-run the job also where this machine offers no sandbox (PHAROAH_DRY_RUN_UNPROTECTED)",
+    )
     parser.add_argument(
         "--nnodes", type=_count, metavar="N", help="nodes to check for, if the command does not give it"
     )
@@ -74,7 +88,15 @@ def checked(result: str, check: str, detail: str) -> str:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    names = ("gate", "endpoint", "node_socket", "verdict_file", "dry_run_timeout_seconds", "allow_beside_job")
+    names = (
+        "gate",
+        "endpoint",
+        "node_socket",
+        "verdict_file",
+        "dry_run_timeout_seconds",
+        "allow_unprotected_dry_run",
+        "allow_beside_job",
+    )
     return Settings.load(**{name: getattr(arguments, name, None) for name in names})
 
 
@@ -85,14 +107,15 @@ def sidecar(settings: Settings) -> Iterator[SidecarLink]:
     path = folder / "sidecar.sock"
     process = start_sidecar(path, settings)
     try:
-        wait_for(path, 10.0)
+        wait_for(path, process, START_SECONDS)
         with contextlib.closing(SidecarLink(str(path), settings.timeout_seconds)) as link:
             yield link
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(settings.shutdown_timeout_seconds)
     finally:
         process.kill()  # it has had its time; an ended process does not mind
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # only a process that hangs in the kernel outlives SIGKILL
+            process.wait(_KILLED_SECONDS)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -113,6 +136,7 @@ def dry_run_of(
         processes=arguments.nproc_per_node,
         record_code=record_code,
         change=change,
+        allow_unprotected=settings.allow_unprotected_dry_run,
     )
 
 
@@ -133,15 +157,16 @@ def exit_code(verdict: Verdict, arguments: argparse.Namespace, settings: Setting
     return 0
 
 
-def inside_pharoah(link: SidecarLink) -> dict[str, str]:
-    """Environment that lets ranks find the sidecar, and scripts be watched without an edit."""
-    from pathlib import Path
+def inside_pharoah(link: SidecarLink, command: Sequence[str]) -> dict[str, str]:
+    """Environment that lets ranks find the sidecar, and scripts be watched without an edit.
 
-    import pharoah
-
-    inject = str(Path(pharoah.__file__).parent / "_inject")
-    path = os.environ.get("PYTHONPATH", "")
-    return {"PHAROAH_SIDECAR": link.path, "PYTHONPATH": f"{inject}{os.pathsep}{path}" if path else inject}
+    Where `site` is not read, nothing would take the folder of our hook out of the search path again.
+    """
+    variables = {SIDECAR: link.path}
+    if not skips_site(command):
+        path = os.environ.get("PYTHONPATH", "")
+        variables["PYTHONPATH"] = f"{_INJECTED}{os.pathsep}{path}" if path else str(_INJECTED)
+    return variables
 
 
 def write_verdict(verdict: Verdict, settings: Settings) -> None:
@@ -149,5 +174,6 @@ def write_verdict(verdict: Verdict, settings: Settings) -> None:
     if settings.verdict_file:
         try:
             verdict.write(settings.verdict_file)
-        except OSError as error:
-            print(f"pharoah: verdict file {settings.verdict_file}: {error.strerror}; not written", file=sys.stderr)
+        except (OSError, ValueError) as error:
+            what = getattr(error, "strerror", None) or error
+            say(f"pharoah: verdict file {settings.verdict_file}: {what}; not written")

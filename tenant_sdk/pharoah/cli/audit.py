@@ -11,13 +11,14 @@ from typing import Any
 from pharoah._errors import SettingsError, UnknownReason
 from pharoah._settings import Settings
 from pharoah.cli._common import checked
+from pharoah.cli._output import show
 
 
 def add_parser(commands: Any) -> None:
     """Add the sub-command to the command line."""
     parser = commands.add_parser("audit", help="hold the provider to what it has signed", description=__doc__)
     parser.add_argument("file", nargs="?", type=Path, help="evidence that was kept when an answer was rejected")
-    parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
+    parser.add_argument("--endpoint", metavar="ADDRESS", help="the provider (PHAROAH_ENDPOINT)")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.set_defaults(run=run)
 
@@ -33,10 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingsError("no provider is configured: set PHAROAH_ENDPOINT")
     lines = asyncio.run(audit(settings))
     if arguments.output == "json":
-        print(json.dumps([line.__dict__ for line in lines], indent=1))
+        show(json.dumps([line.__dict__ for line in lines], indent=1))
     else:
         for line in lines:
-            print(checked(line.result, line.check, line.detail))
+            show(checked(line.result, line.check, line.detail))
     return int(any(line.result == "FAIL" for line in lines))
 
 
@@ -53,7 +54,7 @@ def _prove(file: Path, settings: Settings) -> int:
     except (OSError, ValueError) as error:
         if not isinstance(error, InvalidEvidenceError):
             raise UnknownReason(f"{file}: {error}") from None
-        print(f"not proven: {error}")
+        show(f"not proven: {error}")
         return 1
-    print(f"proven: the provider {proven.removeprefix('it ')}")
+    show(f"proven: the provider {proven.removeprefix('it ')}")
     return 0

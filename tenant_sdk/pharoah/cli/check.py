@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from pharoah._verdict import unknown
 from pharoah.cli import _check, _common, explain
+from pharoah.cli._output import show
 from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import StepCost
 from pharoah_protocol.vocabulary import Mode, VerdictStatus
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _common.dry_run_of(arguments, settings, command, change=change).cost
 
     if settings.mode == Mode.DRY_RUN:
-        explain.show(_common.dry_run_of(arguments, settings), settings, payload=True, output=arguments.output)
+        explain.show_job(_common.dry_run_of(arguments, settings), settings, payload=True, output=arguments.output)
         return 0
     if settings.mode != Mode.ONLINE:
         verdict = unknown(f"mode={settings.mode}: the provider is not asked")
@@ -40,11 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             with _common.sidecar(settings) as link:
                 checked = _check.check_job(link, arguments, settings)
-            verdict = _check.with_cost(checked, trial, _common.job_command(arguments))
+            verdict = _check.judged_here(checked, trial, _common.job_command(arguments)).verdict
         except OSError as error:
             verdict = unknown(str(error))
     if verdict.status == VerdictStatus.PENDING:
         verdict = unknown(verdict.reason, verdict.run_id)
-    sys.stdout.write((verdict.to_json() if arguments.output == "json" else verdict.render()) + "\n")
+    show(verdict.to_json() if arguments.output == "json" else verdict.render())
     _common.write_verdict(verdict, settings)
     return _common.exit_code(verdict, arguments, settings)

@@ -17,6 +17,7 @@ from typing import Any
 
 from pharoah._settings import Settings
 from pharoah.cli._common import cut
+from pharoah.cli._output import show
 from pharoah.comparison.compare import Difference, compare
 from pharoah.comparison.history import History, Run, read
 from pharoah.comparison.record import GROUPS, Record, read_key
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         left, right = (record if record.sealed else record.seal(key) for record in (left, right))
     found = compare(left, right)
     if arguments.output == "json":
-        print(json.dumps([asdict(difference) for difference in found], indent=1))
+        show(json.dumps([asdict(difference) for difference in found], indent=1))
         return 0
     if head := [
         *_header("A", runs[0]),
@@ -52,13 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
         *_unknown("A", left, right),
         *_unknown("B", right, left),
     ]:
-        print("\n".join(head), end="\n\n")
+        show("\n".join(head), end="\n\n")
     for difference in found[: arguments.n]:
-        print("\n".join(_lines(difference, bool(left.sealed))))
+        show("\n".join(_lines(difference, bool(left.sealed))))
     if not found:
-        print("no differences")
+        show("no differences")
     elif len(found) > arguments.n:
-        print(f"and {len(found) - arguments.n} more that are less likely to matter: -n {len(found)}")
+        show(f"and {len(found) - arguments.n} more that are less likely to matter: -n {len(found)}")
     return 0
 
 

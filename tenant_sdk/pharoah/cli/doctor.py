@@ -13,6 +13,7 @@ from typing import Any
 from pharoah._errors import PharoahError
 from pharoah._settings import Settings
 from pharoah.cli import _common
+from pharoah.cli._output import show
 from pharoah.comparison.history import History
 
 Check = Callable[[Settings], str]
@@ -22,7 +23,7 @@ def add_parser(commands: Any) -> None:
     """Add the sub-command to the command line."""
     parser = commands.add_parser("doctor", help="test what a check needs", description=__doc__)
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
-    parser.add_argument("--endpoint", metavar="HOST:PORT")
+    parser.add_argument("--endpoint", metavar="ADDRESS")
     parser.add_argument("--node-socket", metavar="PATH")
     parser.set_defaults(run=run)
 
@@ -38,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
             detail = str(error) if isinstance(error, PharoahError) else f"{type(error).__name__}: {error}"
             results.append({"check": name, "result": "FAIL", "detail": detail})
     if arguments.output == "json":
-        print(json.dumps(results))
+        show(json.dumps(results))
     else:
         for row in results:
-            print(_common.checked(**row))
+            show(_common.checked(**row))
     return int(any(row["result"] == "FAIL" for row in results))
 
 
@@ -63,8 +64,10 @@ def _sodium(_: Settings) -> str:
 def _agent(settings: Settings) -> str:
     from pharoah.sidecar.agent_client import ask_node
 
-    answer = asyncio.run(ask_node(settings.node_socket, settings.timeout_seconds))
-    return f"a ticket was issued; profile {answer.profile or 'none'}"
+    answer = asyncio.run(ask_node(settings.node_socket, settings.timeout_seconds, settings.service_users))
+    limits = {name: value for name, value in answer.received.profile.to_dict().items() if name != "ceilings"}
+    dropped = f"; not usable: {'; '.join(answer.received.dropped)}" if answer.received.dropped else ""
+    return f"a ticket was issued; profile {limits or 'none'}{dropped}"
 
 
 def _provider(settings: Settings) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pharoah._settings import Settings
 from pharoah.cli import _common
+from pharoah.cli._output import show
 from pharoah.cost.findings import operations, size
 from pharoah.cost.memory import peak
 from pharoah.cost.step import StepCost
@@ -43,11 +44,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--payload",
         action="store_true",
-        help="print every message of a run, to the byte, and where each field comes from",
+        help="print every message of a run, to the byte, with its headers, and where each field comes from",
     )
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
-    parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
-    _common.add_world_options(parser)
+    _common.add_dry_run_options(parser)
     _common.add_command(parser)
     parser.set_defaults(run=run)
 
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code."""
     settings = _common.settings_of(arguments)
     dry = _common.dry_run_of(arguments, settings, record_code=arguments.code)
-    show(dry, settings, arguments.payload, arguments.output)
+    show_job(dry, settings, arguments.payload, arguments.output)
     if arguments.draw:
         skeleton = parse(dry.fingerprint.grammar)
         others = [
@@ -67,53 +67,55 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show(dry: DryRun, settings: Settings, payload: bool, output: str) -> None:
+def show_job(dry: DryRun, settings: Settings, payload: bool, output: str) -> None:
     """Print what there is to know about a job. Nothing is sent."""
     fingerprint = dry.fingerprint
     if output == "json":
-        print(fingerprint.to_json())
+        show(fingerprint.to_json())
         return
     _show_structure(fingerprint)
     _show_cost(dry.cost)
-    print("\nTokens (these stay on this machine):")
+    for sentence in dry.assumptions:
+        show(_wrapped(f"assumed     {sentence}", 12, 0))
+    show("\nTokens (these stay on this machine):")
     for rung in RUNGS:
-        print(_wrapped(f"{rung:6} {'  '.join(rung_tokens(fingerprint, rung))}", 9))
+        show(_wrapped(f"{rung:6} {'  '.join(rung_tokens(fingerprint, rung))}", 9))
     for level in HARDWARE_RUNGS:
-        print(_wrapped(f"{level:6} {'  '.join(hardware_tokens(fingerprint, level)) or '-'}", 9))
+        show(_wrapped(f"{level:6} {'  '.join(hardware_tokens(fingerprint, level)) or '-'}", 9))
     for package, digest in fingerprint.code.items():
-        print(f"  code   {package} {digest}")
+        show(f"  code   {package} {digest}")
     asked = len(inputs_of(fingerprint))
     what = "keyed hashes" if settings.privacy == Privacy.HASHED else "blinded elements"
-    print(f"\nWhat leaves: 64 {what}, {asked} of them yours, as for every job.")
+    show(f"\nWhat leaves: 64 {what}, {asked} of them yours, as for every job.")
     if payload:
         _show_payload(fingerprint, settings)
 
 
 def _show_structure(fingerprint: Fingerprint) -> None:
     skeleton = parse(fingerprint.grammar)
-    print(f"archetype   {fingerprint.archetype}")
+    show(f"archetype   {fingerprint.archetype}")
     for line in fingerprint.grammar.splitlines():
-        print(_wrapped(line, 7))
+        show(_wrapped(line, 7))
     for entry, likeness in nearest(skeleton, 3):
         if likeness == 1.0:
-            print(f"is          {entry.id} ({entry.title})")
+            show(f"is          {entry.id} ({entry.title})")
             break
-        print(f"near        {likeness:.2f}  {entry.id} ({entry.title})")
+        show(f"near        {likeness:.2f}  {entry.id} ({entry.title})")
         for line in differences(entry.skeleton.alone, skeleton.alone)[:4]:
-            print(_wrapped(line, 20, 16))
+            show(_wrapped(line, 20, 16))
     if letters := sent(skeleton):
-        print(f"sends       {letters}")
+        show(f"sends       {letters}")
 
 
 def _show_cost(cost: StepCost) -> None:
     """What a step of one rank costs."""
     most = size(peak(cost.memory).bytes)
-    print(f"costs       {operations(cost.flops)}, {size(cost.moved)} moved, {most} of tensors at the peak")
+    show(f"costs       {operations(cost.flops)}, {size(cost.moved)} moved, {most} of tensors at the peak")
     groups: Counter[tuple[str, int]] = Counter()
     for row in cost.transfers:
         groups[row.operator_class, row.ranks] += row.times * row.moved
     for (letter, ranks), moved in groups.items():
-        print(f"            {letter} of {size(moved)} in groups of {ranks:,}")
+        show(f"            {letter} of {size(moved)} in groups of {ranks:,}")
 
 
 def _wrapped(line: str, indent: int, first: int = 2) -> str:
@@ -127,10 +129,18 @@ def _show_payload(fingerprint: Fingerprint, settings: Settings) -> None:
     from pharoah._errors import UnknownReason
     from pharoah.sidecar.agent_client import ask_node
     from pharoah.sidecar.payload import payload
+    from pharoah.sidecar.request_headers import request_headers, user_agent
 
     try:
-        ticket = asyncio.run(ask_node(settings.node_socket, settings.timeout_seconds)).ticket
+        ticket = asyncio.run(ask_node(settings.node_socket, settings.timeout_seconds, settings.service_users)).ticket
     except UnknownReason:
         ticket = None  # no agent stands here; its field says so
+    agent = asyncio.run(user_agent())
     for outgoing in payload(fingerprint, settings, ticket):
-        print(json.dumps({"call": outgoing.call, "bytes": outgoing.content.hex(), "fields": outgoing.origins}))
+        line = {
+            "call": outgoing.call,
+            "headers": request_headers(outgoing.call, settings, agent),
+            "bytes": outgoing.content.hex(),
+            "fields": outgoing.origins,
+        }
+        show(json.dumps(line))

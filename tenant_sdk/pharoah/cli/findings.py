@@ -7,6 +7,7 @@ import textwrap
 from typing import Any
 
 from pharoah._finding_kind import finding_kinds, findings_table
+from pharoah.cli._output import show
 from pharoah_protocol.registry import RegistryError
 
 
@@ -21,12 +22,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the sub-command; gives the exit code. Raises PharoahError for a plug-in that cannot be used."""
     try:
         if arguments.markdown:
-            print(findings_table())
+            show(findings_table())
             return 0
         for kind in finding_kinds():
-            print(f"{kind.code}  ({kind.severity})")
-            print(textwrap.fill(kind.help, 80, initial_indent="  ", subsequent_indent="  "))
+            show(f"{kind.code}  ({kind.severity})")
+            show(textwrap.fill(kind.help, 80, initial_indent="  ", subsequent_indent="  "))
     except RegistryError as error:
-        print(f"pharoah findings: {error}")
+        show(f"pharoah findings: {error}")
         return 1
     return 0

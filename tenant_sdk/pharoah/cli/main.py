@@ -1,50 +1,75 @@
-"""`pharoah`: the tenant's command line. One module per sub-command; this one puts them together."""
+"""The entry of `pharoah`: makes the process safe from its surroundings, and starts the job when nothing else works.
 
-from __future__ import annotations
+This module is loaded before anything that may fail, so at its top it imports nothing but what cannot.
+"""
 
-import argparse
 import os
 import sys
 
-from pharoah._errors import PharoahError
-from pharoah.cli import audit, check, compare, doctor, explain, findings, record, reveal, run, status
+from pharoah_protocol.own_python import isolate_imports
 
-EXIT_CODES = """\
-exit codes
-  0   compatible, or only warned
-      after a launch: the job's own exit code, or the signal that ended it
-  1   internal error
-  2   usage error
-  10  incompatible and --gate block
-  11  unknown and --strict
-  12  no provider reached and --require-online
-"""
+_REFUSALS = ("--strict", "--require-online")
+"""With one of these the user wants no job that was not checked."""
+_INTERRUPTED = 130
+"""Exit code of a shell for a program that was interrupted."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="pharoah",
-        description="Keeps your AI job alive: checks it before launch, watches the machine\nunder it while it runs.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (run, check, explain, record, compare, status, findings, audit, reveal, doctor):
-        module.add_parser(commands)
-    arguments = parser.parse_args(argv)
-    try:
-        return int(arguments.run(arguments))
-    except PharoahError as error:
-        print(f"pharoah: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
-        return 141
+    """Run the command line; returns the exit code."""
+    from pharoah.cli.commands import main as run_command
+
+    return run_command(argv)
 
 
 def entry() -> None:
-    """Run the command line and exit with its code."""
-    sys.exit(main())
+    """Run the command line and end with its code.
+
+    `os._exit`, because an interpreter that ends by itself writes out its streams once more, and changes the exit code
+    when that fails: the code of a job that has ended must stay.
+    """
+    os._exit(_exit_code())
+
+
+def _exit_code() -> int:
+    try:
+        isolate_imports()
+        from pharoah_protocol.standard_streams import hold_standard_descriptors
+
+        hold_standard_descriptors()
+        return main()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+    except Exception as error:  # noqa: BLE001 - a module that hides one of ours may raise anything
+        return _without_pharoah(error)
+    finally:
+        _flush()
+
+
+def _without_pharoah(error: Exception) -> int:
+    """Our own commands cannot be loaded: an installation is broken, or a module of ours is hidden by another one.
+
+    A job that was to be launched is launched. Returns the exit code for everything else.
+    """
+    from pharoah_protocol.job_program import become, given_environment
+    from pharoah_protocol.standard_streams import say
+
+    words, job = sys.argv[1:], []
+    if words[:1] == ["run"] and "--" in words:
+        job = words[words.index("--") + 1 :]
+        words = words[: words.index("--")]
+    if job and not set(words) & set(_REFUSALS):
+        say(f"pharoah: it cannot be loaded ({error}); the job starts without it")
+        become(job, given_environment())
+    say(f"pharoah: it cannot be loaded: {type(error).__name__}: {error}")
+    return 1
+
+
+def _flush() -> None:
+    """Write out what is left. When that fails, there is nobody left to report it to."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass

@@ -8,6 +8,7 @@ from typing import Any
 
 from pharoah._errors import PharoahError
 from pharoah.cli import _common
+from pharoah.cli._output import show
 from pharoah.comparison.record import read_key, record_of
 
 
@@ -16,8 +17,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("record", help="what a run of a job may differ in, as a file", description=__doc__)
     parser.add_argument("--out", metavar="FILE", type=Path, required=True, help="where to leave the record")
     parser.add_argument("--key", metavar="FILE", type=Path, help="seal it: hashes under this key instead of values")
-    parser.add_argument("--dry-run-timeout-seconds", type=float, metavar="S", help="default: 30")
-    _common.add_world_options(parser)
+    _common.add_dry_run_options(parser)
     _common.add_command(parser)
     parser.set_defaults(run=run)
 
@@ -30,5 +30,5 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out.write_text((record.seal(key) if key else record).to_json() + "\n")
     except OSError as error:
         raise PharoahError(f"{arguments.out}: {error.strerror}") from None
-    print(f"{arguments.out}: {sum(map(len, record.groups.values()))} values{', sealed' if key else ''}")
+    show(f"{arguments.out}: {sum(map(len, record.groups.values()))} values{', sealed' if key else ''}")
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from pharoah._errors import SettingsError, UnknownReason
 from pharoah._settings import Settings
+from pharoah.cli._output import show
 from pharoah.comparison.history import NOT_ENDED, History
 from pharoah.comparison.record import RecordError
 from pharoah_archetypes import Fingerprint
@@ -21,7 +22,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("job", metavar="RUN", help="the beginning of its id (`pharoah status --ended`)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--endpoint", metavar="HOST:PORT", help="the provider (PHAROAH_ENDPOINT)")
+    parser.add_argument("--endpoint", metavar="ADDRESS", help="the provider (PHAROAH_ENDPOINT)")
     parser.set_defaults(run=run)
 
 
@@ -31,16 +32,16 @@ def run(arguments: argparse.Namespace) -> int:
     if not settings.endpoint:
         raise SettingsError("no provider is configured: set PHAROAH_ENDPOINT")
     run_id, fingerprint = _kept(arguments.job, settings)
-    print("This would leave your machine, readable for the provider:\n")
-    print(f"{fingerprint.grammar}\n")
+    show("This would leave your machine, readable for the provider:\n")
+    show(f"{fingerprint.grammar}\n")
     for name in ("features", "sizes", "versions"):
-        print(f"{name:9} {' '.join(f'{key}={value}' for key, value in getattr(fingerprint, name).items())}")
-    print(f"and the digests of its structure: {fingerprint.archetype}, {fingerprint.compute}")
+        show(f"{name:9} {' '.join(f'{key}={value}' for key, value in getattr(fingerprint, name).items())}")
+    show(f"and the digests of its structure: {fingerprint.archetype}, {fingerprint.compute}")
     if not arguments.yes and not _agreed(f"\nReveal run {run_id[:8]}? [y/N] "):
-        print("nothing was sent")
+        show("nothing was sent")
         return 1
     asyncio.run(_send(settings, bytes.fromhex(run_id), fingerprint))
-    print(f"run {run_id[:8]} was revealed")
+    show(f"run {run_id[:8]} was revealed")
     return 0
 
 

@@ -8,10 +8,11 @@ import json
 from datetime import datetime
 from typing import Any
 
+from pharoah._runtime_folder import sockets_of_this_user
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
-from pharoah._sidecar_start import socket_base
 from pharoah.cli._common import cut
+from pharoah.cli._output import show
 from pharoah.comparison.history import History
 from pharoah_protocol.local_messages import Status, StatusAnswer
 
@@ -38,25 +39,25 @@ def _ended(arguments: argparse.Namespace) -> int:
     running = {job["run_id"] for job in _watched()}
     runs = [run for run in History(Settings.load()).runs() if run.id not in running]
     if arguments.output == "json":
-        print(json.dumps([json.loads(run.to_json()) for run in runs]))
+        show(json.dumps([json.loads(run.to_json()) for run in runs]))
         return 0
-    print(f"{'RUN':10} {'BEGAN':17} {'STATE':11} {'STEPS':>7} {'MS':>6}  COMMAND")
+    show(f"{'RUN':10} {'BEGAN':17} {'STATE':11} {'STEPS':>7} {'MS':>6}  COMMAND")
     for run in runs:
         began = datetime.fromtimestamp(run.began).strftime("%Y-%m-%d %H:%M")
         columns = f"{run.id[:8]:10} {began:17} {run.state:11.11} {run.steps:7} {1000 * run.step_seconds:6.3g}"
-        print(f"{columns}  {cut(run.command, 78 - len(columns))}")
+        show(f"{columns}  {cut(run.command, 78 - len(columns))}")
     return 0
 
 
 def _running(arguments: argparse.Namespace) -> int:
     found = _watched()
     if arguments.output == "json":
-        print(json.dumps(found))
+        show(json.dumps(found))
         return 0
-    print(f"{'RUN':10} {'VERDICT':13} {'PROVIDER':10} {'NODE':12} RANKS")
+    show(f"{'RUN':10} {'VERDICT':13} {'PROVIDER':10} {'NODE':12} RANKS")
     for job in found:
         reached = "reached" if job["connected"] else "-"
-        print(
+        show(
             f"{job['run_id'][:8]:10} {job['verdict']:13} {reached:10} {job['node_alias'] or '-':12} {len(job['ranks'])}"
         )
     return 0
@@ -65,7 +66,7 @@ def _running(arguments: argparse.Namespace) -> int:
 def _watched() -> list[dict[str, Any]]:
     """The answers of the sidecars on this node."""
     found = []
-    for path in sorted(socket_base().glob("pharoah-*/sidecar.sock")):
+    for path in sockets_of_this_user("sidecar.sock"):
         with contextlib.suppress(OSError, ValueError), contextlib.closing(SidecarLink(str(path), 1.0)) as link:
             found.append(vars(link.ask(Status(), StatusAnswer, 1.0)))
     return found

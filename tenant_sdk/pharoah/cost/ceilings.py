@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, NamedTuple
 
 from pharoah_archetypes.devices import Device
 from pharoah_archetypes.kinds import computing, kinds
-
-
-class CurvePoint(NamedTuple):
-    """One measurement of an operator."""
-
-    work: float
-    """Floating-point operations for computing kinds, bytes for others."""
-    seconds: float
-
+from pharoah_protocol.ceilings import CeilingsError, CurvePoint, MeasuredCeilings
 
 Curve = tuple[CurvePoint, ...]
 """Points in order of the work."""
-
-
-class CeilingsError(ValueError):
-    """Malformed ceilings. The message names the part."""
 
 
 @dataclass(frozen=True)
@@ -51,44 +37,23 @@ class Ceilings:
         curve = self.curves[kind].get(dtype) or self.curves[kind]["float32"]
         if work <= 0:
             return 0.0
-        at = bisect(curve, (work,))
+        at = bisect_left(curve, work, key=lambda point: point.work)
         if at == 0:
             return curve[0].seconds if self.measured else curve[0].seconds * work / curve[0].work
         if at == len(curve):
             return curve[-1].seconds * work / curve[-1].work
-        (left, least), (right, most) = curve[at - 1 : at + 1]
-        return least * math.pow(most / least, math.log(work / left) / math.log(right / left))
+        left, right = curve[at - 1 : at + 1]
+        share = math.log(work / left.work) / math.log(right.work / left.work)
+        return left.seconds * math.pow(right.seconds / left.seconds, share)
 
 
-def measured(name: str, data: Any) -> Ceilings:
-    """Read the JSON that `pharoah-agent measure` prints. Raises CeilingsError."""
-    try:
-        curves = {
-            kind: {dtype: _curve(f"{kind}.{dtype}", points) for dtype, points in data["curves"][kind].items()}
-            for kind in kinds()
-        }
-        overhead = float(data["overhead"])
-    except KeyError as missing:
-        raise CeilingsError(f"ceilings: {missing} is missing; measure again with `pharoah-agent measure`") from None
-    except (TypeError, AttributeError) as fault:
-        raise CeilingsError(f"ceilings: {fault}; write what `pharoah-agent measure` prints") from None
-    if lacking := [kind for kind, by_dtype in curves.items() if "float32" not in by_dtype]:
-        raise CeilingsError(f"ceilings: curves.{lacking[0]} has no float32")
-    if not 0 < overhead < 1:
-        raise CeilingsError(f"ceilings: overhead is {overhead}, expected seconds of calling one operator")
-    return Ceilings(name, True, overhead, curves)
-
-
-def _curve(name: str, points: Any) -> Curve:
-    try:
-        curve = tuple(CurvePoint(work=float(work), seconds=float(seconds)) for work, seconds in points)
-    except (TypeError, ValueError):
-        curve = ()
-    if not curve or any(not (0 < number < math.inf) for point in curve for number in point):
-        raise CeilingsError(f"ceilings: curves.{name} is not pairs of work and seconds, all above zero")
-    if any(left.work >= right.work for left, right in pairwise(curve)):
-        raise CeilingsError(f"ceilings: curves.{name} is not in order of work")
-    return curve
+def measured(name: str, found: MeasuredCeilings) -> Ceilings:
+    """The ceilings that a node has measured. Raises CeilingsError when they lack a kind of operator."""
+    for kind in kinds():
+        if "float32" not in found.curves.get(kind, {}):
+            what = f"curves.{kind} has no float32" if kind in found.curves else f"{kind!r} is missing"
+            raise CeilingsError(f"ceilings: {what}; measure again with `pharoah-agent measure`")
+    return Ceilings(name, True, found.overhead, found.curves)
 
 
 def of_device(device: Device) -> Ceilings:

@@ -7,9 +7,8 @@ its traffic (Williams et al., "Roofline", CACM 2009). Collectives run beside ope
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pharoah.cost.ceilings import Ceilings, measured, of_device
 from pharoah.cost.step import StepCost, Transfer
@@ -17,6 +16,7 @@ from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
 from pharoah_archetypes.kinds import NONE, computing, kind_of
 from pharoah_archetypes.vocabulary import OperatorClass
+from pharoah_protocol.node_profile import NodeProfile
 
 
 class Parts(NamedTuple):
@@ -47,14 +47,14 @@ class Duration:
         return max(sum(self.parts), self.communication)
 
 
-def ceilings_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> Ceilings | None:
+def ceilings_of(fingerprint: Fingerprint, profile: NodeProfile) -> Ceilings | None:
     """The ceilings of a node, from its profile or the GPU that the job sees; None when they are not known.
 
-    Raises CeilingsError when the profile's ceilings are malformed.
+    Raises CeilingsError when the profile's ceilings lack a kind of operator.
     """
     name = fingerprint.hardware.get("gpu", "")
-    if content := profile.get("ceilings"):
-        return measured(name or "this node", content)
+    if profile.ceilings:
+        return measured(name or "this node", profile.ceilings)
     device = device_named(name) if name else None
     return of_device(device) if device else None
 

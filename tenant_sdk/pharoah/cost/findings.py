@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pharoah._verdict import Finding, Verdict
 from pharoah.cost.advice import Advice
-from pharoah.cost.ceilings import CeilingsError
 from pharoah.cost.duration import Duration, ceilings_of, duration
 from pharoah.cost.memory_fit import Fit, FitStatus, fit, memory_budget_of
 from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, OTHER, PARAMETER, STATE, StepCost
@@ -19,6 +17,8 @@ from pharoah.findings.no_step_time import NO_STEP_TIME
 from pharoah.findings.step_time import STEP_TIME
 from pharoah.findings.waits_for_collectives import WAITS_FOR_COLLECTIVES
 from pharoah_archetypes import Fingerprint
+from pharoah_protocol.ceilings import CeilingsError
+from pharoah_protocol.node_profile import NodeProfile
 from pharoah_protocol.vocabulary import FindingSeverity, Rung
 
 _NAMES = {
@@ -35,7 +35,7 @@ _KINDS = {
 def cost_findings(
     fingerprint: Fingerprint,
     cost: StepCost,
-    profile: Mapping[str, Any],
+    profile: NodeProfile,
     verdict: Verdict,
     suggest: Callable[[Fit], Iterable[Advice]] = lambda _: (),
 ) -> Iterator[Finding]:

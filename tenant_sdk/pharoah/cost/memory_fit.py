@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from pharoah.cost import cuda_allocator
 from pharoah.cost.memory import Peak, peak
 from pharoah.cost.step import StepCost
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
+from pharoah_protocol.node_profile import NodeProfile
 
 _TIGHT_SHARE = 0.05
 """Share of the budget that covers short-lived memory of kernels, which cannot be predicted."""
@@ -59,13 +58,13 @@ class Fit:
         return FitStatus.TIGHT if self.needed > self.budget.bytes * (1 - _TIGHT_SHARE) else FitStatus.FITS
 
 
-def memory_budget_of(fingerprint: Fingerprint, profile: Mapping[str, Any]) -> MemoryBudget | None:
+def memory_budget_of(fingerprint: Fingerprint, profile: NodeProfile) -> MemoryBudget | None:
     """The budget on a node, from the hardware that the job sees and the node's profile; None when it is not known."""
     if name := fingerprint.hardware.get("gpu"):
         device = device_named(name)
         return MemoryBudget(name, device.memory_bytes, on_gpu=True) if device else None
-    if limit := profile.get("memory_limit_bytes"):
-        return MemoryBudget("the node's memory limit", limit)
+    if profile.memory_limit_bytes:
+        return MemoryBudget("the node's memory limit", profile.memory_limit_bytes)
     return None
 
 

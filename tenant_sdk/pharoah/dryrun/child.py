@@ -1,104 +1,84 @@
-"""The child's side of a dry run: `python -P -m pharoah.dryrun.child FILE-DESCRIPTOR PROGRAM`.
+"""The child's side of a dry run: the module `pharoah.dryrun.child`, with FILE-DESCRIPTOR PROGRAM SECONDS SANDBOX.
 
-Before the sandbox is closed, only what the sandbox needs is imported: a thread of a library would prevent it. The
-child reports each thing at once, as one JSON line, because a script may swallow any exception.
+It runs inside a sandbox: `pharoah.dryrun.enter` has started it, or the job has forked and `run` enters one.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pharoah._errors import UnknownReason
 from pharoah.cost.mitigation import Mitigation
-from pharoah.dryrun.audit_hook import SideEffect, die_with_parent, enter_sandbox, install_audit_hook
+from pharoah.dryrun.audit_hook import install_audit_hook
 from pharoah.dryrun.command_line import Launcher, Program
+from pharoah.dryrun.enter import entered
 from pharoah.dryrun.environment import MITIGATION, RECORD_CODE
-from pharoah.dryrun.result import FINAL, PROVISIONAL, REASON, DryRun
-
-_LARGEST_REASON_CHARACTERS = 300
-
-
-def run(results: int, prepare: Callable[[], Callable[[], object]]) -> None:
-    """Run the program that `prepare` returns on fake tensors until its step is over. Never returns and never raises."""
-    try:
-        die_with_parent()
-        _detach_files(results)
-        _step(prepare, lambda kind, content: _report(results, kind, content), enter_sandbox())
-    except SideEffect:
-        pass  # the hook has reported it
-    except UnknownReason as reason:
-        _report(results, REASON, str(reason))
-    except BaseException as fault:  # noqa: BLE001 - nothing may leave the child
-        _report(results, REASON, _reason(fault))
-    finally:
-        os._exit(0)
+from pharoah.dryrun.late_path import search_as_the_job
+from pharoah.dryrun.reports import Report, ReportKind, reporting
+from pharoah.dryrun.result import DryRun
+from pharoah.dryrun.sandbox_mode import SCRATCH_FOLDER, Sandbox
+from pharoah_protocol.parent_process import end_with_parent
 
 
-def _detach_files(results: int) -> None:
-    """Point all other open files to /dev/null: a forked child inherits the job's output, logs and connections."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        if int(name) not in (results, nothing):
-            try:
-                os.dup2(nothing, int(name))
-            except OSError:
-                pass  # the descriptor that listed them
+def run(
+    results: int, prepare: Callable[[], Callable[[], object]], seconds: float, sandbox: Sandbox | None = None
+) -> None:
+    """Run the program that `prepare` returns on fake tensors until its step is over. Never returns and never raises.
+
+    `seconds` is the time after which the parent ends this process. Without a `sandbox` that this process is in already,
+    it enters one.
+    """
+    report, deadline = Report(results), time.monotonic() + seconds
+    with reporting(report):
+        end_with_parent()
+        walls = sandbox or entered(results, keeps_program=True)
+        if not walls.is_isolated:
+            # TMPDIR stays as it is: scripts read data that a scheduler has put there.
+            tempfile.tempdir = os.environ.get(SCRATCH_FOLDER) or None
+        search_as_the_job()
+        _step(prepare, report, walls, deadline)
 
 
-def _report(results: int, kind: str, content: str) -> None:
-    left = json.dumps({kind: content}).encode() + b"\n"
-    try:
-        while left:
-            left = left[os.write(results, left) :]
-    except OSError:
-        pass  # the parent has closed the pipe
-
-
-def _step(prepare: Callable[[], Callable[[], object]], report: Callable[[str, str], None], no_sandbox: str) -> None:
-    """Run a program until its step is over. `no_sandbox` is the reason why there is no sandbox, empty with one."""
+def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: Sandbox, deadline: float) -> None:
+    """Run a program until its step is over."""
     from pharoah.dryrun.executed_code import ExecutedCode
+    from pharoah.dryrun.exploration import DataDependentBranch, Explorer
     from pharoah.dryrun.fake_tensors import fake_step
     from pharoah.dryrun.mitigations import apply_mitigation
-    from pharoah.dryrun.placeholder_values import DataDependentBranch
     from pharoah.dryrun.step_boundary import Finished
 
     program = prepare()
     code = ExecutedCode() if os.environ.get(RECORD_CODE) else None
 
     def side_effect(what: str) -> None:
-        hint = f"; this machine does not allow a sandbox: {no_sandbox}" if no_sandbox else ""
-        report(REASON, f"side effect before the first step: {what}{hint}")
+        hint = f"; this machine does not allow isolation: {sandbox.refused}" if sandbox.refused else ""
+        report.reason(f"side effect before the first step: {what}{hint}")
 
     def step_seen(found: DryRun, final: bool) -> None:
         fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
-        report(FINAL if final else PROVISIONAL, found._replace(fingerprint=fingerprint).to_json())
+        result = found._replace(fingerprint=fingerprint, assumptions=tuple(values.assumed))
+        report.write(ReportKind.FINAL if final else ReportKind.PROVISIONAL, result.to_json())
 
+    values = Explorer(report.reason, report.branch, deadline)
+    report.decisions = values.decisions
     try:
-        with fake_step(step_seen, lambda reason: report(REASON, reason)):
-            install_audit_hook(side_effect, sandboxed=not no_sandbox)
+        with fake_step(step_seen, values):
+            install_audit_hook(side_effect, isolated=sandbox.is_isolated, folder=os.environ.get(SCRATCH_FOLDER, ""))
             if change := os.environ.get(MITIGATION):
                 apply_mitigation(Mitigation.from_json(change))
             if code:
                 code.start()
             program()
-        report(REASON, "the script ended before an optimizer stepped")
+        report.reason("the script ended before an optimizer stepped")
     except (Finished, DataDependentBranch):
         pass  # reported when it happened
     except SystemExit as exit_:
-        report(REASON, f"the script exited with {exit_.code} before an optimizer stepped")
-
-
-def _reason(fault: BaseException) -> str:
-    """One line: what was raised, and where in the user's own files."""
-    from pharoah.dryrun.placeholder_values import place
-
-    first_line = str(fault).strip().partition("\n")[0][:_LARGEST_REASON_CHARACTERS]
-    return f"{type(fault).__name__}: {first_line} ({place(fault.__traceback__)})"
+        report.reason(f"the script exited with {exit_.code} before an optimizer stepped")
 
 
 def prepared(program: Program) -> Callable[[], Callable[[], object]]:
@@ -131,4 +111,5 @@ def _script(arguments: Sequence[str]) -> Callable[[], object]:
 
 
 if __name__ == "__main__":
-    run(int(sys.argv[1]), prepared(Program.from_json(sys.argv[2])))
+    _results, _program, _seconds, _sandbox = sys.argv[1:]  # a script gets arguments of its own
+    run(int(_results), prepared(Program.from_json(_program)), float(_seconds), Sandbox.from_json(_sandbox))

@@ -187,6 +187,23 @@ def _interpreter_options(words: list[str]) -> tuple[list[str], list[str]]:
     return kept, rest
 
 
+def skips_site(command: Sequence[str]) -> bool:
+    """Whether a command line starts Python without its module `site` (`-S`), also one that cannot be dry-run."""
+    words = iter(command)
+    for word in words:
+        if "python" in Path(word).name:
+            break
+    for word in words:
+        if len(word) < 2 or not (match := _INTERPRETER_OPTIONS.fullmatch(word)):
+            return False
+        letters, last, value = match.groups()
+        if "S" in letters:
+            return True
+        if last and not value:
+            next(words, None)  # the option's value
+    return False
+
+
 def _from_env(words: list[str]) -> Launch:
     """The command that `env` starts, in the environment that it makes. Raises UnknownReason."""
     try:

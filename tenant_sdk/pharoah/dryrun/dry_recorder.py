@@ -5,7 +5,7 @@ Runs in the dry-run child only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.operator_notes import is_view, reader, storage_of
 from pharoah.dryrun.ledger import AllocationLedger
 from pharoah.dryrun.shapes import Shapes
+from pharoah_archetypes.operators import NO_GRAD
 
 _SMALL_ELEMENTS = 1 << 16
 """A real tensor of up to this many elements stays real as long as it meets no fake one."""
@@ -62,7 +63,10 @@ class DryRecorder(capture.Recorder):
             return args[0]  # in place: it changes values only
         if FakeTensor not in types and _stays_real(func, args, kwargs or {}):
             with unset_fake_temporarily():
-                return self._recorded(func, types, args, kwargs)
+                result = self._prepared(func, types, args, kwargs)
+            if self.written:
+                self._follow_written(args, result)
+            return result
         if func is torch.ops.aten.index.Tensor:
             args = (args[0], _positions(args[1]))
         result = self._recorded(func, types, args, kwargs)
@@ -70,6 +74,19 @@ class DryRecorder(capture.Recorder):
             if type(tensor) is torch.Tensor:
                 self.written[storage_of(tensor)] = tensor
         return result
+
+    def _prepared(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """An operator that prepares data. Without gradients it is no part of a step: its result is new memory."""
+        if self._phase() != NO_GRAD or reader(func).communicates:
+            return self._recorded(func, types, args, kwargs)
+        result = func(*args, **(kwargs or {}))
+        self._aside.update(map(storage_of, _real_tensors((result,))))
+        return result
+
+    def _follow_written(self, args: Any, result: Any) -> None:
+        """What is computed from unknown content is unknown as well."""
+        if any(storage_of(tensor) in self.written for tensor in _real_tensors(args)):
+            self.written.update({storage_of(tensor): tensor for tensor in _real_tensors((result,))})
 
     def _record(self, *call: Any) -> None:
         if not self.on_stand_ins:
@@ -79,6 +96,14 @@ class DryRecorder(capture.Recorder):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self.ledger.record(reader(func), self._phase(), func, args, kwargs or {}, result)
         return result
+
+
+def _real_tensors(arguments: Any) -> Iterator[torch.Tensor]:
+    """Plain tensors among arguments, and in lists of them."""
+    for argument in arguments:
+        for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
+            if type(tensor) is torch.Tensor:
+                yield tensor
 
 
 def _compute(func: Any, args: Any, kwargs: Any) -> Any:
@@ -142,7 +167,7 @@ def _stays_real(func: Any, args: Any, kwargs: Any) -> bool:
     inputs = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, (list, tuple)) else (a,))]
     tensors = [tensor for tensor in inputs if isinstance(tensor, torch.Tensor)]
     if not tensors:
-        return _makes_integers(func, args, kwargs)
+        return _makes_constants(func, args, kwargs)
     if any(isinstance(tensor, (FakeTensor, torch.nn.Parameter)) for tensor in tensors):
         return False
     if func is torch.ops.aten.index.Tensor:
@@ -150,11 +175,13 @@ def _stays_real(func: Any, args: Any, kwargs: Any) -> bool:
     return is_view(func) or sum(max(1, tensor.numel()) for tensor in tensors) <= _SMALL_ELEMENTS
 
 
-def _makes_integers(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether an operator without tensor arguments makes a few integers: token ids, positions, masks of ones."""
+def _makes_constants(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operator without tensor arguments makes a few constants: token ids, positions, masks, rates."""
     name = func.name().partition(".")[0]
     if name in ("aten::arange", "aten::randperm"):
         return all(isinstance(limit, int) and abs(limit) <= _LARGEST_DATASET for limit in args)
+    if name in ("aten::linspace", "aten::logspace"):
+        return isinstance(args[2], int) and args[2] <= _SMALL_ELEMENTS  # rates of layers, schedules
     if name in ("aten::rand", "aten::randn") and args[0] == []:
         return True  # a random scalar: in the real run, too, a branch on it may go either way
     sizes = next((a for a in args if isinstance(a, (list, tuple))), None)

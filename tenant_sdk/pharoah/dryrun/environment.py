@@ -10,6 +10,7 @@ from pharoah._errors import UnknownReason
 from pharoah._sidecar_link import DRY_RUN
 from pharoah.capture.hardware import DRY_RUN_GPUS, gpu_names
 from pharoah.cost.mitigation import Mitigation
+from pharoah.dryrun.sandbox_mode import SCRATCH_FOLDER, UNPROTECTED
 from pharoah_archetypes.devices import device_named, devices
 
 RECORD_CODE = "PHAROAH_DRY_RUN_CODE"
@@ -24,9 +25,9 @@ _WAYS_OUT_OF_THE_SANDBOX = {"DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDR
 
 
 def child_environment(
-    variables: Mapping[str, str], *, record_code: bool, mitigation: Mitigation | None
+    variables: Mapping[str, str], own: Mapping[str, str], *, record_code: bool, mitigation: Mitigation | None
 ) -> dict[str, str]:
-    """The environment of the child, from the one that the job would have.
+    """The environment of the child: the one that the job would have, and `own` variables of the dry run.
 
     Raises UnknownReason when PHAROAH_GPUS is not a list of known GPUs.
     """
@@ -40,7 +41,13 @@ def child_environment(
         "TORCHDYNAMO_DISABLE": "1",
         **({RECORD_CODE: "1"} if record_code else {}),
         **({MITIGATION: mitigation.to_json()} if mitigation else {}),
+        **own,
     }
+
+
+def sandbox_variables(folder: str, *, allow_unprotected: bool) -> dict[str, str]:
+    """What `pharoah.dryrun.sandbox` reads: a folder for temporary files, or nothing; and the user's word."""
+    return {SCRATCH_FOLDER: folder, UNPROTECTED: "1" if allow_unprotected else ""}
 
 
 def _simulated_gpus(text: str) -> list[str]:

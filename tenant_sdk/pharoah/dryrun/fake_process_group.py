@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -37,11 +38,11 @@ def install_fake_process_group() -> None:
 
 
 def _replace(module: Any, name: str, stand_in: Callable[..., Any]) -> None:
-    """Put `stand_in(original, ...)` where a function is defined and where `torch.distributed` shows it."""
+    """Put `stand_in(original, ...)` wherever a module of `torch.distributed` has a function."""
     original = getattr(module, name)
     replaced = functools.wraps(original)(functools.partial(stand_in, original))
-    for owner in (module, torch.distributed):
-        if getattr(owner, name, None) is original:
+    for path, owner in list(sys.modules.items()):
+        if path.startswith("torch.distributed") and getattr(owner, name, None) is original:
             setattr(owner, name, replaced)
 
 

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from pharoah.capture import recorder as capture
 from pharoah.dryrun.dry_recorder import DryRecorder
+from pharoah.dryrun.exploration import UnknownValues
 from pharoah.dryrun.fake_process_group import install_fake_process_group
 from pharoah.dryrun.patches import (
     follow_resizes,
@@ -25,29 +26,38 @@ from pharoah.dryrun.patches import (
     skip_guards,
     skip_initialisation,
 )
-from pharoah.dryrun.placeholder_values import ReadablePlaceholders, print_unknown_sizes
+from pharoah.dryrun.placeholder_values import (
+    ReadablePlaceholders,
+    decide_unknown_sizes,
+    keep_placeholders_in_math,
+    print_unknown_sizes,
+)
 from pharoah.dryrun.redirect import CudaToCpu, redirect_cuda
+from pharoah.dryrun.repeated_calls import RepeatedCalls
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.step_boundary import Window, before
 
 
 @contextmanager
-def fake_step(report: Callable[[DryRun, bool], None], undecided: Callable[[str], None]) -> Iterator[None]:
+def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> Iterator[None]:
     """Inside, tensors are fake and recorded; the end of the second step raises Finished.
 
     `report` gets the result of the first step, with false since that step includes what the script did before, and the
-    result of the second step, with true. `undecided` gets the reason when the script needs a value that fake tensors do
-    not have, before the exception is raised.
+    result of the second step, with true. `values` says what happens when the script needs a value that fake tensors do
+    not have.
     """
     recorder = DryRecorder()
-    window = Window(recorder, report, undecided)
+    window = Window(recorder, report, values.report)
     register_optimizer_step_pre_hook(window.begin)
     register_optimizer_step_post_hook(window.end)
     before(torch.optim.Optimizer, "__init__", window.made)
     before(torch.autograd, "backward", window.differentiate)
     load_data_in_this_process(recorder)
     follow_resizes(recorder)
+    RepeatedCalls(recorder).install()
     print_unknown_sizes()
+    decide_unknown_sizes(values)
+    keep_placeholders_in_math()
     rebind_parameters()
     skip_initialisation()
     skip_guards(FakeTensorMode, capture.Recorder, DryRecorder)
@@ -57,5 +67,5 @@ def fake_step(report: Callable[[DryRun, bool], None], undecided: Callable[[str],
     with fakes:
         install_fake_process_group()
         redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU
-        with CudaToCpu(recorder.ledger), ReadablePlaceholders(undecided, recorder.written), recorder:
+        with CudaToCpu(recorder.ledger), ReadablePlaceholders(values, recorder.written), recorder:
             yield

@@ -7,26 +7,32 @@ never an error of the job.
 from __future__ import annotations
 
 import io
-import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import BinaryIO, Protocol
 
 from pharoah._errors import UnknownReason
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.command_line import Launch, launch_of
-from pharoah.dryrun.environment import child_environment
-from pharoah.dryrun.result import FINAL, PROVISIONAL, REASON, DryRun
+from pharoah.dryrun.environment import child_environment, sandbox_variables
+from pharoah.dryrun.late_path import start_code, with_late_path
+from pharoah.dryrun.reports import ReportKind, ReportLine
+from pharoah.dryrun.result import DryRun
+from pharoah.dryrun.ways import together
 
-_CHILD = "pharoah.dryrun.child"
-"""Started as `__main__`, so this module may import it in a forked child only."""
+_CHILD = "pharoah.dryrun.enter"
+"""Started as `__main__`."""
 _LARGEST_RESULT_BYTES = 1 << 22
 _LARGEST_REASON_CHARACTERS = 300
+EXPLORE_SECONDS = 5.0
+"""How long other ways are followed after the most plausible one has given a result. A user waits for the verdict."""
 
 
 class ChildProcess(Protocol):
@@ -38,16 +44,19 @@ class ChildProcess(Protocol):
         """Exit status, negative when a signal ended the process."""
 
 
-Start = Callable[[Launch, Mapping[str, str], int, BinaryIO], ChildProcess]
+Start = Callable[[Launch, Mapping[str, str], int, BinaryIO, float], ChildProcess]
 """Starts a child: of which program, in which environment, which file descriptor takes its report, which file its
-standard error."""
+standard error, how many seconds it has."""
 
 
-def start(launch: Launch, environment: Mapping[str, str], report: int, errors: BinaryIO) -> ChildProcess:
-    """Start the child with the job's own interpreter."""
+def start(
+    launch: Launch, environment: Mapping[str, str], report: int, errors: BinaryIO, seconds: float
+) -> ChildProcess:
+    """Start the child with the job's own interpreter, packages and variables: it is the job in small."""
+    arguments = [str(report), launch.program.to_json(), str(seconds)]
     return subprocess.Popen(
-        [launch.python, *launch.options, "-P", "-m", _CHILD, str(report), launch.program.to_json()],
-        env=environment,
+        [launch.python, *launch.options, "-P", "-c", start_code(_CHILD), *arguments],
+        env=with_late_path(environment),
         cwd=launch.folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -65,38 +74,63 @@ def dry_run(
     processes: int | None = None,
     record_code: bool = False,
     change: Mitigation | None = None,
+    allow_unprotected: bool = False,
     start: Start = start,
 ) -> DryRun:
     """Dry-run the first rank of a command line that `launch_of` recognises. Raises UnknownReason.
 
     `nodes` and `processes` (on each node) take precedence over the numbers in the command line. With `record_code` the
     fingerprint also states which code of which packages ran, which takes longer. With a `change` the job is dry-run as
-    it would be after that mitigation.
+    it would be after that mitigation. `allow_unprotected` is the user's word for machines that offer no sandbox.
     """
     launch = launch_of(command).on(nodes, processes)
     if change and change.nodes > 1:
         launch = launch.on_more_nodes(change.nodes)
-    environment = child_environment(launch.environment(), record_code=record_code, mitigation=change)
     try:
-        with tempfile.TemporaryFile() as errors:
-            return _in_child(lambda report: start(launch, environment, report, errors), timeout_seconds, errors)
+        with tempfile.TemporaryFile() as errors, _scratch_folder() as folder:
+            own = sandbox_variables(folder, allow_unprotected=allow_unprotected)
+            environment = child_environment(launch.environment(), own, record_code=record_code, mitigation=change)
+
+            def begin(report: int) -> ChildProcess:
+                return start(launch, environment, report, errors, timeout_seconds)
+
+            return _in_child(begin, timeout_seconds, errors)
     except OSError as error:
         raise UnknownReason(f"the dry run could not start: {error}") from None
 
 
-def dry_run_step(step: Callable[[], object], timeout_seconds: float) -> DryRun:
+def dry_run_step(step: Callable[[], object], timeout_seconds: float, *, allow_unprotected: bool = False) -> DryRun:
     """Dry-run a function that does one training step, in a forked child. Raises UnknownReason."""
-    return _in_child(lambda report: _fork(step, report), timeout_seconds, io.BytesIO())
+    with _scratch_folder() as folder:
+        own = sandbox_variables(folder, allow_unprotected=allow_unprotected)
+        return _in_child(lambda report: _fork(step, own, report, timeout_seconds), timeout_seconds, io.BytesIO())
 
 
-def _fork(step: Callable[[], object], report: int) -> ChildProcess:
+@contextmanager
+def _scratch_folder() -> Iterator[str]:
+    """A folder for temporary files of a child that is not isolated; empty where there is none to be had."""
+    try:
+        folder = tempfile.mkdtemp(prefix="pharoah-dry-run-")
+    except OSError:
+        folder = ""
+    try:
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except RecursionError:
+            pass  # a script has made folders within folders, too deep to be removed
+
+
+def _fork(step: Callable[[], object], own: Mapping[str, str], report: int, seconds: float) -> ChildProcess:
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
+            os.environ.update(own)
             from pharoah.dryrun.child import run
 
-            run(report, lambda: step)
+            run(report, lambda: step, seconds)
         finally:
             os._exit(1)  # the child must never go on with the job's own script
     return _ForkedChild(pid)
@@ -122,24 +156,28 @@ def _in_child(start: Callable[[int], ChildProcess], timeout_seconds: float, erro
 
 
 def _outcome(process: ChildProcess, results: int, timeout_seconds: float, errors: BinaryIO) -> DryRun:
+    deadline, late = time.monotonic() + timeout_seconds, False
     try:
-        lines = _read(results, time.monotonic() + timeout_seconds)
+        lines = _read(results, deadline)
+        late = time.monotonic() >= deadline
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass
         status = process.wait()
-    reported: dict[str, str] = {}
-    for line in lines or ():
-        for kind, content in json.loads(line).items():
-            reported.setdefault(kind, content)  # later reasons are consequences of the first one
-    # When something goes wrong in the second step, the first step is still better than nothing.
-    if found := reported.get(FINAL) or reported.get(PROVISIONAL):
-        return DryRun.from_json(found)
-    if lines is None:
+    try:
+        reported = [ReportLine.from_json(line) for line in lines or ()]
+        # When something goes wrong in the second step, the first step is still better than nothing.
+        if found := together(reported):
+            return found
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise UnknownReason("the script wrote into the file that takes the result of the dry run") from None
+    # Later reasons are consequences of the first one.
+    reason = next((line.content for line in reported if line.kind is ReportKind.REASON), "")
+    if lines is None or (late and not reason):
         raise UnknownReason(f"the dry run took longer than {timeout_seconds:g} s")
-    raise UnknownReason(reported.get(REASON) or _reason_without_report(status, errors))
+    raise UnknownReason(reason or _reason_without_report(status, errors))
 
 
 def _reason_without_report(status: int, errors: BinaryIO) -> str:
@@ -155,16 +193,29 @@ def _reason_without_report(status: int, errors: BinaryIO) -> str:
 
 
 def _read(results: int, deadline: float) -> list[bytes] | None:
-    """Whole lines until the child closes the pipe or reports a fingerprint; None when it reports nothing in time."""
-    content = b""
+    """Whole lines until the child closes the pipe or reports a fingerprint; None when it reports nothing in time.
+
+    A script that branched on unknown values is read for EXPLORE_SECONDS more.
+    """
+    content, explored = b"", False
     while (left := deadline - time.monotonic()) > 0 and len(content) < _LARGEST_RESULT_BYTES:
         if not select.select([results], [], [], left)[0]:
             break
         chunk = os.read(results, 65536)
         content += chunk
-        if not chunk or (f'"{FINAL}"'.encode() in content and content.endswith(b"\n")):
+        if not chunk:
             return content.splitlines()
+        if _has(content, ReportKind.FINAL) and content.endswith(b"\n"):
+            if not _has(content, ReportKind.BRANCH):
+                return content.splitlines()
+            if not explored:
+                explored, deadline = True, min(deadline, time.monotonic() + EXPLORE_SECONDS)
     return content[: content.rfind(b"\n") + 1].splitlines() or None
+
+
+def _has(content: bytes, kind: ReportKind) -> bool:
+    """Whether a line of this kind has been read."""
+    return any(line.startswith(f'["{kind}"'.encode()) for line in content.splitlines())
 
 
 def _ended(status: int) -> str:

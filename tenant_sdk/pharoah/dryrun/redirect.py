@@ -30,6 +30,8 @@ _POSITIONAL = {
 }
 
 
+_PLACES = {"device", "pin_memory"}
+"""Arguments that say where a tensor is made."""
 _SILENT = (
     "init", "_lazy_init", "set_device", "synchronize", "empty_cache", "ipc_collect", "manual_seed", "manual_seed_all",
     "seed", "seed_all", "set_rng_state", "reset_peak_memory_stats", "reset_max_memory_allocated",
@@ -46,6 +48,8 @@ class CudaToCpu(TorchFunctionMode):
         self._ledger = ledger
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in _POSITIONAL and func not in _SAME and (not kwargs or kwargs.keys().isdisjoint(_PLACES)):
+            return func(*args, **(kwargs or {}))
         kwargs = dict(kwargs or {})
         if func in _SAME:
             return self._put(args[0]) if func is torch.Tensor.cuda else args[0]
@@ -90,9 +94,12 @@ def to_cpu(device: Any) -> Any:
 
 def redirect_cuda(ledger: AllocationLedger) -> None:
     """Patch torch for the rest of this process. Enter `CudaToCpu` as well."""
-    for name, answer in _answers(simulated_gpus()).items():
-        if hasattr(torch.cuda, name):
-            setattr(torch.cuda, name, answer)
+    gpus = simulated_gpus()
+    for module, answers in ((torch.cuda, _answers(gpus)), (torch.accelerator, _accelerator_answers(gpus))):
+        for name, answer in answers.items():
+            if hasattr(module, name):
+                setattr(module, name, answer)
+    _redirect_device_module(bool(gpus))
     for check in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
         if hasattr(torch.optim.Optimizer, check):
             setattr(torch.optim.Optimizer, check, _constant(None))  # asks the device
@@ -100,6 +107,7 @@ def redirect_cuda(ledger: AllocationLedger) -> None:
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(torch.cuda.nvtx, name, _constant(None))
     _redirect_generator()
+    _redirect_device_numbers()
     torch.set_default_device = _without_cuda(torch.set_default_device, ledger)
     _redirect_autocast()
     _disable_grad_scaler()
@@ -145,6 +153,44 @@ def _answers(names: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _accelerator_answers(names: list[str]) -> dict[str, Any]:
+    """What the functions of `torch.accelerator` return with these GPUs."""
+    of_cuda = _answers(names)
+    shared = ("is_available", "device_count", "memory_stats", "mem_get_info", "current_stream", *_SILENT)
+    return {
+        **{name: of_cuda[name] for name in shared if name in of_cuda},
+        **{name: of_cuda[name] for name in of_cuda if "memory_" in name},
+        "current_accelerator": _constant(torch.device("cuda") if names else None),
+        "current_device_index": _constant(0),
+        "current_device_idx": _constant(0),
+        "set_device_index": _constant(None),
+        "set_device_idx": _constant(None),
+        "set_stream": _constant(None),
+        "device_index": _Context,
+        "get_memory_info": of_cuda["mem_get_info"],
+        "get_device_capability": lambda *_: {"supported_dtypes": set(_DTYPES)},
+    }
+
+
+_DTYPES = (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int64,
+    torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+)  # fmt: skip
+"""What every GPU of the data sheets computes with."""
+
+
+def _redirect_device_module(gpus: bool) -> None:
+    """Let `torch.get_device_module` return the patched `torch.cuda` where a script expects a GPU."""
+    original = torch.get_device_module
+
+    @functools.wraps(original)
+    def module(device: Any = None) -> Any:
+        wanted = "cuda" if device is None and gpus else device
+        return torch.cuda if wanted is not None and _is_gpu(wanted) else original(to_cpu(wanted))
+
+    torch.get_device_module = module  # type: ignore[assignment]
+
+
 def _constant(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
@@ -184,6 +230,27 @@ def _without_cuda(function: Any, ledger: AllocationLedger) -> Any:
         return function(to_cpu(device), *args, **kwargs)
 
     return wrapper
+
+
+def _redirect_device_numbers() -> None:
+    """Allow `torch.device(0)` and `module.to(0)`, which ask torch for the machine's accelerator."""
+    original, to = torch.device, torch.nn.Module.to
+
+    class Kind(type):
+        def __call__(cls, *device: Any, **named: Any) -> torch.device:
+            return original("cuda", device[0]) if device and type(device[0]) is int else original(*device, **named)
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+    @functools.wraps(to)
+    def module_to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(kwargs.get("device")) is int:
+            kwargs["device"] = "cpu"
+        return to(self, *map(_placed, args), **kwargs)
+
+    torch.device = Kind("device", (), {})  # type: ignore[assignment, misc]
+    torch.nn.Module.to = module_to  # type: ignore[method-assign]
 
 
 def _redirect_generator() -> None:

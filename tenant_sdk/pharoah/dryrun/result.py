@@ -8,10 +8,6 @@ from typing import NamedTuple
 from pharoah.cost.step import StepCost
 from pharoah_archetypes import Fingerprint
 
-FINAL, PROVISIONAL, REASON = "final", "provisional", "reason"
-"""Keys of the JSON lines that the child reports: the result of the second step, the result of the first step, and the
-reason why there is none."""
-
 
 class DryRun(NamedTuple):
     """What a dry run learned about a job."""
@@ -20,12 +16,14 @@ class DryRun(NamedTuple):
     cost: StepCost
     settings: dict[str, str]
     """What the script has set in torch, in its optimizers and in its loaders."""
+    assumptions: tuple[str, ...] = ()
+    """Values that the dry run made up and branches that it followed, one sentence each."""
 
     def to_json(self) -> str:
-        return json.dumps([self.fingerprint.to_json(), self.cost.to_json(), self.settings])
+        return json.dumps([self.fingerprint.to_json(), self.cost.to_json(), self.settings, self.assumptions])
 
     @classmethod
     def from_json(cls, text: str) -> DryRun:
         """Read what `to_json` wrote in the same release."""
-        fingerprint, cost, settings = json.loads(text)
-        return cls(Fingerprint.from_json(fingerprint), StepCost.from_json(cost), settings)
+        fingerprint, cost, settings, assumptions = json.loads(text)
+        return cls(Fingerprint.from_json(fingerprint), StepCost.from_json(cost), settings, tuple(assumptions))

@@ -1,4 +1,4 @@
-"""`python -m pharoah.sidecar SOCKET SETTINGS-JSON [RUN-ID]`; started by `pharoah run` and `register`."""
+"""The module `pharoah.sidecar`, with SOCKET SETTINGS-JSON RUN-ID; started by `pharoah run` and `register`."""
 
 import asyncio
 import json
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from pharoah._guard import DEBUG
+from pharoah._runtime_folder import remove_folder
 from pharoah._settings import Settings
-from pharoah._sidecar_start import remove_folder
 from pharoah.sidecar.job_identity import job_id
 from pharoah.sidecar.sidecar import Sidecar
 

@@ -4,38 +4,53 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from pharoah._errors import UnknownReason
-from pharoah_protocol.local_messages import MessageError, TicketAnswer, TicketRequest, decode, encode
+from pharoah_protocol.local_messages import TicketAnswer, TicketRequest, decode_answer, encode
+from pharoah_protocol.local_sockets import CheckedSocket
+from pharoah_protocol.received_profile import ReceivedProfile, read_received_profile
+from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_protocol.v1 import NodeTicket
 
 LARGEST_ANSWER_BYTES = 1 << 16
+"""A profile with measured ceilings has less than a tenth of it."""
 
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What the agent of this node has answered."""
+    """What the agent of this node has answered, checked."""
 
     ticket: NodeTicket
-    profile: dict[str, Any]
+    received: ReceivedProfile
 
 
-async def ask_node(socket_path: str, timeout_seconds: float) -> NodeAnswer:
-    """A fresh ticket. Raises UnknownReason when no agent answers on this node."""
+async def ask_node(socket_path: str, timeout_seconds: float, service_users: str = "") -> NodeAnswer:
+    """A fresh ticket. `service_users` may run the agent besides root and us.
+
+    Raises UnknownReason when no agent that can be trusted answers on this node, or not with a ticket.
+    """
     try:
+        place = CheckedSocket(Path(socket_path), service_users)
         async with asyncio.timeout(timeout_seconds):
-            reader, writer = await asyncio.open_unix_connection(socket_path, limit=LARGEST_ANSWER_BYTES)
-            try:
-                writer.write(encode(TicketRequest()) + b"\n")
-                answer = decode(await reader.readline()).message
-            finally:
-                writer.close()
-        if not isinstance(answer, TicketAnswer):
-            raise MessageError(f"the agent answered with {answer.VERB!r}")
+            line = await _answer_line(place)
+        answer = decode_answer(line, TicketAnswer)
         ticket = NodeTicket(body=answer.body.encode(), signature=bytes.fromhex(answer.signature))
-        return NodeAnswer(ticket, answer.profile)
-    except (OSError, TimeoutError, ValueError) as error:
+        return NodeAnswer(ticket, read_received_profile(answer.profile))
+    except UntrustedPathError as error:
+        raise UnknownReason(f"the agent's socket {socket_path} is not asked: {error} (PHAROAH_SERVICE_USERS)") from None
+    except Exception as error:  # noqa: BLE001 - whoever listens there may answer anything
         raise UnknownReason(
             f"no agent answers at {socket_path} ({type(error).__name__}): this node cannot be named to the provider"
         ) from None
+
+
+async def _answer_line(place: CheckedSocket) -> bytes:
+    """Raises UntrustedPathError, OSError, and ValueError for an answer that is too long."""
+    reader, writer = await asyncio.open_unix_connection(str(place.path), limit=LARGEST_ANSWER_BYTES)
+    try:
+        place.check_peer(writer.get_extra_info("socket"))
+        writer.write(encode(TicketRequest()) + b"\n")
+        return await reader.readline()
+    finally:
+        writer.close()

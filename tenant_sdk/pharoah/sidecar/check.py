@@ -15,6 +15,10 @@ from pharoah.sidecar.verdict_client import VerdictClient
 from pharoah_archetypes import Fingerprint, differences, parse
 from pharoah_protocol.vocabulary import VerdictStatus
 
+LATE_LEAD_SECONDS = 1.5
+"""A late question is prepared this long before it is sent: at half a second, when no report leaves, and longer than the
+preparation takes (at most 0.3 s without libsodium, `batch_client_seconds_python` of `python -m evaluation privacy`)."""
+
 
 class JobCheck:
     """Holds the verdict and whatever changes it. Owns one task between `launched` and `end`."""
@@ -66,10 +70,13 @@ class JobCheck:
         if new:
             self._set(replace(self.verdict, findings=(*self.verdict.findings, *new)))
 
-    def launched(self) -> None:
-        """The job has started: accept the offer, now or when a real step could be asked about."""
+    def launched(self, join_time: float) -> None:
+        """The job has started: accept the offer, now or when a real step could be asked about.
+
+        `join_time` is when the run joins, in monotonic seconds.
+        """
         if self.verdict.status == VerdictStatus.PENDING:
-            self._late = self._late or asyncio.create_task(self._ask_late(time.monotonic()))
+            self._late = self._late or asyncio.create_task(self._ask_late(join_time))
         else:
             self.client.decide(accept=True)
 
@@ -88,27 +95,42 @@ class JobCheck:
         self.add_findings(*self._ranks.add(rank, step, operators))
 
     async def end(self) -> None:
-        """Stop asking, and keep what the verdict rests on."""
+        """Stop asking, and send the last message about the offer."""
         if self._late:
             self._late.cancel()
         await self.client.end()
 
-    async def _ask_late(self, launched_at: float) -> None:
-        """Ask at a multiple of a fixed time after the launch, and ask also when there is nothing to ask: the provider
-        must not see how long the job took to load, nor that its steps show nothing."""
+    async def close(self) -> None:
+        """After the last message of the run: close the channel, and keep what the verdict rests on."""
+        await self.client.close()
+
+    async def _ask_late(self, join_time: float) -> None:
+        """Ask at a multiple of a fixed time after the run has joined, and ask also when there is nothing to ask.
+
+        The provider must not see how long the job took to load, nor that its steps show nothing, nor how long the
+        question took to prepare: it is prepared at a fixed time before.
+        """
         every = self._settings.late_ask_seconds
-        await asyncio.sleep(every)
-        while self._captured is None and not self._compiled:
-            await asyncio.sleep(every - (time.monotonic() - launched_at) % every)
-        if self._captured is None:
-            await self.client.cover()
-        else:
-            self._changed(await self.ask(self._captured.to_json()))
+        at, known = join_time, False
+        while not known:
+            at += every
+            await _sleep_until(at - min(LATE_LEAD_SECONDS, every / 2))
+            known = self._captured is not None or self._compiled
+        prepared = self.client.prepare(self._captured)
+        await _sleep_until(at)
+        verdict = await self.client.ask(prepared)
+        if prepared.fingerprint is not None or prepared.flaw:
+            self._set(verdict)
         self.client.decide(accept=True)
 
     def _set(self, verdict: Verdict) -> None:
         self.verdict = verdict
         self._changed(verdict)
+
+
+async def _sleep_until(at: float) -> None:
+    """Wait until a time on the monotonic clock."""
+    await asyncio.sleep(max(0.0, at - time.monotonic()))
 
 
 def _difference(checked: Fingerprint, step: Fingerprint, compiled: bool) -> str:

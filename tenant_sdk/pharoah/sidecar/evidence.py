@@ -1,4 +1,7 @@
-"""What is kept of the exchange on this machine: signed answers for `pharoah audit`, and evidence of misbehaviour."""
+"""What is kept of the exchange on this machine: signed answers for `pharoah audit`, and evidence of misbehaviour.
+
+A provider decides what its messages hold, so every kind of file is bounded in number and in bytes.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from pharoah._settings import Settings
+from pharoah.sidecar.bounded_folder import Bound, make_room
 from pharoah_protocol.files import write_atomically
+from pharoah_protocol.log.checkpoint import log_origin
+from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 
 log = logging.getLogger("pharoah.sidecar")
 
-KEPT_MISBEHAVIOURS = 20
-"""Each may hold two whole tables."""
+MISBEHAVIOURS = Bound(most_files=20, most_bytes=96 << 20)
+"""One piece of evidence may hold two whole tables of 16 MiB in hexadecimal digits. One piece is enough for a proof."""
+ANSWERS_BYTES = 32 << 20
+"""All kept answers together. One has about 10 kB; the head of an epoch with 4,096 classes has half a megabyte."""
 
 
 def exchange_folder(settings: Settings) -> Path | None:
-    """The folder of this machine; None where nothing is kept. Homes may be shared between machines, and locks on remote
-    disks may hang, so each machine has its own."""
+    """The folder of this user for one provider; None without a home or a provider's key.
+
+    All machines that share a home share it, because what was seen of the provider's log must not be forgotten with the
+    name of a host: a pod has a new one each time. Writers take the lock of `LogClient`, which nobody waits for long.
+    """
     folder = os.path.expanduser(settings.state_folder)  # noqa: PTH111 - Path's raises
-    if not settings.keep_runs or folder.startswith("~"):
+    if folder.startswith("~"):
         return None
-    return Path(folder, "exchange", os.uname().nodename)
+    try:
+        public = read_public_key(Path(settings.provider_key_file)).public_bytes_raw()
+    except HeadError:
+        return None
+    return Path(folder, "exchange", log_origin(public))
 
 
 class Evidence:
@@ -35,23 +50,26 @@ class Evidence:
         self._folder, self._keep = exchange_folder(settings), settings.keep_runs
 
     def answer(self, run_id: str, record: Mapping[str, Any]) -> None:
-        """What a run's verdict rests on."""
-        self._write("answers", f"{run_id}.json", record, self._keep)
+        """What a run's verdict rests on; nothing is kept of runs where the user keeps none."""
+        if self._keep:
+            self._write("answers", f"{run_id}.json", record, Bound(self._keep, ANSWERS_BYTES))
 
     def misbehaviour(self, proof: Mapping[str, Any]) -> Path | None:
         """Keep the provider's signed contradiction; gives the file, or None when it could not be written."""
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{str(proof['kind']).replace(' ', '-')}.json"
-        return self._write("misbehaviours", name, proof, KEPT_MISBEHAVIOURS)
+        return self._write("misbehaviours", name, proof, MISBEHAVIOURS)
 
-    def _write(self, kind: str, name: str, content: Mapping[str, Any], keep: int) -> Path | None:
+    def _write(self, kind: str, name: str, content: Mapping[str, Any], bound: Bound) -> Path | None:
         if self._folder is None:
             return None
-        folder = self._folder / kind
+        folder, text = self._folder / kind, json.dumps(content)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(folder / name, json.dumps(content))
-            for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-keep]:
-                old.unlink(missing_ok=True)
+            others = [path for path in folder.glob("*.json") if path.name != name]
+            if not make_room(others, bound, new_bytes=len(text)):
+                log.warning("evidence is not kept: it has %d bytes", len(text))
+                return None
+            write_atomically(folder / name, text)
         except OSError as error:
             log.warning("evidence is not kept: %s", error)
             return None

@@ -12,18 +12,21 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah._errors import UnknownReason
+from pharoah.sidecar.log_memory import LogMemory, ShownHead, VerificationError
 from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import WITNESS, CheckpointError, Note, Verifier, log_origin, log_verifier
 from pharoah_protocol.log.view import LogError, View
 from pharoah_protocol.tables.epoch_head import EpochHead, verify_head
 from pharoah_protocol.tables.signed_messages import RevokedRows, StatementError, read_revoked
+
+__all__ = ["FRESH_SECONDS", "LogClient", "ServedEpoch", "VerificationError", "read_witnesses"]
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -31,14 +34,8 @@ FRESH_SECONDS = 900
 """How old the newest cosignature may be: a provider can hide the newest entries of its log for no longer than this."""
 SKEW_SECONDS = 300
 LOCK_ATTEMPTS = 50
-
-
-class VerificationError(ValueError):
-    """An answer that is rejected; `evidence` is what the provider has signed, if that shows misbehaviour."""
-
-    def __init__(self, message: str, evidence: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.evidence = evidence
+LARGEST_MEMORY_BYTES = 8 << 20
+"""Two heads of 4,096 classes have less than two megabytes in hexadecimal digits, everything else a few kilobytes."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class ServedEpoch:
 
 
 class LogClient:
-    """One provider's log, as this user has seen it on this machine. The file is shared by all sidecars."""
+    """One provider's log, as this user has seen it on this machine. All sidecars share one file, which only grows."""
 
     def __init__(self, key: Ed25519PublicKey, witnesses: Sequence[Verifier], folder: Path | None) -> None:
         """`folder` is where to remember; None remembers nothing between launches."""
@@ -64,13 +61,12 @@ class LogClient:
         self._public = key.public_bytes_raw()
         self._witnesses = witnesses
         self._file = folder / f"{log_origin(self._public)}.json" if folder else None
-        self._view, self._note, self._heads = View(), b"", dict[int, dict[str, str]]()
         with self._locked():
-            self._remember()
+            self._memory = self._remembered() or LogMemory()
 
     @property
     def view(self) -> View:
-        return self._view
+        return self._memory.view
 
     @property
     def remembers(self) -> bool:
@@ -79,53 +75,52 @@ class LogClient:
     @property
     def size(self) -> int:
         """How many entries of the log have been read."""
-        return self._view.frontier.size
+        return self._memory.size
 
     def follow(self, entries: Sequence[bytes], checkpoint: bytes) -> bool:
         """Read on in the log; whether that was all of it. Raises VerificationError."""
+        before = self._memory
         try:
             note = Note.decode(checkpoint)
             note.verify(log_verifier(self._public))
             if note.checkpoint.size < self.size:
                 raise VerificationError(
-                    "the provider's log is shorter than the one this machine has seen", self._two_logs(checkpoint)
+                    "the provider's log is shorter than the one this machine has seen", before.other_log(checkpoint)
                 )
-            view = self._view.read(entries)
+            memory = before.read(entries)
         except (CheckpointError, LogError) as error:
             raise VerificationError(str(error)) from None
-        if view.frontier.size < note.checkpoint.size and entries:
-            self._view = view
+        tree = memory.view.frontier
+        if tree.size < note.checkpoint.size and entries:
+            self._memory = memory
             return False
-        if view.frontier.size != note.checkpoint.size or view.frontier.root != note.checkpoint.root:
-            raise VerificationError(
-                "the provider's log is not the one this machine has seen", self._two_logs(checkpoint)
-            )
-        self._view, self._note = view, checkpoint
+        if tree.size != note.checkpoint.size or tree.root != note.checkpoint.root:
+            evidence = {"kind": "two logs", "checkpoints": [before.note.decode(), checkpoint.decode()]}
+            raise VerificationError("the provider's log is not the one this machine has seen", evidence)
+        self._memory = replace(memory, note=checkpoint)
         return True
 
     def verify(self, body: bytes, signature: bytes, revoked: bytes, now: float) -> ServedEpoch:
         """The epoch the log names as its newest. Raises VerificationError, HeadError."""
         head = verify_head(body, signature, self._key, now)
-        shown = {"body": body.hex(), "signature": signature.hex()}
-        if (known := self._heads.get(head.epoch)) and known["body"] != shown["body"]:
-            raise VerificationError(f"two heads for epoch {head.epoch}", {"kind": "two heads", "heads": [known, shown]})
+        memory = self._memory.with_head(head.epoch, ShownHead(body.hex(), signature.hex()))
         try:
-            self._view.check(body, revoked)
+            memory.view.check(body, revoked)
             epoch, rows = read_revoked(revoked) if revoked else RevokedRows(epoch=head.epoch, rows=frozenset())
         except (LogError, StatementError) as error:
             raise VerificationError(str(error)) from None
         if epoch != head.epoch:
             raise VerificationError("the revoked rows are of another epoch")
         self._check_witnesses(now)
-        self._heads = {**{n: h for n, h in self._heads.items() if n >= head.epoch - 1}, head.epoch: shown}
+        self._memory = memory
         self._keep()
-        return ServedEpoch(head, body, signature, self._note, revoked, rows)
+        return ServedEpoch(head, body, signature, memory.note, revoked, rows)
 
     def _check_witnesses(self, now: float) -> None:
         """More than half of the witnesses must have seen this very log, lately."""
         if not self._witnesses:
             return
-        note = Note.decode(self._note)
+        note = Note.decode(self._memory.note)
         times = [at for witness in self._witnesses if (at := note.cosigned_at(witness)) is not None]
         fresh = [at for at in times if now - FRESH_SECONDS <= at <= now + SKEW_SECONDS]
         if 2 * len(fresh) <= len(self._witnesses):
@@ -134,52 +129,31 @@ class LogClient:
                 f"{FRESH_SECONDS // 60} minutes; more than half must"
             )
 
-    def _agree(self, view: View, note: bytes, heads: dict[int, dict[str, str]]) -> None:
-        """What another sidecar of this machine was shown meanwhile must be the same. Raises VerificationError."""
-        if view.frontier.size == self.size and view != self._view:
-            evidence: dict[str, Any] = {
-                "kind": "two logs",
-                "checkpoints": [self._note.decode(), note.decode()],
-            }
-            raise VerificationError("two jobs of this machine were shown two logs", evidence)
-        for epoch in heads.keys() & self._heads.keys():
-            if heads[epoch]["body"] != self._heads[epoch]["body"]:
-                evidence = {"kind": "two heads", "heads": [heads[epoch], self._heads[epoch]]}
-                raise VerificationError(f"two heads for epoch {epoch}", evidence)
-
-    def _two_logs(self, checkpoint: bytes) -> dict[str, Any]:
-        return {"kind": "two logs", "checkpoints": [self._note.decode(), checkpoint.decode()]}
-
-    def _remember(self) -> None:
+    def _remembered(self) -> LogMemory | None:
+        """What was kept; None before the first time. Raises UnknownReason."""
         if self._file is None or not self._file.exists():
-            return
+            return None
         try:
-            data = json.loads(self._file.read_text())
-            view, note = View.from_json(data["view"]), str(data["checkpoint"]).encode()
-            heads = {int(epoch): {str(k): str(v) for k, v in head.items()} for epoch, head in data["heads"].items()}
+            if self._file.stat().st_size > LARGEST_MEMORY_BYTES:
+                raise ValueError(f"more than {LARGEST_MEMORY_BYTES} bytes")
+            return LogMemory.from_json(json.loads(self._file.read_text()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnknownReason(
                 f"{self._file}: what this machine knew of the provider's log cannot be read ({error}); if the disk is "
                 "at fault, remove the file: the log is then read anew"
             ) from None
-        self._view, self._note, self._heads = view, note, heads
 
     def _keep(self) -> None:
-        """Unless another sidecar has read further meanwhile."""
+        """Together with what another sidecar has kept meanwhile. Raises VerificationError for two logs."""
         if self._file is None:
             return
         with self._locked():
-            mine = (self._view, self._note, self._heads)
-            self._remember()
-            self._agree(*mine)
-            if mine[0].frontier.size >= self.size:
-                self._view, self._note, self._heads = mine
-            if self._file is None:
+            if self._file is None:  # no lock was to be had
                 return
-            heads = {str(epoch): head for epoch, head in self._heads.items()}
-            content = {"view": self._view.to_json(), "checkpoint": self._note.decode(), "heads": heads}
+            kept = self._remembered()
+            self._memory = self._memory.joined(kept) if kept else self._memory
             try:
-                write_atomically(self._file, json.dumps(content))
+                write_atomically(self._file, json.dumps(self._memory.to_json()))
             except OSError as error:
                 log.warning("the provider's log is not remembered: %s", error)
 

@@ -40,11 +40,11 @@ class MonitoredRun:
         """Begin the run's record."""
         self._recorder.started(command, groups)
 
-    def launch(self, provider: ProviderConnection, ticket: NodeTicket, ranks: int, after_seconds: float) -> None:
-        """Join the provider's runs and report to it, `after_seconds` from now. Does nothing the second time."""
+    def launch(self, provider: ProviderConnection, ticket: NodeTicket, ranks: int, join_time: float) -> None:
+        """Join the provider's runs at a monotonic time, then report to it. Does nothing the second time."""
         if self.reporter is None:
             self.reporter = RunReporter(provider, self._run_id, self._job_id, self._settings, self._deliver)
-            self.reporter.start(ticket, ranks, self.levels, after_seconds=after_seconds)
+            self.reporter.start(ticket, ranks, self.levels, join_time=join_time)
 
     def stepped(self, rank: int, durations: Sequence[int], resident: int, plan: MonitoringPlan = PLAIN) -> None:
         """Steps of a rank: nanoseconds in order, and bytes of memory after the last."""

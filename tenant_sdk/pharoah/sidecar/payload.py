@@ -1,5 +1,8 @@
-"""Everything that ever leaves for the provider or an auditor, and where each field comes from. The list is closed: a
-test compares it with the schema, so that no later field leaves unseen."""
+"""Everything that ever leaves for the provider or an auditor, and where each field comes from.
+
+The list is closed: a test compares it with the schema, so that no later field leaves unseen. `request_headers` has what
+leaves beside the messages.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 
 from pharoah._settings import Settings
 from pharoah.sidecar.job_identity import job_id
+from pharoah.sidecar.run_reporter import TIME_STEP_DIGITS
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import pseudonyms
 from pharoah_protocol.tables.query import blind, inputs_of, keyed_hashes
@@ -63,9 +67,10 @@ ORIGINS = {
     "ReportRequest.dropped": "seconds that could not be kept while the provider was away",
     "ReportRequest.attempt": "from the provider: how often this run has joined",
     "ReportRequest.first_second": "seconds since the launch",
-    "ReportRequest.first_ended_at": "this machine's clock",
+    "ReportRequest.first_ended_at": "this machine's clock, in steps of 0.1 s",
     "ReportRequest.step_levels": "step time against the run's own baseline, in eighths of an octave",
     "ReportRequest.memory_levels": "resident memory against the run's own baseline, in eighths of an octave",
+    "ReportRequest.ticket": f"{_TICKET}; every eight minutes, so that only who is there keeps a run",
     "EndRunRequest.run_id": _RUN,
     "EndRunRequest.state": "how the run ended",
     "EndRunRequest.attribution": "who or what caused a failure; `unknown` today",
@@ -103,20 +108,27 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
     ticket = ticket or NodeTicket(body=b"(none)", signature=os.urandom(64))
     offer_id, class_id, run_id, request_id = (os.urandom(16) for _ in range(4))
     pseudonym = pseudonyms.Pseudonym(period=pseudonyms.period_at(time.time()), value=os.urandom(32))
-    inputs = inputs_of(fingerprint, pseudonym if settings.share_outcomes else None)
+    batch = blind(inputs_of(fingerprint, pseudonym if settings.share_outcomes else None))
     asked = (
         Outgoing("Exchange/Lookup", LookupRequest(
-            offer_id=offer_id, request_id=request_id, tokens=keyed_hashes(inputs, os.urandom(32))
+            offer_id=offer_id, request_id=request_id, tokens=keyed_hashes(batch.inputs, os.urandom(32))
         ))
         if settings.privacy == Privacy.HASHED
         else Outgoing("Exchange/Evaluate", EvaluateRequest(
-            offer_id=offer_id, request_id=request_id, blinded=blind(inputs).blinded
+            offer_id=offer_id, request_id=request_id, blinded=batch.blinded
         ))
     )  # fmt: skip
     consent = Consent(beside_job=settings.allow_beside_job, limit_seconds=settings.probe_limit_seconds)
     report = ReportRequest(
-        run_id=run_id, attempt=1, first_ended_at=time.time(), step_levels=[0], memory_levels=[0], first_second=1
+        run_id=run_id,
+        attempt=1,
+        first_ended_at=round(time.time(), TIME_STEP_DIGITS),
+        step_levels=[0],
+        memory_levels=[0],
+        first_second=1,
     )
+    renewal = ReportRequest(ticket=ticket)
+    renewal.MergeFrom(report)
     named = _names(fingerprint) if settings.share_outcomes else []
     end = EndRunRequest(run_id=run_id, state=EndState.Value("END_STATE_OK"))
     if settings.share_outcomes:
@@ -134,6 +146,7 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
         ),
         Outgoing("Runs/WatchAlerts", WatchAlertsRequest(run_id=run_id)),
         Outgoing("Runs/Report", report),
+        Outgoing("Runs/Report", renewal),
         Outgoing("Runs/EndRun", end),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pharoah.comparison.history import History
 from pharoah.sidecar.evidence import Evidence, exchange_folder
 from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.log_client import ServedEpoch, VerificationError, read_witnesses
+from pharoah.sidecar.message_times import MessageTimes
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
 from pharoah.sidecar.table_cache import TableCache
 from pharoah_archetypes.ladder import parts
@@ -63,7 +64,7 @@ async def _log(provider: ProviderConnection, settings: Settings) -> list[Line]:
     """The whole log, by somebody who remembers nothing, and then by this machine's memory."""
     witnesses = read_witnesses(settings.witnesses_file)
     try:
-        anew = ExchangeClient(provider, replace(settings, keep_runs=0))
+        anew = ExchangeClient(provider, settings, remember=False)
         served = await anew.epoch()
         remembering = ExchangeClient(provider, settings)
         await remembering.epoch()
@@ -82,7 +83,7 @@ async def _tables(provider: ProviderConnection, settings: Settings, served: Serv
     classes = [table.class_id for table in served.head.tables if table.class_id in mine]
     try:
         for class_id in classes:
-            await TableCache(provider, None).rows(served, class_id)
+            await TableCache(provider, None).rows(served, class_id, MessageTimes())
     except (VerificationError, HeadError) as error:
         return [_caught("tables", error, settings)]
     if not classes:

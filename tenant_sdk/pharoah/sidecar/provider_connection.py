@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -10,19 +14,28 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
-from pharoah_protocol.channels import Access, AccessError, AccessFiles
+from pharoah_protocol.channels import Access, AccessError, AccessFiles, ServerRole
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_protocol.text import sanitize_text
 
 LARGEST_ANSWER_BYTES = 2 << 20
 """A page of the log has at most 4,096 entries of less than 200 bytes; all other answers are smaller."""
+STATED_DEADLINE_SECONDS = 120.0
+"""The deadline that every call states in its header. How long this machine really waits is the user's setting, and the
+header must not carry it. A provider works on one call for at most 30 s."""
+CALL_DEADLINE_SECONDS = STATED_DEADLINE_SECONDS - 0.5
+"""What gRPC is given: it writes the time that is left, above 100 s in whole seconds and rounded up, so that a
+connection that takes up to half a second to open does not change the header."""
 
 
 class ProviderConnection:
-    """One channel, with the tenant's certificate or on loopback its token. Connects with the first call."""
+    """One channel, with the tenant's certificate or on a Unix socket its token. Connects with the first call."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises UnknownReason when the settings do not suffice to reach and verify the provider."""
+    def __init__(self, settings: Settings, server: ServerRole = ServerRole.PROVIDER) -> None:
+        """`server` is what the peer must be.
+
+        Raises UnknownReason when the settings do not suffice to reach and verify the provider.
+        """
         self.key = _public_key(settings.provider_key_file)
         self.timeout = settings.timeout_seconds
         files = AccessFiles(
@@ -30,13 +43,42 @@ class ProviderConnection:
             certificate=settings.certificate_file,
             key=settings.certificate_key_file,
             token=settings.token_file,
+            server=server,
         )
         try:
-            access = Access.from_files(settings.endpoint, files)
+            self._access = Access.from_files(settings.endpoint, files, settings.service_users)
         except AccessError as error:
             raise UnknownReason(str(error)) from None
-        self.metadata = access.metadata
-        self.channel = access.aio_channel(("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES))
+        self.channel = self._access.aio_channel(("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES))
+
+    @property
+    def metadata(self) -> Sequence[Any]:
+        """To pass with every call. Raises AioRpcError: a provider whose socket others could have replaced is one that
+        cannot be reached."""
+        try:
+            return self._access.metadata
+        except AccessError as error:
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.UNAVAILABLE, nothing, nothing, details=str(error), debug_error_string=None
+            ) from None
+
+    async def call(self, method: Any, request: Any) -> Any:
+        """One call of a stub's method. Raises AioRpcError, also when the user's time for one call is over."""
+        async with self.waiting(self.timeout):
+            return await method(request, timeout=CALL_DEADLINE_SECONDS, metadata=self.metadata)
+
+    @asynccontextmanager
+    async def waiting(self, seconds: float) -> AsyncIterator[None]:
+        """Give up what is done inside after so many seconds. Raises AioRpcError, as for a deadline that has passed."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.DEADLINE_EXCEEDED, nothing, nothing, f"no answer within {seconds:g} s", ""
+            ) from None
 
 
 def reason(error: grpc.aio.AioRpcError) -> str:

@@ -13,11 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
+from pharoah.sidecar.message_times import MessageTimes
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
-from pharoah_archetypes import Fingerprint
 from pharoah_protocol import pseudonyms
+from pharoah_protocol.channels import ServerRole
 from pharoah_protocol.log.view import View
-from pharoah_protocol.pseudonyms import EvaluatedPseudonym
+from pharoah_protocol.pseudonyms import EvaluatedPseudonym, PseudonymQuery
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import is_signed
@@ -27,23 +28,31 @@ from pharoah_protocol.v1 import EvaluatePseudonymRequest, GetPseudonymKeyRequest
 class PseudonymClient:
     """Two key holders, one name. Both must be reached; neither learns what it is asked about."""
 
-    def __init__(self, provider: ProviderConnection, settings: Settings) -> None:
+    def __init__(
+        self, provider: ProviderConnection, settings: Settings, message_times: MessageTimes | None = None
+    ) -> None:
         """Raises UnknownReason when the auditor is not set up."""
         if not settings.auditor_endpoint or not settings.auditor_key_file:
             missing = "PHAROAH_AUDITOR_KEY_FILE" if settings.auditor_endpoint else "PHAROAH_AUDITOR_ENDPOINT"
             raise UnknownReason(f"outcomes are shared under a name, which takes an auditor: set {missing}")
-        away = replace(settings, endpoint=settings.auditor_endpoint, provider_key_file=settings.auditor_key_file)
-        self._holders = (provider, ProviderConnection(away))
+        # A token for both would let each of them pose as this tenant at the other.
+        away = replace(
+            settings,
+            endpoint=settings.auditor_endpoint,
+            provider_key_file=settings.auditor_key_file,
+            token_file=settings.auditor_token_file,
+        )
+        self._holders = (provider, ProviderConnection(away, ServerRole.AUDITOR))
+        self._times = message_times or MessageTimes()
 
-    async def name(self, fingerprint: Fingerprint | None, log: View) -> pseudonyms.Pseudonym:
-        """The pseudonym of a job; without a fingerprint a random one. Raises UnknownReason."""
-        question = pseudonyms.blind_pseudonym(fingerprint)
+    async def name(self, question: PseudonymQuery, log: View) -> pseudonyms.Pseudonym:
+        """The pseudonym of the job that the question is about. Raises UnknownReason."""
         try:
             keys = await asyncio.gather(*(self._key(holder) for holder in self._holders))
             period, public = keys[0]
             if len({period for period, _ in keys}) > 1 or abs(period - pseudonyms.period_at(time.time())) > 1:
                 raise UnknownReason("provider and auditor are not in the same period of names; are the clocks right?")
-            if log.period != period or log.pseudonym_key != hashlib.sha256(public).digest():
+            if log.pseudonym_keys.get(period) != hashlib.sha256(public).digest():
                 raise UnknownReason("the provider's key of names is not the one in its log")
             answers = await asyncio.gather(*(self._evaluated(h, period, question.blinded) for h in self._holders))
             value = question.pseudonym([public for _, public in keys], answers)
@@ -76,5 +85,8 @@ class PseudonymClient:
         return EvaluatedPseudonym(element=answer.evaluated, proof=answer.proof)
 
     async def _call(self, holder: ProviderConnection, method: str, request: Any) -> Any:
-        call = getattr(Stub(holder.channel, "Pseudonyms"), method)
-        return await call(request, timeout=holder.timeout, metadata=holder.metadata)
+        await self._times.turn()
+        try:
+            return await holder.call(getattr(Stub(holder.channel, "Pseudonyms"), method), request)
+        finally:
+            self._times.seen()

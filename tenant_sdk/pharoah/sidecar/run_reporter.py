@@ -41,7 +41,16 @@ KEPT_SECONDS = 3600
 """How many seconds of reports are kept while the provider is away: an hour."""
 LARGEST_BATCH_LEVELS = 1024
 """Levels in one report at most."""
-REPORT_SECONDS = 1.0
+REPORT_SECONDS, REPORT_OFFSET_SECONDS = 1.0, 0.25
+"""A report leaves a quarter of a second after a second has ended, at the same fraction of each second after the run has
+joined: not at the end of a second, when its levels are collected, nor when a late question is prepared or sent."""
+TIME_STEP_DIGITS = 1
+"""Times in a report are multiples of 0.1 s: finer ones would show how busy this machine was when it took them."""
+CLOCK_STEP_SECONDS = 0.5
+"""From this difference on, between the wall clock and the seconds that were counted, the clock was set."""
+RENEWAL_SECONDS, RENEWAL_RETRY_SECONDS = 480.0, 30.0
+"""How often the run shows the provider a new node ticket, and when the agent is asked again that did not answer. The
+provider wants one that is younger than 15 minutes, so an agent may be away for seven."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 15.0
 """Pauses after a call that failed; a provider that restarts is away for seconds."""
 REMEMBERED_ALERTS = 1024
@@ -72,11 +81,13 @@ class RunReporter:
         self._random = random
         self._settings = settings
         self._deliver = deliver
-        self._ranks, self._after = 1, 0.0
+        self._ranks, self._join_time = 1, time.monotonic()
         self._levels: Callable[[], Sequence[ReportedLevels]] = tuple
         self._seconds: deque[tuple[int, float, list[ReportedLevels]]] = deque()
         """Number, end and levels of seconds that were not acknowledged yet."""
-        self._attempt, self._tried = 0, False
+        self._attempt, self._tried, self._was_joined = 0, False, False
+        self._renewed: NodeTicket | None = None
+        """A new node ticket, for the next report."""
         self._tasks: list[asyncio.Task[None]] = []
         self._seen: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_ALERTS)
         self._heard = 0
@@ -92,15 +103,15 @@ class RunReporter:
         ranks: int,
         levels: Callable[[], Sequence[ReportedLevels]],
         tick_seconds: float = 1.0,
-        after_seconds: float = 0.0,
+        join_time: float | None = None,
     ) -> None:
         """`levels` gives the levels of each rank now; ranks that have not stepped yet may be missing.
 
-        Nothing is sent for `after_seconds`.
+        Nothing is sent before `join_time`, in monotonic seconds; without one, the run joins now.
         """
         self._ranks, self._levels = max(1, ranks), levels
-        self._after = after_seconds
-        work = (self._tick(tick_seconds), self._report(ticket), self._listen())
+        self._join_time = time.monotonic() if join_time is None else join_time
+        work = (self._tick(tick_seconds), self._report(ticket), self._renew(), self._listen())
         self._tasks = [asyncio.create_task(part) for part in work]
 
     def second(self, number: int, ended_at: float) -> None:
@@ -113,12 +124,16 @@ class RunReporter:
 
     async def _tick(self, seconds: float) -> None:
         """Once a second from the launch on, whatever the job does: when it steps must not show."""
-        await asyncio.sleep(self._after)
-        began, number = asyncio.get_running_loop().time(), 0
+        counted = _CountedSeconds(seconds)
+        number = 0
         while True:
-            await asyncio.sleep(max(0.0, began + (number + 1) * seconds - asyncio.get_running_loop().time()))
-            self.second(number, time.time())
+            await self._until(self._join_time + (number + 1) * seconds)
+            self.second(number, counted.ended_at(number, time.time()))
             number += 1
+
+    async def _until(self, at: float) -> None:
+        """Wait until a time on the monotonic clock."""
+        await asyncio.sleep(max(0.0, at - time.monotonic()))
 
     async def end(self, state: EndState, name: Pseudonym | None = None) -> None:
         """Send what is left and the end state, within the shutdown time; with the job's pseudonym, if shared."""
@@ -144,10 +159,9 @@ class RunReporter:
             log.info("the end of the run could not be reported: %s", error)
 
     async def _report(self, ticket: NodeTicket) -> None:
-        await asyncio.sleep(self._after)
+        await self._until(self._join_time)
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, self._random)
         while True:
-            pause = REPORT_SECONDS
             try:
                 if not self._attempt:
                     await self._join(ticket)
@@ -155,21 +169,54 @@ class RunReporter:
                     await self._send()
                 self.connected = True
                 backoff.reset()
+                pause = self._until_report()
             except grpc.aio.AioRpcError as error:
                 self.connected = self.measuring = False
-                if error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+                refused = error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
+                if refused and not self._was_joined:
                     log.warning("this run is not monitored: %s", error.details())
                     return
-                if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                    self._attempt = 0  # the provider has recorded the run as lost: the next attempt joins again
+                if refused or error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                    await self._show_ticket_or_join()
                 pause = backoff.next_pause()
             await asyncio.sleep(pause)
+
+    async def _show_ticket_or_join(self) -> None:
+        """A report was refused: the newest node ticket is too old, or the attempt has ended. The first is mended by a
+        new ticket with the next report, the second, or a ticket that did not help, by joining again. No second of the
+        reports is lost by either."""
+        if self._renewed is not None:
+            self._attempt, self._renewed = 0, None
+        elif (ticket := await self._ask_for_ticket()) is not None:
+            self._renewed = ticket
+        else:
+            self._attempt = 0
+
+    async def _renew(self) -> None:
+        """Every eight minutes a new node ticket, which shows that the run is still on its node."""
+        await self._until(self._join_time + RENEWAL_SECONDS)
+        while True:
+            ticket = await self._ask_for_ticket()
+            self._renewed = ticket or self._renewed
+            await asyncio.sleep(RENEWAL_SECONDS if ticket else RENEWAL_RETRY_SECONDS)
+
+    async def _ask_for_ticket(self) -> NodeTicket | None:
+        """A new ticket of this node's agent; None while it does not answer."""
+        try:
+            settings = self._settings
+            return (await ask_node(settings.node_socket, settings.timeout_seconds, settings.service_users)).ticket
+        except UnknownReason as error:
+            log.info("no new node ticket: %s", error)
+            return None
+
+    def _until_report(self) -> float:
+        """Seconds until the next report."""
+        return REPORT_SECONDS - (time.monotonic() - self._join_time - REPORT_OFFSET_SECONDS) % REPORT_SECONDS
 
     async def _join(self, ticket: NodeTicket) -> None:
         """With the ticket of the launch; on a later attempt, when that may have expired, with a new one."""
         if self._tried:
-            with contextlib.suppress(UnknownReason):
-                ticket = (await ask_node(self._settings.node_socket, self._settings.timeout_seconds)).ticket
+            ticket = await self._ask_for_ticket() or ticket
         self._tried = True
         consent = Consent(beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds)
         request = JoinRunRequest(
@@ -177,6 +224,7 @@ class RunReporter:
         )
         answer = await self._call("JoinRun", request)
         self._attempt, self.alias = answer.attempt, sanitize_text(answer.node_alias, 64)
+        self._was_joined, self._renewed = True, None
 
     async def _send(self) -> None:
         batch = list(self._seconds)[: max(1, LARGEST_BATCH_LEVELS // self._ranks)]
@@ -184,18 +232,21 @@ class RunReporter:
             run_id=self._run_id,
             attempt=self._attempt,
             first_second=batch[0][0],
-            first_ended_at=batch[0][1],
+            first_ended_at=round(batch[0][1], TIME_STEP_DIGITS),
             step_levels=[level.step for _, _, levels in batch for level in levels],
             memory_levels=[level.memory for _, _, levels in batch for level in levels],
             dropped=self.dropped,
+            ticket=(ticket := self._renewed),
         )
         last = batch[-1][0]
         self.measuring = (await self._call("Report", request)).measuring
+        if self._renewed is ticket:
+            self._renewed = None
         while self._seconds and self._seconds[0][0] <= last:  # some may have been dropped meanwhile
             self._seconds.popleft()
 
     async def _listen(self) -> None:
-        await asyncio.sleep(self._after + REPORT_SECONDS)
+        await self._until(self._join_time + REPORT_SECONDS)
         # All streams of a provider end in the same moment when it restarts: drawn pauses spread their return.
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, self._random)
         while True:
@@ -226,18 +277,31 @@ class RunReporter:
         self._deliver(Alert(state=state, since=message.since, at=message.at, step_ratio=message.step_ratio, **texts))
 
     async def _call(self, method: str, request: Any) -> Any:
-        return await getattr(self._stub, method)(
-            request, timeout=self._provider.timeout, metadata=self._provider.metadata
-        )
+        return await self._provider.call(getattr(self._stub, method), request)
+
+
+class _CountedSeconds:
+    """When the seconds of a run ended: counted from the first one, so that the times show no delay of this process."""
+
+    def __init__(self, length_seconds: float) -> None:
+        self._length = length_seconds
+        self._first: float | None = None
+
+    def ended_at(self, number: int, now: float) -> float:
+        """The end of a second, in unix seconds. `now` is the wall clock, which may be set while the run goes on."""
+        counted = number * self._length
+        if self._first is None or abs(self._first + counted - now) > CLOCK_STEP_SECONDS:
+            self._first = round(now, TIME_STEP_DIGITS) - counted
+        return self._first + counted
 
 
 async def reveal(settings: Settings, run_id: bytes, fingerprint: str) -> None:
     """Send the provider the fingerprint of a run. Raises UnknownReason."""
     provider = ProviderConnection(settings)
     try:
-        call = Stub(provider.channel, "Runs").Reveal
-        request = RevealRequest(run_id=run_id, fingerprint=fingerprint)
-        await call(request, timeout=provider.timeout, metadata=provider.metadata)
+        await provider.call(
+            Stub(provider.channel, "Runs").Reveal, RevealRequest(run_id=run_id, fingerprint=fingerprint)
+        )
     except grpc.aio.AioRpcError as error:
         raise UnknownReason(reason(error)) from None
     finally:

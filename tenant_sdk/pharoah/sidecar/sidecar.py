@@ -59,15 +59,18 @@ class Sidecar:
     async def _check(self, message: messages.Check, _: Connection) -> messages.Message:
         verdict = await self._job.ask(message.fingerprint, message.pending)
         node = self._job.client.node
-        return messages.CheckAnswer(vars(verdict), node.profile if node else {})
+        if node is None:
+            return messages.CheckAnswer(vars(verdict))
+        return messages.CheckAnswer(vars(verdict), node.received.profile, node.received.dropped)
 
     async def _launch(self, message: messages.Launch, _: Connection) -> messages.Message:
         client = self._job.client
         if not self._job.asked:
             await self._job.leave_asking_to_rank_0()
         if client.provider and client.node and not self._run.reporter:
-            self._run.launch(client.provider, client.node.ticket, message.ranks, client.until_unrelated())
-            self._job.launched()
+            join_time = client.join_time()
+            self._run.launch(client.provider, client.node.ticket, message.ranks, join_time)
+            self._job.launched(join_time)
         return messages.LaunchAnswer(self._run_id.hex())
 
     async def _run_started(self, message: messages.RunStarted, _: Connection) -> None:
@@ -127,3 +130,4 @@ class Sidecar:
         if not self._ended:
             self._ended = True
             await asyncio.gather(self._run.end(self._end_state, self._job.client.name), self._job.end())
+            await self._job.close()

@@ -1,4 +1,8 @@
-"""Whole tables: downloaded once an epoch, kept on disk for all launches of this user, resumed where they broke off."""
+"""Whole tables: downloaded once an epoch, kept on disk for all launches of this user, resumed where they broke off.
+
+A provider decides how many tables there are and how large they are. So at most four are kept, the newest ones, and the
+size that the signed head states is checked before a byte of a table is asked for.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,27 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pharoah.sidecar.bounded_folder import Bound, make_room
 from pharoah.sidecar.log_client import ServedEpoch, VerificationError
-from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.message_times import MessageTimes
+from pharoah.sidecar.provider_connection import CALL_DEADLINE_SECONDS, ProviderConnection
 from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
-from pharoah_protocol.tables.epoch_head import ClassTable, is_signed
+from pharoah_protocol.tables.epoch_head import MOST_ROWS, ClassTable, is_signed
 from pharoah_protocol.tables.rows import ROW_BYTES, split
 from pharoah_protocol.v1 import GetTableRequest
 
 log = logging.getLogger("pharoah.sidecar")
 
+TABLES = Bound(most_files=4, most_bytes=64 << 20)
+"""Two classes of this epoch and of the one before it. The largest table has 16 MiB (`epoch_head.MOST_ROWS`)."""
 LEFT_SECONDS = 600
 """Seconds; no process writes a file for as long as this."""
 SECONDS_PER_MEGABYTE = 5.0
-"""Time a table may take beyond one call's deadline."""
+"""Time that a table may take beyond the user's time for one call."""
 
 
 class TableCache:
@@ -36,25 +44,32 @@ class TableCache:
         self._stub = Stub(provider.channel, "Exchange")
         self._held: dict[tuple[int, bytes], list[bytes]] = {}
 
-    async def rows(self, served: ServedEpoch, class_id: bytes) -> list[bytes]:
-        """All sealed rows of a class. Raises VerificationError, HeadError, AioRpcError."""
+    async def rows(self, served: ServedEpoch, class_id: bytes, times: MessageTimes) -> list[bytes]:
+        """All sealed rows of a class; `times` has the times of the messages that download them.
+
+        Raises VerificationError, HeadError, AioRpcError.
+        """
         head = served.head
         expected, key = head.table(class_id), (head.epoch, class_id)
         if key not in self._held:
+            if expected.rows > MOST_ROWS:
+                raise VerificationError(f"table: {expected.rows} rows, at most {MOST_ROWS} are accepted")
             content = self._read(self._path(*key, ""))
             if not _is_the_one(content, expected):
-                content = await self._download(served, expected)
-            self._held = {held: rows for held, rows in self._held.items() if held[0] >= head.epoch - 1}
+                content = await self._download(served, expected, times)
+            recent = [(held, rows) for held, rows in self._held.items() if held[0] >= head.epoch - 1]
+            self._held = dict(recent[1 - TABLES.most_files :])
             self._held[key] = split(content)
         return self._held[key]
 
-    async def _download(self, served: ServedEpoch, expected: ClassTable) -> bytes:
+    async def _download(self, served: ServedEpoch, expected: ClassTable, times: MessageTimes) -> bytes:
         epoch = served.head.epoch
         part = self._path(epoch, expected.class_id, ".part")
         begun = self._read(part)
-        content, signature = await self._stream(epoch, expected, begun[: len(begun) // ROW_BYTES * ROW_BYTES])
+        whole_rows = begun[: len(begun) // ROW_BYTES * ROW_BYTES]
+        content, signature = await self._stream(epoch, expected, whole_rows, times)
         if not _is_the_one(content, expected) and begun:
-            content, signature = await self._stream(epoch, expected, b"")  # what was begun may have been at fault
+            content, signature = await self._stream(epoch, expected, b"", times)  # what was begun may be at fault
         if not _is_the_one(content, expected):
             statement = signed_messages.table(epoch, expected.class_id, content)
             signed = is_signed(statement, signature, self._provider.key)
@@ -67,48 +82,59 @@ class TableCache:
                 "signature": signature.hex(),
             }
             raise VerificationError("table: not the one the signed head commits to", evidence if signed else None)
+        self._discard(epoch, part)
         self._write(self._path(epoch, expected.class_id, ""), content)
-        self._prune(epoch, part)
         return content
 
-    async def _stream(self, epoch: int, expected: ClassTable, begun: bytes) -> tuple[bytes, bytes]:
+    async def _stream(self, epoch: int, expected: ClassTable, begun: bytes, times: MessageTimes) -> tuple[bytes, bytes]:
         """Rows from those that are there on, and the signature over all; what arrives is kept as it comes."""
         size, content, signature = expected.rows * ROW_BYTES, bytearray(begun), b""
         request = GetTableRequest(epoch=epoch, class_id=expected.class_id, first_row=min(len(begun), size) // ROW_BYTES)
-        seconds = self._provider.timeout + SECONDS_PER_MEGABYTE * size / 1e6
-        call: Any = self._stub.GetTable(request, timeout=seconds, metadata=self._provider.metadata)
+        await times.turn()
         try:
-            async for chunk in call:
-                content += chunk.rows
-                signature = chunk.signature or signature
-                if len(content) > size:
-                    raise VerificationError("table: longer than in the signed head")
+            async with self._provider.waiting(self._provider.timeout + SECONDS_PER_MEGABYTE * size / 1e6):
+                call: Any = self._stub.GetTable(
+                    request, timeout=CALL_DEADLINE_SECONDS, metadata=self._provider.metadata
+                )
+                async for chunk in call:
+                    content += chunk.rows
+                    signature = chunk.signature or signature
+                    if len(content) > size:
+                        content.clear()
+                        raise VerificationError("table: longer than in the signed head")
         except BaseException:
             self._write(self._path(epoch, expected.class_id, ".part"), bytes(content))
             raise
+        finally:
+            times.seen()
         return bytes(content), signature
 
     def _path(self, epoch: int, class_id: bytes, suffix: str) -> Path | None:
         return self._folder / f"{epoch}-{class_id.hex()}.rows{suffix}" if self._folder else None
 
     def _read(self, path: Path | None) -> bytes:
+        """Empty without a file, and for one that is larger than a table can be."""
         try:
-            return path.read_bytes() if path else b""
+            if path is None or path.stat().st_size > MOST_ROWS * ROW_BYTES:
+                return b""
+            return path.read_bytes()
         except OSError:
             return b""
 
     def _write(self, path: Path | None, content: bytes) -> None:
-        """A disk that is full costs a download, nothing else."""
+        """A disk that is full costs a download, nothing else. The oldest tables make room."""
         if path is None or not content:
             return
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(path, content)
+            others = [other for other in path.parent.glob("*-*.rows*") if other != path]
+            if make_room(others, TABLES, new_bytes=len(content)):
+                write_atomically(path, content)
         except OSError as error:
             log.info("a table is not kept: %s", error)
 
-    def _prune(self, epoch: int, part: Path | None) -> None:
-        """Tables of epochs that are over, the beginning of what is now whole, and leavings of killed sidecars."""
+    def _discard(self, epoch: int, part: Path | None) -> None:
+        """Delete tables of epochs that are over, the beginning of a table that is now whole, and scratch files."""
         for path in self._folder.glob("*-*.*") if self._folder else ():
             number, unfinished = path.name.partition("-")[0], path.name.startswith(".")
             if unfinished:

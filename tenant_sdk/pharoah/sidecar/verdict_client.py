@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc.aio
@@ -20,29 +20,43 @@ from pharoah.sidecar.agent_client import NodeAnswer, ask_node
 from pharoah.sidecar.evidence import Evidence
 from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.log_client import VerificationError
+from pharoah.sidecar.message_times import JOIN_SECONDS, MessageTimes
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.pseudonym_client import PseudonymClient
+from pharoah.sidecar.question import Question, prepare
 from pharoah.sidecar.verdict_rules import plan_of, verdict_from_rows
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_protocol.monitoring_plan import PLAIN
-from pharoah_protocol.pseudonyms import Pseudonym
+from pharoah_protocol.pseudonyms import Pseudonym, PseudonymQuery
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.vocabulary import Privacy, VerdictStatus
 
 log = logging.getLogger("pharoah.sidecar")
 
-
 LONGEST_SECONDS = 12.0
 """Seconds that all calls about one job may take; callers wait longer for the verdict (4 timeouts, or CHECK_SECONDS)."""
-ROUND_SECONDS = 2.0
-"""A run joins at a multiple of this after the answer: what was made of the answer takes shorter or longer."""
+
+
+@dataclass(frozen=True)
+class PreparedQuestion:
+    """A question that is ready to be sent, and the job that it is about."""
+
+    question: Question
+    fingerprint: Fingerprint | None
+    """None for a question about nothing."""
+    flaw: str = ""
+    """Why nothing is asked about the job although it was examined; such a job sends a question about nothing."""
 
 
 class VerdictClient:
-    """Asks once. Whatever a provider answers, there is a verdict, and the job starts."""
+    """Asks once. Whatever a provider answers, there is a verdict, and the job starts.
+
+    The steps of a question are the same, at the same times, for every job and also when a step fails.
+    """
 
     def __init__(self, run_id: str, settings: Settings) -> None:
         self._run_id, self._settings = run_id, settings
+        self.times = MessageTimes()
         self._exchange: ExchangeClient | None = None
         self._evidence = Evidence(settings)
         self._record: dict[str, Any] = {}
@@ -75,18 +89,39 @@ class VerdictClient:
         self.node = await self._fresh_node()
         return self.provider, self.node
 
+    def prepare(self, fingerprint: Fingerprint | str | None) -> PreparedQuestion:
+        """Everything of a question that takes a different time for each job; nothing is sent.
+
+        A fingerprint may be JSON. None, and a fingerprint that cannot be used, become a question about nothing.
+        """
+        share, flaw = self._settings.share_outcomes, ""
+        try:
+            read = Fingerprint.from_json(fingerprint) if isinstance(fingerprint, str) else fingerprint
+            return PreparedQuestion(prepare(read, share), read)
+        except FingerprintError as error:
+            flaw = str(error)
+        except ValueError as error:  # a grammar that cannot be parsed, a token that is too long
+            flaw = f"the fingerprint has no skeleton: {error}"
+        return PreparedQuestion(prepare(None, share), None, flaw)
+
     async def check(self, fingerprint: str, pending: str) -> Verdict:
         """The verdict about a fingerprint (JSON); without one, `pending` is the reason why it has to wait."""
-        began = time.perf_counter()
+        if fingerprint:
+            began = time.perf_counter()
+            return await self.ask(self.prepare(fingerprint), began)
+        failed = await self.connect()
+        return Verdict(VerdictStatus.PENDING, reason=pending, run_id=self._run_id) if failed is None else failed
+
+    async def ask(self, prepared: PreparedQuestion, began: float | None = None) -> Verdict:
+        """The verdict about the job of a question that is ready; its latency counts from `began` (perf_counter)."""
+        began = time.perf_counter() if began is None else began
         try:
             provider, node = await self._connect()
-            if not fingerprint:
-                return Verdict(VerdictStatus.PENDING, reason=pending, run_id=self._run_id)
             async with asyncio.timeout(min(LONGEST_SECONDS, 4 * self._settings.timeout_seconds)):
-                verdict = await self._ask(Fingerprint.from_json(fingerprint), provider, node)
+                verdict = await self._asked(prepared, provider, node)
             return replace(verdict, latency_ms=1000 * (time.perf_counter() - began))
-        except (UnknownReason, FingerprintError) as error:
-            return unknown(str(error), self._run_id)
+        except UnknownReason as error:
+            return unknown(prepared.flaw or str(error), self._run_id)
         except VerificationError as error:
             return self._rejected(error)
         except TimeoutError:
@@ -95,23 +130,9 @@ class VerdictClient:
             log.exception("no verdict")
             return unknown(f"the sidecar failed ({type(error).__name__})", self._run_id)
 
-    async def cover(self) -> None:
-        """Ask about nothing, where a job has nothing to ask."""
-        if self.provider is not None and self.node is not None:
-            try:
-                self.node = await self._fresh_node()
-                self._exchange = self._exchange or ExchangeClient(self.provider, self._settings)
-                async with asyncio.timeout(LONGEST_SECONDS):
-                    await self._named(None, self.provider, self._exchange)
-                    await self._exchange.cover(self.node.ticket)
-            except Exception as error:  # noqa: BLE001 - whatever a provider does, what follows must not depend on it
-                log.info("nothing was asked: %s", error)
-
-    def until_unrelated(self) -> float:
-        """Seconds until a time that does not depend on how long we were busy with the answer."""
-        if self._exchange is None or not self._exchange.answered_at:
-            return 0.0
-        return ROUND_SECONDS - (time.monotonic() - self._exchange.answered_at) % ROUND_SECONDS
+    def join_time(self) -> float:
+        """When the run joins, in monotonic seconds: it does not depend on how long we were busy with the answer."""
+        return self.times.next_time(JOIN_SECONDS)
 
     def decide(self, accept: bool) -> None:
         """Send whether the offered node is taken. Runs as a task that `end` waits for."""
@@ -119,44 +140,57 @@ class VerdictClient:
             self._deciding = asyncio.create_task(self._exchange.decide(accept=accept))
 
     async def end(self) -> None:
-        """See the decision out, and keep what the verdict rests on.
-
-        Only now: right after the answer, how long we are busy must not depend on it.
-        """
+        """See the decision out. Nothing is sent afterwards."""
         self.decide(accept=False)
-        work = [self._deciding] if self._deciding else []
+        if self._deciding:
+            await asyncio.wait([self._deciding], timeout=self._settings.shutdown_timeout_seconds / 2)
+
+    async def close(self) -> None:
+        """Close the channel, and keep what the verdict rests on.
+
+        Only now: how long the record takes to write must not show in the time of any message, nor in that of the close.
+        """
+        if self.provider is not None:
+            await self.provider.channel.close(None)
         if self._record:
-            work.append(asyncio.create_task(asyncio.to_thread(self._evidence.answer, self._run_id, self._record)))
-        if work:
-            await asyncio.wait(work, timeout=self._settings.shutdown_timeout_seconds / 2)
+            kept = asyncio.create_task(asyncio.to_thread(self._evidence.answer, self._run_id, self._record))
+            await asyncio.wait([kept], timeout=self._settings.shutdown_timeout_seconds / 2)
 
     async def _fresh_node(self) -> NodeAnswer:
         """Tickets last ten minutes, and a job may be asked about long after its launch. Raises UnknownReason."""
-        return await ask_node(self._settings.node_socket, self._settings.timeout_seconds)
+        settings = self._settings
+        try:
+            return await ask_node(settings.node_socket, settings.timeout_seconds, settings.service_users)
+        finally:
+            self.times.seen()  # the agent belongs to the provider
 
-    async def _ask(self, fingerprint: Fingerprint, provider: ProviderConnection, node: NodeAnswer) -> Verdict:
-        self._exchange = self._exchange or ExchangeClient(provider, self._settings)
-        self.name = await self._named(fingerprint, provider, self._exchange)
-        answer = await self._exchange.ask(fingerprint, node.ticket, self.name)
-        self.checked, self.plan = fingerprint, plan_of(answer)
+    async def _asked(self, prepared: PreparedQuestion, provider: ProviderConnection, node: NodeAnswer) -> Verdict:
+        self._exchange = self._exchange or ExchangeClient(provider, self._settings, self.times)
+        question = prepared.question
+        if question.name is not None:
+            name = await self._named(question.name, provider, self._exchange)
+            self.name = name if prepared.fingerprint else None
+            question = question.with_pseudonym(self.name)
+        answer = await self._exchange.answer(question, node.ticket)
+        if prepared.fingerprint is None:
+            return unknown(prepared.flaw, self._run_id)
+        self.checked, self.plan = prepared.fingerprint, plan_of(answer)
         verdict = verdict_from_rows(answer, self._run_id, hashed=self._settings.privacy == Privacy.HASHED)
         if self._unnamed:
             verdict = verdict.with_findings(OUTCOME_NOT_SHARED.found(reason=self._unnamed))
-        self._record = {**answer.record, "verdict": verdict.status, "fingerprint": fingerprint.to_json()}
+        self._record = {**answer.record, "verdict": verdict.status, "fingerprint": prepared.fingerprint.to_json()}
         return verdict
 
     async def _named(
-        self, fingerprint: Fingerprint | None, provider: ProviderConnection, exchange: ExchangeClient
+        self, question: PseudonymQuery, provider: ProviderConnection, exchange: ExchangeClient
     ) -> Pseudonym | None:
-        """The job's name, where its user shares outcomes; without one nothing is shared. Of no job, no name."""
-        if not self._settings.share_outcomes:
-            return None
+        """The job's name, where its user shares outcomes; without one nothing is shared."""
         try:
             async with asyncio.timeout(self._settings.timeout_seconds):
                 await exchange.epoch()  # reads the log, which carries the provider's key of names
-                namer = PseudonymClient(provider, self._settings)
+                namer = PseudonymClient(provider, self._settings, self.times)
                 try:
-                    return await namer.name(fingerprint, exchange.log)
+                    return await namer.name(question, exchange.log)
                 finally:
                     await namer.close()
         except TimeoutError:

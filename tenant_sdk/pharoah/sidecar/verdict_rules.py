@@ -17,7 +17,7 @@ from pharoah.findings.memory_at_other_sizes import MEMORY_AT_OTHER_SIZES
 from pharoah.findings.node_confirmed_slow import NODE_CONFIRMED_SLOW
 from pharoah.findings.reported_failure import REPORTED_FAILURE
 from pharoah.findings.similar_jobs_ran import SIMILAR_JOBS_RAN
-from pharoah.sidecar.exchange_client import Answer, Match
+from pharoah.sidecar.exchange_answers import Answer, Match
 from pharoah_archetypes.remedies import remedy
 from pharoah_archetypes.rungs import Rung
 from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan

@@ -1,0 +1,202 @@
+"""Everything of ours that happens before a job starts: guarded and bounded, so that the job starts whatever fails.
+
+The work is done in a thread of its own. What it raises, or a time that it does not keep, means that the job is started
+without Pharoah. Only what the user has asked for keeps a job from starting: an incompatible verdict with `--gate
+block`, an unknown one with `--strict`, no provider with `--require-online`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pharoah._errors import UnknownReason
+from pharoah._guard import DEBUG
+from pharoah._listener import Listener
+from pharoah._rank_identity import shown
+from pharoah._settings import Settings
+from pharoah._sidecar_link import SidecarLink
+from pharoah._sidecar_start import START_SECONDS
+from pharoah._verdict import Verdict, unknown
+from pharoah.cli import _check, _common
+from pharoah.comparison.record import record_of
+from pharoah.dryrun.command_line import launch_of
+from pharoah.node_restrictions import NO_RESTRICTIONS, Restrictions
+from pharoah_protocol.local_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
+from pharoah_protocol.standard_streams import say
+from pharoah_protocol.text import sanitize_text
+from pharoah_protocol.vocabulary import EndState, LaunchGate, VerdictStatus
+
+COMPUTING_SECONDS = 10.0
+"""Longest time for what this machine computes by itself, and for files that it reads and writes: seconds at most."""
+
+
+def longest_seconds(settings: Settings) -> float:
+    """How long a job waits for us at most: the sum of the limits of all parts."""
+    return (
+        START_SECONDS
+        + settings.dry_run_timeout_seconds
+        + _check.CHECK_SECONDS
+        + settings.timeout_seconds  # the sidecar's answer to the launch
+        + COMPUTING_SECONDS
+    )
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is known when the job is about to start."""
+
+    words: str = ""
+    """What is printed before the start; empty for nothing."""
+    exit_code: int = 0
+    """Why the job must not start; 0 when it may."""
+    verdict: Verdict | None = None
+    link: SidecarLink | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the job gets."""
+    restrictions: Restrictions = NO_RESTRICTIONS
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """The sidecar and the connection to it."""
+
+    @contextlib.contextmanager
+    def listening(self, settings: Settings) -> Iterator[None]:
+        """While inside, print what the sidecar sends. Raises nothing."""
+        listener = None
+        if self.link is not None and self.verdict is not None and settings.gate != LaunchGate.OFF:
+            try:
+                listener = _listener(self.link.path, self.verdict)
+            except Exception as error:  # noqa: BLE001 - the job runs without alerts
+                say(f"pharoah: no alerts: {error}")
+        try:
+            yield
+        finally:
+            if listener is not None:
+                with contextlib.suppress(Exception):
+                    listener.close()
+
+    def end(self, state: EndState, settings: Settings) -> None:
+        """The job has ended, or was not started. Nothing that fails now changes what it has left."""
+        with contextlib.suppress(Exception):
+            if self.link is not None:
+                self.link.ask(End(state, last=True), Ended, settings.shutdown_timeout_seconds)
+        with contextlib.suppress(Exception):
+            self.held.close()
+
+
+def prepare(command: list[str], arguments: argparse.Namespace, settings: Settings) -> Prepared:
+    """Check the job. Raises nothing, and takes no longer than `longest_seconds`."""
+    try:
+        return _in_time(longest_seconds(settings), lambda held: _prepared(command, arguments, settings, held))
+    except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and the job starts
+        return _unchecked(error, arguments, settings)
+
+
+def _unchecked(error: Exception, arguments: argparse.Namespace, settings: Settings) -> Prepared:
+    """The job was not checked, because something of ours has failed."""
+    reason = sanitize_text(str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}", 200)
+    if os.environ.get(DEBUG):
+        say("".join(traceback.format_exception(error)))
+    code = _common.exit_code(unknown(reason), arguments, settings)
+    what = _refusal(code, settings) if code else "the job starts without it"
+    return Prepared(words=f"pharoah: {reason}; {what}", exit_code=code)
+
+
+def _refusal(code: int, settings: Settings) -> str:
+    return f"not started (gate={settings.gate}, exit code {code})"
+
+
+def _prepared(
+    command: list[str], arguments: argparse.Namespace, settings: Settings, held: contextlib.ExitStack
+) -> Prepared:
+    """Check the job, and report its start to its sidecar. Raises whatever goes wrong."""
+    link = held.enter_context(_common.sidecar(settings))
+    checked = _check.check_job(link, arguments, settings)
+    judged = _check.judged_here(checked)
+    verdict = judged.verdict
+    link.send(Findings(tuple(vars(finding) for finding in verdict.findings[len(checked.verdict.findings) :])))
+    words = [f"pharoah  {verdict.render()}"] if settings.gate != LaunchGate.OFF else []
+    _common.write_verdict(verdict, settings)
+    code = _common.exit_code(verdict, arguments, settings)
+    if code:
+        words.append(f"pharoah: {_refusal(code, settings)}")
+    else:
+        link.send(RunStarted(shown(command), record_of(checked.dry).groups if checked.dry else {}))
+        with contextlib.suppress(OSError, ValueError):  # a run that is not monitored is one that was not launched here
+            link.ask(Launch(_ranks(command, arguments)), LaunchAnswer, settings.timeout_seconds)
+    variables = _common.inside_pharoah(link, command)
+    return Prepared("\n".join(words), code, verdict, link, variables, judged.restrictions)
+
+
+def _ranks(command: list[str], arguments: argparse.Namespace) -> int:
+    """How many ranks there will be on this node, as far as the command line gives it."""
+    try:
+        return launch_of(command).on(arguments.nnodes, arguments.nproc_per_node).processes
+    except UnknownReason:
+        return 1
+
+
+class _Work(threading.Thread):
+    """One piece of work with what it holds open. What comes too late is closed again."""
+
+    def __init__(self, work: Callable[[contextlib.ExitStack], Prepared]) -> None:
+        super().__init__(name="pharoah-preparation", daemon=True)
+        self._work = work
+        self._handing_over = threading.Lock()
+        self._given_up = False
+        self._result: Prepared | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with contextlib.ExitStack() as held:
+                result = self._work(held)
+                with self._handing_over:
+                    if not self._given_up:
+                        result.held.push(held.pop_all())
+                        self._result = result
+        except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
+            self._error = error
+
+    def result(self, seconds: float) -> Prepared:
+        """Raises TimeoutError, what the work has raised, and RuntimeError in place of what would end the process."""
+        self.join(seconds)
+        with self._handing_over:
+            self._given_up = True
+        if self._result is not None:
+            return self._result
+        if isinstance(self._error, Exception):
+            raise self._error
+        if self._error is not None:
+            raise RuntimeError(f"{type(self._error).__name__}: {self._error}")
+        raise TimeoutError(f"the check took longer than {seconds:g} s")
+
+
+def _in_time(seconds: float, work: Callable[[contextlib.ExitStack], Prepared]) -> Prepared:
+    """The result of some work, in a thread. Raises what `_Work.result` raises."""
+    thread = _Work(work)
+    thread.start()
+    return thread.result(seconds)
+
+
+def _listener(path: str, verdict: Verdict) -> Listener:
+    """Prints what the sidecar sends: alerts, a late verdict, findings that were not printed before. Raises OSError."""
+    printed, pending = set(verdict.findings), verdict.status == VerdictStatus.PENDING
+
+    def show(later: Verdict) -> None:
+        nonlocal pending
+        new = [finding for finding in later.findings if finding not in printed]
+        if pending and later.status != VerdictStatus.PENDING:
+            pending = False
+            say(f"pharoah  {later.render()}")
+        elif new:
+            say("\n".join(["pharoah", *(line for finding in new for line in finding.lines())]))
+        printed.update(new)
+
+    listener = Listener(path, 0, show)
+    listener.callbacks.append(lambda alert: say(str(alert)))
+    return listener

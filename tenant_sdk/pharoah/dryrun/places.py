@@ -1,0 +1,39 @@
+"""Places in a script, as `train.py:42`: what a user looks for when a dry run cannot go on."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType, TracebackType
+
+
+def caller_frame() -> FrameType:
+    """The innermost frame outside of torch and this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def place_of(frame: FrameType) -> str:
+    """A frame's file and line, as `train.py:42`."""
+    return named_place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def place_of_fault(trace: TracebackType | None) -> str:
+    """The innermost frame of a traceback outside of torch and this package."""
+    found = "<string>:0"
+    while trace is not None:
+        if not is_library(trace.tb_frame.f_code.co_filename):
+            found = named_place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def named_place(path: str, line: int) -> str:
+    """File and line without the folder."""
+    return f"{path.rpartition('/')[2]}:{line}"
+
+
+def is_library(path: str) -> bool:
+    """Whether a file belongs to torch, to this package or to the interpreter's own start of scripts."""
+    return "/torch/" in path or "/pharoah/" in path or path.startswith("<") or path.endswith("/runpy.py")
