@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import signal
 import sys
 import threading
@@ -17,13 +16,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah_auditor.pseudonym_service import PseudonymServiceSettings, serve_pseudonyms
 from pharoah_auditor.replay import AuditBundleError, replay
 from pharoah_auditor.witness import Witness, serve
+from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import CheckpointError, Verifier, log_verifier
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
+from pharoah_protocol.trusted_paths import private_content
+from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf.libsodium import SodiumMissing
+from pharoah_serving import token_command
 from pharoah_serving.errors import ProviderError
+from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.listener import Tls
 from pharoah_serving.quotas import Limits
+
+TOKEN_USAGE = {Role.TENANT: "export PHAROAH_AUDITOR_TOKEN_FILE={file}"}
+SEEN = "seen.json"
+"""File with the checkpoints that a witness has cosigned."""
 
 
 class UsageError(Exception):
@@ -39,6 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     _add_checks(commands)
     _add_witness(commands)
     _add_pseudonyms(commands)
+    _add_token(commands)
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
@@ -76,12 +85,17 @@ def _add_witness(commands: Any) -> None:
                          help="for the key and the remembered checkpoints (default: %(default)s)")  # fmt: skip
     witness.add_argument("--provider-key", type=Path, action="append", required=True, metavar="FILE",
                          help="a provider's public key, hexadecimal; may be repeated")  # fmt: skip
+    witness.add_argument("--init", action="store_true", help="make the key when there is none; for a first start only")
     witness.set_defaults(run=_witness)
 
 
 def _add_pseudonyms(commands: Any) -> None:
     service = commands.add_parser("pseudonyms", help="serve the second of the two pseudonym keys")
-    service.add_argument("--listen", default="127.0.0.1:7491", metavar="HOST:PORT", help="default: %(default)s")
+    service.add_argument("--listen", default="", metavar="ADDRESS",
+                         help="HOST:PORT with TLS, else unix:/path (default: auditor.sock in "
+                         "$XDG_RUNTIME_DIR/pharoah, for root in /run/pharoah; 127.0.0.1:7491 with TLS)")  # fmt: skip
+    service.add_argument("--socket-group", default="", metavar="GROUP",
+                         help="whose members may connect to the Unix socket (default: its owner alone)")  # fmt: skip
     service.add_argument("--folder", type=Path, default=Path("pharoah-pseudonyms"),
                          help="for keys and the audit log (default: %(default)s)")  # fmt: skip
     service.add_argument("--tls-cert", type=Path, help="our certificate (PEM); with --tls-key and --client-ca")
@@ -89,11 +103,23 @@ def _add_pseudonyms(commands: Any) -> None:
     service.add_argument(
         "--client-ca", type=Path, help="certificates of the authority that signs those of tenants (PEM)"
     )
+    service.add_argument("--deny-list", type=Path,
+                         help="file of serial numbers of certificates that are not accepted any more")  # fmt: skip
+    service.add_argument(
+        "--init", action="store_true", help="make the keys when there are none; for a first start only"
+    )
     service.add_argument("--domain", default="pharoah.local", help="SPIFFE trust domain (default: %(default)s)")
-    service.add_argument("--tokens", type=Path, help="a token file instead of certificates; on loopback only")
+    service.add_argument("--tokens", type=Path, default=PseudonymServiceSettings.tokens,
+                         help="list of tokens, without TLS (default: %(default)s)")  # fmt: skip
     service.add_argument("--pseudonyms-per-day", type=int, default=Limits.organisation_pseudonyms, metavar="N",
                          help="for one organisation (default: %(default)s)")  # fmt: skip
     service.set_defaults(run=_pseudonyms)
+
+
+def _add_token(commands: Any) -> None:
+    token = commands.add_parser("token", help="make a token for a tenant on this machine, or revoke one")
+    token_command.add_options(token, TOKEN_USAGE, PseudonymServiceSettings.tokens)
+    token.set_defaults(run=_token)
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -117,12 +143,20 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _witness(arguments: argparse.Namespace) -> int:
-    arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    host, _, port = arguments.listen.rpartition(":")
     logs: list[Verifier] = [log_verifier(_public(file)) for file in arguments.provider_key]
+    folder: Path = arguments.folder
+    if not arguments.init and not folder.exists():
+        raise UsageError(f"{folder}: there is no such folder. Mount or restore it; for a first start, add --init")
+    with FolderLock(folder, "witness"):
+        return _cosign(arguments, logs)
+
+
+def _cosign(arguments: argparse.Namespace, logs: list[Verifier]) -> int:
+    """Run the witness of a locked folder: two processes would cosign two trees."""
+    host, _, port = arguments.listen.rpartition(":")
     try:
-        key = _key(arguments.folder / "witness.key")
-        witness = Witness(arguments.name, key, logs, arguments.folder / "seen.json")
+        key = _witness_key(arguments.folder, init=arguments.init)
+        witness = Witness(arguments.name, key, logs, arguments.folder / SEEN)
         server = serve(witness, host, int(port))
     except (CheckpointError, ValueError, OverflowError) as error:
         raise UsageError(str(error)) from None
@@ -144,16 +178,32 @@ def _pseudonyms(arguments: argparse.Namespace) -> int:
     if any(files) and not all(files):
         raise UsageError("--tls-cert, --tls-key and --client-ca belong together")
     arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    chosen = {name: getattr(arguments, name) for name in ("listen", "folder", "domain", "tokens", "pseudonyms_per_day")}
+    names = ("listen", "socket_group", "folder", "domain", "tokens", "pseudonyms_per_day", "deny_list", "init")
+    chosen = {name: getattr(arguments, name) for name in names}
     asyncio.run(serve_pseudonyms(PseudonymServiceSettings(**chosen, tls=Tls(*files) if all(files) else None)))
     return 0
 
 
-def _key(path: Path) -> Ed25519PrivateKey:
-    if not path.exists():
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(Ed25519PrivateKey.generate().private_bytes_raw())
-    return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+def _token(arguments: argparse.Namespace) -> int:
+    print("\n".join(token_command.change(arguments, TOKEN_USAGE)))
+    return 0
+
+
+def _witness_key(folder: Path, *, init: bool) -> Ed25519PrivateKey:
+    """The key of a witness, made together with its memory: a key without its memory would cosign a second history.
+
+    Raises UsageError for one without the other.
+    """
+    key, seen = folder / "witness.key", folder / SEEN
+    if init and not key.exists() and (not seen.exists() or seen.read_text() == "{}"):  # a crash was in between
+        write_atomically(seen, "{}", durable=True)
+        write_atomically(key, Ed25519PrivateKey.generate().private_bytes_raw(), durable=True)
+    for path in (key, seen):
+        if not path.exists():
+            raise UsageError(
+                f"{path} is missing. Mount or restore the whole folder, or start with a new one and --init"
+            )
+    return Ed25519PrivateKey.from_private_bytes(private_content(key))
 
 
 def _public(path: Path) -> bytes:

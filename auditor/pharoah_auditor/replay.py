@@ -15,19 +15,19 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pharoah_learning.evidence import Trial
-from pharoah_learning.incompatibility import learn_incompatibilities
-from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES, learn_plans
-from pharoah_learning.near_duplicates import learn_near_duplicates
+from pharoah_learning.evidence import LeftOut, Trial
+from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES
 from pharoah_learning.release import ClassKey, LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import seal
+from pharoah_learning.table import learn_table
 from pharoah_protocol.log.checkpoint import Note, log_verifier
-from pharoah_protocol.log.view import HEAD, Entry, LogError, View
+from pharoah_protocol.log.forgotten import ForgetChange, ForgottenEvidence, entry_of
+from pharoah_protocol.log.view import FORGOTTEN, HEAD, Entry, LogError, View
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
 from pharoah_protocol.vocabulary import RowKind, Scope, Severity
 
-FORMAT = 1
+FORMAT = 2
 """Version of the bundles that are read here; `pharoah-provider audit-bundle` writes it."""
 
 
@@ -53,6 +53,8 @@ class _Bundle:
     head: bytes
     signature: bytes
     trials: list[Trial]
+    forgotten: list[ForgetChange]
+    """Changes of forgotten evidence up to the moment at which the release was learned."""
     log: list[bytes]
 
 
@@ -69,6 +71,7 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFin
         _sealed_again(bundle),
         _logged(bundle),
         _as_seen(bundle.log, public, seen),
+        *_forgotten(bundle),
         *_learned_again(bundle.inputs, bundle.trials),
     ]
 
@@ -86,6 +89,7 @@ def _read(file: Path) -> _Bundle:
             head=head,
             signature=signature,
             trials=[Trial.from_dict(row) for row in data["trials"]],
+            forgotten=[ForgetChange.from_dict(change) for change in data["forgotten"]],
             log=[bytes.fromhex(entry) for entry in data["log"]],
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -111,6 +115,31 @@ def _logged(bundle: _Bundle) -> AuditFinding:
     return AuditFinding(found, f"the head is {'' if found else 'NOT '}in the log of {len(bundle.log)} entries")
 
 
+def _forgotten(bundle: _Bundle) -> Iterator[AuditFinding]:
+    """What an operator has had forgotten is in the log, change by change, and no trial of it was learned from."""
+    head = Entry.of(HEAD, bundle.inputs.epoch, bundle.head).encode()
+    before = bundle.log[: bundle.log.index(head)] if head in bundle.log else bundle.log
+    logged = [entry for entry in before if _is_forgotten(entry)]
+    changes = bundle.forgotten
+    if not changes and not logged:
+        return
+    same = [entry_of(changes[: at + 1]).encode() for at in range(len(changes))] == logged[: len(changes)]
+    word = "are" if same else "are NOT"
+    yield AuditFinding(same, f"{len(changes)} changes of forgotten evidence {word} those of the log")
+    if later := len(logged) - len(changes):
+        yield AuditFinding(None, f"{later} later changes are in the log: the release was learned before them")
+    evidence = ForgottenEvidence.after(changes)
+    used = sum(evidence.holds(trial.node, trial.ran_at, trial.trial_id) for trial in bundle.trials)
+    yield AuditFinding(not used, f"{used} trials were learned from although they are forgotten")
+
+
+def _is_forgotten(entry: bytes) -> bool:
+    try:
+        return Entry.decode(entry).kind == FORGOTTEN
+    except LogError:  # `_logged` reports it
+        return False
+
+
 def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding:
     """Whether others were shown this log: a provider could put a log into the bundle that nobody else has seen."""
     if seen is None:
@@ -130,12 +159,15 @@ def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding
 def _learned_again(inputs: SealInputs, trials: list[Trial]) -> Iterator[AuditFinding]:
     """Rows without a trial behind them, for example guesses about what tenants run; and rows that were left out."""
     release, groups = inputs.release, inputs.groups
-    learned = learn_plans(learn_incompatibilities(trials), trials)
-    expected = Counter(_content(row) for row in [*learned, *learn_near_duplicates(learned, trials)])
+    left_out = LeftOut()
+    table = learn_table(trials, left_out)
+    expected = Counter(_content(row) for row in [*table.rows, *table.bands])
     sealed = Counter(_content(row) for row in release.rows if row.kind != RowKind.PSEUDONYM)
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
     yield AuditFinding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
     yield AuditFinding(not missing, f"{missing} rows that follow from the trials were left out")
+    if unused := left_out.counts.total():
+        yield AuditFinding(None, f"{unused} trials and rows were left out by the rules that learning follows")
     yield from _pseudonym_rows(release)
     without_trial = len(set(groups) - _machines(trials))
     yield AuditFinding(

@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
 
+from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome
 from pharoah_protocol.windows import Window
+
+LONGEST_NAME = 64
+"""Characters of the name of a node or an organisation that are printed."""
+
+
+class EvidenceKind(StrEnum):
+    """What learning reads."""
+
+    TRIAL = "trial"
+    DEGRADED_RUN = "degraded run"
+    BENCHMARK_RESULT = "benchmark result"
+    OUTCOME_REPORT = "outcome report"
+    ROW = "row"
+    """A learned row, which could not be sealed."""
+
+
+class LeftOutGroup(NamedTuple):
+    """Pieces of evidence that learning left out together."""
+
+    kind: EvidenceKind
+    node: str
+    """The node that they came from, or what else they have in common, such as an organisation."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What learning could not use, and why: evidence that cannot be used neither ends learning nor vanishes unnamed."""
+
+    counts: Counter[LeftOutGroup] = field(default_factory=Counter)
+
+    def add(self, kind: EvidenceKind, node: object, reason: str) -> None:
+        """Count a piece that is left out; the reason is a short text without a full stop. Evidence that cannot be used
+        may have anything in place of the name of its node."""
+        name = sanitize_text(node, LONGEST_NAME) if isinstance(node, str) else ""
+        self.counts[LeftOutGroup(kind=kind, node=name, reason=reason)] += 1
+
+    def lines(self) -> list[str]:
+        """One line for each kind of evidence, node and reason."""
+        return [
+            f"left out: {count} {group.kind}{'s' * (count > 1)} of {group.node or 'unknown origin'}: {group.reason}"
+            for group, count in sorted(self.counts.items())
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +67,16 @@ class Trial:
     outcome: Outcome
     step_seconds: tuple[float, ...]
     fingerprint: str
+    """What the agent of the node states about the job that the cell trained; `usable_trials` replaces it by what the
+    provider knows."""
+    node: str = ""
+    """Name of the node, which is the identity of its agent."""
+    own_fingerprints: tuple[str, ...] = ()
+    """What the provider's own dry runs of the same workload and settings gave, one for each release of its software,
+    oldest first; none when it could not dry-run the cell."""
+    trial_id: str = ""
+    ran_at: float = 0.0
+    """Unix seconds."""
     device: DeviceKind = DeviceKind.CPU
     """What the cell ran on. Trials that predate the field ran on the CPU."""
     context_device: DeviceKind = DeviceKind.CPU
@@ -34,6 +90,7 @@ class Trial:
                 **data,
                 "outcome": Outcome(data["outcome"]),
                 "step_seconds": tuple(data["step_seconds"]),
+                "own_fingerprints": tuple(data.get("own_fingerprints", ())),
                 "device": DeviceKind(data.get("device", DeviceKind.CPU)),
                 "context_device": DeviceKind(data.get("context_device", DeviceKind.CPU)),
             }
@@ -57,6 +114,8 @@ class DegradedRun:
     windows: tuple[Window, ...]
     died: bool
     """Whether its process died."""
+    node: str = ""
+    """The node it ran on."""
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,38 @@
 """The incompatibility table: which jobs fail in which contexts, by counting, with matched controls.
 
-Small-numbers rule: a row blocks only with at least 5 of 5 failures of one kind and at least 20 matched controls without
-one. A control is a trial of the same workload that differs in exactly one thing: one software setting (any context)
-or the context (same settings). Failures of memory never reach beyond the exact rung: whether another size fits
-is arithmetic, not statistics. Only trials that ran on the device of their context count.
+One node proves nothing: its agent may be malicious. So evidence weighs by node (`opinions`, ADR 21).
+
+* A row warns where trials of two nodes agree on the failure. What one node alone reports is a suspect (`suspects`).
+* A row blocks only with at least 5 of 5 failures of one kind, on at least two nodes and on every node that has run it,
+  and with at least 20 matched controls, on at least two nodes, without one. A failure that one node alone shows among
+  the controls does not count: the trials of that node are no controls.
+* A row is `ok` where it worked on two nodes, or on the only node of its server configuration, and at most one failed.
+
+A control is a trial of the same workload that differs in exactly one thing: one software setting (any context) or the
+context (same settings). Failures of memory never reach beyond the exact rung: whether another size fits is arithmetic,
+not statistics. Only trials that ran on the device of their context count.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from statistics import median
+from statistics import median, median_high
 from typing import NamedTuple
 
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
 from pharoah_learning.evidence import Trial, on_their_device
+from pharoah_learning.opinions import LEAST_NODES, NodeOutcome, NodeOutcomes, Opinion
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity
 
 BLOCK_FAILURES = 5
 BLOCK_CONTROLS = 20
 SLOW_RATIO = 1.5
-"""A job is slow when its steps take this many times as long as in other contexts, beyond what the context does to all
-jobs."""
+"""A job is slow on a node when its steps take this many times as long as on nodes of other contexts, beyond what the
+node does to all jobs."""
 
 Tokens = tuple[str, ...]
 
@@ -82,51 +90,119 @@ class _Counts(NamedTuple):
     base_runs: int
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """The trials of a row beside their controls, for one outcome."""
+
+    outcome: Outcome
+    treated: NodeOutcomes
+    controls: NodeOutcomes
+    """Without the trials of a node that alone shows the failure."""
+
+    @classmethod
+    def of(cls, outcome: Outcome, treated: NodeOutcomes, controls: Sequence[_Known]) -> _Compared:
+        outcomes = _outcomes(controls)
+        alone = outcomes.with_outcome(outcome)
+        return cls(outcome, treated, outcomes.without(alone if len(alone) < LEAST_NODES else set()))
+
+    @property
+    def counts(self) -> _Counts:
+        return _Counts(
+            failures=self.treated.count(self.outcome),
+            runs=self.treated.trials,
+            base_failures=self.controls.count(self.outcome),
+            base_runs=self.controls.trials,
+        )
+
+    def severity(self, rung: Rung) -> Severity:
+        """How strongly this speaks against a job, given that two nodes agree on the failure."""
+        if self.outcome in (Outcome.SLOW, Outcome.TIMEOUT) or rung is Rung.MAJOR:
+            return Severity.WARN
+        if self.outcome is Outcome.MEMORY and rung is not Rung.EXACT:
+            return Severity.WARN
+        counts = self.counts
+        everywhere = all(self.treated.opinion(node, self.outcome) is Opinion.ALWAYS for node in self.treated.by_node)
+        never_without = counts.base_failures == 0 and counts.base_runs >= BLOCK_CONTROLS
+        enough_nodes = len(self.controls.by_node) >= LEAST_NODES
+        blocks = everywhere and counts.failures >= BLOCK_FAILURES and never_without and enough_nodes
+        return Severity.BLOCK if blocks else Severity.WARN
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The trials of one server configuration or device model that have the same tokens on one rung."""
+
+    scope: Scope
+    group_id: str
+    rung: Rung
+    tokens: Tokens
+    treated: list[_Known]
+
+
 def learn_incompatibilities(trials: Iterable[Trial]) -> list[LearnedRow]:
-    """Rows for every rung, server configuration and device model that was tried on its own device."""
+    """Rows for every rung, server configuration and device model that was tried on its own device.
+
+    The fingerprints of the trials must be readable: `usable_trials` gives such trials.
+    """
     known = [_with_tokens(trial) for trial in mark_slow(on_their_device(trials))]
-    rows: list[LearnedRow] = []
-    for scope in (Scope.SERVER, Scope.DEVICE):
-        for rung in RUNGS:
-            groups: dict[tuple[str, Tokens], list[_Known]] = defaultdict(list)
-            for trial in known:
-                groups[trial.group(scope), trial.tokens[rung]].append(trial)
-            rows += [
-                _row(scope, group_id, rung, tokens, treated, known)
-                for (group_id, tokens), treated in sorted(groups.items())
-            ]
-    return rows
+    nodes = _nodes_of_contexts(known)
+    found = (_row(group, known, nodes) for scope in Scope for rung in RUNGS for group in _groups(scope, rung, known))
+    return [row for row in found if row is not None]
 
 
 def mark_slow(trials: Sequence[Trial]) -> list[Trial]:
     """Trials that finished, but much slower here than elsewhere, get the outcome `slow`.
 
-    A context that slows all workloads by the same factor is not an incompatibility: each workload's ratio is taken
-    relative to the median ratio of its context.
+    A node that slows all workloads by the same factor is not an incompatibility: each workload's ratio is taken
+    relative to the median ratio of its node. A context is slow for a workload where two of its nodes are.
     """
     ratios = _step_ratios(trials)
-    general = {context: max(1.0, median(r for (_, c), r in ratios.items() if c == context)) for _, context in ratios}
+    by_node: dict[_Place, list[float]] = defaultdict(list)
+    for (_, place), ratio in ratios.items():
+        by_node[place].append(ratio)
+    general = {place: max(1.0, median(found)) for place, found in by_node.items()}
+    slow: dict[tuple[tuple[object, ...], str], set[str]] = defaultdict(set)
+    for (point, place), ratio in ratios.items():
+        if ratio > SLOW_RATIO * general[place]:
+            slow[point, place.context_id].add(place.node)
     return [
         replace(trial, outcome=Outcome.SLOW)
-        if trial.outcome is Outcome.OK
-        and ratios.get((_point(trial), trial.context_id), 0) > SLOW_RATIO * general.get(trial.context_id, 1.0)
+        if trial.outcome is Outcome.OK and _is_slow(trial, slow.get((_point(trial), trial.context_id), set()))
         else trial
         for trial in trials
     ]
 
 
-def _step_ratios(trials: Sequence[Trial]) -> dict[tuple[tuple[object, ...], str], float]:
-    """Per workload with its settings and context: its step time over that in the other contexts."""
-    steps: dict[tuple[object, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+def _is_slow(trial: Trial, slow_nodes: set[str]) -> bool:
+    """Whether a trial ran on one of the slow nodes of its context, of which there are at least two."""
+    return len(slow_nodes) >= LEAST_NODES and trial.node in slow_nodes
+
+
+class _Place(NamedTuple):
+    """Where a trial ran."""
+
+    context_id: str
+    node: str
+
+
+def _step_ratios(trials: Sequence[Trial]) -> dict[tuple[tuple[object, ...], _Place], float]:
+    """Per workload with its settings and node: its step time over that on the nodes of other contexts.
+
+    The reference is the upper median over at least two nodes elsewhere: one node that reports tiny times does not lower
+    it.
+    """
+    steps: dict[tuple[object, ...], dict[_Place, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial in trials:
         if trial.outcome is Outcome.OK and len(trial.step_seconds) > 1:
-            steps[_point(trial)][trial.context_id].append(median(trial.step_seconds[1:]))
-    ratios: dict[tuple[tuple[object, ...], str], float] = {}
-    for point, by_context in steps.items():
-        for context, seconds in by_context.items():
-            elsewhere = [median(s) for c, s in by_context.items() if c != context]
-            if elsewhere:
-                ratios[point, context] = median(seconds) / median(elsewhere)
+            place = _Place(context_id=trial.context_id, node=trial.node)
+            steps[_point(trial)][place].append(median(trial.step_seconds[1:]))
+    ratios: dict[tuple[tuple[object, ...], _Place], float] = {}
+    for point, by_place in steps.items():
+        medians = {place: median(seconds) for place, seconds in by_place.items()}
+        for place, own in medians.items():
+            elsewhere = [value for other, value in medians.items() if other.context_id != place.context_id]
+            if len(elsewhere) >= LEAST_NODES:
+                ratios[point, place] = own / median_high(elsewhere)
     return ratios
 
 
@@ -139,48 +215,67 @@ def _with_tokens(trial: Trial) -> _Known:
     return _Known(trial, {rung: rung_tokens(fingerprint, rung) for rung in RUNGS})
 
 
-def _row(
-    scope: Scope, group_id: str, rung: Rung, tokens: Tokens, treated: list[_Known], known: Iterable[_Known]
-) -> LearnedRow:
-    outcomes = Counter(trial.row.outcome for trial in treated if trial.row.outcome is not Outcome.OK)
-    outcome, failures = outcomes.most_common(1)[0] if outcomes else (Outcome.OK, 0)
-    controls = _controls(scope, treated, known)
-    counts = _counted(outcome, failures, treated, controls)
-    severity = _severity(rung, outcome, counts)
-    if severity is not Severity.BLOCK and counts.base_failures and rung is not Rung.MAJOR:
+def _outcomes(trials: Iterable[_Known]) -> NodeOutcomes:
+    return NodeOutcomes.of(NodeOutcome(trial.row.node, trial.row.outcome) for trial in trials)
+
+
+def _nodes_of_contexts(known: Iterable[_Known]) -> dict[str, set[str]]:
+    """Server configuration to the nodes that have trials in it."""
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for trial in known:
+        nodes[trial.row.context_id].add(trial.row.node)
+    return dict(nodes)
+
+
+def _groups(scope: Scope, rung: Rung, known: Iterable[_Known]) -> list[_Group]:
+    groups: dict[tuple[str, Tokens], list[_Known]] = defaultdict(list)
+    for trial in known:
+        groups[trial.group(scope), trial.tokens[rung]].append(trial)
+    return [_Group(scope, group_id, rung, tokens, treated) for (group_id, tokens), treated in sorted(groups.items())]
+
+
+def _row(group: _Group, known: Sequence[_Known], nodes: Mapping[str, set[str]]) -> LearnedRow | None:
+    """The row of a group; None where its nodes leave open what holds."""
+    outcomes = _outcomes(group.treated)
+    controls = _controls(group.scope, group.treated, known)
+    outcome = outcomes.agreed_failure()
+    if outcome is None:
+        return _working_row(group, outcomes, controls, nodes)
+    compared = _Compared.of(outcome, outcomes, controls)
+    severity = compared.severity(group.rung)
+    if severity is not Severity.BLOCK and compared.counts.base_failures and group.rung is not Rung.MAJOR:
         # It may fail in every context: then only settings can be the contrast.
-        other_settings = [t for t in controls if t.settings not in {x.settings for x in treated}]
-        stricter = _counted(outcome, failures, treated, other_settings)
-        if _severity(rung, outcome, stricter) is Severity.BLOCK:
-            severity, controls, counts = Severity.BLOCK, other_settings, stricter
+        other_settings = [t for t in controls if t.settings not in {x.settings for x in group.treated}]
+        stricter = _Compared.of(outcome, outcomes, other_settings)
+        if stricter.severity(group.rung) is Severity.BLOCK:
+            severity, controls, compared = Severity.BLOCK, other_settings, stricter
+    return _learned(group, severity, outcome, compared.counts, _remedy(group.treated, controls, outcome))
+
+
+def _working_row(
+    group: _Group, outcomes: NodeOutcomes, controls: Sequence[_Known], nodes: Mapping[str, set[str]]
+) -> LearnedRow | None:
+    """A row that says it works, from the nodes on which it does; None where too few nodes say so."""
+    alone = group.scope is Scope.SERVER and len(nodes[group.group_id]) < LEAST_NODES
+    if len(outcomes.working) < (1 if alone else LEAST_NODES):
+        return None
+    working = outcomes.without(outcomes.failing)
+    counts = _Counts(failures=0, runs=working.trials, base_failures=0, base_runs=len(controls))
+    return _learned(group, Severity.OK, Outcome.OK, counts, _Remedy.NONE)
+
+
+def _learned(group: _Group, severity: Severity, outcome: Outcome, counts: _Counts, remedy: _Remedy) -> LearnedRow:
     return LearnedRow(
-        scope=scope,
-        group_id=group_id,
-        rung=rung,
-        tokens=tokens,
+        scope=group.scope,
+        group_id=group.group_id,
+        rung=group.rung,
+        tokens=group.tokens,
         severity=severity,
         outcome=outcome,
         **counts._asdict(),
-        remedy=int(_remedy(treated, controls, outcome) if severity is not Severity.OK else _Remedy.NONE),
-        title=_title(treated),
+        remedy=int(remedy),
+        title=title_of([trial.row for trial in group.treated]),
     )
-
-
-def _counted(outcome: Outcome, failures: int, treated: list[_Known], controls: list[_Known]) -> _Counts:
-    base_failures = sum(trial.row.outcome is outcome for trial in controls) if failures else 0
-    return _Counts(failures, len(treated), base_failures, len(controls))
-
-
-def _severity(rung: Rung, outcome: Outcome, counts: _Counts) -> Severity:
-    if not counts.failures:
-        return Severity.OK
-    if outcome in (Outcome.SLOW, Outcome.TIMEOUT) or rung is Rung.MAJOR:
-        return Severity.WARN
-    if outcome is Outcome.MEMORY and rung is not Rung.EXACT:
-        return Severity.WARN
-    always = counts.failures == counts.runs >= BLOCK_FAILURES
-    never_without = counts.base_failures == 0 and counts.base_runs >= BLOCK_CONTROLS
-    return Severity.BLOCK if always and never_without else Severity.WARN
 
 
 def _controls(scope: Scope, treated: list[_Known], known: Iterable[_Known]) -> list[_Known]:
@@ -209,19 +304,26 @@ def _differing(left: tuple[tuple[str, object], ...], right: tuple[tuple[str, obj
     return sum(a.get(key) != b.get(key) for key in a.keys() | b.keys())
 
 
-def _remedy(treated: list[_Known], controls: list[_Known], outcome: Outcome) -> _Remedy:
+def _remedy(treated: list[_Known], controls: Sequence[_Known], outcome: Outcome) -> _Remedy:
     """The one change that made it work: a setting in this context if there is one, else another context."""
     here = {trial.row.context_id for trial in treated}
-    worked: set[str] = set()
+    nodes: dict[str, set[str]] = defaultdict(set)
+    """Setting to the nodes of this context where changing it has worked."""
     for control in controls:
         if control.row.outcome is Outcome.OK and control.row.context_id in here:
             a, b = dict(control.settings), dict(treated[0].settings)
-            worked |= {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
+            for key in a.keys() | b.keys():
+                if a.get(key) != b.get(key):
+                    nodes[key].add(control.row.node)
+    worked = {key for key, found in nodes.items() if len(found) >= LEAST_NODES}
     if "dtype" in worked and outcome in _REMEDY_OF_DTYPE:
         return _REMEDY_OF_DTYPE[outcome]
     return next((remedy for name, remedy in _REMEDY_OF_SETTING.items() if name in worked), _Remedy.OTHER_CONTEXT)
 
 
-def _title(treated: list[_Known]) -> str:
-    points = sorted({f"{t.row.workload} {' '.join(f'{k}={v}' for k, v in t.settings)}".strip() for t in treated})
+def title_of(trials: Iterable[Trial]) -> str:
+    """Workload and settings of some trials, for people."""
+    points = sorted(
+        {f"{t.workload} {' '.join(f'{k}={v}' for k, v in sorted(t.settings.items()))}".strip() for t in trials}
+    )
     return points[0] if len(points) == 1 else f"{points[0]} and {len(points) - 1} more"

@@ -1,18 +1,20 @@
 """Monitoring plans: how archetypes are best watched, learned from how steady their steps were in campaigns.
 
 Reports that follow a rare plan would reveal which archetype runs. So an archetype gets a plan only where at least five
-archetypes share it; everything else is watched by the default plan.
+archetypes share it; everything else is watched by the default plan. A plan that is not the default one also needs two
+nodes, and more than half of the nodes that have run the archetype: one node alone moves no plan (ADR 21).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
 from pharoah_archetypes import Fingerprint
 from pharoah_learning.evidence import Trial, on_their_device
+from pharoah_learning.opinions import LEAST_NODES
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.monitoring_plan import PLAIN, RESTLESS, STEADY, MonitoringPlan
 from pharoah_protocol.reports import RESTLESS_RATIO, deviation
@@ -27,7 +29,7 @@ LEAST_STEPS = 3
 
 def learn_plans(rows: Sequence[LearnedRow], trials: Iterable[Trial]) -> list[LearnedRow]:
     """The rows, each with the plan of its archetype."""
-    wanted = {name: plan_for(median(deviations)) for name, deviations in _deviations(trials).items()}
+    wanted = {name: _agreed_plan(by_node) for name, by_node in _deviations(trials).items()}
     sharing: dict[MonitoringPlan, set[str]] = defaultdict(set)
     for name, plan in wanted.items():
         sharing[plan].add(name)
@@ -35,13 +37,20 @@ def learn_plans(rows: Sequence[LearnedRow], trials: Iterable[Trial]) -> list[Lea
     return [replace(row, plan=given.get(_archetype(row), PLAIN).pack().hex()) for row in rows]
 
 
-def _deviations(trials: Iterable[Trial]) -> dict[str, list[float]]:
-    """Per archetype, how far a typical step of each trial is from its median, relative to it."""
-    found: dict[str, list[float]] = defaultdict(list)
+def _agreed_plan(deviations_by_node: Mapping[str, Sequence[float]]) -> MonitoringPlan:
+    """The plan that more than half of the nodes ask for, and at least two; else the default one."""
+    asked = Counter(plan_for(median(deviations)) for deviations in deviations_by_node.values())
+    plan, nodes = asked.most_common(1)[0]
+    return plan if nodes >= LEAST_NODES and 2 * nodes > asked.total() else PLAIN
+
+
+def _deviations(trials: Iterable[Trial]) -> dict[str, dict[str, list[float]]]:
+    """Per archetype and node, how far a typical step of each trial is from its median, relative to it."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial in on_their_device(trials):
         steps = trial.step_seconds[1:]
         if trial.outcome is Outcome.OK and len(steps) >= LEAST_STEPS:
-            found[Fingerprint.from_json(trial.fingerprint).archetype].append(deviation(steps))
+            found[Fingerprint.from_json(trial.fingerprint).archetype][trial.node].append(deviation(steps))
     return found
 
 

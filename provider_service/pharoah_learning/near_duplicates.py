@@ -33,13 +33,13 @@ def learn_near_duplicates(rows: Iterable[LearnedRow], trials: Iterable[Trial]) -
 
 def _bands_by_tokens(trials: Iterable[Trial]) -> dict[tuple[str, ...], list[tuple[str, ...]]]:
     known: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for text in {trial.fingerprint for trial in trials}:
+    for text in sorted({trial.fingerprint for trial in trials}):
         fingerprint = Fingerprint.from_json(text)
         tokens = rung_tokens(fingerprint, RUNG)
         if tokens not in known:
             try:
                 known[tokens] = band_tokens(fingerprint)
-            except GrammarError:
+            except (GrammarError, RecursionError):
                 known[tokens] = []  # another tool made this fingerprint
     return known
 

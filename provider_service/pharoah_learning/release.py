@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from pharoah_protocol.vocabulary import Outcome, RowKind, Rung, Scope, Severity
 
-FORMAT = 2
-"""The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read."""
+FORMAT = 3
+"""The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
+suspects."""
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
 FALLBACK_SLOWDOWN = log(1.15)
@@ -65,6 +66,28 @@ class LearnedRow:
     def id(self) -> str:
         """Names the row across releases: it depends on what the row is about, and not on what was counted."""
         return identity([self.scope, self.group_id, self.kind, self.rung, *self.tokens])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """A failure that one node alone reports: it makes no row, and another node can confirm or refute it."""
+
+    node: str
+    context_id: str
+    device_id: str
+    outcome: Outcome
+    failures: int
+    runs: int
+    """Trials of this job on the node."""
+    title: str
+    """Workload and settings."""
+    refuting: int
+    """Nodes of the same server configuration on which the job worked each time."""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Suspect:
+        """Read what `asdict` gave, also as it comes back from JSON. Raises KeyError, TypeError or ValueError."""
+        return cls(**{**data, "outcome": Outcome(data["outcome"])})
 
 
 @dataclass(frozen=True)
@@ -120,6 +143,7 @@ class Release:
     survival: SurvivalModel | None = None
     baselines: tuple[BenchmarkBaseline, ...] = ()
     notes: tuple[str, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
     format: int = FORMAT
 
     @classmethod
@@ -132,7 +156,8 @@ class Release:
         rows = tuple(LearnedRow.from_dict(row) for row in data["rows"])
         survival = None if data["survival"] is None else SurvivalModel.from_dict(data["survival"])
         baselines = tuple(BenchmarkBaseline.from_dict(baseline) for baseline in data["baselines"])
-        return cls(data["release"], rows, survival, baselines, tuple(data["notes"]))
+        suspects = tuple(Suspect.from_dict(suspect) for suspect in data.get("suspects", ()))
+        return cls(data["release"], rows, survival, baselines, tuple(data["notes"]), suspects)
 
 
 class ClassKey(NamedTuple):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_archetypes import canonical_input
 from pharoah_archetypes.ladder import length_prefixed
 from pharoah_learning.release import ClassKey, LearnedRow, SealInputs
+from pharoah_protocol.bounds import LARGEST_INPUT_BYTES
 from pharoah_protocol.log.merkle import root
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables import signed_messages
@@ -21,6 +23,13 @@ from pharoah_protocol.voprf import protocol
 LIFETIME_SECONDS = 25 * 3600
 """24 hours, and one in which the next epoch may be late."""
 CLOCK_SKEW_SECONDS = 60
+
+
+class SealableRows(NamedTuple):
+    """Rows that can be sealed together, and those that cannot."""
+
+    rows: tuple[LearnedRow, ...]
+    left_out: tuple[LearnedRow, ...]
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,26 @@ def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
     body = head.encode()
     ids = {group: one.class_id for group, one in classes.items()}
     return Epoch(head, body, sign(body, key), {one.class_id: one for one in sealed}, ids)
+
+
+def sealable(rows: Iterable[LearnedRow]) -> SealableRows:
+    """Rows whose inputs can be sealed, in their order: each input once per class, and none that is too long."""
+    kept: list[LearnedRow] = []
+    left_out: list[LearnedRow] = []
+    inputs: set[bytes] = set()
+    for row in rows:
+        try:
+            group = length_prefixed(row.scope.encode(), row.group_id.encode())
+            key = group + learned_input(row)
+        except ValueError:
+            left_out.append(row)
+            continue
+        if key in inputs or len(key) - len(group) > LARGEST_INPUT_BYTES:
+            left_out.append(row)
+            continue
+        inputs.add(key)
+        kept.append(row)
+    return SealableRows(rows=tuple(kept), left_out=tuple(left_out))
 
 
 def groups_of(rows: Iterable[LearnedRow]) -> set[ClassKey]:

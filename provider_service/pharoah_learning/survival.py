@@ -2,12 +2,19 @@
 
 Failure event: the process died, or its step time stayed at 1.5 times its own baseline or more for four windows.
 Everything else censors.
+
+One node proves nothing (ADR 21): in the fit every node weighs the same, however many runs and windows it has. And
+whatever a node reports, a run whose steps stay 1.5 times as long as its baseline is risky, and a run within 15 % of its
+baseline, without a trend and without growth, is not.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from math import log
+from statistics import median_low
 from typing import Any, NamedTuple
 
 from pharoah_learning.evidence import DegradedRun
@@ -25,6 +32,8 @@ RIDGES = (5.0, 25.0)
 in turn: where few events separate the runs completely, only a stronger one converges."""
 THRESHOLD_MARGIN = 0.05
 """The threshold is the highest risk of a healthy run plus this."""
+_SLOWDOWN, _WEIGHT = "slowdown", "weight"
+"""The feature that the bounds of the threshold are about, and the column of weights, which is no feature."""
 
 
 class _Fit(NamedTuple):
@@ -52,29 +61,46 @@ class FittedSurvival(NamedTuple):
 
 def fit_survival(runs: Sequence[DegradedRun]) -> FittedSurvival:
     """Fit the model. With fewer than four events, a plain threshold on slowdown instead."""
-    rows = [row for number, run in enumerate(runs) for row in _intervals(number, run)]
+    weights = _weights(runs)
+    rows = [row | {_WEIGHT: weights[run.node]} for number, run in enumerate(runs) for row in _intervals(number, run)]
     events = int(sum(row["event"] for row in rows))
     if events < LEAST_EVENTS:
         note = f"survival: {events} events are too few; plain slowdown threshold"
         return FittedSurvival(model=SurvivalModel.threshold_only(len(runs), events), note=note)
     fitted = next((fit for ridge in RIDGES if (fit := _fit(rows, ridge)) is not None), None)
-    if fitted is None:
-        note = "survival: no convergence; plain slowdown threshold"
+    if fitted is None or fitted.coefficients.get(_SLOWDOWN, 0.0) <= 0:
+        why = "no convergence" if fitted is None else "slowdowns do not count in the fit"
+        note = f"survival: {why}; plain slowdown threshold"
         return FittedSurvival(model=SurvivalModel.threshold_only(len(runs), events), note=note)
-    healthy = [_risks(run, fitted) for run in runs if run.kind == Fault.NONE]
-    threshold = _threshold(fitted, [scores for scores in healthy if scores])
+    threshold = _threshold(fitted, [run for run in runs if run.kind is Fault.NONE])
     model = SurvivalModel(fitted.coefficients, fitted.means, threshold, len(runs), events)
     shown = ", ".join(f"{name} {value:+.2f}" for name, value in fitted.coefficients.items())
     note = f"survival: {len(runs)} runs, {events} events; log hazard ratios {shown}; threshold {threshold:.2f}"
     return FittedSurvival(model=model, note=note)
 
 
-def _threshold(fitted: _Fit, healthy: Sequence[Sequence[float]]) -> float:
-    """Above the risk of all healthy runs that were seen, as conformal prediction does (Vovk, Gammerman and Shafer
-    2005); with few of them, at least the risk of a steady slowdown of 15 %."""
-    at_rest = dict.fromkeys(fitted.coefficients, 0.0) | {"slowdown": FALLBACK_SLOWDOWN}
-    floor = risk(at_rest, fitted.coefficients, fitted.means)
-    return max([floor, *(_sustained_peak(scores) + THRESHOLD_MARGIN for scores in healthy)])
+def _weights(runs: Sequence[DegradedRun]) -> dict[str, float]:
+    """Weight of a run by its node: all nodes weigh the same, and together as much as there are runs."""
+    runs_of = Counter(run.node for run in runs)
+    return {node: len(runs) / (len(runs_of) * count) for node, count in runs_of.items()}
+
+
+def _threshold(fitted: _Fit, healthy: Sequence[DegradedRun]) -> float:
+    """Above the risk of all healthy runs of a node, as conformal prediction does (Vovk, Gammerman and Shafer 2005): the
+    lower median over nodes. It lies between the risks of a steady slowdown of 15 % and of one that is a failure.
+    """
+    peaks: dict[str, list[float]] = defaultdict(list)
+    for run in healthy:
+        if scores := _risks(run, fitted):
+            peaks[run.node].append(_sustained_peak(scores) + THRESHOLD_MARGIN)
+    lowest, highest = (_steady_risk(fitted, slowdown) for slowdown in (FALLBACK_SLOWDOWN, log(FAILURE_RATIO)))
+    seen = median_low(max(found) for found in peaks.values()) if peaks else lowest
+    return min(max(lowest, seen), highest)
+
+
+def _steady_risk(fitted: _Fit, slowdown: float) -> float:
+    """The risk of a run that has slowed down by this log ratio and shows nothing else."""
+    return risk(dict.fromkeys(fitted.coefficients, 0.0) | {_SLOWDOWN: slowdown}, fitted.coefficients, fitted.means)
 
 
 def _intervals(number: int, run: DegradedRun) -> list[dict[str, float]]:
@@ -102,7 +128,7 @@ def _fit(rows: list[dict[str, float]], ridge: float) -> _Fit | None:
     frame = pd.DataFrame(rows)
     fitted_names = [name for name in names if frame[name].std() > 0]  # nothing can be learned from a constant
     while fitted_names:
-        fitted = _cox(frame[["id", "start", "stop", "event", *fitted_names]], ridge)
+        fitted = _cox(frame[["id", "start", "stop", "event", _WEIGHT, *fitted_names]], ridge)
         if fitted is None or not fitted.notna().all():
             return None
         if (fitted >= 0).all():
@@ -118,7 +144,6 @@ def _fit(rows: list[dict[str, float]], ridge: float) -> _Fit | None:
 def _cox(frame: Any, ridge: float) -> Any:
     """Log hazard ratios by feature, or None without convergence. lifelines multiplies its penalizer by the rows."""
     from lifelines import CoxTimeVaryingFitter
-    from lifelines.exceptions import ConvergenceError
 
     fitter = CoxTimeVaryingFitter(penalizer=ridge / len(frame))
     with warnings.catch_warnings():
@@ -130,9 +155,10 @@ def _cox(frame: Any, ridge: float) -> Any:
                 event_col="event",
                 start_col="start",
                 stop_col="stop",
+                weights_col=_WEIGHT,
                 fit_options={"step_size": 0.3},
             )
-        except ConvergenceError:
+        except Exception:  # noqa: BLE001 - besides ConvergenceError: what numpy and pandas raise for odd numbers
             return None
     return fitter.params_
 

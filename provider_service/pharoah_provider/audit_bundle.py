@@ -9,7 +9,7 @@ from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import Unknown
 from pharoah_serving.keys import Keys
 
-FORMAT = 1
+FORMAT = 2
 """Version of the JSON; `pharoah_auditor.replay` reads this one. Increase it with every change of a field."""
 
 
@@ -23,7 +23,8 @@ async def audit_bundle(store: Storage, keys: Keys, number: int) -> str:
     release = await store.published.release(record.release)
     if release is None:
         raise Unknown(f"release {record.release} is not in the database")
-    trials = await store.evidence.trials(before=await store.published.release_made_at(release.release))
+    made_at = await store.published.release_made_at(release.release)
+    trials = await store.evidence.trials(before=made_at)
     return json.dumps(
         {
             "format": FORMAT,
@@ -35,6 +36,7 @@ async def audit_bundle(store: Storage, keys: Keys, number: int) -> str:
             "signature": record.signature.hex(),
             "release": asdict(release),
             "trials": [asdict(trial) for trial in trials],
+            "forgotten": [asdict(change) for change in await store.log.forgotten(made_at)],
             "log": [entry.hex() for entry in await store.log.log_entries()],
         }
     )

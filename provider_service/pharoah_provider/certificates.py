@@ -1,12 +1,16 @@
-"""Certificates for a small site: an authority of its own, and SPIFFE names as the provider reads them.
+"""Certificates for a small site: an authority of its own, SPIFFE names as the provider reads them, and a deny list.
 
-Sites with SPIRE, Vault or a company authority do not need this: any certificate with one SPIFFE name works.
+Sites with SPIRE, Vault or a company authority do not need this. Their callers need one SPIFFE name, and their servers
+the DNS name of their role (`channels.ServerRole`).
 """
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +19,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from pharoah_protocol.channels import ServerRole
 from pharoah_protocol.files import write_atomically
 from pharoah_serving.errors import ProviderError
 
-AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 365
+AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 90
+"""Nothing ends the certificate of a lost machine but its age and the deny list. Let's Encrypt issues for 90 days."""
+ISSUED, DENIED = "issued.jsonl", "denied"
+"""Files of an authority's folder: one line for each certificate, and the deny list for `serve --deny-list`."""
 
 
 class CertificateFiles(NamedTuple):
@@ -26,6 +34,17 @@ class CertificateFiles(NamedTuple):
 
     certificate: Path
     key: Path
+
+
+@dataclass(frozen=True)
+class IssuedCertificate:
+    """One line of the list of issued certificates."""
+
+    name: str
+    serial: str
+    """In hexadecimal digits."""
+    not_after: float
+    """Unix seconds."""
 
 
 class Authority:
@@ -45,18 +64,21 @@ class Authority:
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         self._key = key
 
-    def issue(self, name: str, hosts: tuple[str, ...] = ()) -> CertificateFiles:
-        """Make a certificate and a key for `tenant/ORG/ACCOUNT`, `agent/NODE`, `operator/NAME` or `provider`.
+    def issue(self, name: str, hosts: tuple[str, ...] = (), days: int = CERTIFICATE_DAYS) -> CertificateFiles:
+        """Make a certificate and a key for `provider`, `auditor`, `tenant/ORG[/ACCOUNT]`, `agent/NODE` or
+        `operator/NAME`. The first two serve and cannot call; the others call and cannot serve.
 
-        `hosts` are names or addresses under which a provider is reached.
+        `hosts` are further names or addresses of a server, for clients that are not ours. Raises OSError.
         """
-        stem = self.folder / name.replace("/", "-")
+        stem = self.folder / _stem(name)
         key = ec.generate_private_key(ec.SECP256R1())
         uri = x509.UniformResourceIdentifier(f"spiffe://{self._domain}/{name}")
-        names = x509.SubjectAlternativeName([uri, *map(_host, hosts)])
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        serves = name in tuple(ServerRole)
+        roles = [x509.DNSName(ServerRole(name).server_name)] if serves else []
+        names = x509.SubjectAlternativeName([uri, *roles, *map(_host, hosts)])
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH if serves else ExtendedKeyUsageOID.CLIENT_AUTH])
         certificate = (
-            _builder(name.replace("/", " "), self._certificate.subject, key, CERTIFICATE_DAYS)
+            _builder(name.replace("/", " "), self._certificate.subject, key, days)
             .add_extension(names, critical=False)
             .add_extension(usage, critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -64,9 +86,30 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         files = CertificateFiles(certificate=stem.with_name(f"{stem.name}.pem"), key=stem.with_name(f"{stem.name}.key"))
+        self._note(
+            IssuedCertificate(name, f"{certificate.serial_number:x}", certificate.not_valid_after_utc.timestamp())
+        )
         _write(files.key, _private(key), 0o600)
         _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
         return files
+
+    def deny(self, name: str) -> int:
+        """Put all certificates of a name that are still valid on the deny list; returns how many. Raises OSError."""
+        now, file = datetime.datetime.now(datetime.UTC).timestamp(), self.folder / DENIED
+        valid = [one for one in self._issued() if one.name == name and one.not_after > now]
+        before = file.read_text() if file.exists() else ""
+        added = "".join(f"{one.serial}  # {one.name}\n" for one in valid if one.serial not in before.split())
+        _write(file, (before + added).encode(), 0o644)
+        return len(valid)
+
+    def _note(self, issued: IssuedCertificate) -> None:
+        with (self.folder / ISSUED).open("a") as lines:
+            lines.write(json.dumps(asdict(issued)) + "\n")
+
+    def _issued(self) -> Iterator[IssuedCertificate]:
+        file = self.folder / ISSUED
+        for line in file.read_text().splitlines() if file.exists() else ():
+            yield IssuedCertificate(**json.loads(line))
 
     def _make(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -80,6 +123,12 @@ class Authority:
         )
         _write(self.folder / "ca.key", _private(key), 0o600)
         _write(self.folder / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _stem(name: str) -> str:
+    """The name of the files of a certificate, which no other certificate has: a dash inside a part is doubled, and no
+    part begins with one."""
+    return "-".join(part.replace("-", "--") for part in name.split("/"))
 
 
 def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:

@@ -1,17 +1,7 @@
-"""Time, as the services read it: passed in, so that tests and simulations need no sleeping."""
+"""The clock of the provider's services, under the name by which they import it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from pharoah_serving.clock import Clock
 
-
-@dataclass(frozen=True)
-class Clock:
-    """Seconds from two sources."""
-
-    wall: Callable[[], float] = time.time
-    """Unix seconds: for what is stored and what is compared with other machines."""
-    steady: Callable[[], float] = time.monotonic
-    """Seconds that never jump: for pauses and silences."""
+__all__ = ["Clock"]

@@ -7,11 +7,13 @@ from enum import StrEnum
 
 from pharoah_learning.release import identity
 from pharoah_protocol.incident_states import QUIET, IncidentState
-from pharoah_protocol.vocabulary import Attribution
+from pharoah_protocol.vocabulary import Attribution, Purpose
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 BESIDE_JOB = " beside a job"
 """The part of an incident's evidence that only the tenant of that job may read."""
+NOT_IDLE = "not idle"
+"""The error by which an agent refuses micro-benchmarks on a node that the provider takes for idle."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,21 @@ class Node:
     device_facts: tuple[str, ...]
     cpus: tuple[int, ...]
     version: str = ""
+    host: str = ""
+    """The physical machine, where the operator names it: virtual machines of one host have a kernel each."""
+
+    @property
+    def host_id(self) -> str:
+        """The machine whose memory bandwidth and caches the node has: its host, or else the boot of its kernel."""
+        return self.host or self.boot_id
+
+    def shares_host(self, other: Node) -> bool:
+        """Whether what runs on one of the two nodes can be felt on the other: memory bandwidth, caches, power."""
+        return self.host_id == other.host_id
+
+    def shares_cores(self, other: Node) -> bool:
+        """Whether two nodes are guests on the same cores of one host: never measured at the same time."""
+        return self.shares_host(other) and bool(set(self.cpus) & set(other.cpus))
 
     @property
     def context_id(self) -> str:
@@ -50,6 +67,45 @@ class Run:
     """16 random bytes that all runs of one job share; empty when the tenant sent none."""
     joined_at: float = 0.0
     """Unix seconds."""
+
+    @property
+    def organisation(self) -> str:
+        """Whose run it is where many accounts must not count as many: the first part of the tenant's name."""
+        return self.tenant.partition("/")[0]
+
+
+class Found(StrEnum):
+    """What a round of micro-benchmarks has shown of the node that it was for."""
+
+    NOTHING = "nothing"
+    """It measured a level, or it could not be finished."""
+    HEALTHY = "healthy"
+    SLOW = "slow"
+
+
+@dataclass(frozen=True)
+class MeasuredOrder:
+    """One order for micro-benchmarks that was sent to a node, whatever came of it."""
+
+    organisation: str
+    """For whose run it was ordered."""
+    suspected: str
+    """The node that the round was about."""
+    node: str
+    """The node that was measured: the same one, or a peer."""
+    purpose: Purpose
+    began_at: float
+    ended_at: float
+    """Unix seconds."""
+    looked_slow: bool
+    """Whether the round looked slow when the order was sent."""
+    found: Found
+    """What its round has found; `nothing` for all orders of a round but one."""
+
+    @property
+    def peer(self) -> bool:
+        """Whether the node was measured for the sake of another one."""
+        return self.node != self.suspected
 
 
 @dataclass(frozen=True)
@@ -114,6 +170,9 @@ class Transition:
     """Unix seconds of this change."""
     step_ratio: float
     """Step time of the run that raised it, over its own baseline."""
+    established: bool = True
+    """Whether more than the runs of one organisation speak against the node; until then only the run that raised the
+    incident hears of it."""
 
     @property
     def fault_domain(self) -> Attribution:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -25,11 +24,13 @@ from pharoah_protocol.tables.signed_messages import ClassAnswer
 from pharoah_protocol.vocabulary import Scope
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
+from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.base import NodeStore
 from pharoah_provider.ticket_check import verified
+from pharoah_serving.costs import in_thread
 from pharoah_serving.errors import Exhausted, Invalid, NotReady, Refused, Unknown
 from pharoah_serving.keys import Keys
 from pharoah_serving.principals import Principal
@@ -103,14 +104,16 @@ class ExchangeServer:
     publisher: Publisher
     quotas: Quotas
     fleet: Fleet
+    clock: Clock = field(default_factory=Clock)
     _offers: dict[bytes, Offer] = field(default_factory=dict)
     _forgotten_at: float = 0.0
     _lookups: dict[tuple[str, int, bytes], dict[bytes, tuple[bytes, bytes]]] = field(default_factory=dict)
 
     async def offer(self, tenant: Principal, body: bytes, signature: bytes) -> NumberedOffer:
         """An offer for the node a ticket names. Raises Refused, NotReady, Exhausted."""
-        epoch, now = self.publisher.epoch(), time.time()
-        _, node = await verified(self.nodes, body, signature)
+        epoch = self.publisher.epoch()
+        _, node = await verified(self.nodes, body, signature, self.clock)
+        now = self.clock.wall()
         try:
             ids = (
                 epoch.ids[ClassKey(scope=Scope.SERVER, group_id=node.context_id)],
@@ -129,14 +132,14 @@ class ExchangeServer:
 
     def _forget_offers(self, now: float) -> None:
         """Remove offers that have expired, once a minute."""
-        if now - self._forgotten_at > FORGET_SECONDS:
+        if abs(now - self._forgotten_at) > FORGET_SECONDS:
             self._forgotten_at = now
             self._offers = {key: offer for key, offer in self._offers.items() if offer.expires_at > now}
 
     def offer_of(self, tenant: Principal, offer_id: bytes) -> Offer:
         """Raises Refused for an offer that is over or somebody else's."""
         offer = self._offers.get(offer_id)
-        if offer is None or offer.tenant != tenant or offer.expires_at < time.time():
+        if offer is None or offer.tenant != tenant or offer.expires_at < self.clock.wall():
             raise Refused("no such offer")
         return offer
 
@@ -204,9 +207,9 @@ class ExchangeServer:
         """The answer to an offer's one question. Asked again, also while it is being worked on, it is the same."""
         digest = hmac.digest(b"request", request, "sha256")
         if offer.answer is None:
-            self.quotas.take_question(offer.tenant, time.time())
+            self.quotas.take_question(offer.tenant, self.clock.wall())
             offer.request = digest
-            offer.answer = asyncio.ensure_future(asyncio.to_thread(work))
+            offer.answer = asyncio.ensure_future(in_thread(work))
             # Somebody has looked at what went wrong, even if nobody waits for it any more.
             offer.answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         elif not hmac.compare_digest(offer.request, digest):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from typing import Any, TypeVar
@@ -20,7 +21,9 @@ from pharoah_serving.errors import NotReady
 T = TypeVar("T")
 
 KEPT_PROBES = 20
-"""Intervals of micro-benchmarks that are kept per node: reports of a window come seconds after it, not minutes."""
+"""Intervals of orders that are kept per node: reports of a window come seconds after it, not minutes."""
+LOOK_SECONDS = 5.0
+"""An agent looks for a third of a second; one that has not answered by now has not seen its node idle."""
 
 
 class OrderKind(StrEnum):
@@ -29,6 +32,10 @@ class OrderKind(StrEnum):
     PROBE = "probe"
     CELL = "cell"
     NODE_STATE = "node_state"
+    LOOK = "look"
+    """Whether anything runs on the node that is not the agent's own."""
+    STOP = "stop"
+    """Stop working on the order with this id: nobody waits for it any more."""
 
 
 @dataclass(frozen=True)
@@ -41,25 +48,38 @@ class Order:
     """Empty where no result is expected."""
 
 
+@dataclass(frozen=True)
+class Looked:
+    """What an agent has seen when it looked at its node."""
+
+    idle: bool
+
+
 class Connection:
     """One connected agent: orders out, results in."""
 
-    def __init__(self, node: Node, now: float) -> None:
+    def __init__(self, node: Node, now: float, held: bool = False) -> None:
+        """`held`: the node has other facts than those it is known by, so that nothing it measures may count."""
         self.node = node
-        self.orders: asyncio.Queue[Order] = asyncio.Queue()
+        self.held = held
+        self.orders: asyncio.Queue[Order | None] = asyncio.Queue()
+        """None ends the stream; the agent connects again."""
         self.last_seen = now
         """Unix seconds."""
         self._waiting: dict[str, asyncio.Queue[Any]] = {}
 
     @contextlib.asynccontextmanager
     async def order(self, kind: OrderKind, content: dict[str, Any]) -> AsyncIterator[asyncio.Queue[Any]]:
-        """Send an order; its results arrive on the queue."""
+        """Send an order; its results arrive on the queue. An order that is given up is stopped on the node as well."""
         order_id = secrets.token_hex(8)
         results: asyncio.Queue[Any] = asyncio.Queue()
         self._waiting[order_id] = results
         try:
-            await self.orders.put(Order(kind, content, order_id))
+            self.orders.put_nowait(Order(kind, content, order_id))
             yield results
+        except BaseException:
+            self.orders.put_nowait(Order(OrderKind.STOP, {}, order_id))
+            raise
         finally:
             del self._waiting[order_id]
 
@@ -79,6 +99,10 @@ class Connection:
         """What is known of the node, for its agent."""
         self.orders.put_nowait(Order(OrderKind.NODE_STATE, dict(vars(state))))
 
+    def close(self) -> None:
+        """End the stream, so that the agent connects again and sends its facts anew."""
+        self.orders.put_nowait(None)
+
     def fail(self) -> None:
         """The agent is gone: every order that waits for a result gets none."""
         for results in self._waiting.values():
@@ -91,15 +115,25 @@ class Fleet:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
         self._connections: dict[str, Connection] = {}
+        self._known: dict[str, Node] = {}
+        self._hosts: dict[str, set[str]] = defaultdict(set)
+        """Host to the names of its nodes."""
         self._states: dict[str, NodeState] = {}
         self._probed: dict[str, list[list[float]]] = {}
-        """Node to [start, end] of its newest micro-benchmarks, in unix seconds."""
+        """Node to [start, end] of its newest orders, in unix seconds."""
 
-    def connect(self, node: Node) -> Connection:
+    def remember(self, nodes: Iterable[Node]) -> None:
+        """Nodes from before a restart: runs may go on there although their agents are not connected."""
+        for node in nodes:
+            if node.node not in self._known:
+                self._know(node)
+
+    def connect(self, node: Node, held: bool = False) -> Connection:
         """A node that connects again replaces its old connection. Its agent is sent what is known of the node."""
         if old := self._connections.get(node.node):
             old.fail()
-        self._connections[node.node] = connection = Connection(node, self._clock.wall())
+        self._know(node)
+        self._connections[node.node] = connection = Connection(node, self._clock.wall(), held)
         connection.send_state(self.state(node.node))
         return connection
 
@@ -109,14 +143,40 @@ class Fleet:
             del self._connections[connection.node.node]
 
     def connected(self) -> list[Node]:
-        return [connection.node for _, connection in sorted(self._connections.items())]
+        """Nodes that can be measured now."""
+        return [connection.node for _, connection in sorted(self._connections.items()) if not connection.held]
+
+    def held(self) -> frozenset[str]:
+        """Connected nodes that have changed their facts too often for one day."""
+        return frozenset(name for name, connection in self._connections.items() if connection.held)
+
+    def reconnect(self, node: str) -> None:
+        """Let the agent of a node connect again, if it is connected."""
+        if node in self._connections:
+            self._connections[node].close()
 
     def is_connected(self, node: str) -> bool:
         return node in self._connections
 
+    def node(self, name: str) -> Node | None:
+        """A node as its agent described it last, connected or not."""
+        return self._known.get(name)
+
+    def host_of(self, name: str) -> list[Node]:
+        """All nodes on the host of a node, itself included, connected or not. Empty for a node that is not known."""
+        node = self._known.get(name)
+        return [self._known[other] for other in sorted(self._hosts[node.host_id])] if node else []
+
     def busy(self, node: str) -> bool:
         """Whether the node works on an order: a cell of a campaign, or micro-benchmarks."""
         return node in self._connections and self._connections[node].busy
+
+    def cores_busy(self, name: str) -> bool:
+        """Whether the node, or another one on its cores, works on an order."""
+        node = self._known.get(name)
+        return self.busy(name) or any(
+            node is not None and node.shares_cores(other) and self.busy(other.node) for other in self.host_of(name)
+        )
 
     def state(self, node: str) -> NodeState:
         """What is validated of a node."""
@@ -129,9 +189,11 @@ class Fleet:
             self._connections[node].send_state(state)
 
     def probed(self, node: str, began: float, ended: float) -> bool:
-        """Whether micro-benchmarks ran on a node between these unix seconds: what a job did then says nothing about the
-        node."""
-        return any(start < ended and began < end for start, end in self._probed.get(node, ()))
+        """Whether an order of ours ran on the host of a node between these unix seconds: what a job there did then says
+        nothing about the node."""
+        names = [other.node for other in self.host_of(node)] or [node]
+        intervals = (interval for name in names for interval in self._probed.get(name, ()))
+        return any(start < ended and began < end for start, end in intervals)
 
     def last_seen(self) -> dict[str, float]:
         return {name: connection.last_seen for name, connection in self._connections.items()}
@@ -141,14 +203,32 @@ class Fleet:
         return [
             peer
             for peer in self.connected()
-            if peer.node != node.node and peer.context_id == node.context_id and not shares_cores(peer, node)
+            if peer.node != node.node and peer.context_id == node.context_id and not peer.shares_cores(node)
         ]
 
+    async def look(self, node: str) -> bool:
+        """Whether the agent of a node sees it idle now. An agent that is away, does not answer or was asked too often
+        has not seen it idle."""
+        try:
+            async with asyncio.timeout(LOOK_SECONDS), self._connection(node).order(OrderKind.LOOK, {}) as results:
+                return _expected(await results.get(), Looked, node).idle
+        except (NotReady, TimeoutError):
+            return False
+
     async def probe(
-        self, node: str, benchmarks: list[str], repeats: int, beside_job: bool, limit_seconds: float
+        self,
+        node: str,
+        benchmarks: list[str],
+        repeats: int,
+        beside_job: bool,
+        limit_seconds: float,
+        *,
+        only_if_idle: bool = False,
     ) -> list[BenchmarkResult]:
-        """Run micro-benchmarks on a node. Raises NotReady when it is not connected or does not answer, ValueError for a
-        limit that is no time."""
+        """Run micro-benchmarks on a node. `only_if_idle`: the agent looks first, and refuses on a node that is in use.
+
+        Raises NotReady when the node is not connected or does not answer, ValueError for a limit that is no time.
+        """
         if not 0 < limit_seconds < inf:
             raise ValueError(f"limit_seconds: {limit_seconds} is not a time")
         content = {
@@ -156,34 +236,60 @@ class Fleet:
             "repeats": repeats,
             "beside_job": beside_job,
             "limit_seconds": limit_seconds,
+            "only_if_idle": only_if_idle,
         }
         connection, probes = self._connection(node), list[BenchmarkResult]()
-        interval = [self._clock.wall(), inf]
-        intervals = self._probed.setdefault(node, [])
-        intervals.append(interval)
         try:
-            async with connection.order(OrderKind.PROBE, content) as results:
-                async with asyncio.timeout(limit_seconds * len(benchmarks) + 20):
-                    for _ in benchmarks:
-                        probes.append(_expected(await results.get(), BenchmarkResult, node))
+            with self._noted(node):
+                async with (
+                    asyncio.timeout(limit_seconds * len(benchmarks) + 20),
+                    connection.order(OrderKind.PROBE, content) as results,
+                ):
+                    waiting = set(benchmarks)
+                    while waiting:
+                        result = _expected(await results.get(), BenchmarkResult, node)
+                        if result.benchmark not in waiting or len(result.seconds) > repeats:
+                            raise NotReady(f"node {node}: its agent answers another order than it was sent")
+                        waiting.remove(result.benchmark)
+                        probes.append(replace(result, beside_job=beside_job))
         except TimeoutError:
             raise NotReady(f"node {node}: the micro-benchmarks did not come back in time") from None
-        finally:
-            interval[1] = self._clock.wall()
-            del intervals[:-KEPT_PROBES]
         return probes
 
     async def run_cell(self, node: str, cell: Cell) -> CellResult:
         """Run one cell on a node. Raises NotReady when the node is not there or goes away."""
         content = {"cell": cell.to_json(), "limit_seconds": cell.limit_seconds}
+        connection = self._connection(node)
         try:
-            async with (
-                asyncio.timeout(cell.limit_seconds + 90),
-                self._connection(node).order(OrderKind.CELL, content) as results,
-            ):
-                return _expected(await results.get(), CellResult, node)
+            with self._noted(node):
+                async with (
+                    asyncio.timeout(cell.limit_seconds + 90),
+                    connection.order(OrderKind.CELL, content) as results,
+                ):
+                    result = _expected(await results.get(), CellResult, node)
+                    if result.cell != cell.id or (result.windows and cell.degradation is None):
+                        raise NotReady(f"node {node}: its agent answers another order than it was sent")
+                    return result
         except TimeoutError:
             raise NotReady(f"node {node}: cell {cell.id} did not come back in time") from None
+
+    def _know(self, node: Node) -> None:
+        if before := self._known.get(node.node):
+            self._hosts[before.host_id].discard(node.node)
+        self._known[node.node] = node
+        self._hosts[node.host_id].add(node.node)
+
+    @contextlib.contextmanager
+    def _noted(self, node: str) -> Iterator[None]:
+        """Keep when an order of ours ran on a node."""
+        interval = [self._clock.wall(), inf]
+        intervals = self._probed.setdefault(node, [])
+        intervals.append(interval)
+        try:
+            yield
+        finally:
+            interval[1] = self._clock.wall()
+            del intervals[:-KEPT_PROBES]
 
     def _connection(self, node: str) -> Connection:
         if node not in self._connections:
@@ -198,8 +304,3 @@ def _expected(result: Any, kind: type[T], node: str) -> T:
     if not isinstance(result, kind):
         raise NotReady(f"node {node}: its agent answers another order than it was sent")
     return result
-
-
-def shares_cores(left: Node, right: Node) -> bool:
-    """Whether two nodes are guests on the same cores of one host: never measured at the same time."""
-    return left.boot_id == right.boot_id and bool(set(left.cpus) & set(right.cpus))

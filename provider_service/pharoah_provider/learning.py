@@ -9,54 +9,71 @@ from collections.abc import AsyncIterator
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
-from pharoah_learning.evidence import on_their_device
-from pharoah_learning.incompatibility import learn_incompatibilities
-from pharoah_learning.monitoring_plans import learn_plans
-from pharoah_learning.near_duplicates import learn_near_duplicates
-from pharoah_learning.release import LearnedRow, Release, SealInputs
+from pharoah_learning.evidence import LeftOut
+from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
 from pharoah_learning.survival import fit_survival
+from pharoah_learning.table import learn_table
+from pharoah_learning.usable_evidence import usable_degraded_runs, usable_outcome_reports, usable_results
 from pharoah_protocol.pseudonyms import period_at
 from pharoah_protocol.vocabulary import Rung, Scope, Severity
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady, ProviderError
 
 
+async def learn(store: Storage) -> AsyncIterator[str | Release]:
+    """Learn a release and store it; yields a line of text for each step, and the release at the end.
+
+    Evidence that cannot be used is skipped and named. Raises NotReady without any trial that can be used, and
+    ProviderError for a release that cannot be sealed; it is not stored.
+    """
+    read_at, left_out = time.time(), LeftOut()
+    trials = await store.evidence.trials(before=read_at, left_out=left_out)
+    table = await asyncio.to_thread(learn_table, trials, left_out)
+    reports, earlier = [
+        usable_outcome_reports(await store.evidence.outcome_reports(period), left_out)
+        for period in (period_at(read_at), period_at(read_at) - 1)
+    ]
+    names = learn_shared_outcomes(reports, earlier)
+    degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
+    survival, note = await asyncio.to_thread(fit_survival, degraded)
+    baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
+    for line in left_out.lines():
+        yield line
+    if not table.trials:
+        raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign FILE)")
+    found = sum(_is_exact_incompatibility(row) for row in table.rows)
+    yield f"table: {len(table.rows)} rows from {len(table.trials)} trials; {found} exact incompatibilities"
+    yield _about(table.suspects)
+    yield f"near duplicates: {len(table.bands)} rows"
+    yield f"outcomes that tenants share: {len(names)} rows"
+    yield note
+    yield f"baselines: {len(baselines)} (node x benchmark x load)"
+    number = await store.published.last_release_number() + 1
+    rows = (*table.rows, *table.bands, *names)
+    release = Release(number, rows, survival, tuple(baselines), (note,), table.suspects)
+    await _check_sealing(release, int(read_at))
+    await store.published.put_release(release, read_at)
+    yield release
+
+
+async def _check_sealing(release: Release, began: int) -> None:
+    """Raises ProviderError: a release that cannot be sealed must be found before it is stored."""
+    inputs = SealInputs(0, release, tuple(groups_of(release.rows)), began)
+    try:
+        await asyncio.to_thread(seal, inputs, bytes(32), Ed25519PrivateKey.generate())
+    except ValueError as error:
+        raise ProviderError(f"release {release.release} cannot be sealed and was not stored: {error}") from None
+
+
 def _is_exact_incompatibility(row: LearnedRow) -> bool:
     return row.severity == Severity.BLOCK and row.rung == Rung.EXACT and row.scope == Scope.SERVER
 
 
-async def learn(store: Storage) -> AsyncIterator[str | Release]:
-    """Learn a release and store it; yields a line of text for each step, and the release at the end.
-
-    Raises NotReady without any trial, and ProviderError for a release that cannot be sealed; it is not stored.
-    """
-    read_at = time.time()
-    trials = await store.evidence.trials(before=read_at)
-    if not trials:
-        raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign FILE)")
-    rows = await asyncio.to_thread(learn_incompatibilities, trials)
-    found = sum(_is_exact_incompatibility(row) for row in rows)
-    yield f"table: {len(rows)} rows from {len(trials)} trials; {found} exact incompatibilities"
-    if elsewhere := len(trials) - len(on_their_device(trials)):
-        yield f"left out: {elsewhere} trials that did not run on the device that their context names"
-    rows = await asyncio.to_thread(learn_plans, rows, trials)
-    bands = await asyncio.to_thread(learn_near_duplicates, rows, trials)
-    yield f"near duplicates: {len(bands)} rows"
-    names = learn_shared_outcomes(await store.evidence.outcome_reports(period_at(time.time())))
-    yield f"outcomes that tenants share: {len(names)} rows"
-    survival, note = await asyncio.to_thread(fit_survival, await store.evidence.degraded_runs())
-    yield note
-    baselines = learn_baselines(await store.evidence.baseline_probes())
-    yield f"baselines: {len(baselines)} (node x benchmark x load)"
-    number = await store.published.last_release_number() + 1
-    release = Release(number, (*rows, *bands, *names), survival, tuple(baselines), (note,))
-    inputs = SealInputs(0, release, tuple(groups_of(release.rows)), int(read_at))
-    try:
-        # A release that cannot be sealed, for example with two rows for one input, must be found before it is stored.
-        await asyncio.to_thread(seal, inputs, bytes(32), Ed25519PrivateKey.generate())
-    except ValueError as error:
-        raise ProviderError(f"release {number} cannot be sealed and was not stored: {error}") from None
-    await store.published.put_release(release, read_at)
-    yield release
+def _about(suspects: tuple[Suspect, ...]) -> str:
+    """One line about failures that one node alone reports."""
+    if not suspects:
+        return "suspects: none"
+    nodes = ", ".join(sorted({suspect.node for suspect in suspects}))
+    return f"suspects: {len(suspects)} failures that one node alone reports ({nodes}); see `pharoah-provider suspects`"

@@ -1,7 +1,9 @@
 """Which epoch is served: sealing, rotating, rolling back, revoking. One change at a time; each survives a crash.
 
 An epoch exists once its head and its log entry are committed, in one transaction. After a crash the next start seals
-the epoch again from its seed; the result must be equal to the head that was committed.
+the epoch again from its seed; the result must be equal to the head that was committed. The number of an epoch is
+written down before its head is signed, so that no number is signed twice. While the clock has jumped nothing is sealed
+and nothing is destroyed; what is served already stays served (ADR 24).
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from typing import NamedTuple
 
 from pharoah_learning.release import ClassKey, Release, SealInputs
 from pharoah_learning.sealing import Epoch, groups_of, seal
+from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind, ForgottenEvidence, entry_of
 from pharoah_protocol.log.view import HEAD, REVOKED, Entry, View
 from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.tables.epoch_head import is_in_force
 from pharoah_protocol.vocabulary import Scope
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
@@ -22,11 +26,15 @@ from pharoah_provider.storage.records import EpochRecord, SignedHead
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Invalid, NotReady, StoreError, Unknown
 from pharoah_serving.keys import Keys
+from pharoah_serving.time_guard import TimeGuard
 
 log = logging.getLogger("pharoah.provider.epochs")
 
 ROTATE_SECONDS = 24 * 3600
 """After this long the release is sealed again under a fresh seed (ADR 13)."""
+EARLY_SECONDS = 300
+"""An epoch that begins later than this is sealed again: the clock was ahead. Clients accept one that begins within the
+next hour (`epoch_head.EARLY_SECONDS`), so that small steps of the clock seal nothing."""
 COSIGN_SECONDS = 300
 """How often witnesses cosign again. Cosignatures hold for fifteen minutes, so two attempts may fail."""
 AUDIT_RETENTION_SECONDS = 30 * 24 * 3600
@@ -44,8 +52,8 @@ class RestoredRelease(NamedTuple):
 class Publisher:
     """Serves the current epoch and the one before it, so that a tenant can finish the questions it has begun."""
 
-    def __init__(self, store: Storage, keys: Keys, transparency: TransparencyLog) -> None:
-        self._store, self._keys = store, keys
+    def __init__(self, store: Storage, keys: Keys, transparency: TransparencyLog, guard: TimeGuard) -> None:
+        self._store, self._keys, self._guard = store, keys, guard
         self.log = transparency
         self._epochs: dict[int, Epoch] = {}
         self._current = 0
@@ -53,7 +61,7 @@ class Publisher:
         """By epoch that is served: class handle and tag of its revoked rows."""
         self._lock = asyncio.Lock()
 
-    async def open(self, now: float) -> None:
+    async def open(self) -> None:
         """Start: serve the epochs that were served before. Without their seed the newest release is sealed anew."""
         for record in (await self._store.published.newest_epochs(2))[::-1]:
             if (epoch := await self._resealed(record)) is not None:
@@ -63,7 +71,7 @@ class Publisher:
             self._current, self._epochs = 0, {}  # the newest epoch of the log could not be sealed again
         self._revoked = {number: set(await self._store.log.revoked(number)) for number in self._epochs}
         await self._serve(self.log.view)
-        await self.rotate(now)
+        await self.rotate()
 
     def epoch(self, number: int | None = None) -> Epoch:
         """The current epoch, or one that is still served. Raises NotReady before the first release, Unknown."""
@@ -82,31 +90,54 @@ class Publisher:
         """Class handle and tag of each revoked row, in an epoch that is served."""
         return self._revoked.get(epoch, set())
 
-    async def rotate(self, now: float) -> None:
-        """Seal again if that is due: after a day, for a newer release, and for a node whose class is not sealed."""
-        await complete_despite_cancellation(self._rotate(now))
+    @property
+    def in_force(self) -> bool:
+        """Whether clients accept what is served now: they check both ends of an epoch."""
+        head = self._epochs[self._current].head if self._current else None
+        return head is not None and is_in_force(head, self._guard.now())
 
-    async def _rotate(self, now: float) -> None:
+    def require_time(self) -> None:
+        """Raises NotReady while the clock has jumped."""
+        if self._guard.jumped:
+            raise NotReady("the clock of the provider has jumped: set it right, or confirm it (confirm-time)")
+
+    async def rotate(self) -> None:
+        """Seal again if that is due: after a day, for a newer release, for a node whose class is not sealed, and when
+        the clock shows a time before the epoch. Destroy seeds that no audit may ask for any more."""
+        await complete_despite_cancellation(self._rotate())
+
+    async def _rotate(self) -> None:
         async with self._lock:
+            if self._guard.jumped and not self.in_force:
+                self._guard.accept("shows another time than before, and nothing that was sealed is in force")
             release = await self._store.published.newest_release()
-            if release is not None and await self._due(release, now):
+            if release is not None and await self._due(release):
                 try:
-                    await self._seal(release, now)
+                    await self._seal(release)
                 except ValueError:  # the current epoch stays served
                     log.exception("release %d cannot be sealed: roll it back", release.release)
-            elif now - self.log.cosigned_at > COSIGN_SECONDS:
+            elif self.log.tip != self.log.view:  # it could not be signed when it was committed
+                await self._serve_tip()
+            elif self.log.cosigned_seconds_ago > COSIGN_SECONDS:
                 await self._serve(self.log.view)
-        for number in await self._store.published.seeds_before(now - AUDIT_RETENTION_SECONDS):
+            await self._destroy_seeds()
+
+    async def _destroy_seeds(self) -> None:
+        """Destroy seeds that are past their audit retention by every clock, and were so a day ago as well."""
+        kept = {str(number): number for number in await self._store.published.seeds_before(float("inf"))}
+        old = await self._store.published.seeds_before(self._guard.now() - AUDIT_RETENTION_SECONDS)
+        due = self._guard.destroyable(set(kept), {str(number) for number in old}, AUDIT_RETENTION_SECONDS)
+        for number in sorted(kept[name] for name in due):
             await asyncio.to_thread(self._keys.forget_epoch, number)
             await self._store.published.put_seed_destroyed(number)
 
-    async def publish(self, release: Release, now: float) -> int:
-        """Seal a release as the next epoch and serve it; returns the number of the epoch."""
-        return await complete_despite_cancellation(self._publish(release, now))
+    async def publish(self, release: Release) -> int:
+        """Seal a release as the next epoch and serve it; returns the number of the epoch. Raises NotReady."""
+        return await complete_despite_cancellation(self._publish(release))
 
-    async def rollback(self, now: float) -> RestoredRelease:
+    async def rollback(self) -> RestoredRelease:
         """Roll the newest release back; returns what is served instead. Raises NotReady."""
-        return await complete_despite_cancellation(self._rollback(now))
+        return await complete_despite_cancellation(self._rollback())
 
     async def revoke(self, rows: Iterable[str]) -> int:
         """Revoke rows of the current epoch, by id; returns how many. Raises Invalid for a row it does not have."""
@@ -116,30 +147,39 @@ class Publisher:
         """Let revoked rows hold again, from the next epoch on; returns how many. Raises Invalid for another row."""
         return await complete_despite_cancellation(self._reinstate(list(rows)))
 
+    async def forget(self, change: ForgetChange) -> None:
+        """Change which evidence is left out from the next learning on, in the store and in the log.
+
+        Raises Invalid when it would change nothing.
+        """
+        await complete_despite_cancellation(self._forget(change))
+
     async def append(self, *entries: Entry) -> None:
         """Append other entries to the log, and serve it."""
         await complete_despite_cancellation(self._append(*entries))
 
-    async def _publish(self, release: Release, now: float) -> int:
+    async def _publish(self, release: Release) -> int:
         async with self._lock:
-            return await self._seal(release, now)
+            self.require_time()
+            return await self._seal(release)
 
-    async def _seal(self, release: Release, now: float) -> int:
-        """The caller holds the lock."""
+    async def _seal(self, release: Release) -> int:
+        """The caller holds the lock and has looked at the clock. Raises StoreError, ValueError."""
         newest = await self._store.published.newest_epochs(1)
-        number = max(self.log.view.epoch, newest[0].epoch if newest else 0) + 1
+        number = max(self.log.newest_epoch, newest[0].epoch if newest else 0) + 1
         groups = groups_of(release.rows) | await self._groups()
-        recipe = SealInputs(number, release, tuple(sorted(groups)), int(now))
+        recipe = SealInputs(number, release, tuple(sorted(groups)), int(self._guard.now()))
+        await self.log.reserve_epoch(number)
         seed = await asyncio.to_thread(self._keys.new_epoch_seed, number)
         epoch = await asyncio.to_thread(seal, recipe, seed, self._keys.signing_key)
         revoked = _rows_of(epoch, await self._store.log.revoked_ids())
         entries = [Entry.of(HEAD, number, epoch.body).encode()]
         if revoked:  # a revoked row stays revoked, also when it is learned again
             entries.append(Entry.of(REVOKED, number, signed_messages.revoked(number, revoked.values())).encode())
-        view = self.log.view.read(entries)  # raises before anything is committed
+        self.log.tip.read(entries)  # raises before anything is committed
         sealed = SignedHead(head=epoch.head, body=epoch.body, signature=epoch.signature)
         await self._store.published.put_epoch(recipe, sealed, list(revoked.values()), self._position, entries)
-        self.log.append(*entries)
+        view = self.log.append(*entries)
 
         def switch() -> None:
             self._epochs = {key: held for key, held in self._epochs.items() if key == self._current} | {number: epoch}
@@ -149,14 +189,15 @@ class Publisher:
         await self._serve(view, switch)
         return number
 
-    async def _rollback(self, now: float) -> RestoredRelease:
+    async def _rollback(self) -> RestoredRelease:
         async with self._lock:
+            self.require_time()
             served = self.epoch().head.release
             before = await self._store.published.release_before(served)
             if before is None:
                 raise NotReady(f"release {served} is the only one")
             await self._store.published.roll_back_release(served)
-            return RestoredRelease(release=before.release, epoch=await self._seal(before, now))
+            return RestoredRelease(release=before.release, epoch=await self._seal(before))
 
     async def _revoke(self, ids: list[str]) -> int:
         async with self._lock:
@@ -169,9 +210,9 @@ class Publisher:
                 await self._store.log.keep_revoked(self._current, found)  # some may have been reinstated since
                 return len(found)
             entry = Entry.of(REVOKED, self._current, signed_messages.revoked(self._current, revoked)).encode()
-            view = self.log.view.read([entry])
+            self.log.tip.read([entry])
             await self._store.log.put_revoked(self._current, current.head.release, found, self._position, entry)
-            self.log.append(entry)
+            view = self.log.append(entry)
             await self._serve(view, lambda: self._revoked.update({self._current: revoked}))
             return len(found)
 
@@ -183,12 +224,27 @@ class Publisher:
             await self._store.log.reinstate(ids)
             return len(ids)
 
+    async def _forget(self, change: ForgetChange) -> None:
+        async with self._lock:
+            changes = await self._store.log.forgotten()
+            held = ForgottenEvidence.after(changes)
+            is_held = change.name in (held.nodes if change.kind is ForgetKind.NODE else held.cells)
+            if change.undone and not is_held:
+                raise Invalid(f"name: {change.kind} {change.name!r} is not forgotten")
+            if is_held and not change.undone and change.kind is ForgetKind.CELL:
+                raise Invalid(f"name: {change.kind} {change.name!r} is forgotten already")
+            entry = entry_of([*changes, change]).encode()
+            view = self.log.view.read([entry])
+            await self._store.log.put_forgotten(change, self._position, entry)
+            self.log.append(entry)
+            await self._serve(view)
+
     async def _append(self, *entries: Entry) -> None:
         async with self._lock:
             encoded = [entry.encode() for entry in entries]
-            view = self.log.view.read(encoded)
+            self.log.tip.read(encoded)
             await self._store.log.put_log_entries(self._position, encoded)
-            self.log.append(*encoded)
+            view = self.log.append(*encoded)
             await self._serve(view)
 
     async def _serve(self, view: View, switch: Callable[[], None] = lambda: None) -> None:
@@ -200,9 +256,14 @@ class Publisher:
         switch()
         await self._store.log.put_checkpoint(self.log.checkpoint)
 
+    async def _serve_tip(self) -> None:
+        """Serve everything that was committed, with the revoked rows as they are stored."""
+        revoked = {number: set(await self._store.log.revoked(number)) for number in self._epochs}
+        await self._serve(self.log.tip, lambda: self._revoked.update(revoked))
+
     @property
     def _position(self) -> int:
-        return self.log.view.frontier.size
+        return self.log.tip.frontier.size
 
     async def _resealed(self, record: EpochRecord) -> Epoch | None:
         """A stored epoch, sealed again; None when its seed or its release is gone, or the result differs."""
@@ -221,12 +282,15 @@ class Publisher:
             return None
         return epoch
 
-    async def _due(self, release: Release, now: float) -> bool:
-        if not self._current:
+    async def _due(self, release: Release) -> bool:
+        if self._guard.jumped:
+            return False
+        if not self._current or self.log.tip.epoch != self._current:
             return True
-        current = self.epoch()
-        began_long_ago = now - current.head.not_before > ROTATE_SECONDS
-        return began_long_ago or release.release != current.head.release or not await self._groups() <= set(current.ids)
+        current, now = self.epoch(), self._guard.now()
+        if not -EARLY_SECONDS <= now - current.head.not_before <= ROTATE_SECONDS:
+            return True
+        return release.release != current.head.release or not await self._groups() <= set(current.ids)
 
     async def _groups(self) -> set[ClassKey]:
         nodes = await self._store.nodes.nodes()

@@ -6,12 +6,18 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from pharoah_serving.costs import metered
+
 T = TypeVar("T")
+
+
+async def _metered(work: Coroutine[Any, Any, T]) -> T:
+    return await metered(work)
 
 
 async def complete_despite_cancellation(work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns or raises. A caller that is cancelled meanwhile is cancelled when the work is done."""
-    task = asyncio.ensure_future(work)
+    task = asyncio.create_task(_metered(work))
     cancelled = False
     while not task.done():
         try:

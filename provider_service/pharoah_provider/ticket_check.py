@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from pharoah_protocol.node_ticket import Ticket, TicketError
+from pharoah_protocol.node_ticket import LIFETIME_SECONDS, Ticket, TicketError
+from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.base import NodeStore
 from pharoah_serving.errors import Refused
@@ -20,14 +20,19 @@ class VerifiedTicket(NamedTuple):
     node: Node
 
 
-async def verified(nodes: NodeStore, body: bytes, signature: bytes) -> VerifiedTicket:
-    """The claims of a ticket, and its node. Raises Refused with one message for all reasons."""
+async def verified(nodes: NodeStore, body: bytes, signature: bytes, clock: Clock) -> VerifiedTicket:
+    """The claims of a ticket, and its node. Raises Refused with one message for all reasons.
+
+    What the ticket says about the time goes to the clock first, which may learn from it that it is wrong itself.
+    """
     try:
         node = await nodes.node(Ticket.read(body).node)
         if node is None:
             raise TicketError("ticket: unknown node")
         key = Ed25519PublicKey.from_public_bytes(node.ticket_key)
-        ticket = Ticket.verify(body, signature, key, time.time())
+        ticket = Ticket.signed(body, signature, key)
+        clock.stated(node.node, ticket.expires_at - LIFETIME_SECONDS)
+        ticket.check_expiry(clock.wall())
         if ticket.boot_id != node.boot_id:
             raise TicketError("ticket: from before the node restarted")
     except TicketError:

@@ -1,7 +1,7 @@
 """The provider's transparency log: one tree of all epoch heads, revocations and daily hashes of the audit log.
 
-Entries are committed to the database before a checkpoint over them is signed. The served view changes in one step, when
-the witnesses have cosigned the new tree or their time is over.
+Entries are committed to the database, then the high-water mark is written, then a checkpoint over them is signed. The
+served view changes in one step, when the witnesses have cosigned the new tree or their time is over.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah_protocol.log.checkpoint import Checkpoint, Note, SignatureLine, Verifier, log_origin, sign
 from pharoah_protocol.log.merkle import consistency_proof, leaf_hash
 from pharoah_protocol.log.view import View
+from pharoah_provider.high_water import HighWater
+from pharoah_serving.clock import Clock
 
 log = logging.getLogger("pharoah.provider.log")
 
@@ -60,37 +61,68 @@ class TransparencyLog:
         key: Ed25519PrivateKey,
         witnesses: Sequence[Witness] = (),
         checkpoint: bytes = b"",
+        high_water: HighWater | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """A log that continues these entries of the database. The stored checkpoint keeps its cosignatures if it is a
-        checkpoint of exactly these entries."""
+        checkpoint of exactly these entries. Without `high_water` nothing is known of earlier signatures.
+
+        Raises StoreError when the database does not continue what was signed.
+        """
+        kept = Note.decode(checkpoint) if checkpoint else None
+        self._high_water, self._clock = high_water, clock or Clock()
+        if high_water is not None:
+            high_water.check_log(entries, kept.checkpoint.origin if kept else "")
         self._entries = list(entries)
         self._hashes = [leaf_hash(entry) for entry in entries]
         self._key = key
         self._witnesses = list(witnesses)
         self.origin = log_origin(key.public_key().public_bytes_raw())
-        self.view = View().read(entries)
+        self.tip = View().read(entries)
+        """The view of all entries that were committed."""
+        self.view = self.tip
         """The view that is served."""
-        kept, self._note = Note.decode(checkpoint) if checkpoint else None, self._signed(self.view)
+        self._note = self._signed(self.view)
         if kept is not None and kept.checkpoint == self._note.checkpoint:
             self._note = kept
-        self.cosigned_at = 0.0
-        """When a witness last cosigned, unix seconds."""
+        self._cosigned_at: float | None = None
+        """When a witness last cosigned, in seconds of the steady clock."""
+
+    @property
+    def cosigned_seconds_ago(self) -> float:
+        """Infinite before the first cosignature."""
+        return float("inf") if self._cosigned_at is None else self._clock.steady() - self._cosigned_at
 
     def append(self, *entries: bytes) -> View:
         """Add entries that have been committed; returns the view to `serve`."""
+        self.tip = self.tip.read(entries)
         self._entries += entries
         self._hashes += [leaf_hash(entry) for entry in entries]
-        return self.view.read(self._entries[self.view.frontier.size :])
+        return self.tip
+
+    async def reserve_epoch(self, epoch: int) -> None:
+        """Write down that the head of this epoch is signed next. Raises StoreError for a number that was used."""
+        if self._high_water is not None:
+            await asyncio.to_thread(self._high_water.reserve_epoch, epoch, self._clock.wall())
+
+    @property
+    def newest_epoch(self) -> int:
+        """The largest number of an epoch in the log, or of one whose head was signed without getting that far."""
+        reserved = 0 if self._high_water is None else self._high_water.mark.epoch
+        return max(self.tip.epoch, reserved)
 
     async def serve(self, view: View) -> None:
-        """Have this view cosigned, then serve it. Cosignatures of the same tree stay until there are newer ones."""
+        """Have this view cosigned, then serve it. Cosignatures of the same tree stay until there are newer ones.
+
+        Raises StoreError when the high-water mark cannot be written; the view from before stays served.
+        """
         same = view.frontier == self.view.frontier
-        note, cosigned = await self._cosigned(self._note if same else self._signed(view))
+        note, cosigned = await self._cosigned(self._note if same else await asyncio.to_thread(self._signed, view))
         if view.frontier.size < self.view.frontier.size:
             return  # a later view is served already
         self.view, self._note = view, note
         if cosigned or not self._witnesses:
-            self.cosigned_at = time.time()
+            self._cosigned_at = self._clock.steady()
 
     def entries(self, size: int) -> list[bytes]:
         """Served entries from `size` on, at most LARGEST_PAGE."""
@@ -101,6 +133,9 @@ class TransparencyLog:
         return self._note.encode()
 
     def _signed(self, view: View) -> Note:
+        """Raises StoreError."""
+        if self._high_water is not None:
+            self._high_water.extend(view.frontier, self._clock.wall())
         return sign(Checkpoint(self.origin, view.frontier.size, view.frontier.root), self._key)
 
     async def _cosigned(self, note: Note) -> tuple[Note, bool]:

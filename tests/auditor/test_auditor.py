@@ -139,7 +139,9 @@ def test_cosignatures_outlive_a_restart_while_the_witness_is_away(witness: Witne
     away = read_witnesses(tmp_path / "witnesses")
     again = TransparencyLog(ENTRIES[:2], KEY, away, log.checkpoint)
     asyncio.run(again.serve(again.view))
-    assert Note.decode(again.checkpoint).cosigned_at(witness.verifier) is not None and again.cosigned_at == 0
+    assert Note.decode(again.checkpoint).cosigned_at(
+        witness.verifier
+    ) is not None and again.cosigned_seconds_ago == float("inf")
     other = TransparencyLog(ENTRIES[:3], KEY, away, log.checkpoint)
     assert Note.decode(other.checkpoint).cosigned_at(witness.verifier) is None
 
@@ -184,7 +186,7 @@ def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> 
     recipe = SealInputs(4, Release(2, rows), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
     content = {
-        "format": 1,
+        "format": 2,
         "epoch": 4,
         "seed": (b"s" * 32).hex(),
         "began": 1000,
@@ -193,6 +195,7 @@ def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> 
         "signature": epoch.signature.hex(),
         "release": asdict(recipe.release),
         "trials": [asdict(trial) for trial in TRIALS],
+        "forgotten": [],
         "log": [Entry.of(HEAD, 4, epoch.body).encode().hex()],
         **changes,
     }
@@ -276,8 +279,8 @@ def test_the_command_prints_what_holds(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["replay", str(audit_bundle(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
     printed = capsys.readouterr().out
     assert "not signed by this key" in printed and "ok " not in printed
-    with pytest.raises(AuditBundleError, match="format 2, expected 1"):
-        replay(audit_bundle(tmp_path, tuple(ROWS), format=2), PUBLIC)
+    with pytest.raises(AuditBundleError, match="format 3, expected 2"):
+        replay(audit_bundle(tmp_path, tuple(ROWS), format=3), PUBLIC)
     (tmp_path / "broken").write_text("{}")
     for command in ("replay", "verify"):
         assert main([command, str(tmp_path / "broken"), "--provider-key", str(key)]) == 1

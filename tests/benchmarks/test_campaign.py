@@ -151,7 +151,7 @@ def test_a_fork_server_survives_what_its_cells_do() -> None:
     [
         ({"step_seconds": [0.1, 0.0]}, "step_seconds"),
         ({"step_seconds": [float("nan")]}, "step_seconds"),
-        ({"step_seconds": ["a"]}, "real number"),
+        ({"step_seconds": ["a"]}, "step_seconds"),
         ({"windows": [["a", 1, 1]]}, "windows: at_seconds: 'a' is not a finite number"),
         ({"windows": [[1, float("inf"), 1]]}, "windows: step_ratio: inf is not a finite number"),
         ({"windows": [{"at_seconds": 1.0}]}, "windows: expected at_seconds and values"),
@@ -160,6 +160,13 @@ def test_a_fork_server_survives_what_its_cells_do() -> None:
         ({"outcome": "slow"}, "outcome 'slow' is not one of"),
         ({"fingerprint": "{"}, "not JSON"),
         ({"fingerprint": "{}"}, "format"),
+        ({"step_seconds": [1e308]}, "step_seconds"),
+        ({"step_seconds": [0.1] * 100_001}, "more than 100000"),
+        ({"step_seconds": {}}, "step_seconds"),
+        ({"windows": [[1, 1, 1]] * 2001}, "at most 2000"),
+        ({"context": {"x": "y" * 5000}}, "context"),
+        ({"context": {"memory_limit": 2**51}}, "context.memory_limit"),
+        ({"surprise": 1}, "expected an object with"),
     ],
 )
 def test_a_result_that_no_cell_can_have_measured_is_refused(changes: dict[str, object], named: str) -> None:

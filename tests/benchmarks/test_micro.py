@@ -123,7 +123,7 @@ def test_a_plug_in_adds_a_benchmark_to_registry_worker_and_campaign(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "size", "named"),
     [
-        ("gemm", 1000, "there is already an entry named 'gemm'"),
+        ("gemm", 1000, "has an entry with the name 'gemm' already"),
         ("interpreter", 0, "size: 0 is invalid"),
     ],
 )

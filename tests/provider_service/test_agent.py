@@ -16,12 +16,21 @@ from pharoah.sidecar.agent_client import ask_node
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.local_messages import NodeStateAnswer
-from pharoah_protocol.node_profile import ProfileError, check_profile, command_under, environment
+from pharoah_protocol.node_profile import (
+    NO_LIMITS,
+    InstructionSet,
+    NodeProfile,
+    ProfileError,
+    check_profile,
+    command_under,
+    environment,
+)
 from pharoah_protocol.node_ticket import Ticket
+from pharoah_protocol.received_profile import ReceivedProfile
 from pharoah_provider.agent import cli
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
-from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal, Reading, Worse, _nvml
+from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal, Reading, WorseDirection, _nvml
 from pharoah_provider.agent.telemetry import Telemetry
 from tests.harness.until import until
 
@@ -41,7 +50,7 @@ def test_a_signal_that_cannot_be_read_or_stays_on_the_node_is_absent() -> None:
         raise RuntimeError("the driver does not answer")
 
     def signal(name: str, leaves_node: bool, read: Callable[[], list[Reading]]) -> AgentSignal:
-        return AgentSignal(name, "what a test needs", TROUBLE_UNIT, Worse.HIGHER, leaves_node, read)
+        return AgentSignal(name, "what a test needs", TROUBLE_UNIT, WorseDirection.HIGHER, leaves_node, read)
 
     signals = [
         signal("broken", True, fails),
@@ -55,9 +64,9 @@ def test_a_signal_that_cannot_be_read_or_stays_on_the_node_is_absent() -> None:
 
 def test_an_amount_cannot_be_a_signal_that_leaves_the_node() -> None:
     with pytest.raises(ValueError, match="leaves the node"):
-        AgentSignal("load", "how busy processors are", "ratio", Worse.HIGHER, True, list)
+        AgentSignal("load", "how busy processors are", "ratio", WorseDirection.HIGHER, True, list)
     with pytest.raises(ValueError, match="name"):
-        AgentSignal("Load!", "how busy processors are", "ratio", Worse.HIGHER, False, list)
+        AgentSignal("Load!", "how busy processors are", "ratio", WorseDirection.HIGHER, False, list)
 
 
 @pytest.mark.parametrize(("errors", "trouble"), [(0, 0.0), (1, 1.0), (7, 1.0)])
@@ -81,9 +90,9 @@ def test_a_ticket_comes_over_the_socket_with_the_profile(tmp_path: Path) -> None
     path = tmp_path / "run" / "agent.sock"
 
     async def inside() -> None:
-        async with ticket_socket(path, "n1", "boot", key, {"threads": 2}, NodeStateAnswer):
+        async with ticket_socket(path, "n1", "boot", key, NodeProfile(threads=2), NodeStateAnswer):
             first, second = [await ask_node(str(path), 2.0) for _ in range(2)]
-        assert first.profile == {"threads": 2}
+        assert first.received == second.received == ReceivedProfile(NodeProfile(threads=2))
         tickets = [Ticket.verify(a.ticket.body, a.ticket.signature, key.public_key(), 0) for a in (first, second)]
         assert tickets[0].nonce != tickets[1].nonce
         with pytest.raises(UnknownReason, match="no agent answers"):
@@ -96,12 +105,12 @@ def test_junk_on_the_socket_does_not_stop_the_next_ticket(tmp_path: Path) -> Non
     path = tmp_path / "agent.sock"
 
     async def inside() -> None:
-        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), {}, NodeStateAnswer):
+        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), NO_LIMITS, NodeStateAnswer):
             for junk in (b"\n", b"[]\n", b"x" * 100_000, b""):
                 _, writer = await asyncio.open_unix_connection(str(path))
                 writer.write(junk)
                 writer.close()
-            assert (await ask_node(str(path), 2.0)).profile == {}
+            assert (await ask_node(str(path), 2.0)).received == ReceivedProfile()
 
     asyncio.run(inside())
 
@@ -114,13 +123,13 @@ def test_a_node_keeps_its_ticket_key(tmp_path: Path) -> None:
 
 def test_a_probe_child_measures_and_a_dead_one_is_an_error(tmp_path: Path) -> None:
     async def inside() -> None:
-        async with Child("pharoah_benchmarks.micro", {"threads": 1}) as child:
+        async with Child("pharoah_benchmarks.micro", NodeProfile(threads=1)) as child:
             order = json.dumps({"benchmark": "gemm", "repeats": 3, "limit_seconds": 5})
             answer = json.loads(await child.ask(order, 60))
             assert answer["error"] == "" and len(answer["seconds"]) == 3 and min(answer["seconds"]) > 0
             unknown = json.dumps({"benchmark": "disk", "repeats": 3, "limit_seconds": 5})
             assert "'disk' is not one of: gemm, memory" in json.loads(await child.ask(unknown, 60))["error"]
-        async with Child("pharoah_benchmarks.no_such_module", {}) as broken:
+        async with Child("pharoah_benchmarks.no_such_module", NO_LIMITS) as broken:
             with pytest.raises(ChildDied):
                 await broken.ask(order, 60)
 
@@ -130,9 +139,9 @@ def test_a_probe_child_measures_and_a_dead_one_is_an_error(tmp_path: Path) -> No
 @pytest.mark.parametrize("seconds", [0.0, 0.001, 0.05, 0.5])
 def test_a_child_that_is_cancelled_at_any_moment_of_its_start_has_ended(seconds: float) -> None:
     async def inside() -> None:
-        async with Child("pharoah_benchmarks.micro", {"threads": 1}) as child:
+        async with Child("pharoah_benchmarks.micro", NodeProfile(threads=1)) as child:
             starting = asyncio.create_task(child.ask("{}", 60))
-            reading = asyncio.create_task(read_json("pharoah_benchmarks.context", {"threads": 1}))
+            reading = asyncio.create_task(read_json("pharoah_benchmarks.context", NodeProfile(threads=1)))
             await asyncio.sleep(seconds)
             for task in (starting, reading):
                 task.cancel()
@@ -154,7 +163,7 @@ def test_what_a_child_has_started_ends_with_it(tmp_path: Path) -> None:
             family[:] = psutil.Process().children(recursive=True)
             return any("pharoah_benchmarks.campaign.faults" in _command_line(process) for process in family)
 
-        async with Child("pharoah_benchmarks.campaign.fork_server", {"threads": 1}, "0") as fork_server:
+        async with Child("pharoah_benchmarks.campaign.fork_server", NodeProfile(threads=1), "0") as fork_server:
             asking = asyncio.create_task(fork_server.ask(cell.to_json(), 60))
             await until(stressed, "the CPU stressor to start", 60)
             asking.cancel()
@@ -179,15 +188,21 @@ def _command_line(process: psutil.Process) -> str:
 
 
 def test_facts_are_what_is_in_force_not_what_was_asked_for() -> None:
-    facts = asyncio.run(
-        read_json("pharoah_benchmarks.context", {"isa": "default", "threads": 1, "memory_limit_bytes": 2_000_000_000})
-    )
+    profile = NodeProfile(isa=InstructionSet.DEFAULT, threads=1, memory_limit_bytes=2_000_000_000)
+    facts = asyncio.run(read_json("pharoah_benchmarks.context", profile))
     assert facts["isa"] == "default" and facts["threads"] == 1 and facts["memory_limit"] == 2_000_000_000
 
 
 @pytest.mark.parametrize(
     ("profile", "named"),
-    [({"cpu": [0]}, "cpu"), ({"threads": "2"}, "threads"), ({"isa": "mmx"}, "isa"), ({"cpus": [9999]}, "cpus")],
+    [
+        ({"cpu": [0]}, "cpu"),
+        ({"threads": "2"}, "threads"),
+        ({"threads": 0}, "threads"),
+        ({"isa": "mmx"}, "isa"),
+        ({"cpus": [8000]}, "cpus"),
+        ({"memory_limit_bytes": 1}, "memory"),
+    ],
 )
 def test_a_profile_nobody_understands_names_the_key(profile: dict[str, object], named: str) -> None:
     with pytest.raises(ProfileError, match=named):
@@ -195,10 +210,15 @@ def test_a_profile_nobody_understands_names_the_key(profile: dict[str, object], 
 
 
 def test_a_profile_becomes_environment_and_command() -> None:
-    assert environment({"threads": 3})["OMP_NUM_THREADS"] == "3"
-    assert environment({"isa": "avx2"}) == {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    assert command_under({}, ["true"]) == ["true"]
-    assert "memory" not in " ".join(command_under({"threads": 1, "memory_limit_bytes": 5}, ["true"], memory=False))
+    assert environment(NodeProfile(threads=3))["OMP_NUM_THREADS"] == "3"
+    assert environment(NodeProfile(isa=InstructionSet.AVX2)) == {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+    }
+    assert command_under(NO_LIMITS, ["true"]) == ["true"]
+    assert "memory" not in " ".join(
+        command_under(NodeProfile(threads=1, memory_limit_bytes=1 << 30), ["true"], memory=False)
+    )
 
 
 @pytest.mark.parametrize(("format_", "code"), [("npd", 2), ("nagios", 3), ("slurm", 0)])
@@ -227,7 +247,7 @@ def test_a_check_reports_what_the_agent_has_been_sent_of_its_node(
     path = tmp_path / "agent.sock"
 
     async def inside() -> int:
-        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), {}, lambda: known):
+        async with ticket_socket(path, "n1", "boot", Ed25519PrivateKey.generate(), NO_LIMITS, lambda: known):
             return await asyncio.to_thread(cli.main, ["check", "--socket", str(path), "--format", "npd"])
 
     assert asyncio.run(inside()) == code
@@ -238,7 +258,7 @@ def test_a_child_competes_for_the_processor_as_the_agent_does() -> None:
     """Linux shares the CPU between sessions first; alone in a session, a micro-benchmark would measure its share."""
 
     async def inside() -> None:
-        async with Child("pharoah_benchmarks.micro", {"threads": 1}) as child:
+        async with Child("pharoah_benchmarks.micro", NodeProfile(threads=1)) as child:
             await child.warm()
             (pid,) = (process.pid for process in psutil.Process().children())
             assert os.getsid(pid) == os.getsid(0)

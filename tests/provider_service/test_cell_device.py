@@ -65,15 +65,16 @@ def test_a_cell_on_the_cpu_of_a_gpu_node_gives_no_row(tmp_path: Path) -> None:
 def test_a_cell_on_the_device_of_its_context_gives_rows(
     tmp_path: Path, facts: tuple[str, ...], device: DeviceKind
 ) -> None:
-    where = node("n1", facts)
-    rows = learn_incompatibilities(stored_trials(tmp_path, (where, result(device))))
-    assert {row.group_id for row in rows} == {where.context_id, where.device_id}
+    first, second = node("n1", facts), node("n2", facts)
+    rows = learn_incompatibilities(stored_trials(tmp_path, (first, result(device)), (second, result(device))))
+    assert {row.group_id for row in rows} == {first.context_id, first.device_id}
 
 
 def test_a_cell_on_another_device_is_no_control_either(tmp_path: Path) -> None:
-    gpu, cpu = node("n1", GPU_FACTS), node("n2", CPU_FACTS)
     failing = replace(result(DeviceKind.CPU), outcome=Outcome.ERROR, step_seconds=[])
-    trials = stored_trials(tmp_path, *[(cpu, failing)] * 5, *[(gpu, result(DeviceKind.CPU))] * 20)
+    treated = [(node(name, CPU_FACTS), failing) for name in ("n1", "n2")] * 3
+    elsewhere = [(node(name, GPU_FACTS), result(DeviceKind.CPU)) for name in ("n3", "n4")] * 10
+    trials = stored_trials(tmp_path, *treated, *elsewhere)
     assert {row.base_runs for row in learn_incompatibilities(trials)} == {0}
 
 

@@ -88,13 +88,24 @@ Database(Path({str(path)!r}))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     database.close()
-    assert "another process has this database open" in done.stderr and str(path) in done.stderr
+    assert f"{path}: another process has this database open (pid {os.getpid()})" in done.stderr
 
 
 def test_a_corrupt_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "p.duckdb"
     path.write_bytes(os.urandom(8192))
     with pytest.raises(StoreError, match=r"p\.duckdb.*not a readable"):
+        Database(path)
+
+
+def test_a_database_with_a_damaged_block_is_called_corrupt_and_not_locked(tmp_path: Path) -> None:
+    path = tmp_path / "p.duckdb"
+    Database(path).close()
+    content = bytearray(path.read_bytes())
+    for at in range(4096, len(content), 512):
+        content[at] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"p\.duckdb.*corrupt"):
         Database(path)
 
 

@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 
 from pharoah_learning.models.cross_validation import Comparison
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, IncidentState
-from pharoah_provider.domain import Resource
+from pharoah_provider.domain import Resource, Run
 from pharoah_provider.monitoring.counters import CLEAN_SECONDS, RunCounters
 from pharoah_provider.monitoring.incidents import FIRST_PAUSE_SECONDS, UNDECIDED_PAUSE_SECONDS, Incident
 
 CLEAR, FAINT, HEALTHY = ([Comparison("memory", ratio, 1.0, 0.03, 0.06)] for ratio in (1.4, 1.22, 1.0))
+
+
+RUN = Run(b"r" * 16, "acme/one", "n1", attempt=1, ranks=1, beside_job=True, limit_seconds=5.0)
+ACME = RUN.organisation
 
 
 class OneRank:
@@ -25,7 +29,7 @@ class OneRank:
 
     def _second(self, risky: bool) -> IncidentState | None:
         if self.counters.second(0, risky):
-            return self.incident.suspect(0.0, b"r" * 16)
+            return self.incident.suspect(0.0, RUN)
         return None if self.counters.raised else self.incident.calmed()
 
 
@@ -37,20 +41,20 @@ def suspected() -> OneRank:
 
 def test_an_incident_is_confirmed_once_and_cleared_once() -> None:
     run = suspected()
-    assert run.incident.validated(CLEAR) == "confirmed"
-    assert run.incident.validated(CLEAR) is None
+    assert run.incident.validated(CLEAR, ACME) == "confirmed"
+    assert run.incident.validated(CLEAR, ACME) is None
     assert run.feel(*[True] * 4, *[False] * (CLEAN_SECONDS + 3)) == ["cleared"]
 
 
 def test_a_suspicion_that_no_validation_confirmed_is_dismissed() -> None:
     run = suspected()
-    assert run.incident.validated(HEALTHY) is None
+    assert run.incident.validated(HEALTHY, ACME) is None
     assert run.feel(*[False] * CLEAN_SECONDS) == ["dismissed"]
 
 
 def test_a_node_that_is_validated_healthy_twice_is_cleared_though_its_job_is_still_slow() -> None:
     incident = suspected().incident
-    assert [incident.validated(shown) for shown in (CLEAR, FAINT, HEALTHY, HEALTHY)] == [
+    assert [incident.validated(shown, ACME) for shown in (CLEAR, FAINT, HEALTHY, HEALTHY)] == [
         "confirmed", None, None, "cleared",
     ]  # fmt: skip
 
@@ -73,7 +77,7 @@ def test_confirmed_and_cleared_alternate(events: list[bool | str]) -> None:
     run, seen = OneRank(), list[IncidentState]()
     for event in events:
         if isinstance(event, str):
-            change = run.incident.validated(CLEAR if event == "slow" else HEALTHY)
+            change = run.incident.validated(CLEAR if event == "slow" else HEALTHY, ACME)
             seen += [change] if change else []
         else:
             seen += run.feel(event)
@@ -83,22 +87,22 @@ def test_confirmed_and_cleared_alternate(events: list[bool | str]) -> None:
 
 def test_validations_add_up_and_healthy_ones_count_against_slow_ones() -> None:
     incident = suspected().incident
-    assert incident.validated(FAINT) is None
-    assert incident.validated(FAINT) == "confirmed"
+    assert incident.validated(FAINT, ACME) is None
+    assert incident.validated(FAINT, ACME) == "confirmed"
     forgiven = suspected().incident
-    assert [forgiven.validated(shown) for shown in (FAINT, HEALTHY, HEALTHY, FAINT)] == [None] * 4
+    assert [forgiven.validated(shown, ACME) for shown in (FAINT, HEALTHY, HEALTHY, FAINT)] == [None] * 4
 
 
 def test_a_new_suspicion_starts_without_evidence() -> None:
     run = suspected()
-    run.incident.validated(FAINT)
+    run.incident.validated(FAINT, ACME)
     run.feel(*[False] * CLEAN_SECONDS, True, True)
     assert run.incident.state == "suspected"
-    assert run.incident.validated(FAINT) is None
+    assert run.incident.validated(FAINT, ACME) is None
 
 
 def test_an_undecided_suspicion_is_validated_again_soon() -> None:
     incident = suspected().incident
-    incident.validated(FAINT)
+    incident.validated(FAINT, ACME)
     assert incident.wants_validation(100.0)
     assert incident.wants_validation(100.0 + UNDECIDED_PAUSE_SECONDS)

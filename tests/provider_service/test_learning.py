@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 def trials(
     count: int, context: str, outcome: str = "ok", seconds: float = 0.1, length: int = 128, **settings: object
 ) -> list[Trial]:
+    """Trials that two nodes of a context have run in turn."""
     print_ = Fingerprint(
         "ab" * 16,
         "12" * 16,
@@ -48,7 +50,7 @@ def trials(
         step_seconds=steps,
         fingerprint=print_.to_json(),
     )
-    return [row] * count
+    return [replace(row, node=f"{context}-{number % 2}") for number in range(count)]
 
 
 def exact(rows: list[LearnedRow], context: str, **wanted: str) -> LearnedRow:

@@ -16,6 +16,7 @@ from pharoah_provider.listings import GROUP, LISTINGS, Listing, ListingSources, 
 from tests.harness.exchange import on_loopback, refused
 from tests.harness.loopback import TOKENS, Loopback
 from tests.harness.plugins import write_plugin
+from tests.harness.tokens import write_token
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = """
@@ -100,7 +101,7 @@ def test_a_listing_of_a_plugin_is_a_command_an_answer_and_a_line_of_the_docs(tmp
     assert "| `pharoah-provider node-names` | the names of all nodes, from a plug-in | `node` |" in (
         provider_cli(environ, "listings", "--markdown").stdout
     )
-    (tmp_path / "ops.token").write_text(TOKENS["ops"].split()[2])
+    write_token(tmp_path / "ops.token", TOKENS["ops"])
     server = subprocess.Popen(
         [sys.executable, "-c", SERVE, str(site)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ, cwd=ROOT,

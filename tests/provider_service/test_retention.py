@@ -18,6 +18,7 @@ from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.retention import DAY_SECONDS, RETENTION, RetentionTask, markdown_table, retention
 from pharoah_serving.errors import Invalid
 from tests.harness.listings import listed
+from tests.harness.tokens import write_list
 
 NOW = 1_800_000_000.0
 PROBE = BenchmarkResult("o", "n1", "gemm", False, 0.0, 0.0, (1.0,))
@@ -140,8 +141,16 @@ def test_a_clock_that_jumped_deletes_nothing(tmp_path: Path, caplog: pytest.LogC
 def test_a_retention_that_makes_no_sense_is_refused(
     setting: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "tokens").write_text("operator ops oooooooooooooooooooo\n")
-    arguments = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--tokens", str(tmp_path / "tokens")]
+    write_list(tmp_path / "tokens", ["operator ops oooooooooooooooooooooooooooooooo"])
+    arguments = [
+        "serve",
+        "--listen",
+        f"unix:{tmp_path}/p.sock",
+        "--http",
+        "127.0.0.1:0",
+        "--tokens",
+        str(tmp_path / "tokens"),
+    ]
     try:
         code = cli.main(
             [*arguments, "--db", str(tmp_path / "p"), "--keys", str(tmp_path / "k"), "--retention", setting]

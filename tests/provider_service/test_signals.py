@@ -13,7 +13,7 @@ import pytest
 from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.models.hazard import risk
 from pharoah_learning.release import Release
-from pharoah_learning.signals import GROUP, SIGNALS, Feature, Signal, Source, Worse, feature_names, features
+from pharoah_learning.signals import GROUP, SIGNALS, Feature, Signal, Source, WorseDirection, feature_names, features
 from pharoah_learning.survival import event_index, fit_survival
 from pharoah_protocol.vocabulary import Fault
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
@@ -127,7 +127,7 @@ def test_a_signal_checks_its_parameters() -> None:
             "name": "heat",
             "measures": "m",
             "source": Source.TELEMETRY,
-            "worse": Worse.HIGHER,
+            "worse": WorseDirection.HIGHER,
             "features": (feature,),
         }
         with pytest.raises(ValueError, match="signal"):
@@ -135,13 +135,13 @@ def test_a_signal_checks_its_parameters() -> None:
 
 
 PLUGIN = """
-from pharoah_learning.signals import GROUP, SIGNALS, Feature, Signal, Source, Worse
+from pharoah_learning.signals import GROUP, SIGNALS, Feature, Signal, Source, WorseDirection
 
 ENTRY = Signal(
     name="{name}",
     measures="clock of the GPU over its highest clock, a ratio",
     source=Source.TELEMETRY,
-    worse=Worse.LOWER,
+    worse=WorseDirection.LOWER,
     features=(Feature(name="{feature}", measures="newest clock ratio less 1", compute=lambda v: v[-1] - 1),),
 )
 """
@@ -174,7 +174,8 @@ def test_a_plug_in_adds_a_signal_and_its_feature(tmp_path: Path) -> None:
         (
             "step_ratio",
             "clock_loss",
-            "entry point 'clock' of pharoah.signals (clock:ENTRY): there is already an entry named 'step_ratio'",
+            "entry point 'clock' of pharoah.signals (clock:ENTRY): "
+            "pharoah.signals has an entry with the name 'step_ratio' already",
         ),
         ("clock_ratio", "growth", "signal clock_ratio: memory_ratio has a feature 'growth', too"),
         ("Clock", "clock_loss", "entry point 'clock' of pharoah.signals (clock:ENTRY) cannot be loaded: ValueError"),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from math import isfinite
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pharoah_archetypes import Fingerprint
+from pharoah_protocol import bounds
+from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, DeviceKind, Fault, Outcome
 from pharoah_protocol.windows import Window
 
 LONGEST_DETAIL = 1000
 """Characters of an error message that are kept."""
+LONGEST_CONTEXT = 4096
+"""Characters of the effective values of a cell, as JSON; there are seven values of a line each."""
 
 
 @dataclass(frozen=True)
@@ -81,21 +84,56 @@ class CellResult:
     def from_json(cls, text: str) -> CellResult:
         """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for what no cell can have measured."""
         data = json.loads(text)
+        known = {field.name for field in fields(cls)}
+        if not isinstance(data, dict) or not data.keys() <= known:
+            raise ValueError(f"expected an object with some of {', '.join(sorted(known))}")
         result = cls(
             **{
                 **data,
+                "cell": sanitize_text(str(data["cell"]), LONGEST_DETAIL),
                 "outcome": _outcome(data["outcome"]),
                 "device": DeviceKind(data.get("device", DeviceKind.CPU)),
                 "device_model": sanitize_text(str(data.get("device_model", ""))),
                 "detail": sanitize_text(str(data["detail"]), LONGEST_DETAIL),
                 "windows": _windows(data["windows"]),
+                "context": _context(data.get("context", {})),
+                "fingerprint": read_fingerprint(data.get("fingerprint", "")),
             }
         )
-        if not all(isfinite(seconds) and seconds > 0 for seconds in result.step_seconds):
-            raise ValueError("step_seconds: not all of them are times above 0")
-        if result.fingerprint:
-            Fingerprint.from_json(result.fingerprint)
+        if not isinstance(result.step_seconds, list):
+            raise ValueError("step_seconds: expected a list")
+        bounds.check_durations("step_seconds", result.step_seconds)
         return result
+
+
+@dataclass(frozen=True)
+class DryCell:
+    """What the dry run of a cell gave: a fingerprint, or the reason why there is none."""
+
+    fingerprint: str = ""
+    """As JSON (pharoah_archetypes.Fingerprint)."""
+    reason: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> DryCell:
+        """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError."""
+        data = json.loads(text)
+        reason = sanitize_text(str(data["reason"]), LONGEST_DETAIL)
+        return cls(fingerprint=read_fingerprint(data["fingerprint"]), reason=reason)
+
+
+def read_fingerprint(text: object) -> str:
+    """A fingerprint that rows can be made from, or empty text. Raises ValueError that names what is wrong."""
+    if not isinstance(text, str):
+        raise ValueError("fingerprint: expected a text")
+    if len(text) > bounds.LARGEST_FINGERPRINT_BYTES:
+        raise ValueError(f"fingerprint: {len(text)} bytes, at most {bounds.LARGEST_FINGERPRINT_BYTES}")
+    if text:
+        check_inputs(Fingerprint.from_json(text))
+    return text
 
 
 def _outcome(value: object) -> Outcome:
@@ -105,7 +143,18 @@ def _outcome(value: object) -> Outcome:
 
 
 def _windows(data: Any) -> list[Window]:
+    if not isinstance(data, list) or len(data) > bounds.MOST_WINDOWS:
+        raise ValueError(f"windows: expected a list of at most {bounds.MOST_WINDOWS}")
     try:
         return [Window.from_data(window) for window in data]
     except ValueError as error:
         raise ValueError(f"windows: {error}") from None
+
+
+def _context(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict) or len(json.dumps(data)) > LONGEST_CONTEXT:
+        raise ValueError(f"context: expected an object of at most {LONGEST_CONTEXT} characters")
+    limit = data.get("memory_limit", 0)
+    if not bounds.is_number(limit) or not 0 <= limit <= bounds.LARGEST_MEMORY_BYTES:
+        raise ValueError(f"context.memory_limit: {limit!r:.40} is not a number of bytes up to a petabyte")
+    return data

@@ -7,7 +7,11 @@ import subprocess
 import sys
 import time
 
+from pharoah_protocol.own_python import NEUTRAL_FOLDER, own_environment, own_module
 from pharoah_protocol.parent_process import end_with_parent
+
+_MODULE = "pharoah_benchmarks.campaign.faults"
+"""This module, also where it is `__main__`."""
 
 PERIOD_SECONDS = 0.02
 """Debt of CPU time a CPU stressor may build up; also how finely its share is spread."""
@@ -22,7 +26,12 @@ def start_cpu_stressor(
     scheduler gives each of two.
     """
     arguments = [str(os.getpid()), str(delay_seconds), str(ramp_seconds), str(strength), str(seconds)]
-    return subprocess.Popen([sys.executable, "-m", __name__, *arguments], stdin=subprocess.DEVNULL)
+    return subprocess.Popen(
+        own_module(_MODULE, *arguments),
+        stdin=subprocess.DEVNULL,
+        env=own_environment(os.environ),
+        cwd=NEUTRAL_FOLDER,
+    )
 
 
 def _stress(delay_seconds: float, ramp_seconds: float, strength: float, seconds: float) -> None:

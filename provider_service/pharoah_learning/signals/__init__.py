@@ -13,7 +13,8 @@ from pharoah_learning.signals._registry import (
     feature_names,
     features,
 )
-from pharoah_learning.signals._signal import Feature, Signal, Source, Worse
+from pharoah_learning.signals._signal import Feature, Signal, Source
+from pharoah_protocol.vocabulary import WorseDirection
 
 __all__ = [
     "FEATURE_LIMIT",
@@ -23,7 +24,7 @@ __all__ = [
     "Feature",
     "Signal",
     "Source",
-    "Worse",
+    "WorseDirection",
     "feature_names",
     "features",
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from pharoah_learning.signals._signal import Signal, Worse
+from pharoah_learning.signals._signal import Signal
 from pharoah_protocol.registry import Registry, RegistryError
+from pharoah_protocol.vocabulary import WorseDirection
 from pharoah_protocol.windows import Window
 
 GROUP = "pharoah.signals"
@@ -47,7 +48,7 @@ def features(windows: Sequence[Window]) -> dict[str, float]:
     computed: dict[str, float] = {}
     for signal in _columns():
         values = [window.values[signal.name] for window in windows if signal.name in window.values]
-        sign = 1.0 if signal.worse is Worse.HIGHER else -1.0
+        sign = 1.0 if signal.worse is WorseDirection.HIGHER else -1.0
         for feature in signal.features:
             value = sign * float(feature.compute(values)) if values else HEALTHY_FEATURE
             computed[feature.name] = max(-FEATURE_LIMIT, min(FEATURE_LIMIT, value))

@@ -7,16 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pharoah_protocol.vocabulary import WorseDirection
+
 _NAME = re.compile("[a-z][a-z0-9_]*")
 DEFAULT_COLUMN = 100
 """After the signals that come with Pharoah."""
-
-
-class Worse(StrEnum):
-    """Which values of a signal speak for a failure."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
 
 
 class Source(StrEnum):
@@ -47,7 +42,7 @@ class Signal:
     measures: str
     """With its unit."""
     source: Source
-    worse: Worse
+    worse: WorseDirection
     features: tuple[Feature, ...]
     column: int = DEFAULT_COLUMN
     """Place of the features among the columns of a fit, smaller first, then by name. The last digits of a fit depend on
@@ -59,5 +54,5 @@ class Signal:
                 raise ValueError(f"signal {self.name!r}: the name {name!r} is not of the form {_NAME.pattern}")
         if len({feature.name for feature in self.features}) != len(self.features) or not self.features:
             raise ValueError(f"signal {self.name!r}: needs at least one feature, each with a name of its own")
-        if not isinstance(self.source, Source) or not isinstance(self.worse, Worse):
-            raise ValueError(f"signal {self.name!r}: source and worse must be members of Source and Worse")
+        if not isinstance(self.source, Source) or not isinstance(self.worse, WorseDirection):
+            raise ValueError(f"signal {self.name!r}: source and worse must be members of Source and WorseDirection")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pharoah_learning.signals._signal import Feature, Signal, Source, Worse
+from pharoah_learning.signals._signal import Feature, Signal, Source
+from pharoah_protocol.vocabulary import WorseDirection
 from pharoah_protocol.windows import MEMORY_RATIO
 
 SMALLEST_RATIO, LARGEST_RATIO = 0.05, 50.0
@@ -22,7 +23,7 @@ SIGNAL = Signal(
     name=MEMORY_RATIO,
     measures="resident memory at the end of a window over the run's own baseline, a ratio",
     source=Source.REPORT,
-    worse=Worse.HIGHER,
+    worse=WorseDirection.HIGHER,
     features=(Feature(name="growth", measures="log of the last memory ratio", compute=growth),),
     column=1,
 )

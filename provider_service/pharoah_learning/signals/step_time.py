@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pharoah_learning.signals._signal import Feature, Signal, Source, Worse
+from pharoah_learning.signals._signal import Feature, Signal, Source
+from pharoah_protocol.vocabulary import WorseDirection
 from pharoah_protocol.windows import STEP_RATIO
 
 RECENT_WINDOWS = 3
@@ -41,7 +42,7 @@ SIGNAL = Signal(
     name=STEP_RATIO,
     measures="step time of a window over the run's own baseline, a ratio",
     source=Source.REPORT,
-    worse=Worse.HIGHER,
+    worse=WorseDirection.HIGHER,
     features=(
         Feature(name="slowdown", measures="log of the recent step ratio", compute=slowdown),
         Feature(name="trend", measures="how fast the log step ratio rises, per two windows", compute=trend),

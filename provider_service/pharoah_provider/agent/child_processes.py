@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +22,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from pharoah_protocol.node_profile import command_under, environment
+from pharoah_protocol.node_profile import NodeProfile, command_under, environment
+from pharoah_protocol.own_python import NEUTRAL_FOLDER, own_environment, own_module
 from pharoah_provider.shielding import complete_despite_cancellation
 
 log = logging.getLogger("pharoah.agent")
@@ -56,7 +56,12 @@ class _Process:
                 # A group, not a session: Linux gives each session a CPU share of its own (sched(7), autogroup), and a
                 # micro-benchmark in a session of its own would not notice what takes the CPU from the job.
                 popen = subprocess.Popen(
-                    command, stdin=theirs.fileno(), stdout=theirs.fileno(), env=variables, process_group=0
+                    command,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    env=variables,
+                    cwd=NEUTRAL_FOLDER,
+                    process_group=0,
                 )
             except BaseException:
                 ours.close()
@@ -83,9 +88,9 @@ class _Process:
 class Child:
     """One JSON-lines child, inside `async with`. `ask` is serialised: a child does one thing at a time."""
 
-    def __init__(self, module: str, profile: Mapping[str, Any], *arguments: str, limit_memory: bool = True) -> None:
-        self._command = command_under(profile, [sys.executable, "-m", module, *arguments], limit_memory)
-        self._environment = {**os.environ, **environment(profile)}
+    def __init__(self, module: str, profile: NodeProfile, *arguments: str, limit_memory: bool = True) -> None:
+        self._command = command_under(profile, own_module(module, *arguments), limit_memory)
+        self._environment = {**own_environment(os.environ), **environment(profile)}
         self._process: _Process | None = None
         self._turn = asyncio.Lock()
         self._used_at = time.monotonic()
@@ -159,9 +164,9 @@ class Child:
         await self._stop()
 
 
-async def read_json(module: str, profile: Mapping[str, Any]) -> dict[str, Any]:
+async def read_json(module: str, profile: NodeProfile) -> dict[str, Any]:
     """The JSON object that a module prints under this node's profile, in a child. Raises ChildDied."""
-    command = command_under(profile, [sys.executable, "-m", module])
+    command = command_under(profile, own_module(module))
     async with _running(command) as process:
         process.writer.write_eof()
         output = await process.reader.read()
@@ -174,7 +179,7 @@ async def read_json(module: str, profile: Mapping[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _running(command: Sequence[str]) -> AsyncIterator[_Process]:
-    process = await _Process.start(command, os.environ)
+    process = await _Process.start(command, own_environment(os.environ))
     try:
         yield process
     finally:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,13 @@ from pharoah_protocol.local_messages import (
     decode,
     encode,
 )
-from pharoah_protocol.node_profile import ProfileError, check_profile
+from pharoah_protocol.local_sockets import CheckedSocket
+from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profile
+from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
+from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
@@ -57,12 +60,16 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--socket", type=Path, default=Path(SOCKET), help="default: %(default)s")
     run.add_argument("--key", type=Path, default=Path("/var/lib/pharoah/ticket.key"), help="default: %(default)s")
     run.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
+    run.add_argument("--host", default="", metavar="NAME",
+                     help="the physical machine, where nodes are virtual machines: those of one host share memory "
+                     "bandwidth and caches (default: nodes under one kernel are on one host)")  # fmt: skip
     run.set_defaults(run=_run)
     measure = commands.add_parser("measure", help="print the node profile with what this machine can do at most in it")
     measure.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
     measure.set_defaults(run=_measure)
     check = commands.add_parser("check", help="print what is known of this node; benchmarks nothing")
     check.add_argument("--socket", type=Path, default=Path(SOCKET))
+    channel.add_service_users(check)
     check.add_argument("--format", choices=list(CODES), default="npd", help="whose exit codes to use")
     check.set_defaults(run=_check)
     arguments = parser.parse_args(argv)
@@ -92,7 +99,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     """Nothing else should run meanwhile; it takes about half a minute."""
     profile = _profile(arguments.profile)
     ceilings = asyncio.run(read_json("pharoah_benchmarks.ceilings", profile))
-    print(json.dumps({**profile, "ceilings": ceilings}))
+    print(json.dumps({**profile.to_dict(), "ceilings": ceilings}))
     return 0
 
 
@@ -107,20 +114,19 @@ async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
         working.result()  # raises what ended it
 
 
-async def _stand(
-    arguments: argparse.Namespace, profile: Mapping[str, Any], access: Access, key: Ed25519PrivateKey
-) -> None:
+async def _stand(arguments: argparse.Namespace, profile: NodeProfile, access: Access, key: Ed25519PrivateKey) -> None:
     facts = await read_json("pharoah_benchmarks.context", profile)
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    cpus = tuple(profile.get("cpus") or sorted(os.sched_getaffinity(0)))
+    cpus = profile.cpus or tuple(sorted(os.sched_getaffinity(0)))
     public = key.public_key().public_bytes_raw()
-    node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus)
-    limit = str(profile.get("memory_limit_bytes", 0))
+    node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus,
+                host=arguments.host)  # fmt: skip
+    limit = str(profile.memory_limit_bytes)
     async with (
         Child("pharoah_benchmarks.micro", profile) as probes,
         Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False) as fork_server,
     ):
-        stream = AgentStream(node, access, Telemetry(), probes, fork_server)
+        stream = AgentStream(node, access, Telemetry(), probes, fork_server, Look(cpus))
         socket = ticket_socket(
             arguments.socket, arguments.node, boot_id, key, profile, node_state=lambda: stream.node_state
         )
@@ -128,7 +134,7 @@ async def _stand(
             await stream.run()
 
 
-def _profile(text: str) -> dict[str, Any]:
+def _profile(text: str) -> NodeProfile:
     try:
         content = text if text.lstrip().startswith("{") else Path(text).read_text()
         return check_profile(json.loads(content))
@@ -141,18 +147,22 @@ def _profile(text: str) -> dict[str, Any]:
 def _check(arguments: argparse.Namespace) -> int:
     """Print what the agent has been sent of its node: a confirmed incident is a problem."""
     try:
-        result, text = _result(asyncio.run(_ask_state(arguments.socket)))
+        result, text = _result(asyncio.run(_ask_state(arguments.socket, arguments.service_users)))
+    except UntrustedPathError as error:
+        result, text = "unknown", f"this agent is not trusted: {error}"
     except (OSError, TimeoutError, MessageError) as error:
         result, text = "unknown", f"no agent answers at {arguments.socket} ({type(error).__name__})"
     print(text[:LONGEST_LINE])
     return CODES[arguments.format][result]
 
 
-async def _ask_state(path: Path) -> Message:
-    """The agent's answer on its local socket. Raises OSError, TimeoutError, MessageError."""
+async def _ask_state(path: Path, service_users: str) -> Message:
+    """The agent's answer on its local socket. Raises UntrustedPathError, OSError, TimeoutError, MessageError."""
+    place = CheckedSocket(path, service_users)
     async with asyncio.timeout(ANSWER_SECONDS):
-        reader, writer = await asyncio.open_unix_connection(str(path))
+        reader, writer = await asyncio.open_unix_connection(str(place.path))
         try:
+            place.check_peer(writer.get_extra_info("socket"))
             writer.write(encode(NodeStateRequest()) + b"\n")
             return decode(await reader.readline()).message
         finally:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -24,15 +24,28 @@ from pharoah_protocol.local_messages import (
     decode,
     encode,
 )
+from pharoah_protocol.local_sockets import EVERYBODY, LocalSocketError, ServedSocket
+from pharoah_protocol.node_profile import NodeProfile
 from pharoah_protocol.node_ticket import Ticket
+from pharoah_protocol.trusted_paths import UntrustedPathError, private_content
+from pharoah_serving.errors import ProviderError
+
+LARGEST_REQUEST_BYTES = 4096
+REQUEST_SECONDS = 5.0
+"""How long one connection may take; both ends are on this machine."""
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
-    """The node's ticket key; made, owner-only, on first start."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, Ed25519PrivateKey.generate().private_bytes_raw(), durable=True)
-    return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    """The node's ticket key; made on the first start. Raises ProviderError for a file that others can read or write."""
+    try:
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(path, Ed25519PrivateKey.generate().private_bytes_raw(), durable=True)
+        return Ed25519PrivateKey.from_private_bytes(private_content(path))
+    except UntrustedPathError as error:
+        raise ProviderError(f"ticket key {error}") from None
+    except ValueError:
+        raise ProviderError(f"ticket key {path}: not an Ed25519 key; restore it, or remove it for a new one") from None
 
 
 @asynccontextmanager
@@ -41,10 +54,13 @@ async def ticket_socket(
     node: str,
     boot_id: str,
     key: Ed25519PrivateKey,
-    profile: Mapping[str, Any],
+    profile: NodeProfile,
     node_state: Callable[[], NodeStateAnswer],
 ) -> AsyncIterator[None]:
-    """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs."""
+    """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs.
+
+    Raises ProviderError when another process serves there or others can change the folder.
+    """
 
     def answered(line: bytes) -> Message:
         try:
@@ -56,21 +72,35 @@ async def ticket_socket(
         if not isinstance(request, TicketRequest):
             return Failure(f"verb {request.VERB!r} is not one that an agent answers")
         body, signature = Ticket.issue(node, boot_id, key, time.time())
-        return TicketAnswer(body.decode(), signature.hex(), dict(profile))
+        return TicketAnswer(body.decode(), signature.hex(), profile.to_dict())
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(REQUEST_SECONDS):
                 writer.write(encode(answered(await reader.readline())) + b"\n")
                 await writer.drain()
         writer.close()
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    server = await asyncio.start_unix_server(serve, str(path), limit=4096)
-    path.chmod(0o666)
+    with _served(path) as bound:
+        server = await asyncio.start_unix_server(serve, sock=bound, limit=LARGEST_REQUEST_BYTES)
+        try:
+            yield
+        finally:
+            server.close()
+
+
+@contextlib.contextmanager
+def _served(path: Path) -> Iterator[socket.socket]:
+    """A socket that listens at `path`, as the only one. Raises ProviderError."""
     try:
-        yield
+        place = ServedSocket(path, EVERYBODY)
+    except (UntrustedPathError, LocalSocketError, OSError) as error:
+        raise ProviderError(f"--socket {path}: {error}") from None
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
+            bound.bind(str(place.scratch))
+            bound.listen()
+            place.publish()
+            yield bound
     finally:
-        server.close()
-        path.unlink(missing_ok=True)
+        place.close()

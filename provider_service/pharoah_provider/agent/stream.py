@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import grpc
@@ -16,16 +16,16 @@ import grpc.aio
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
-from pharoah_protocol.channels import Access
+from pharoah_protocol.channels import Access, AccessError
 from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     AgentMessage,
-    AgentOrder,
     CellOrder,
     Hello,
+    LookResult,
     NodeState,
     ProbeOrder,
     ProbeResult,
@@ -34,8 +34,9 @@ from pharoah_protocol.v1 import CellResult as CellResultMessage
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.agent.child_processes import Child, ChildDied
+from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.telemetry import Telemetry
-from pharoah_provider.domain import Node
+from pharoah_provider.domain import NOT_IDLE, Node
 from pharoah_provider.owned_tasks import OwnedTasks
 
 log = logging.getLogger("pharoah.agent")
@@ -51,8 +52,10 @@ KEEPALIVE = ("grpc.keepalive_time_ms", 60_000)
 class AgentStream:
     """One node's connection. `run` returns only when it is cancelled or the provider refuses this agent."""
 
-    def __init__(self, node: Node, access: Access, telemetry: Telemetry, probes: Child, fork_server: Child) -> None:
-        self._node, self._access = node, access
+    def __init__(
+        self, node: Node, access: Access, telemetry: Telemetry, probes: Child, fork_server: Child, look: Look
+    ) -> None:
+        self._node, self._access, self._look = node, access, look
         self._telemetry, self._probes, self._fork_server = telemetry, probes, fork_server
         self._out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
         """What goes out on this connection; None ends it."""
@@ -61,6 +64,8 @@ class AgentStream:
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._orders = OwnedTasks()
         """Work that the provider has ordered; it goes on while the connection is made again."""
+        self._by_id: dict[str, asyncio.Task[None]] = {}
+        """The same work by the id of its order, so that it can be stopped."""
         self.node_state = NodeStateAnswer()
         """What the provider has sent of this node."""
 
@@ -76,6 +81,8 @@ class AgentStream:
                     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                         raise PermissionError(f"{endpoint}: {error.details()}") from None
                     why = sanitize_text(error.details() or error.code().name, 120)
+                except AccessError as error:
+                    why = str(error)
                 pause = self._backoff.next_pause()
                 log.warning("no connection to %s: %s; the next attempt is in %.1f s", endpoint, why, pause)
                 await asyncio.sleep(pause)
@@ -94,14 +101,23 @@ class AgentStream:
                         case "welcome":
                             log.info("connected to %s as %s", self._access.endpoint, self._node.node)
                             self._backoff.reset()
+                            if order.welcome.notice:
+                                log.warning("the provider: %s", sanitize_text(order.welcome.notice))
                             sampling.start(self._sample(order.welcome.telemetry_period_seconds))
                         case "ack":
                             while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
                                 self._unacknowledged.popleft()
                         case "node_state":
                             self.node_state = _node_state(order.node_state)
-                        case _:
-                            self._start(order)
+                        case "stop":
+                            if going := self._by_id.get(order.stop.order_id):
+                                going.cancel()
+                        case "probe":
+                            self._start(order.probe.order_id, self._probe(order.probe))
+                        case "cell":
+                            self._start(order.cell.order_id, self._cell(order.cell))
+                        case "look":
+                            self._start(order.look.order_id, self._answer_look(order.look.order_id))
         finally:
             out.put_nowait(None)  # gRPC reads from the queue in a task that it does not end with the call
 
@@ -116,6 +132,7 @@ class AgentStream:
                 device_facts=node.device_facts,
                 cpus=node.cpus,
                 version=__version__,
+                host=node.host,
             )
         )
         while (message := await out.get()) is not None:
@@ -135,12 +152,18 @@ class AgentStream:
             self._unacknowledged.append(message)
             await self._out.put(AgentMessage(telemetry=message))
 
-    def _start(self, order: AgentOrder) -> None:
+    def _start(self, order_id: str, work: Coroutine[Any, Any, None]) -> None:
         """Orders run beside each other: a probe may be wanted while a cell trains."""
-        work = self._probe(order.probe) if order.WhichOneof("content") == "probe" else self._cell(order.cell)
-        self._orders.start(work)
+        task = self._by_id[order_id] = self._orders.start(work)
+        task.add_done_callback(lambda _: self._by_id.pop(order_id, None))
+
+    async def _answer_look(self, order_id: str) -> None:
+        await self._out.put(AgentMessage(look=LookResult(order_id=order_id, idle=await self._look.idle())))
 
     async def _probe(self, order: ProbeOrder) -> None:
+        if order.only_if_idle and not await self._look.idle():
+            await self._refuse(order)
+            return
         await self._probes.warm()
         for benchmark in order.benchmarks:
             began = time.time()
@@ -159,6 +182,15 @@ class AgentStream:
                     )
                 )
             )
+
+    async def _refuse(self, order: ProbeOrder) -> None:
+        """The provider takes the node for idle, and it is in use."""
+        now = time.time()
+        for benchmark in order.benchmarks:
+            result = ProbeResult(
+                order_id=order.order_id, benchmark=benchmark, started_at=now, ended_at=now, error=NOT_IDLE
+            )
+            await self._out.put(AgentMessage(probe=result))
 
     async def _ask_probe(self, request: dict[str, Any], limit_seconds: float) -> dict[str, Any]:
         try:

@@ -9,18 +9,24 @@ import sys
 from pharoah_protocol.registry import RegistryError
 from pharoah_protocol.voprf.libsodium import SodiumMissing
 from pharoah_provider.cli import (
+    admit,
     archetypes,
     audit_bundle,
     campaign,
     certificate,
+    confirm_time,
+    forget,
+    init,
     key,
     learn,
     listings,
+    move,
     registries,
     reinstate,
     revoke,
     rollback,
     serve,
+    token,
 )
 from pharoah_serving.errors import ProviderError
 
@@ -61,8 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (
-        serve, campaign, learn, rollback, revoke, reinstate, audit_bundle, key, certificate, archetypes, registries,
-        listings,
+        serve, init, campaign, learn, forget, rollback, revoke, reinstate, admit, audit_bundle, key, certificate, token,
+        confirm_time, move, archetypes, registries, listings,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from pharoah_protocol.channels import AccessError
 from pharoah_protocol.rpc import Stub
 from pharoah_provider import channel
 from pharoah_serving.errors import ProviderError
@@ -34,6 +35,8 @@ def call(arguments: argparse.Namespace, method: str, request: Any) -> Any:
             return getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata, timeout=CALL_SECONDS)
         except grpc.RpcError as error:
             raise CallError(error) from None
+        except AccessError as error:
+            raise ProviderError(str(error)) from None
 
 
 def stream(arguments: argparse.Namespace, method: str, request: Any) -> Iterator[Any]:
@@ -44,3 +47,5 @@ def stream(arguments: argparse.Namespace, method: str, request: Any) -> Iterator
             yield from getattr(Stub(opened, "Operator"), method)(request, metadata=access.metadata)
         except grpc.RpcError as error:
             raise CallError(error) from None
+        except AccessError as error:
+            raise ProviderError(str(error)) from None

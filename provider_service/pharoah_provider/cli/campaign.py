@@ -48,12 +48,15 @@ def _show(answers: Iterator[RunCampaignResponse]) -> None:
     columns = (TextColumn("campaign"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.description}"), disable=not sys.stdout.isatty()) as bar:
         task = bar.add_task("", total=None)
-        printed = -1
+        printed = done = -1
         for answer in answers:
+            if answer.done == done:  # no cell has ended: a node has left
+                bar.console.print(f"{answer.node} {answer.cell}: {answer.outcome}", markup=False)
+            done = answer.done
             cell = answer.cell[:LONGEST_CELL_NAME]
             bar.update(task, completed=answer.done, total=answer.total, description=f"{answer.node} {cell}")
             tenth = 10 * answer.done // answer.total
             if bar.disable and tenth > printed:
                 printed = tenth
-                done = f"campaign {answer.done}/{answer.total}"
-                print(f"{done}  {answer.node} {answer.cell}: {answer.outcome}", flush=True)
+                share = f"campaign {answer.done}/{answer.total}"
+                print(f"{share}  {answer.node} {answer.cell}: {answer.outcome}", flush=True)

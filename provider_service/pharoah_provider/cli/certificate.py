@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pharoah_provider.certificates import Authority
+from pharoah_protocol.channels import ServerRole
+from pharoah_provider.certificates import CERTIFICATE_DAYS, DENIED, Authority
+from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
 
-NAME = re.compile(r"provider|auditor|tenant/[\w.-]+(/[\w.-]+)?|(agent|operator)/[\w.-]+")
-SERVERS = ("provider", "auditor")
-"""Names whose certificates also name the hosts under which they are reached."""
+_PART = r"[A-Za-z0-9][\w.-]*"
+NAME = re.compile(rf"provider|auditor|tenant/{_PART}(/{_PART})?|(agent|operator)/{_PART}")
+LONGEST_DAYS = 365
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
 
@@ -26,6 +28,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--host", action="append", default=[], help="a name or an address of the server; may be repeated"
     )
+    parser.add_argument("--days", type=count, default=CERTIFICATE_DAYS, help="its lifetime (default: %(default)s)")
+    parser.add_argument("--deny", action="store_true",
+                        help="make none: put those of this name on the deny list instead")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -34,7 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.name
     if not NAME.fullmatch(name):
         raise ProviderError(f"{name}: expected provider, auditor, tenant/ORG[/ACCOUNT], agent/NODE or operator/NAME")
-    hosts = tuple(arguments.host) or (LOCAL_HOSTS if name in SERVERS else ())
-    files = Authority(arguments.folder, arguments.domain).issue(name, hosts)
+    if not 1 <= arguments.days <= LONGEST_DAYS:
+        raise ProviderError(f"--days {arguments.days}: expected 1 to {LONGEST_DAYS}")
+    authority = Authority(arguments.folder, arguments.domain)
+    if arguments.deny:
+        print(f"{authority.deny(name)} certificates of {name} are on the deny list {arguments.folder / DENIED}")
+        return 0
+    hosts = tuple(arguments.host) or (LOCAL_HOSTS if name in tuple(ServerRole) else ())
+    files = authority.issue(name, hosts, arguments.days)
     print(f"{files[0]}\n{files[1]}\nauthority: {arguments.folder / 'ca.pem'}")
     return 0

@@ -1,4 +1,4 @@
-"""`pharoah-provider key`: print the public key that tenants and witnesses pin; made if there is none yet."""
+"""`pharoah-provider key`: print the public key that tenants and witnesses pin. `init` makes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pharoah_serving.keys import open_keys
 
 def add_parser(commands: Any) -> None:
     """Add this command."""
-    what = "print the key that tenants and witnesses pin; made if there is none yet"
+    what = "print the key that tenants and witnesses pin"
     parser = commands.add_parser("key", help=what, description=__doc__)
     parser.add_argument("--keys", default="pharoah-keys", help="as for serve (default: %(default)s)")
     parser.set_defaults(run=run)

@@ -22,19 +22,30 @@ def add_parser(commands: Any) -> None:
     defaults = ServerSettings()
     parser = commands.add_parser("serve", help="run the provider", description=__doc__)
     option = parser.add_argument
-    option("--listen", default=defaults.listen, metavar="HOST:PORT", help="gRPC (default: %(default)s)")
-    option("--http", default=defaults.http, metavar="HOST:PORT", help="/metrics (default: %(default)s)")
+    option("--listen", default=defaults.listen, metavar="ADDRESS",
+           help="gRPC: HOST:PORT with TLS, else unix:/path (default: provider.sock in "
+           "$XDG_RUNTIME_DIR/pharoah, for root in /run/pharoah; 127.0.0.1:7443 with TLS)")  # fmt: skip
+    option("--socket-group", default=defaults.socket_group, metavar="GROUP",
+           help="whose members may connect to the Unix socket (default: its owner alone)")  # fmt: skip
+    option("--http", default=defaults.http, metavar="ADDRESS",
+           help="/metrics, on unix:PATH or HOST:PORT (default: %(default)s)")  # fmt: skip
+    option("--http-token", type=Path, metavar="FILE", help="readers of /metrics must send its content as bearer token")
+    option("--metrics-public", action="store_true", help="let --http be an address beyond this machine")
     option("--db", type=Path, default=defaults.db, help="DuckDB file (default: %(default)s)")
     option("--keys", default=defaults.keys, help="folder of secrets, or command:CMD (default: %(default)s)")
+    option("--init", action="store_true", help="make the keys when there are none; for a first start only")
     option("--audit", type=Path, default=defaults.audit, help="folder of the audit log (default: %(default)s)")
     option("--witnesses", type=Path, help="file of `KEY URL` lines: the witnesses that cosign the log")
     option("--tls-cert", type=Path, help="certificate of this provider (PEM); with --tls-key and --client-ca")
     option("--tls-key", type=Path, help="key of the certificate")
     option("--client-ca", type=Path, help="authority that signs the certificates of tenants, agents and operators")
+    option("--deny-list", type=Path, help="file of serial numbers of certificates that are not accepted any more")
     option("--domain", default=defaults.domain, help="SPIFFE trust domain (default: %(default)s)")
-    option("--tokens", type=Path, default=defaults.tokens, help="token file, without TLS (default: %(default)s)")
+    option("--tokens", type=Path, default=defaults.tokens, help="list of tokens, without TLS (default: %(default)s)")
     option("--settle-seconds", type=amount, default=defaults.settle_seconds, metavar="S",
            help="how long no micro-benchmark runs beside a run that has begun (default: %(default)g)")  # fmt: skip
+    option("--benchmark-share", type=amount, default=defaults.benchmark_share, metavar="RATIO",
+           help="share of the time that micro-benchmarks may take for one tenant (default: %(default)g)")  # fmt: skip
     limits = defaults.limits
     option("--tenant-queries", type=count, default=limits.tenant_queries, metavar="N",
            help="verdicts that a tenant may ask for in a day (default: %(default)s)")  # fmt: skip
@@ -48,10 +59,13 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. Raises ProviderError that names the option, the file or the port."""
+    """Serve until SIGTERM or SIGINT. Raises ProviderError that names the option or the file."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     os.umask(0o077)  # database, keys and audit log are readable by their owner alone
-    names = ("listen", "http", "db", "keys", "audit", "witnesses", "domain", "tokens", "settle_seconds")
+    names = (
+        "listen", "socket_group", "http", "http_token", "metrics_public", "db", "keys", "audit", "witnesses", "domain",
+        "tokens", "settle_seconds", "init", "deny_list", "benchmark_share",
+    )  # fmt: skip
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):
         raise ProviderError("--tls-cert, --tls-key and --client-ca belong together")
@@ -63,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
     def ready(address: str) -> None:
-        print(f"pharoah-provider listens on {address}; metrics on http://{settings.http}/metrics")
+        print(f"pharoah-provider listens on {address}; metrics on {settings.http}")
         print(f"provider key for tenants: {open_keys(settings.keys).public.hex()}", flush=True)
 
     asyncio.run(serve(settings, ready))

@@ -24,6 +24,8 @@ class ListingSources:
     """Node to when its agent was last heard, unix seconds; connected agents only."""
     now: float
     """Unix seconds."""
+    held: frozenset[str] = frozenset()
+    """Connected nodes that have changed their facts too often for one day."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ LISTING = Listing(
     wide_columns=("alert_id", "evidence"),
     rows=select("""
         SELECT incident_id AS alert_id, resource AS node, kind, state, fault_domain, what, evidence, since, changed_at,
-               step_ratio, lower(hex(raised_by))[:8] AS run
+               step_ratio, established, lower(hex(raised_by))[:8] AS run
         FROM incidents ORDER BY since
     """),
 )

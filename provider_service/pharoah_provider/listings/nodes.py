@@ -22,7 +22,7 @@ async def rows(sources: ListingSources) -> list[Row]:
     return [
         {
             **row,
-            "connected": "yes" if row["node"] in heard else "no",
+            "connected": "held" if row["node"] in sources.held else "yes" if row["node"] in heard else "no",
             "seen_seconds_ago": round(sources.now - max(heard.get(row["node"], 0.0), row["last_seen"]), 1),
         }
         for row in await sources.storage.select(QUERY)

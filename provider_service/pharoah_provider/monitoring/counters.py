@@ -84,15 +84,21 @@ class RunCounters:
         """`raised`: the run had raised an incident before the provider was restarted. Which rank it was is not stored,
         so every rank has to show that it is clean."""
         self._ranks = [RankCounter(needed_of(ranks), raised) for _ in range(ranks)]
+        self._raised = ranks if raised else 0
+        """How many ranks are raised: this is asked for every row of a report."""
 
     def second(self, rank: int, risky: bool) -> bool:
         """One more second of a rank. Returns whether its counter fires."""
-        return self._ranks[rank].second(risky)
+        counter = self._ranks[rank]
+        before = counter.raised
+        fires = counter.second(risky)
+        self._raised += counter.raised - before
+        return fires
 
     @property
     def raised(self) -> bool:
         """Whether any rank is raised."""
-        return any(counter.raised for counter in self._ranks)
+        return self._raised > 0
 
     @property
     def calm(self) -> bool:

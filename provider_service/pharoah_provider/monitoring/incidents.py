@@ -11,12 +11,18 @@
 An incident belongs to its node and outlives the run that raised it. A run that came later cannot clear it by being
 clean: it took its own baseline on the node as it is. An incident is confirmed once and cleared once; then the next one
 begins. Validations add up until they are enough; while they speak for the node the pause before the next one grows.
+
+Evidence is kept by witness: the organisation whose run was beside the micro-benchmarks, or nobody on the idle node. A
+run that takes more of its own core while it is measured makes any node look slow, so what one organisation shows is for
+its own run alone. An incident is established, and others hear of it, once the idle node or a second organisation shows
+it as well.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +38,7 @@ from pharoah_protocol.incident_states import (
     IncidentState,
     Rule,
 )
-from pharoah_provider.domain import IncidentKind, Resource, Transition
+from pharoah_provider.domain import IncidentKind, Resource, Run, Transition
 
 log = logging.getLogger("pharoah.provider.monitoring")
 
@@ -47,6 +53,10 @@ LONGEST_IDLE_PAUSE_SECONDS = 600.0
 SUSPICION_SECONDS = 86_400.0
 """A suspicion that nothing could validate for a day is dismissed. If the node is still slow, the next run that becomes
 slow there raises another one within seconds; if it is not, nobody has to look at it any more."""
+IDLE = ""
+"""The witness of a validation on an idle node: no run can have caused what it shows."""
+LEAST_ORGANISATIONS = 2
+"""Organisations whose runs establish an incident together."""
 
 
 @dataclass
@@ -58,30 +68,37 @@ class Incident:
     incident_id: str = ""
     kind: IncidentKind = IncidentKind.SLOW
     raised_by: bytes = b""
+    organisation: str = ""
+    """Whose run has raised it; empty when that is not known any more."""
     since: float = 0.0
     changed_at: float = 0.0
     step_ratio: float = 1.0
     """Step time of the run that raised it, over its own baseline, when it was suspected."""
     text: str = ""
     """Evidence, for people."""
-    validations: dict[str, list[Comparison]] = field(default_factory=dict)
-    """What the validations of this suspicion showed, oldest first, by benchmark."""
+    established: bool = False
+    """Whether the idle node or runs of two organisations have shown it."""
+    validations: dict[str, dict[str, list[Comparison]]] = field(default_factory=lambda: defaultdict(dict))
+    """What the validations of this incident showed, oldest first, by witness and by benchmark."""
     _validate_at: float = 0.0
     _pause: float = FIRST_PAUSE_SECONDS
 
     @classmethod
-    def restored(cls, last: Transition) -> Incident:
-        """An open incident as it was stored. Its validations are not: they begin anew."""
+    def restored(cls, last: Transition, organisation: str) -> Incident:
+        """An open incident as it was stored, raised by a run of an organisation. Its validations are not stored: they
+        begin anew."""
         return cls(
             resource=last.resource,
             state=last.state,
             incident_id=last.incident_id,
             kind=last.kind,
             raised_by=last.raised_by,
+            organisation=organisation,
             since=last.since,
             changed_at=last.changed_at,
             step_ratio=last.step_ratio,
             text=last.evidence,
+            established=last.established and last.state.is_reported,
         )
 
     @property
@@ -104,14 +121,16 @@ class Incident:
         return None
 
     def suspect(
-        self, since: float, raised_by: bytes, step_ratio: float = 1.0, kind: IncidentKind = IncidentKind.SLOW
+        self, since: float, run: Run, step_ratio: float = 1.0, kind: IncidentKind = IncidentKind.SLOW
     ) -> IncidentState | None:
-        """A counter has fired, for what began at unix time `since`. Returns the new state when it changed."""
+        """A counter of a run has fired, for what began at unix time `since`. Returns the new state when it changed."""
         if not self.quiet:
             return None
         self.incident_id = f"al-{secrets.token_hex(6)}"
-        self.since, self.raised_by, self.step_ratio, self.kind = since, raised_by, step_ratio, kind
-        self._validate_at, self._pause, self.validations, self.text = 0.0, FIRST_PAUSE_SECONDS, {}, ""
+        self.raised_by, self.organisation = run.run_id, run.organisation
+        self.since, self.step_ratio, self.kind = since, step_ratio, kind
+        self._validate_at, self._pause, self.text = 0.0, FIRST_PAUSE_SECONDS, ""
+        self.validations, self.established = defaultdict(dict), False
         self.state = SUSPECTED
         return self.state
 
@@ -131,33 +150,48 @@ class Incident:
         answered would be pointless, so each one begins a pause."""
         if self.quiet or now < self._validate_at:
             return False
-        if self.state is SUSPECTED and any(map(self.evidence, self.validations)):
+        if self.state is SUSPECTED and self.doubted:
             self._validate_at, self._pause = now + UNDECIDED_PAUSE_SECONDS, FIRST_PAUSE_SECONDS
         else:
             self._validate_at = now + self._pause
             self._pause = min(2 * self._pause, longest_pause)
         return True
 
-    def validated(self, comparisons: Sequence[Comparison], *, idle: bool = False) -> IncidentState | None:
-        """One more validation, a comparison for each benchmark. Returns the new state when it changed.
+    @property
+    def doubted(self) -> bool:
+        """Whether the validations so far speak against the node."""
+        return any(self.evidence(witness) > 0 for witness in self.validations)
 
-        `idle`: no job ran on the node. Then health ends a suspicion as well; beside a job that is still slow it does
-        not, because the next validation may show more.
+    def validated(self, comparisons: Sequence[Comparison], witness: str) -> IncidentState | None:
+        """One more validation, a comparison for each benchmark. Returns the new state when it changed, and the same
+        state again when it became established.
+
+        `witness` is the organisation of the run beside which it was made, or IDLE. On an idle node health ends a
+        suspicion as well; beside a job that is still slow it does not, because the next validation may show more.
         """
+        shown = self.validations[witness]
         for comparison in comparisons:
-            self.validations.setdefault(comparison.benchmark, []).append(comparison)
-        strongest = max(map(self.evidence, self.validations), default=0.0)
-        if self.state is SUSPECTED and strongest > ALARM_LOG_ODDS:
+            shown.setdefault(comparison.benchmark, []).append(comparison)
+        healthy = bool(shown) and all(map(recovered, shown.values()))
+        if healthy and (witness == IDLE or self.confirmed):
+            return self.calmed()
+        return self._shown_slow() if self.evidence(witness) > ALARM_LOG_ODDS else None
+
+    def evidence(self, witness: str, benchmark: str = "") -> float:
+        """How strongly the validations of a witness speak against the node, by one benchmark or by the clearest; 0 when
+        they do not."""
+        shown = self.validations.get(witness, {})
+        return max((evidence(shown[name]) for name in shown if benchmark in ("", name)), default=0.0)
+
+    def _shown_slow(self) -> IncidentState | None:
+        """A witness has shown the node slow. Returns what changes by it."""
+        against = [witness for witness in self.validations if self.evidence(witness) > ALARM_LOG_ODDS]
+        becomes_established = not self.established and (IDLE in against or len(against) >= LEAST_ORGANISATIONS)
+        self.established |= becomes_established
+        if self.state is SUSPECTED:
             self.state, self._pause = CONFIRMED, FIRST_PAUSE_SECONDS
             return self.state
-        healthy = bool(self.validations) and all(map(recovered, self.validations.values()))
-        if healthy and (idle or self.confirmed):
-            return self.calmed()
-        return None
-
-    def evidence(self, benchmark: str) -> float:
-        """How strongly the validations of a benchmark speak against the node; 0 when they do not."""
-        return evidence(self.validations.get(benchmark, ()))
+        return self.state if becomes_established and self.confirmed else None
 
 
 def _holds(state: IncidentState, rule: Rule, facts: IncidentFacts) -> bool:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from pharoah_benchmarks.micro import MicroBenchmark
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS, MicroBenchmark
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.models.cross_validation import BenchmarkLevel, spread, typical_seconds
 from pharoah_learning.release import Release
@@ -56,9 +56,21 @@ class NodeLevels:
 
     def of(self, node: str, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
         """The level on a node beside this run, or idle; None when nobody has measured it."""
+        candidates = [level for level in (self._beside(run, benchmark), self._baseline(node, run, benchmark)) if level]
+        return min(candidates, key=lambda level: level.error_ratio, default=None)
+
+    def _beside(self, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
+        """What was measured beside this run. Few rounds say little of how much they differ: then the noise of the
+        benchmark stands in for it."""
         rounds = self._rounds.get((run.run_id, benchmark), []) if run else []
-        if len(rounds) >= ROUNDS:
-            return BenchmarkLevel(median(rounds), max(LEAST_ERROR, spread(rounds) / len(rounds) ** 0.5))
+        if not rounds or benchmark not in MICRO_BENCHMARKS.entries:
+            return None
+        assumed = MICRO_BENCHMARKS.entries[benchmark].noise.log_ratio_sd
+        deviation = spread(rounds) if len(rounds) >= ROUNDS else assumed
+        return BenchmarkLevel(median(rounds), max(LEAST_ERROR, deviation / len(rounds) ** 0.5))
+
+    def _baseline(self, node: str, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
+        """What a campaign has measured, idle or beside its own job."""
         for baseline in self._release.baselines:
             if (baseline.node, baseline.benchmark, baseline.beside_job) == (node, benchmark, run is not None):
                 return BenchmarkLevel(baseline.seconds, IDLE_ERROR if run is None else OTHER_JOB_ERROR)

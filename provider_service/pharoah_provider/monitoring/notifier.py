@@ -35,6 +35,11 @@ class Subscription:
             await changed.wait()
 
     def report(self, change: Transition) -> None:
+        """A change is reported once, and to others than the run that raised it when the incident is established."""
+        if not change.established and change.raised_by != self.run.run_id:
+            return
+        if any((known.incident_id, known.state) == (change.incident_id, change.state) for known in self.changes):
+            return
         self.changes.append(change.seen_by(self.run.run_id))
         self._wake()
 
@@ -59,11 +64,11 @@ class Notifier:
     def restore(self, open_incidents: Sequence[Transition]) -> None:
         """After a restart: the incidents that were confirmed before it."""
         for change in open_incidents:
-            if change.state.is_reported:
+            if change.state.is_reported and change.established:
                 self._set(change)
 
     def subscribe(self, run: Run, missed: Sequence[Transition] = ()) -> None:
-        """A run has come to its node. It hears at once of an incident that is confirmed there.
+        """A run has come to its node. It hears at once of an incident that is established there.
 
         `missed`: changes while it was there, from before a restart of the provider.
         """
@@ -95,7 +100,8 @@ class Notifier:
         if not change.state.is_reported:
             return
         self._metrics.alerts.labels(change.state).inc()
-        self._set(change)
+        if change.established:
+            self._set(change)
         for subscription in self._subscriptions.values():
             if Resource.node(subscription.run.node) == change.resource:
                 subscription.report(change)

@@ -12,6 +12,9 @@ from pharoah_provider.domain import Report
 KEPT_WINDOWS = 16
 """Windows of a rank that features may look at; today's need the last five."""
 
+REMEMBERED_RISKS = 4096
+"""Risks that are remembered by the windows that led to them: healthy ranks all report the same."""
+
 NOT_SCORED = float("nan")
 """The risk of a window that says nothing."""
 
@@ -22,18 +25,26 @@ class Scorer:
     def __init__(self) -> None:
         self._windows: dict[bytes, dict[int, deque[Report]]] = {}
         self._model = SurvivalModel.threshold_only()
+        self._risks: dict[tuple[tuple[float, float], ...], float] = {}
+        """By the values of the windows, oldest first: risk depends on nothing else."""
 
     def use(self, release: Release) -> None:
         """Score with the model of this release from now on, if it has one."""
         if release.survival is not None:
             self._model = release.survival
+            self._risks.clear()
 
     def score(self, run_id: bytes, report: Report) -> float:
         """The risk after this window of its rank."""
         windows = self._windows.setdefault(run_id, {}).setdefault(report.rank, deque(maxlen=KEPT_WINDOWS))
         windows.append(report)
-        x = features([window.window for window in windows])
-        return risk(x, self._model.coefficients, self._model.means)
+        values = tuple((window.step_ratio, window.memory_ratio) for window in windows)
+        if (known := self._risks.get(values)) is None:
+            if len(self._risks) >= REMEMBERED_RISKS:
+                self._risks.clear()
+            x = features([window.window for window in windows])
+            known = self._risks[values] = risk(x, self._model.coefficients, self._model.means)
+        return known
 
     def risky(self, score: float) -> bool:
         return score > self._model.threshold

@@ -3,41 +3,68 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from math import isfinite
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import CellResult
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_protocol.bounds import check_durations, check_time
+from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     Ack,
     AgentMessage,
     AgentOrder,
     CellOrder,
     Hello,
+    LookOrder,
     NodeState,
     ProbeOrder,
+    StopOrder,
     Telemetry,
     Welcome,
 )
+from pharoah_provider.agent_budgets import CHANGES_A_DAY, AgentBudgets, check_telemetry
+from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import Connection, Fleet, Order, OrderKind
+from pharoah_provider.fleet import Connection, Fleet, Looked, Order, OrderKind
 from pharoah_provider.storage.base import NodeStore
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
+from pharoah_serving.costs import metered
 from pharoah_serving.errors import Invalid, Refused
+from pharoah_serving.metrics import Metrics
 
 TELEMETRY_PERIOD_SECONDS = 2.0
-LARGEST_BATCH = 10_000
+WAITING_ANSWERS = 64
+"""Messages to an agent that does not read them; then nothing more of it is read either."""
 MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
+LONGEST_RESULT_BYTES = 1 << 22
+"""The result of a cell as JSON: the most durations and windows that are accepted, with a fingerprint, are 3 MB."""
+HELD = (
+    f"this node has changed its facts more than {CHANGES_A_DAY} times in a day. It stays in the context that was "
+    "admitted last, and nothing is measured on it, until tomorrow or until `pharoah-provider admit NODE`"
+)
+"""The notice for the people of a node that is held."""
+
+
+@dataclass
+class _Stream:
+    """One stream of an agent."""
+
+    connection: Connection
+    out: asyncio.Queue[AgentOrder | None]
+    """What goes to the agent; None ends the stream."""
+    complete: bool = True
+    """Whether every batch of telemetry was kept: acknowledging a later one would acknowledge a dropped one, too."""
 
 
 class AgentServicer:
     """Streams of the agents: facts, telemetry and results in, orders out."""
 
-    def __init__(self, nodes: NodeStore, fleet: Fleet) -> None:
-        self._nodes, self._fleet = nodes, fleet
+    def __init__(self, nodes: NodeStore, fleet: Fleet, metrics: Metrics, clock: Clock) -> None:
+        self._nodes, self._fleet, self._metrics, self._clock = nodes, fleet, metrics, clock
+        self._budgets = AgentBudgets(nodes, clock)
 
     async def Connect(self, messages: AsyncIterator[AgentMessage], _: Context) -> AsyncIterator[AgentOrder]:
         first = await anext(aiter(messages), None)
@@ -45,59 +72,66 @@ class AgentServicer:
             raise Invalid("content: the first message must be hello")
         if first.hello.node != caller().name:
             raise Refused("this caller stands on another node")
-        node = _node(first.hello)
+        node, held = await self._budgets.admit(_node(first.hello))
         await self._nodes.put_node(node)
-        connection = self._fleet.connect(node)
-        yield AgentOrder(welcome=Welcome(telemetry_period_seconds=TELEMETRY_PERIOD_SECONDS))
-        acks: asyncio.Queue[AgentOrder | None] = asyncio.Queue()
-        reading = asyncio.create_task(self._read(messages, connection, acks))
-        sending = asyncio.create_task(_orders(connection, acks))
+        stream = _Stream(self._fleet.connect(node, held), asyncio.Queue(WAITING_ANSWERS))
+        welcome = Welcome(telemetry_period_seconds=TELEMETRY_PERIOD_SECONDS, notice=HELD if held else "")
+        yield AgentOrder(welcome=welcome)
+        reading = asyncio.create_task(_charged(self._read(messages, stream)))
+        sending = asyncio.create_task(_orders(stream.connection, stream.out))
         try:
-            while (order := await acks.get()) is not None:
+            while (order := await stream.out.get()) is not None:
                 yield order
-            await asyncio.wait({reading})
-            if not reading.cancelled():  # as it is when the provider ends
+            if reading.done() and not reading.cancelled():  # it is cancelled when the provider ends
                 reading.result()  # raises what ended it
         finally:
-            self._fleet.disconnect(connection)
+            self._fleet.disconnect(stream.connection)
             sending.cancel()
             reading.cancel()
             await asyncio.wait({sending, reading})
 
-    async def _read(
-        self,
-        messages: AsyncIterator[AgentMessage],
-        connection: Connection,
-        acks: asyncio.Queue[AgentOrder | None],
-    ) -> None:
+    async def _read(self, messages: AsyncIterator[AgentMessage], stream: _Stream) -> None:
+        connection = stream.connection
         try:
             async for message in messages:
-                connection.last_seen = time.time()
+                now = connection.last_seen = self._clock.wall()
                 match message.WhichOneof("content"):
                     case "telemetry":
-                        await self._store_telemetry(connection.node.node, message.telemetry)
-                        await acks.put(AgentOrder(ack=Ack(batch=message.telemetry.batch)))
+                        await self._store_telemetry(stream, message.telemetry, now)
                     case "probe":
-                        connection.result(message.probe.order_id, _probe(connection.node.node, message.probe))
+                        connection.result(message.probe.order_id, _probe(connection.node.node, message.probe, now))
                     case "cell":
                         connection.result(message.cell.order_id, _cell_result(message.cell.outcome))
+                    case "look":
+                        connection.result(message.look.order_id, Looked(message.look.idle))
         finally:
-            await acks.put(None)
+            if stream.out.full():  # the agent does not read: one answer less does not matter to it
+                stream.out.get_nowait()
+            stream.out.put_nowait(None)
 
-    async def _store_telemetry(self, node: str, rows: Telemetry) -> None:
-        size = len(rows.sampled_at)
-        for name in ("metric", "device", "value"):
-            if len(getattr(rows, name)) != size:
-                raise Invalid(f"telemetry.{name}: {len(getattr(rows, name))} values, sampled_at has {size}")
-        if size > LARGEST_BATCH:
-            raise Invalid(f"telemetry.sampled_at: {size} rows, at most {LARGEST_BATCH} in one batch")
+    async def _store_telemetry(self, stream: _Stream, rows: Telemetry, now: float) -> None:
+        """Keep and acknowledge a batch. One beyond the budget of the node is dropped and counted."""
+        check_telemetry(rows.sampled_at, rows.metric, rows.device, rows.value, now)
+        node, size = stream.connection.node.node, len(rows.sampled_at)
+        if not self._budgets.takes_rows(node, size):
+            self._metrics.rejected.labels("telemetry_too_fast").inc(size)
+            stream.complete = False
+            return
         if size:
             await self._nodes.append_telemetry(node, rows.sampled_at, rows.metric, rows.device, rows.value)
+        if stream.complete:
+            await stream.out.put(AgentOrder(ack=Ack(batch=rows.batch)))
+
+
+async def _charged(work: Coroutine[Any, Any, None]) -> None:
+    """The work, whose CPU seconds are charged to the agent."""
+    await metered(work)
 
 
 async def _orders(connection: Connection, out: asyncio.Queue[AgentOrder | None]) -> None:
-    while True:
-        await out.put(_message(await connection.orders.get()))
+    while (order := await connection.orders.get()) is not None:
+        await out.put(_message(order))
+    await out.put(None)
 
 
 def _message(order: Order) -> AgentOrder:
@@ -106,6 +140,10 @@ def _message(order: Order) -> AgentOrder:
             return AgentOrder(probe=ProbeOrder(order_id=order.order_id, **order.content))
         case OrderKind.CELL:
             return AgentOrder(cell=CellOrder(order_id=order.order_id, **order.content))
+        case OrderKind.LOOK:
+            return AgentOrder(look=LookOrder(order_id=order.order_id))
+        case OrderKind.STOP:
+            return AgentOrder(stop=StopOrder(order_id=order.order_id))
         case OrderKind.NODE_STATE:
             content = {**order.content, "state": order.content["state"].code}
             return AgentOrder(node_state=NodeState(**content))
@@ -116,9 +154,9 @@ def _node(hello: Hello) -> Node:
         raise Invalid(f"hello.ticket_key: {len(hello.ticket_key)} bytes, expected 32")
     if not hello.server_facts or not hello.device_facts:
         raise Invalid("hello.server_facts, hello.device_facts: a node without facts has no context")
-    if any(cpu < 0 or cpu >= MOST_CPUS for cpu in hello.cpus):
-        raise Invalid(f"hello.cpus: not all of them are numbers below {MOST_CPUS}")
-    texts = (hello.boot_id, hello.version, *hello.server_facts, *hello.device_facts)
+    if len(hello.cpus) > MOST_CPUS or any(cpu < 0 or cpu >= MOST_CPUS for cpu in hello.cpus):
+        raise Invalid(f"hello.cpus: expected at most {MOST_CPUS} numbers below {MOST_CPUS}")
+    texts = (hello.boot_id, hello.version, hello.host, *hello.server_facts, *hello.device_facts)
     if any(len(text) > LONGEST_FACT or not text.isprintable() for text in texts) or len(texts) > MOST_FACTS:
         raise Invalid(f"hello: expected at most {MOST_FACTS} printable facts of at most {LONGEST_FACT} characters")
     return Node(
@@ -129,29 +167,34 @@ def _node(hello: Hello) -> Node:
         tuple(hello.device_facts),
         tuple(hello.cpus),
         hello.version,
+        hello.host,
     )
 
 
 def _cell_result(text: str) -> CellResult:
+    if len(text) > LONGEST_RESULT_BYTES:
+        raise Invalid(f"cell.outcome: {len(text)} bytes, at most {LONGEST_RESULT_BYTES}")
     try:
         return CellResult.from_json(text)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise Invalid(f"cell.outcome: {error!a}"[:200]) from None
 
 
-def _probe(node: str, result: Any) -> BenchmarkResult:
-    """Raises Invalid for what no benchmark can have measured."""
-    if not all(isfinite(seconds) and seconds > 0 for seconds in result.seconds):
-        raise Invalid("probe.seconds: not all of them are times above 0")
-    if not isfinite(result.started_at) or not isfinite(result.ended_at):
-        raise Invalid("probe.started_at, probe.ended_at: not times")
+def _probe(node: str, result: Any, now: float) -> BenchmarkResult:
+    """Raises Invalid for what no benchmark can have measured; `now` in unix seconds."""
+    try:
+        check_durations("probe.seconds", result.seconds)
+        check_time("probe.started_at", result.started_at, now)
+        check_time("probe.ended_at", result.ended_at, now)
+    except ValueError as error:
+        raise Invalid(str(error)) from None
     return BenchmarkResult(
         result.order_id,
         node,
-        result.benchmark,
+        sanitize_text(result.benchmark),
         result.beside_job,
-        result.started_at,
-        result.ended_at,
+        min(result.started_at, now),
+        min(result.ended_at, now),
         tuple(result.seconds),
-        result.error,
+        sanitize_text(result.error),
     )

@@ -6,6 +6,7 @@ Callers are not authorized here, so that no call may last: there is no `Watch`.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -14,10 +15,14 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from pharoah_serving import Context
+from pharoah_serving.open_calls import delayed
+from pharoah_serving.peers import Peers, address_of
 
 SERVICE = "grpc.health.v1.Health"
 MOST_AT_ONCE = 256
-QUESTION_SECONDS = 2.0
+"""Questions from one address that may be open at once."""
+QUESTION_SECONDS = 0.5
+"""How long a call may take to send its question, which comes with its headers."""
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -25,9 +30,10 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 class Health:
     """The status of each service; unknown services are NOT_FOUND."""
 
-    def __init__(self, services: Iterable[str]) -> None:
+    def __init__(self, services: Iterable[str], peers: Peers) -> None:
         self._statuses = dict.fromkeys(("", *services), NOT_SERVING)
-        self._asking = 0
+        self._peers = peers
+        self._asking: Counter[str] = Counter()
 
     def set_status(self, serving: bool) -> None:
         """Set the status of all services."""
@@ -39,16 +45,21 @@ class Health:
         return grpc.method_handlers_generic_handler(SERVICE, {"Check": check})
 
     async def _check(self, requests: AsyncIterator[bytes], context: Context) -> Any:
-        if self._asking >= MOST_AT_ONCE:
+        peer = context.peer()
+        address = address_of(peer)
+        await delayed(self._peers, peer)
+        if self._asking[address] >= MOST_AT_ONCE:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MOST_AT_ONCE} calls at once")
-        self._asking += 1
+        self._asking[address] += 1
         try:
             async with asyncio.timeout(QUESTION_SECONDS):
                 question = health_pb2.HealthCheckRequest.FromString(await anext(aiter(requests), b""))
         except (TimeoutError, DecodeError):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "request: no question of health")
         finally:
-            self._asking -= 1
+            self._asking[address] -= 1
+            if not self._asking[address]:
+                del self._asking[address]
         if question.service not in self._statuses:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return health_pb2.HealthCheckResponse(status=self._statuses[question.service])

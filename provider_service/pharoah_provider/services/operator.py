@@ -8,9 +8,14 @@ from collections.abc import AsyncIterator
 
 from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_learning.release import Release
+from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.v1 import (
+    AdmitNodeRequest,
+    AdmitNodeResponse,
     ExportAuditBundleRequest,
     ExportAuditBundleResponse,
+    ForgetRequest,
+    ForgetResponse,
     LearnRequest,
     LearnResponse,
     ListRequest,
@@ -30,7 +35,9 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning import learn
 from pharoah_provider.listings import LISTINGS, ListingSources
 from pharoah_provider.monitoring.monitor import Monitor
-from pharoah_provider.publication import Publisher
+from pharoah_provider.own_fingerprints import OwnFingerprints
+from pharoah_provider.publication import Publisher, RestoredRelease
+from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_serving import Context
 from pharoah_serving.errors import Invalid, NotReady
@@ -52,7 +59,8 @@ class OperatorServicer:
             raise Invalid(f"campaign: {error}") from None
         if self._campaign is not None:
             raise NotReady("a campaign is running already")
-        self._campaign = Campaign(plan, self._fleet, self._store.evidence)
+        own = OwnFingerprints(self._store.evidence)
+        self._campaign = Campaign(plan, self._fleet, self._store.evidence, own, self._monitor.in_use)
         try:
             async for progress in self._campaign.run():
                 yield RunCampaignResponse(**progress.__dict__)
@@ -60,20 +68,31 @@ class OperatorServicer:
             self._campaign = None
 
     async def Learn(self, _: LearnRequest, __: Context) -> AsyncIterator[LearnResponse]:
+        self._publisher.require_time()  # trials are counted until now, and an auditor counts them again
         async for step in learn(self._store):
             if isinstance(step, Release):
-                epoch = await self._publisher.publish(step, time.time())
-                self._monitor.use(step)
+                epoch = await complete_despite_cancellation(self._published(step))
                 message = f"release {step.release} sealed as epoch {epoch}"
                 yield LearnResponse(message=message, release=step.release, epoch=epoch)
             else:
                 yield LearnResponse(message=step)
 
+    async def _published(self, release: Release) -> int:
+        """Serve a release, and score with it; the number of its epoch."""
+        epoch = await self._publisher.publish(release)
+        self._monitor.use(release)
+        return epoch
+
     async def Rollback(self, _: RollbackRequest, __: Context) -> RollbackResponse:
-        release, epoch = await self._publisher.rollback(time.time())
-        if (served := await self._store.published.release(release)) is not None:
-            self._monitor.use(served)
+        release, epoch = await complete_despite_cancellation(self._rolled_back())
         return RollbackResponse(release=release, epoch=epoch)
+
+    async def _rolled_back(self) -> RestoredRelease:
+        """Serve the release before the newest one, and score with it."""
+        restored = await self._publisher.rollback()
+        if (served := await self._store.published.release(restored.release)) is not None:
+            self._monitor.use(served)
+        return restored
 
     async def Revoke(self, request: RevokeRequest, _: Context) -> RevokeResponse:
         if not request.rows:
@@ -85,11 +104,30 @@ class OperatorServicer:
             raise Invalid("rows: none given")
         return ReinstateResponse(reinstated=await self._publisher.reinstate(request.rows))
 
+    async def Forget(self, request: ForgetRequest, _: Context) -> ForgetResponse:
+        if request.kind not in tuple(ForgetKind):
+            raise Invalid(f"kind: {request.kind!r} is not one of {', '.join(ForgetKind)}")
+        change = ForgetChange(ForgetKind(request.kind), request.name, time.time(), request.undo)
+        changed = await self._store.evidence.count_evidence(change.kind, change.name)
+        if not changed:
+            raise Invalid(f"name: there is no evidence of {change.kind} {change.name!r} (see `pharoah-provider cells`)")
+        await self._publisher.forget(change)
+        return ForgetResponse(changed=changed)
+
+    async def AdmitNode(self, request: AdmitNodeRequest, _: Context) -> AdmitNodeResponse:
+        if await self._store.nodes.node(request.node) is None:
+            raise Invalid(f"node: {request.node!r} is not known (see `pharoah-provider nodes`)")
+        await self._store.nodes.forget_context_changes(request.node)
+        self._fleet.reconnect(request.node)
+        return AdmitNodeResponse()
+
     async def ExportAuditBundle(self, request: ExportAuditBundleRequest, _: Context) -> ExportAuditBundleResponse:
         return ExportAuditBundleResponse(content=await audit_bundle(self._store, self._keys, request.epoch))
 
     async def List(self, request: ListRequest, _: Context) -> ListResponse:
         if request.listing not in LISTINGS:
             raise Invalid(f"listing: {request.listing!r} is not one of {', '.join(LISTINGS.entries)}")
-        rows = await LISTINGS[request.listing].rows(ListingSources(self._store, self._fleet.last_seen(), time.time()))
+        rows = await LISTINGS[request.listing].rows(
+            ListingSources(self._store, self._fleet.last_seen(), time.time(), self._fleet.held())
+        )
         return ListResponse(rows=[json.dumps(row, default=str) for row in rows])

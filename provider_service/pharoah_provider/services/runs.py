@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from math import isfinite
+from typing import overload
+from weakref import WeakValueDictionary
 
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_learning.evidence import OutcomeReport
 from pharoah_learning.release import identity
+from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
 from pharoah_protocol.v1 import (
@@ -24,16 +29,19 @@ from pharoah_protocol.v1 import (
     WatchAlertsRequest,
 )
 from pharoah_protocol.vocabulary import Attribution, EndState
+from pharoah_provider import shared_votes
 from pharoah_provider.clock import Clock
-from pharoah_provider.domain import Report, Run
+from pharoah_provider.domain import Node, Report, Run
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.monitoring.run_budgets import JoinBudgets
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.ticket_check import verified
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
 from pharoah_serving.errors import Invalid, NotReady, Refused, Unknown
+from pharoah_serving.quotas import Quotas
 
 LARGEST_BATCH = 4096
 MOST_RANKS = 1024
@@ -42,16 +50,28 @@ ID_BYTES = 16
 COUNTED_STATES = (EndState.OK, EndState.FAILED)
 """End states that say something about the job and its node."""
 OLDEST_SECONDS = 86_400.0
+SHORTEST_RENEWAL_SECONDS = 60.0
+"""A node ticket that comes sooner after another one is not looked at."""
 LARGEST_NUMBER = 1 << 40
 """The largest number of a second: 2^40 seconds are thirty thousand years."""
+
+
+def outcome_counts(state: EndState, attribution: Attribution) -> bool:
+    """Whether the end of a run says something about its job that others may count."""
+    return state in COUNTED_STATES and attribution is not Attribution.USER
 
 
 class RunsServicer:
     """Decodes the calls of sidecars about their runs and encodes the answers."""
 
-    def __init__(self, store: Storage, monitor: Monitor, intake: Intake, clock: Clock) -> None:
-        self._nodes, self._runs, self._evidence = store.nodes, store.runs, store.evidence
-        self._monitor, self._intake, self._clock = monitor, intake, clock
+    def __init__(
+        self, store: Storage, monitor: Monitor, intake: Intake, joins: JoinBudgets, quotas: Quotas, clock: Clock
+    ) -> None:
+        self._nodes, self._runs, self._evidence, self._sharing = store.nodes, store.runs, store.evidence, store.sharing
+        self._monitor, self._intake, self._joins, self._quotas = monitor, intake, joins, quotas
+        self._clock = clock
+        self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        """One change of a run at a time: it joins, or it ends."""
 
     async def JoinRun(self, request: JoinRunRequest, _: Context) -> JoinRunResponse:
         if len(request.run_id) != ID_BYTES:
@@ -65,10 +85,17 @@ class RunsServicer:
         return await complete_despite_cancellation(self._join(request, caller().name))
 
     async def _join(self, request: JoinRunRequest, tenant: str) -> JoinRunResponse:
-        ticket, node = await verified(self._nodes, request.ticket.body, request.ticket.signature)
-        before = await self._runs.run(request.run_id)
-        if (before and before.tenant != tenant) or not await self._runs.take_ticket(ticket.nonce, request.run_id):
-            raise Refused("the node ticket is not valid")
+        ticket, node = await verified(self._nodes, request.ticket.body, request.ticket.signature, self._clock)
+        async with self._alone(request.run_id):
+            before = await self._runs.run(request.run_id)
+            if before and before.tenant != tenant:
+                raise Refused("the node ticket is not valid")
+            self._joins.take(tenant, node.node, request.run_id, request.ranks)
+            if not await self._runs.take_ticket(ticket.nonce, request.run_id):
+                raise Refused("the node ticket is not valid")
+            return await self._joined(request, tenant, node, before)
+
+    async def _joined(self, request: JoinRunRequest, tenant: str, node: Node, before: Run | None) -> JoinRunResponse:
         run = Run(
             run_id=request.run_id,
             tenant=tenant,
@@ -82,34 +109,59 @@ class RunsServicer:
         )
         await self._runs.put_run(run)
         self._monitor.watch(run)
+        self._joins.joined(run)
         return JoinRunResponse(attempt=run.attempt, node_alias=_alias(run))
 
     async def Report(self, request: ReportRequest, _: Context) -> ReportResponse:
-        run = await self._run(request.run_id)
+        run = self._active(request.run_id) or await self._run(request.run_id)
         if request.attempt != run.attempt:
             raise Invalid(f"attempt: {request.attempt} is over; the run is at attempt {run.attempt}")
         reports = decode(request, run.ranks, self._clock.wall())
         if not self._monitor.watches(run):
             raise NotReady(f"attempt {run.attempt} of the run has ended; join again")
+        if request.HasField("ticket"):
+            await complete_despite_cancellation(self._renew(run, request))
+        if not self._monitor.runs.holds_node(run.run_id):
+            raise NotReady("the node ticket is too old; is the agent of the node running?")
         await complete_despite_cancellation(self._intake.take(run, reports, request.dropped))
         return ReportResponse(measuring=self._monitor.measures(run.node))
+
+    async def _renew(self, run: Run, request: ReportRequest) -> None:
+        """The run shows that it is still on its node. A ticket counts from when it was issued, so an old one, or the
+        same one again, keeps no run. Raises Refused for a ticket that is not one of this run."""
+        if self._monitor.runs.ticket_seconds(run.run_id) < SHORTEST_RENEWAL_SECONDS:
+            return  # nobody needs one so soon, and looking at it costs time
+        ticket, node = await verified(self._nodes, request.ticket.body, request.ticket.signature, self._clock)
+        if node.node != run.node or not await self._runs.take_ticket(ticket.nonce, run.run_id):
+            raise Refused("the node ticket is not valid")
+        self._monitor.runs.renew(run.run_id, ticket.expires_at - LIFETIME_SECONDS)
 
     async def EndRun(self, request: EndRunRequest, _: Context) -> EndRunResponse:
         run = await self._run(request.run_id)
         state, attribution = _end_state(request.state), _attribution(request.attribution)
-        counts = state in COUNTED_STATES and attribution is not Attribution.USER
         outcome = (
             await self._outcome_report(run, request, failed=state is EndState.FAILED)
-            if request.pseudonym and counts
+            if request.pseudonym and outcome_counts(state, attribution)
             else None
         )
-        ended_before = await self._runs.end_state(run)
-        await self._runs.end_run(run, state, self._clock.wall(), attribution)
-        if outcome is not None and not ended_before:
-            await self._evidence.put_outcome_report(outcome)
-        self._monitor.unwatch(run.run_id)
-        self._intake.forget(run.run_id)
+        await complete_despite_cancellation(self._end(run, state, attribution, outcome))
         return EndRunResponse()
+
+    async def _end(self, run: Run, state: EndState, attribution: Attribution, outcome: OutcomeReport | None) -> None:
+        """Store the end of a run together with what its tenant shares of it; sent again, it changes nothing.
+
+        A run that the provider has declared lost can still be shared. Raises NotReady for an outcome that contradicts
+        the end state that stands.
+        """
+        async with self._alone(run.run_id):
+            stands = await self._runs.end_state(run)
+            if outcome is not None and stands not in (None, EndState.LOST, state):
+                raise NotReady(f"state: this attempt has ended as {stands}; it cannot be shared as {state}")
+            await self._runs.end_run(run, state, self._clock.wall(), attribution, outcome)
+            if self._monitor.watches(run):
+                self._monitor.unwatch(run.run_id)
+                self._intake.forget(run.run_id)
+            self._joins.ended(run)
 
     async def Reveal(self, request: RevealRequest, _: Context) -> RevealResponse:
         run = await self._run(request.run_id)
@@ -121,22 +173,22 @@ class RunsServicer:
             raise Invalid(f"fingerprint: {error}") from None
         if len(request.fingerprint) > LARGEST_FINGERPRINT:
             raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT}")
+        self._quotas.take_reveal(caller(), self._clock.wall())
         node = await self._nodes.node(run.node)
         await self._evidence.put_revealed(run, node.context_id if node else "", fingerprint)
         return RevealResponse()
 
     async def _outcome_report(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
-        """How a run ended, under the job's name. Raises Invalid."""
+        """How a run ended, under the job's name; None when it is no vote. Raises Invalid."""
         if len(request.pseudonym) != PSEUDONYM_BYTES:
             raise Invalid(f"pseudonym: {len(request.pseudonym)} bytes, expected {PSEUDONYM_BYTES}")
         if abs(request.period - period_at(self._clock.wall())) > 1:
             raise Invalid(f"period: {request.period} is over, or has not begun")
-        node, who = await self._nodes.node(run.node), caller().organisation
-        return (
-            OutcomeReport(run.run_id, request.period, request.pseudonym.hex(), who, node.context_id, failed)
-            if node
-            else None
-        )
+        node, who, name = await self._nodes.node(run.node), caller().organisation, request.pseudonym.hex()
+        now = self._clock.wall()
+        if node is None or not await shared_votes.counts(self._sharing, run, who, request.period, name, now):
+            return None
+        return OutcomeReport(run.run_id, request.period, name, who, node.context_id, failed)
 
     async def WatchAlerts(self, request: WatchAlertsRequest, _: Context) -> AsyncIterator[Alert]:
         run = await self._run(request.run_id)
@@ -152,6 +204,19 @@ class RunsServicer:
                 at=change.changed_at,
                 step_ratio=change.step_ratio,
             )
+
+    def _active(self, run_id: bytes) -> Run | None:
+        """A run of the caller that goes on; from memory, because every run reports once a second."""
+        run = self._monitor.active(run_id)
+        return run if run is not None and run.tenant == caller().name else None
+
+    @asynccontextmanager
+    async def _alone(self, run_id: bytes) -> AsyncIterator[None]:
+        # Whoever waits for a lock holds a reference to it; the last one to leave lets it go.
+        if (lock := self._locks.get(run_id)) is None:
+            self._locks[run_id] = lock = asyncio.Lock()
+        async with lock:
+            yield
 
     async def _run(self, run_id: bytes) -> Run:
         run = await self._runs.run(run_id)
@@ -184,7 +249,38 @@ def _attribution(code: int) -> Attribution:
         raise Invalid(f"attribution: {code} is not known") from None
 
 
-def decode(request: ReportRequest, ranks: int, now: float) -> list[Report]:
+class ReportBatch(Sequence[Report]):
+    """The rows of a request, a row per second and rank. Each is made when it is read: a large request is worked on in
+    parts, between which others have their turn."""
+
+    def __init__(self, request: ReportRequest, ranks: int) -> None:
+        self._first_second, self._first_ended_at = request.first_second, request.first_ended_at
+        self._steps, self._memory, self._ranks = list(request.step_levels), list(request.memory_levels), ranks
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @overload
+    def __getitem__(self, at: int) -> Report: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Report]: ...
+    def __getitem__(self, at: int | slice) -> Report | list[Report]:
+        numbers = range(len(self))[at]
+        return self._row(numbers) if isinstance(numbers, int) else [self._row(number) for number in numbers]
+
+    def _row(self, number: int) -> Report:
+        second, rank = divmod(number, self._ranks)
+        return Report(
+            self._first_second + second,
+            rank,
+            self._first_ended_at + second,
+            1.0,
+            ratio(self._steps[number]),
+            ratio(self._memory[number]),
+        )
+
+
+def decode(request: ReportRequest, ranks: int, now: float) -> Sequence[Report]:
     """A row per second and rank; `now` in unix seconds. Raises Invalid naming the field that does not fit."""
     size = len(request.step_levels)
     if len(request.memory_levels) != size:
@@ -196,18 +292,9 @@ def decode(request: ReportRequest, ranks: int, now: float) -> list[Report]:
             f"step_levels: {size} values, expected up to {LARGEST_BATCH} and the same for each of {ranks} ranks"
         )
     for name in ("step_levels", "memory_levels"):
-        if any(abs(level) > LARGEST_LEVEL for level in getattr(request, name)):
+        levels = getattr(request, name)
+        if max(levels) > LARGEST_LEVEL or min(levels) < -LARGEST_LEVEL:
             raise Invalid(f"{name}: levels go from -{LARGEST_LEVEL} to {LARGEST_LEVEL}")
     if not isfinite(request.first_ended_at) or abs(request.first_ended_at - now) > OLDEST_SECONDS:
         raise Invalid("first_ended_at: not a time of the last day; is the clock right?")
-    return [
-        Report(
-            request.first_second + at // ranks,
-            at % ranks,
-            request.first_ended_at + at // ranks,
-            1.0,
-            ratio(request.step_levels[at]),
-            ratio(request.memory_levels[at]),
-        )
-        for at in range(size)
-    ]
+    return ReportBatch(request, ranks)

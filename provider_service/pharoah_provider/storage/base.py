@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
-from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
+from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, Trial
 from pharoah_learning.release import Release, SealInputs
+from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
-from pharoah_provider.domain import Node, Report, Resource, Run, Transition
-from pharoah_provider.storage.records import EpochRecord, SignedHead
+from pharoah_provider.domain import MeasuredOrder, Node, Report, Resource, Run, Transition
+from pharoah_provider.storage.records import EpochRecord, ReportedAmount, SignedHead
 
 
 class NodeStore(Protocol):
@@ -26,6 +27,16 @@ class NodeStore(Protocol):
         self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
     ) -> None:
         """Samples as columns of equal length; `at` in unix seconds."""
+
+    async def put_context_change(self, node: str, at: float) -> None:
+        """A node came with facts that make another context or device model, at a unix time."""
+
+    async def context_changes(self, node: str, since: float) -> int:
+        """How often it did since then (unix seconds)."""
+        ...
+
+    async def forget_context_changes(self, node: str) -> None:
+        """An operator has admitted the changes up to now."""
 
 
 class RunStore(Protocol):
@@ -46,19 +57,39 @@ class RunStore(Protocol):
         """Attempts that have not ended."""
         ...
 
+    async def lost_runs(self) -> list[Run]:
+        """Newest attempts that were lost, and whose node was not seen empty since."""
+        ...
+
+    async def put_seen_empty(self, node: str) -> None:
+        """The agent of a node has seen that nothing runs there: what was lost there is gone."""
+
     async def end_state(self, run: Run) -> EndState | None:
         """None while the attempt goes on."""
         ...
 
     async def end_run(
-        self, run: Run, state: EndState, ended_at: float, attribution: Attribution = Attribution.UNKNOWN
+        self,
+        run: Run,
+        state: EndState,
+        ended_at: float,
+        attribution: Attribution = Attribution.UNKNOWN,
+        outcome: OutcomeReport | None = None,
     ) -> None:
-        """How an attempt ended, at a unix time. The first end state stands."""
+        """How an attempt ended, at a unix time, and what its tenant shares of that: both or neither.
+
+        The first end state of an attempt stands, and the first outcome report about a run.
+        """
 
     async def append_reports(
         self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
-    ) -> None:
-        """Reports in the order of their row numbers, each with its mask and its risk."""
+    ) -> int:
+        """Reports in the order of their row numbers, each with its mask and its risk; how many rows that has taken."""
+        ...
+
+    async def reported_since(self, since: float) -> list[ReportedAmount]:
+        """What each tenant has reported since then (unix seconds)."""
+        ...
 
     async def last_row_number(self, run_id: bytes, attempt: int) -> int:
         """-1 before the first report."""
@@ -80,22 +111,64 @@ class IncidentStore(Protocol):
         ...
 
 
-class EvidenceStore(Protocol):
-    """What learning reads: trials, benchmark results, shared outcomes and revealed jobs."""
+class OrderStore(Protocol):
+    """Orders for micro-benchmarks that monitoring has sent: what budgets are made from."""
 
-    async def append_cell(self, campaign: str, node: Node, cell: Cell, result: CellResult) -> None: ...
-    async def trials(self, before: float = float("inf")) -> list[Trial]:
-        """Trials that ran until then (unix seconds), in the order in which they ran."""
+    async def append_orders(self, orders: Sequence[MeasuredOrder]) -> None: ...
+    async def measured_orders(self, since: float) -> list[MeasuredOrder]:
+        """Orders that ended since then (unix seconds), in that order."""
         ...
 
-    async def degraded_runs(self) -> list[DegradedRun]: ...
+
+class EvidenceStore(Protocol):
+    """What learning reads: trials, benchmark results, shared outcomes and revealed jobs.
+
+    What is forgotten, and rows that cannot be read, are left out and counted in `left_out`.
+    """
+
+    async def append_cell(self, campaign: str, node: Node, cell: Cell, result: CellResult) -> None: ...
+    async def trials(self, before: float = float("inf"), left_out: LeftOut | None = None) -> list[Trial]:
+        """Trials that ran until then (unix seconds), in the order in which they ran, as learning saw them then."""
+        ...
+
+    async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]: ...
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None: ...
-    async def baseline_probes(self) -> list[BenchmarkResult]: ...
+    async def baseline_probes(self, left_out: LeftOut | None = None) -> list[BenchmarkResult]: ...
+    async def put_own_fingerprint(self, cell: Cell, software: str, dry: DryCell) -> None:
+        """What the provider's own dry run of a cell gave, under this release of its software."""
+
+    async def missing_dry_runs(self, cells: Sequence[Cell], software: str) -> list[Cell]:
+        """One cell for each workload and settings that was not dry-run under this release of the software."""
+        ...
+
+    async def count_evidence(self, kind: ForgetKind, name: str) -> int:
+        """Pieces of evidence that `forget` would be about."""
+        ...
+
     async def put_outcome_report(self, report: OutcomeReport) -> None:
-        """The first report about a run stands."""
+        """The first report about a run stands. `RunStore.end_run` stores one together with the end of its run."""
 
     async def outcome_reports(self, period: int) -> list[OutcomeReport]: ...
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
+
+
+class SharingStore(Protocol):
+    """What stands behind an outcome that a tenant shares."""
+
+    async def count_evaluation(self, organisation: str, period: int) -> None:
+        """An organisation had one pseudonym evaluated."""
+
+    async def evaluations(self, organisation: str, period: int) -> int:
+        """How many it had evaluated in a period."""
+        ...
+
+    async def names(self, organisation: str, period: int) -> set[str]:
+        """Pseudonyms that it has reported about in a period, hexadecimal."""
+        ...
+
+    async def reported_seconds(self, run_id: bytes) -> int:
+        """Seconds that the longest attempt of a run has reported."""
+        ...
 
 
 class PublishedStore(Protocol):
@@ -142,7 +215,7 @@ class PublishedStore(Protocol):
 
 
 class LogStore(Protocol):
-    """The transparency log, its newest checkpoint, and revoked rows."""
+    """The transparency log, its newest checkpoint, revoked rows and forgotten evidence."""
 
     async def log_entries(self) -> list[bytes]: ...
     async def put_log_entries(self, position: int, entries: Sequence[bytes]) -> None:
@@ -174,6 +247,13 @@ class LogStore(Protocol):
     async def reinstate(self, ids: Sequence[str]) -> None:
         """Rows that hold again from the next epoch on."""
 
+    async def put_forgotten(self, change: ForgetChange, position: int, entry: bytes) -> None:
+        """A change of which evidence is forgotten and its entry in the log, both or neither."""
+
+    async def forgotten(self, before: float = float("inf")) -> list[ForgetChange]:
+        """All changes up to then (unix seconds), oldest first."""
+        ...
+
 
 class Storage(Protocol):
     """All stores of one provider."""
@@ -185,7 +265,11 @@ class Storage(Protocol):
     @property
     def incidents(self) -> IncidentStore: ...
     @property
+    def orders(self) -> OrderStore: ...
+    @property
     def evidence(self) -> EvidenceStore: ...
+    @property
+    def sharing(self) -> SharingStore: ...
     @property
     def published(self) -> PublishedStore: ...
     @property

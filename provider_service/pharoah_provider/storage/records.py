@@ -18,6 +18,15 @@ class SignedHead(NamedTuple):
     signature: bytes
 
 
+class ReportedAmount(NamedTuple):
+    """How much a tenant has reported within some time."""
+
+    tenant: str
+    rank_seconds: int
+    rows: int
+    """Rows of the storage: one for each stretch of equal values of a rank."""
+
+
 @dataclass(frozen=True)
 class EpochRecord:
     """One sealed epoch as it was committed."""

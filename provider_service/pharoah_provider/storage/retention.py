@@ -1,5 +1,6 @@
 """How long rows are kept. Tables that are not listed here are kept for ever: releases, epochs, the transparency log,
-revoked rows, cells, nodes and incidents are what the provider answers for, and learning and audits read them again.
+revoked rows, cells, nodes and confirmed incidents are what the provider answers for, and learning and audits read them
+again.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ RETENTION: Mapping[str, TableRetention] = {
     "telemetry": TableRetention(7, "operators look at the newest values; learning does not read it"),
     "reports": TableRetention(30, "as long as an epoch can be audited, so that a disputed alert can be looked at"),
     "probes": TableRetention(30, "levels and validations belong to runs; baselines of campaigns are kept for ever"),
+    "orders": TableRetention(7, "budgets of micro-benchmarks count a day; older ones show who had nodes measured", 1),
     "tickets": TableRetention(7, "a node ticket holds for ten minutes; only until then can it be used twice", 1),
     "outcomes": TableRetention(90, "learning reads the outcomes of the current week; older ones show trends", 7),
     "revealed": TableRetention(180, "a revealed job is a lead for the next campaign"),
     "runs": TableRetention(365, "ended runs; a lost run can be followed for a year"),
+    "suspicions": TableRetention(
+        90, "incidents that were never confirmed; runs raise them by themselves, so they would grow for ever"
+    ),
 }
 """Table to how long its rows are kept. `python -m evaluation storage` prints what the database then weighs."""
 

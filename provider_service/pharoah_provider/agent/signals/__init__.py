@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from pharoah_protocol.vocabulary import WorseDirection
 from pharoah_provider.agent.signals._registry import AGENT_SIGNALS, GROUP
-from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading, Worse
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading
 
-__all__ = ["AGENT_SIGNALS", "GROUP", "TROUBLE_UNIT", "AgentSignal", "Reading", "Worse"]
+__all__ = ["AGENT_SIGNALS", "GROUP", "TROUBLE_UNIT", "AgentSignal", "Reading", "WorseDirection"]

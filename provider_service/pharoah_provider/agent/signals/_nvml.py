@@ -20,6 +20,17 @@ def gpu_readings(in_trouble: Callable[[Any, Any], bool]) -> Iterator[Reading]:
             continue
 
 
+def gpu_processes() -> set[int]:
+    """Ids of the processes that compute on any GPU of this node; empty without an NVIDIA driver."""
+    if (nvml := _nvml()) is None:
+        return set()
+    found: set[int] = set()
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        found |= {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    return found
+
+
 @cache
 def _nvml() -> Any:
     """The NVML module, initialised; None without an NVIDIA driver."""

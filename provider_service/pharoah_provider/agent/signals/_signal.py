@@ -5,19 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
+
+from pharoah_protocol.vocabulary import WorseDirection
 
 TROUBLE_UNIT = "1 while there is trouble, else 0"
 """The unit of every signal that leaves the node. When a job computes, waits for files or pauses says which job it is
 (`python -m evaluation privacy`), so amounts, and how busy processors and disks are, stay on the node."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-
-
-class Worse(Enum):
-    """Which values of a signal are worse."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
 
 
 @dataclass(frozen=True)
@@ -36,7 +30,7 @@ class AgentSignal:
     measures: str
     """What it measures, in a few words."""
     unit: str
-    worse: Worse
+    worse: WorseDirection
     leaves_node: bool
     """Whether the provider gets it."""
     read: Callable[[], Iterable[Reading]]

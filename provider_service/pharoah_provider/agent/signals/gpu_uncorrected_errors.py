@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pharoah_protocol.vocabulary import WorseDirection
 from pharoah_provider.agent.signals._nvml import gpu_readings
-from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Worse
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal
 
 
 def _in_trouble(nvml: Any, gpu: Any) -> bool:
@@ -18,7 +19,7 @@ SIGNAL = AgentSignal(
     name="gpu_uncorrected_errors",
     measures="whether the GPU has had an error in memory that its error-correcting code could not correct",
     unit=TROUBLE_UNIT,
-    worse=Worse.HIGHER,
+    worse=WorseDirection.HIGHER,
     leaves_node=True,
     read=lambda: gpu_readings(_in_trouble),
 )

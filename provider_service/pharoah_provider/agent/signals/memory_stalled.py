@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading, Worse
+from pharoah_protocol.vocabulary import WorseDirection
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading
 
 STALLED_RATIO = 0.3
 """Share of the last minute in which some task waited for memory, from which on the node is in trouble."""
@@ -26,7 +27,7 @@ SIGNAL = AgentSignal(
     name="memory_stalled",
     measures=f"whether some task waited for memory in more than {STALLED_RATIO:.0%} of the last minute",
     unit=TROUBLE_UNIT,
-    worse=Worse.HIGHER,
+    worse=WorseDirection.HIGHER,
     leaves_node=True,
     read=_read,
 )

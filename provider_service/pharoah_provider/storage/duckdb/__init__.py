@@ -10,9 +10,11 @@ from pharoah_provider.storage.duckdb.evidence import DuckEvidenceStore
 from pharoah_provider.storage.duckdb.incidents import DuckIncidentStore
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.nodes import DuckNodeStore
+from pharoah_provider.storage.duckdb.orders import DuckOrderStore
 from pharoah_provider.storage.duckdb.published import DuckPublishedStore
 from pharoah_provider.storage.duckdb.retention import delete_before
 from pharoah_provider.storage.duckdb.runs import DuckRunStore
+from pharoah_provider.storage.duckdb.sharing import DuckSharingStore
 
 
 class DuckStorage:
@@ -24,7 +26,9 @@ class DuckStorage:
         self.nodes = DuckNodeStore(database)
         self.runs = DuckRunStore(database)
         self.incidents = DuckIncidentStore(database)
+        self.orders = DuckOrderStore(database)
         self.evidence = DuckEvidenceStore(database)
+        self.sharing = DuckSharingStore(database)
         self.published = DuckPublishedStore(database)
         self.log = DuckLogStore(database)
 

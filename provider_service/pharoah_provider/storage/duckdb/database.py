@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from pharoah_serving.costs import in_thread, measured
 from pharoah_serving.errors import StoreError
 
 Change = Callable[[duckdb.DuckDBPyConnection], object]
@@ -28,6 +31,9 @@ class Statement(NamedTuple):
     parameters: Sequence[Any]
 
 
+_HOLDER = re.compile(r"\(PID (\d+)\)")
+_SIGNS_OF_CORRUPTION = ("not a valid duckdb", "serialization", "corrupt", "checksum", "fatal error")
+"""Parts of DuckDB's messages about files that it cannot read."""
 LARGEST_GROUP = 512
 """Most changes of one commit."""
 
@@ -50,6 +56,8 @@ class Database:
         self._queue: queue.Queue[tuple[Change, Future[None]] | None] = queue.Queue()
         self._writer = threading.Thread(target=self._write, name="pharoah-store", daemon=True)
         self._writer.start()
+        self._reads, self._reads_changed = 0, threading.Condition()
+        """How many reads go on: a caller that was cancelled leaves its read to a thread."""
 
     async def append(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Append rows given as columns of equal length. Raises StoreError."""
@@ -75,7 +83,7 @@ class Database:
     def query(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """Rows of a read, on a cursor of the calling thread. Raises StoreError."""
         try:
-            with self._connection.cursor() as cursor:
+            with self._reading(), self._connection.cursor() as cursor:
                 cursor.execute(sql, parameters)
                 names = [column[0] for column in cursor.description or ()]
                 return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -84,18 +92,32 @@ class Database:
 
     async def read(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """`query` off the event loop."""
-        return await asyncio.to_thread(self.query, sql, parameters)
+        return await in_thread(self.query, sql, parameters)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Counted as a read that goes on."""
+        with self._reads_changed:
+            self._reads += 1
+        try:
+            yield
+        finally:
+            with self._reads_changed:
+                self._reads -= 1
+                self._reads_changed.notify_all()
 
     def close(self) -> None:
-        """Commit what is queued and release the file."""
+        """Commit what is queued, wait for reads that nobody waits for any more, and release the file."""
         self._queue.put(None)
         self._writer.join()
+        with self._reads_changed:
+            self._reads_changed.wait_for(lambda: not self._reads)
         self._connection.close()
 
     async def _change(self, change: Change) -> None:
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()  # a caller that stops waiting does not remove its change from the queue
-        self._queue.put((change, done))
+        self._queue.put((measured(change), done))
         await asyncio.wrap_future(done)
 
     def _write(self) -> None:
@@ -133,9 +155,10 @@ class Database:
 
 def appending(table: str, columns: Mapping[str, Sequence[Any] | pa.Array]) -> Change:
     """The change that appends rows given as columns of equal length. An arrow array sets the type of its column."""
-    batch = pa.table({name: v if isinstance(v, pa.Array) else list(v) for name, v in columns.items()})
 
     def append(connection: duckdb.DuckDBPyConnection) -> None:
+        # Made here, in the thread of the writer: ten thousand rows would hold up the event loop.
+        batch = pa.table({name: v if isinstance(v, pa.Array) else list(v) for name, v in columns.items()})
         connection.register("batch", batch)
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM batch")
         connection.unregister("batch")
@@ -167,8 +190,9 @@ def migrate(connection: duckdb.DuckDBPyConnection, before: int | None = None) ->
 
 def _explained(path: Path, error: Exception) -> str:
     text = str(error).strip().partition("\n")[0]
-    if "lock" in text.lower():
-        return f"{path}: another process has this database open; one provider owns it (ask it through pharoah-provider)"
-    if "not a valid DuckDB" in text or "Serialization" in text or "corrupt" in text.lower():
-        return f"{path}: not a readable DuckDB database ({text}); restore a copy or start with another --db"
+    if "Could not set lock" in text or "Conflicting lock" in text:
+        holder = f" (pid {found[1]})" if (found := _HOLDER.search(text)) else ""
+        return f"{path}: another process has this database open{holder}; one provider owns it, ask that one"
+    if any(sign in text.lower() for sign in _SIGNS_OF_CORRUPTION):
+        return f"{path}: not a readable DuckDB database, it is corrupt ({text}); restore a copy or use another --db"
     return f"{path}: {text}"

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
 from pharoah_benchmarks.facts import named_device
-from pharoah_learning.evidence import BenchmarkResult, DegradedRun, OutcomeReport, Trial, process_died
+from pharoah_learning.evidence import (
+    BenchmarkResult,
+    DegradedRun,
+    EvidenceKind,
+    LeftOut,
+    OutcomeReport,
+    Trial,
+    process_died,
+)
+from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
 from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome, Purpose
 from pharoah_protocol.windows import Window
 from pharoah_provider.domain import Node, Run
-from pharoah_provider.storage.duckdb.database import Database
+from pharoah_provider.storage.duckdb.database import Change, Database, executing
+from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
 
 SQL = statements("evidence")
+FORGOTTEN = "an operator has had it forgotten"
+UNREADABLE = "its stored row cannot be read"
+
+Row = dict[str, Any]
+T = TypeVar("T")
 
 
 class DuckEvidenceStore:
@@ -25,6 +42,7 @@ class DuckEvidenceStore:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._log = DuckLogStore(database)
 
     async def append_cell(self, campaign: str, node: Node, cell: Cell, result: CellResult) -> None:
         values = {
@@ -34,7 +52,7 @@ class DuckEvidenceStore:
             "context_id": node.context_id,
             "device_id": node.device_id,
             "workload": cell.workload,
-            "settings": json.dumps(cell.settings, sort_keys=True),
+            "settings": _settings_of(cell),
             "degradation": cell.degradation.kind if cell.degradation else "",
             "outcome": result.outcome,
             "detail": result.detail,
@@ -45,34 +63,22 @@ class DuckEvidenceStore:
             "ran_at": time.time(),
             "device": result.device,
             "context_device": named_device(node.server_facts),
+            "result_id": secrets.token_hex(8),
         }
         await self._db.execute(SQL["append_cell"], list(values.values()))
 
-    async def trials(self, before: float = float("inf")) -> list[Trial]:
-        return [
-            Trial(
-                workload=row["workload"],
-                settings=json.loads(row["settings"]),
-                context_id=row["context_id"],
-                device_id=row["device_id"],
-                outcome=Outcome(row["outcome"]),
-                step_seconds=tuple(row["step_seconds"]),
-                fingerprint=row["fingerprint"],
-                device=DeviceKind(row["device"]),
-                context_device=DeviceKind(row["context_device"]),
-            )
-            for row in await self._db.read(SQL["trials"], [before])
-        ]
+    async def trials(self, before: float = float("inf"), left_out: LeftOut | None = None) -> list[Trial]:
+        own: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for row in await self._db.read(SQL["own_fingerprints"], [before]):
+            own[row["workload"], row["settings"]].append(row["fingerprint"])
+        forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
+        rows = await self._db.read(SQL["trials"], [before])
+        return list(_read(EvidenceKind.TRIAL, rows, forgotten, left_out, lambda row: _trial(row, own)))
 
-    async def degraded_runs(self) -> list[DegradedRun]:
-        return [
-            DegradedRun(
-                Fault(row["degradation"]),
-                tuple(map(Window.from_data, json.loads(row["windows"]))),
-                process_died(row["outcome"]),
-            )
-            for row in await self._db.read(SQL["degraded_runs"])
-        ]
+    async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]:
+        forgotten = ForgottenEvidence.after(await self._log.forgotten())
+        rows = await self._db.read(SQL["degraded_runs"])
+        return list(_read(EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _degraded_run))
 
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None:
         names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at", "error")
@@ -80,15 +86,27 @@ class DuckEvidenceStore:
         seconds = [list(probe.seconds) for probe in probes]
         await self._db.append("probes", {**columns, "seconds": seconds, "purpose": [purpose] * len(probes)})
 
-    async def baseline_probes(self) -> list[BenchmarkResult]:
-        rows = await self._db.read(SQL["baseline_probes"], [Purpose.BASELINE])
-        names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
-        return [BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"])) for row in rows]
+    async def baseline_probes(self, left_out: LeftOut | None = None) -> list[BenchmarkResult]:
+        forgotten = ForgottenEvidence.after(await self._log.forgotten())
+        rows = [
+            row | {"ran_at": row["ended_at"]} for row in await self._db.read(SQL["baseline_probes"], [Purpose.BASELINE])
+        ]
+        return list(_read(EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, _benchmark_result))
+
+    async def put_own_fingerprint(self, cell: Cell, software: str, dry: DryCell) -> None:
+        values = [cell.workload, _settings_of(cell), software, dry.fingerprint, dry.reason, time.time()]
+        await self._db.execute(SQL["put_own_fingerprint"], values)
+
+    async def missing_dry_runs(self, cells: Sequence[Cell], software: str) -> list[Cell]:
+        done = {(row["workload"], row["settings"]) for row in await self._db.read(SQL["dry_run_contents"], [software])}
+        wanted = {(cell.workload, _settings_of(cell)): cell for cell in cells}
+        return [cell for content, cell in wanted.items() if content not in done]
+
+    async def count_evidence(self, kind: ForgetKind, name: str) -> int:
+        return int((await self._db.read(SQL[f"count_evidence_of_{kind}"], {"name": name}))[0]["found"])
 
     async def put_outcome_report(self, report: OutcomeReport) -> None:
-        names = ("run_id", "period", "name", "organisation", "context_id", "failed")
-        values = [getattr(report, name) for name in names]
-        await self._db.execute(SQL["put_outcome_report"], [*values, time.time()])
+        await self._db.apply(put_outcome_report(report))
 
     async def outcome_reports(self, period: int) -> list[OutcomeReport]:
         names = ("period", "name", "organisation", "context_id", "failed")
@@ -99,3 +117,65 @@ class DuckEvidenceStore:
 
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
         await self._db.execute(SQL["put_revealed"], [run.run_id, run.tenant, context_id, fingerprint, time.time()])
+
+
+def _read(
+    kind: EvidenceKind,
+    rows: Sequence[Row],
+    forgotten: ForgottenEvidence,
+    left_out: LeftOut | None,
+    read: Callable[[Row], T],
+) -> Iterator[T]:
+    """What can be read and is not forgotten; the rest is counted."""
+    left_out = LeftOut() if left_out is None else left_out
+    for row in rows:
+        node = row["node"]
+        if forgotten.holds(str(node), row["ran_at"] or 0.0, row.get("result_id") or ""):
+            left_out.add(kind, node, FORGOTTEN)
+            continue
+        try:
+            yield read(row)
+        except (KeyError, TypeError, ValueError, RecursionError):
+            left_out.add(kind, node, UNREADABLE)
+
+
+def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
+    return Trial(
+        workload=row["workload"],
+        settings=json.loads(row["settings"]),
+        context_id=row["context_id"],
+        device_id=row["device_id"],
+        outcome=Outcome(row["outcome"]),
+        step_seconds=tuple(row["step_seconds"]),
+        fingerprint=row["fingerprint"],
+        node=row["node"],
+        own_fingerprints=tuple(own.get((row["workload"], row["settings"]), ())),
+        trial_id=row["result_id"],
+        ran_at=row["ran_at"],
+        device=DeviceKind(row["device"]),
+        context_device=DeviceKind(row["context_device"]),
+    )
+
+
+def _degraded_run(row: Row) -> DegradedRun:
+    stored = json.loads(row["windows"])
+    if not isinstance(stored, list):
+        raise ValueError("windows: expected a list")
+    windows = tuple(map(Window.from_data, stored))
+    return DegradedRun(Fault(row["degradation"]), windows, process_died(row["outcome"]), node=row["node"])
+
+
+def _benchmark_result(row: Row) -> BenchmarkResult:
+    names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
+    return BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"]))
+
+
+def _settings_of(cell: Cell) -> str:
+    """The settings as they are stored: equal settings have equal texts."""
+    return json.dumps(cell.settings, sort_keys=True)
+
+
+def put_outcome_report(report: OutcomeReport) -> Change:
+    """The change that stores how a run ended under the job's pseudonym; the first report about a run stands."""
+    names = ("run_id", "period", "name", "organisation", "context_id", "failed")
+    return executing(SQL["put_outcome_report"], [*(getattr(report, name) for name in names), time.time()])

@@ -32,6 +32,7 @@ class DuckIncidentStore:
             change.since,
             change.changed_at,
             change.step_ratio,
+            change.established,
         ]
         await self._db.apply(executing(SQL["put_incident"], values), executing(SQL["put_transition"], values))
 
@@ -56,4 +57,5 @@ def _transition(row: dict[str, Any]) -> Transition:
         since=row["since"],
         changed_at=row["changed_at"],
         step_ratio=row["step_ratio"],
+        established=row["established"],
     )

@@ -1,9 +1,10 @@
-"""The transparency log, its checkpoint and revoked rows."""
+"""The transparency log, its checkpoint, revoked rows and forgotten evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_provider.storage.duckdb.database import Database, Statement
 from pharoah_provider.storage.duckdb.statements import statements
 
@@ -48,6 +49,19 @@ class DuckLogStore:
 
     async def reinstate(self, ids: Sequence[str]) -> None:
         await self._db.execute_all(*(Statement(sql=SQL["reinstate"], parameters=[name]) for name in ids))
+
+    async def put_forgotten(self, change: ForgetChange, position: int, entry: bytes) -> None:
+        number = len(await self.forgotten()) + 1
+        values = [number, change.kind, change.name, change.at, change.undone]
+        await self._db.execute_all(
+            Statement(sql=SQL["put_forgotten"], parameters=values), *put_entries(position, [entry])
+        )
+
+    async def forgotten(self, before: float = float("inf")) -> list[ForgetChange]:
+        return [
+            ForgetChange(ForgetKind(row["kind"]), row["name"], row["changed_at"], row["undone"])
+            for row in await self._db.read(SQL["forgotten"], [before])
+        ]
 
 
 def put_entries(position: int, entries: Sequence[bytes]) -> list[Statement]:

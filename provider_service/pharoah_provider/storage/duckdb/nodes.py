@@ -23,7 +23,7 @@ class DuckNodeStore:
         await self._db.execute(
             SQL["put_node"],
             [node.node, node.ticket_key, node.boot_id, node.context_id, node.device_id, list(node.server_facts),
-             list(node.device_facts), list(node.cpus), node.version, time.time()],
+             list(node.device_facts), list(node.cpus), node.version, time.time(), node.host],
         )  # fmt: skip
 
     async def node(self, name: str) -> Node | None:
@@ -39,6 +39,15 @@ class DuckNodeStore:
         columns = {"node": [node] * len(at), "sampled_at": at, "metric": metric, "device": device, "value": value}
         await self._db.append("telemetry", columns)
 
+    async def put_context_change(self, node: str, at: float) -> None:
+        await self._db.execute(SQL["put_context_change"], [node, at])
+
+    async def context_changes(self, node: str, since: float) -> int:
+        return int((await self._db.read(SQL["context_changes"], [node, since]))[0]["changes"])
+
+    async def forget_context_changes(self, node: str) -> None:
+        await self._db.execute(SQL["forget_context_changes"], [node])
+
 
 def _node(row: dict[str, Any]) -> Node:
     return Node(
@@ -49,4 +58,5 @@ def _node(row: dict[str, Any]) -> Node:
         tuple(row["device_facts"]),
         tuple(row["cpus"]),
         row["version"],
+        row["host"],
     )

@@ -16,8 +16,11 @@ from pharoah_provider.domain import Report, Run
 from pharoah_provider.storage.duckdb.database import Change, Database, appending, executing
 from pharoah_provider.storage.duckdb.statements import statements
 from pharoah_provider.storage.spans import ReportSpan, SpanChanges, extend, spans_of
+from pharoah_serving.costs import in_thread
 
 SQL = statements("reports")
+ROWS_IN_LOOP = 128
+"""Rows of a report that the event loop may work on at once, about 1 ms; larger reports go through a thread."""
 SIGNALS = pa.map_(pa.string(), pa.float64())
 
 
@@ -39,23 +42,32 @@ class ReportSpans:
     _locks: WeakValueDictionary[bytes, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     """One change per run at a time: each is computed from what the one before has committed."""
 
-    async def append(self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]) -> None:
-        """Commit reports in the order of their row numbers."""
+    async def append(self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]) -> int:
+        """Commit reports in the order of their row numbers; how many rows that has taken."""
         if not reports:
-            return
+            return 0
         async with self._alone(run.run_id):
             before = await self._state(run.run_id, run.attempt)
             # From here on the memory is behind the database until the commit is known: without it, read again.
             del self._open[run.run_id]
-            changes = extend(before.spans, spans_of(reports, masked, risk))
-            await self.database.apply(*_statements(run, changes))
+            if len(reports) <= ROWS_IN_LOOP:
+                changes, statements = _computed(run, before, reports, masked, risk)
+            else:
+                changes, statements = await in_thread(_computed, run, before, reports, masked, risk)
+            await self.database.apply(*statements)
             last = max(before.last_second, reports[-1].row_number)
             self._open[run.run_id] = _OpenRun(run.attempt, last, changes.open_after(before.spans))
+            return len(changes.closed) + len(changes.started)
 
     async def last_second(self, run_id: bytes, attempt: int) -> int:
         """-1 before the first report."""
         async with self._alone(run_id):
             return (await self._state(run_id, attempt)).last_second
+
+    async def begin(self, run: Run, *changes: Change) -> None:
+        """Commit these changes, with which a new attempt begins: nothing has been reported of it."""
+        await self.close(run.run_id, *changes)
+        self._open[run.run_id] = _OpenRun(run.attempt, -1, {})
 
     async def close(self, run_id: bytes, *changes: Change) -> None:
         """Commit these changes and, with them, close the spans of a run: it ended, or begins its next attempt."""
@@ -76,11 +88,21 @@ class ReportSpans:
         known = self._open.get(run_id)
         if known is None or known.attempt != attempt:
             rows = await self.database.read(SQL["open_spans"], [run_id, attempt])
-            newest = await self.database.read(SQL["last_second"], {"run_id": run_id, "attempt": attempt})
-            last = -1 if newest[0]["last"] is None else int(newest[0]["last"])
+            last = max((int(row["last_second"]) for row in rows), default=None)
+            if last is None:  # it has ended, or not reported: only then the large table of all reports is read
+                newest = await self.database.read(SQL["last_second"], {"run_id": run_id, "attempt": attempt})
+                last = -1 if newest[0]["last"] is None else int(newest[0]["last"])
             known = _OpenRun(attempt, last, {row["rank"]: _span(row) for row in rows})
             self._open[run_id] = known
         return known
+
+
+def _computed(
+    run: Run, before: _OpenRun, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
+) -> tuple[SpanChanges, list[Change]]:
+    """What reports change, and how it is stored."""
+    changes = extend(before.spans, spans_of(reports, masked, risk))
+    return changes, _statements(run, changes)
 
 
 def _statements(run: Run, changes: SpanChanges) -> list[Change]:

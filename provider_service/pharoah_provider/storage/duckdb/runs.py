@@ -6,11 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from pharoah_learning.evidence import OutcomeReport
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.storage.duckdb.database import Database, executing
+from pharoah_provider.storage.duckdb.evidence import put_outcome_report
 from pharoah_provider.storage.duckdb.reports import ReportSpans
 from pharoah_provider.storage.duckdb.statements import statements
+from pharoah_provider.storage.records import ReportedAmount
 
 SQL = statements("runs")
 
@@ -26,7 +29,7 @@ class DuckRunStore:
         values = [run.run_id, run.attempt, run.job_id, run.tenant, run.node, run.ranks, run.beside_job]
         lost = executing(SQL["end_earlier_attempts"], [run.joined_at, EndState.LOST, run.run_id])
         put = executing(SQL["put_run"], [*values, run.limit_seconds, run.joined_at])
-        await self._reports.close(run.run_id, lost, put)
+        await self._reports.begin(run, lost, put)
 
     async def take_ticket(self, nonce: str, run_id: bytes) -> bool:
         await self._db.execute(SQL["take_ticket"], [nonce, run_id, time.time()])
@@ -40,20 +43,37 @@ class DuckRunStore:
     async def active_runs(self) -> list[Run]:
         return [_run(row) for row in await self._db.read(SQL["active_runs"])]
 
+    async def lost_runs(self) -> list[Run]:
+        return [_run(row) for row in await self._db.read(SQL["lost_runs"])]
+
+    async def put_seen_empty(self, node: str) -> None:
+        await self._db.execute(SQL["put_seen_empty"], [node])
+
     async def end_state(self, run: Run) -> EndState | None:
         rows = await self._db.read(SQL["end_state"], [run.run_id, run.attempt])
         return EndState(rows[0]["end_state"]) if rows and rows[0]["end_state"] else None
 
     async def end_run(
-        self, run: Run, state: EndState, ended_at: float, attribution: Attribution = Attribution.UNKNOWN
+        self,
+        run: Run,
+        state: EndState,
+        ended_at: float,
+        attribution: Attribution = Attribution.UNKNOWN,
+        outcome: OutcomeReport | None = None,
     ) -> None:
-        ended = [ended_at, state, attribution, run.run_id, run.attempt]
-        await self._reports.close(run.run_id, executing(SQL["end_run"], ended))
+        changes = [executing(SQL["end_run"], [ended_at, state, attribution, run.run_id, run.attempt])]
+        if outcome is not None:
+            changes.append(put_outcome_report(outcome))
+        await self._reports.close(run.run_id, *changes)
 
     async def append_reports(
         self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]
-    ) -> None:
-        await self._reports.append(run, reports, masked, risk)
+    ) -> int:
+        return await self._reports.append(run, reports, masked, risk)
+
+    async def reported_since(self, since: float) -> list[ReportedAmount]:
+        rows = await self._db.read(SQL["reported_since"], {"since": since})
+        return [ReportedAmount(row["tenant"], int(row["rank_seconds"]), int(row["row_count"])) for row in rows]
 
     async def last_row_number(self, run_id: bytes, attempt: int) -> int:
         return await self._reports.last_second(run_id, attempt)

@@ -1,14 +1,31 @@
 -- name: append_cell
 INSERT INTO cells (
     campaign, cell, node, context_id, device_id, workload, settings, degradation, outcome, detail, step_seconds,
-    windows, fingerprint, context, ran_at, device, context_device
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?)
+    windows, fingerprint, context, ran_at, device, context_device, result_id
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?)
 
 -- name: trials
 SELECT * FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at <= ? ORDER BY ran_at
 
 -- name: degraded_runs
-SELECT degradation, windows, outcome FROM cells WHERE degradation != ''
+SELECT degradation, windows, outcome, node, result_id, ran_at FROM cells WHERE degradation != '' ORDER BY ran_at
+
+-- name: put_own_fingerprint
+INSERT INTO own_fingerprints (workload, settings, software, fingerprint, reason, made_at) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: dry_run_contents
+SELECT workload, settings FROM own_fingerprints WHERE software = ?
+
+-- name: own_fingerprints
+SELECT workload, settings, fingerprint FROM own_fingerprints
+WHERE fingerprint != '' AND made_at <= ? ORDER BY made_at
+
+-- name: count_evidence_of_node
+SELECT (SELECT count(*) FROM cells WHERE node = $name)
+     + (SELECT count(*) FROM probes WHERE node = $name AND purpose = 'baseline') AS found
+
+-- name: count_evidence_of_cell
+SELECT count(*) AS found FROM cells WHERE result_id = $name
 
 -- name: baseline_probes
 SELECT * FROM probes WHERE purpose = ? AND error = '' ORDER BY started_at

@@ -10,6 +10,12 @@ INSERT OR REPLACE INTO checkpoint (id, note) VALUES (1, ?)
 -- name: checkpoint
 SELECT note FROM checkpoint
 
+-- name: put_forgotten
+INSERT INTO forgotten (change_number, kind, name, changed_at, undone) VALUES (?, ?, ?, ?, ?)
+
+-- name: forgotten
+SELECT * FROM forgotten WHERE changed_at <= ? ORDER BY change_number
+
 -- name: put_revoked_row
 INSERT INTO revoked (epoch, sealed_row, release, row_id) VALUES (?, ?, ?, ?)
 

@@ -1,10 +1,19 @@
 -- name: put_node
 INSERT OR REPLACE INTO nodes (
-    node, ticket_key, boot_id, context_id, device_id, server_facts, device_facts, cpus, version, last_seen
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    node, ticket_key, boot_id, context_id, device_id, server_facts, device_facts, cpus, version, last_seen, host
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: node
 SELECT * FROM nodes WHERE node = ?
 
 -- name: nodes
 SELECT * FROM nodes ORDER BY node
+
+-- name: put_context_change
+INSERT INTO context_changes (node, changed_at) VALUES (?, ?)
+
+-- name: context_changes
+SELECT count(*) AS changes FROM context_changes WHERE node = ? AND changed_at > ?
+
+-- name: forget_context_changes
+DELETE FROM context_changes WHERE node = ?

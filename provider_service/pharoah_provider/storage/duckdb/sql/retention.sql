@@ -12,6 +12,9 @@ DELETE FROM open_report_spans WHERE ended_at < ?
 -- name: probes
 DELETE FROM probes WHERE purpose != 'baseline' AND ended_at < ?
 
+-- name: orders
+DELETE FROM benchmark_orders WHERE ended_at < ?
+
 -- name: tickets
 DELETE FROM tickets WHERE taken_at < ?
 
@@ -23,3 +26,10 @@ DELETE FROM revealed_jobs WHERE revealed_at < ?
 
 -- name: runs
 DELETE FROM runs WHERE ended_at < ?
+
+-- name: suspicions
+DELETE FROM incidents WHERE state = 'dismissed' AND changed_at < ?
+
+-- name: suspicions.changes
+DELETE FROM incident_transitions
+WHERE changed_at < ? AND incident_id NOT IN (SELECT incident_id FROM incidents)

@@ -1,7 +1,7 @@
 -- name: put_run
 INSERT INTO runs (
-    run_id, attempt, job_id, tenant, node, ranks, beside_job, limit_seconds, joined_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    run_id, attempt, job_id, tenant, node, ranks, beside_job, limit_seconds, joined_at, seen_gone
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, FALSE)
 
 -- name: end_earlier_attempts
 UPDATE runs SET ended_at = ?, end_state = ? WHERE run_id = ? AND ended_at IS NULL
@@ -11,6 +11,14 @@ SELECT * FROM runs WHERE run_id = ? ORDER BY attempt DESC LIMIT 1
 
 -- name: active_runs
 SELECT * FROM runs WHERE ended_at IS NULL ORDER BY joined_at
+
+-- name: lost_runs
+SELECT * FROM runs AS r
+WHERE end_state = 'lost' AND NOT seen_gone
+    AND attempt = (SELECT max(attempt) FROM runs AS later WHERE later.run_id = r.run_id)
+
+-- name: put_seen_empty
+UPDATE runs SET seen_gone = TRUE WHERE node = ? AND end_state = 'lost' AND NOT seen_gone
 
 -- name: end_state
 SELECT end_state FROM runs WHERE run_id = ? AND attempt = ?
@@ -24,3 +32,12 @@ INSERT OR IGNORE INTO tickets (nonce, run_id, taken_at) VALUES (?, ?, ?)
 
 -- name: ticket_holder
 SELECT run_id FROM tickets WHERE nonce = ?
+
+-- name: reported_since
+SELECT runs.tenant, sum(spans.seconds) AS rank_seconds, count(*) AS row_count
+FROM (
+    SELECT run_id, attempt, last_second - first_second + 1 AS seconds FROM report_spans WHERE ended_at >= $since
+    UNION ALL
+    SELECT run_id, attempt, last_second - first_second + 1 FROM open_report_spans WHERE ended_at >= $since
+) AS spans JOIN runs USING (run_id, attempt)
+GROUP BY runs.tenant

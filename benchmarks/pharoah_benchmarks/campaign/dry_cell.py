@@ -1,0 +1,66 @@
+"""The dry run of a cell: the fingerprint of its workload and settings, without training anything.
+
+    python -m pharoah_benchmarks.campaign.dry_cell
+
+Reads cells as JSON lines and writes a `DryCell` as a JSON line for each, every one from a forked process of its own.
+The provider runs this beside a campaign, on its own machine, so that no agent's word decides which job a cell was.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+import torch._dynamo  # every script pays for this import at its first optimizer; here once
+
+from pharoah.dryrun.exploration import DataDependentBranch, UnknownValues
+from pharoah.dryrun.fake_tensors import fake_step
+from pharoah.dryrun.step_boundary import Finished
+from pharoah_benchmarks.campaign.cell import Cell, DryCell
+from pharoah_benchmarks.campaign.forked import in_child
+from pharoah_benchmarks.workloads import build
+from pharoah_protocol.parent_process import end_with_parent
+
+DRY_RUN_SECONDS = 60.0
+"""The longest time that the dry run of one cell may take: as long as a cell itself has in `examples/campaign.toml`."""
+
+NICENESS = 10
+"""Cells that train and calls of tenants come first: the result of a dry run is not needed before learning."""
+
+
+def dry_cell(cell: Cell) -> DryCell:
+    """Dry-run a cell in a forked process. Never raises: a cell that cannot be dry-run has a reason instead."""
+    text, status = in_child(lambda: _fingerprint(cell).to_json(), DRY_RUN_SECONDS)
+    if text:
+        return DryCell.from_json(text)
+    late = f"longer than {DRY_RUN_SECONDS:g} s"
+    return DryCell(reason=late if status is None else f"its process ended with status {status}")
+
+
+def _fingerprint(cell: Cell) -> DryCell:
+    """Two steps on fake tensors, as a tenant's dry run takes them."""
+    try:
+        with fake_step(lambda *_: None, UnknownValues(lambda _: None)):
+            step, _ = build(cell.workload, cell.settings)
+            step()
+            step()
+    except Finished as finished:
+        return DryCell(fingerprint=finished.fingerprint.to_json())
+    except (Exception, DataDependentBranch) as error:  # noqa: BLE001 - whatever a workload raises is the reason
+        return DryCell(reason=f"{type(error).__name__}: {error}")
+    return DryCell(reason="its second step did not end")
+
+
+def main() -> None:
+    """Answer every cell on standard input, until the input ends."""
+    end_with_parent()
+    os.nice(NICENESS)
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        sys.stdout.write(dry_cell(Cell.from_json(line)).to_json() + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Which degraded runs, benchmark results and shared outcomes learning may use. None of these functions raises, whatever
+was stored: what cannot be used is named (`LeftOut`) and the rest is learned from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+from pharoah_learning.evidence import BenchmarkResult, DegradedRun, EvidenceKind, LeftOut, OutcomeReport
+from pharoah_protocol.bounds import LARGEST_RATIO, LONGEST_SECONDS, MOST_WINDOWS, check_durations, is_number
+from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES
+from pharoah_protocol.windows import Window
+
+_PSEUDONYM = re.compile(f"[0-9a-f]{{{2 * PSEUDONYM_BYTES}}}")
+
+
+def usable_degraded_runs(runs: Iterable[DegradedRun], left_out: LeftOut) -> list[DegradedRun]:
+    """Runs whose windows follow each other in time and hold numbers that can have been measured."""
+    usable = []
+    for run in runs:
+        if _can_be_windows(run.windows):
+            usable.append(run)
+        else:
+            left_out.add(EvidenceKind.DEGRADED_RUN, run.node, "its windows cannot have been measured")
+    return usable
+
+
+def usable_results(results: Iterable[BenchmarkResult], left_out: LeftOut) -> list[BenchmarkResult]:
+    """Results whose seconds can have been measured; one without seconds states that nothing was measured."""
+    usable = []
+    for result in results:
+        if _can_be_result(result):
+            usable.append(result)
+        else:
+            left_out.add(EvidenceKind.BENCHMARK_RESULT, result.node, "it cannot have been measured")
+    return usable
+
+
+def usable_outcome_reports(reports: Iterable[OutcomeReport], left_out: LeftOut) -> list[OutcomeReport]:
+    """Reports under a pseudonym, of an organisation, about a context."""
+    usable = []
+    for report in reports:
+        if _can_be_report(report):
+            usable.append(report)
+        else:
+            left_out.add(EvidenceKind.OUTCOME_REPORT, report.organisation, "it is not about a pseudonym")
+    return usable
+
+
+def _can_be_result(result: BenchmarkResult) -> bool:
+    if not all(isinstance(text, str) and text for text in (result.node, result.benchmark)):
+        return False
+    try:
+        check_durations("seconds", result.seconds)
+    except (ValueError, TypeError):
+        return False
+    return isinstance(result.beside_job, bool)
+
+
+def _can_be_windows(windows: Any) -> bool:
+    if not isinstance(windows, tuple) or len(windows) > MOST_WINDOWS:
+        return False
+    if not all(isinstance(window, Window) and _can_be_window(window) for window in windows):
+        return False
+    return all(earlier.at_seconds < later.at_seconds for earlier, later in pairwise(windows))
+
+
+def _can_be_window(window: Window) -> bool:
+    in_time = is_number(window.at_seconds) and 0 <= window.at_seconds <= LONGEST_SECONDS
+    return in_time and all(is_number(value) and abs(value) <= LARGEST_RATIO for value in window.values.values())
+
+
+def _can_be_report(report: OutcomeReport) -> bool:
+    texts = (report.name, report.organisation, report.context_id)
+    if not all(isinstance(text, str) and text for text in texts) or not isinstance(report.failed, bool):
+        return False
+    return _PSEUDONYM.fullmatch(report.name) is not None and isinstance(report.period, int)

@@ -1,0 +1,98 @@
+"""Whether anybody uses this node: a short look at its cores and GPUs, when the provider asks and at no other time.
+
+The provider may take a node for idle on which somebody trains without Pharoah. So no micro-benchmark of an idle node
+runs before its agent has looked. The answer is one bit, and answers are rare: a node that is asked too often is not
+looked at and counts as in use, so that questions cannot follow what somebody does there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+
+from pharoah_provider.agent.signals._nvml import gpu_processes
+from pharoah_serving.quotas import TokenBucket
+
+log = logging.getLogger("pharoah.agent")
+
+LOOK_SECONDS = 0.3
+"""Thirty ticks of the kernel's counters (100 a second, proc(5)), so that they are exact to 3 % of a core."""
+BUSY_CORES, BUSY_RATIO = 0.25, 0.005
+"""What daemons and interrupts may use: a quarter of a core, and 0.5 % of every core. One process that computes uses a
+whole core, which is more up to 150 cores."""
+LOOKS_AT_ONCE, LOOKS_PER_SECOND = 6.0, 1 / 60
+"""Answers that may say that the node is idle: a few at once, as validations between two runs need them, then one a
+minute."""
+LOOK_HOLDS_SECONDS = 10.0
+"""An order that comes so soon after an answer does not count as another question."""
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_BUSY_COLUMNS = (1, 2, 3, 6, 7)
+"""Columns of a core in /proc/stat: user, nice, system, irq, softirq (proc(5)). Waiting and stolen time is no use."""
+
+
+def busy_seconds(stat: str, cpus: Iterable[int]) -> float:
+    """Seconds since the boot in which these cores have worked. Raises ValueError for a core that is not in `stat`."""
+    rows = {row[0]: row for line in stat.splitlines() if (row := line.split())}
+    try:
+        return sum(int(rows[f"cpu{cpu}"][column]) for cpu in cpus for column in _BUSY_COLUMNS) / TICKS_PER_SECOND
+    except (KeyError, IndexError) as missing:
+        raise ValueError(f"/proc/stat: no {missing}") from None
+
+
+def own_processes(pid: int | None = None) -> Iterator[int]:
+    """This process, its children and theirs."""
+    pid = os.getpid() if pid is None else pid
+    yield pid
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    except OSError:  # it has ended meanwhile
+        return
+    for child in children:
+        yield from own_processes(child)
+
+
+@dataclass
+class Look:
+    """Looks at one node."""
+
+    cpus: tuple[int, ...]
+    stat: Callable[[], str] = Path("/proc/stat").read_text
+    gpu_users: Callable[[], Collection[int]] = gpu_processes
+    """Processes that compute on a GPU of the node."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds that never jump."""
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _answers: TokenBucket = field(init=False)
+    _seen_idle_at: float = field(default=-inf, init=False)
+
+    def __post_init__(self) -> None:
+        self._answers = TokenBucket.full(LOOKS_AT_ONCE, LOOKS_PER_SECOND, self.clock())
+
+    async def idle(self) -> bool:
+        """Whether nothing but this agent uses the node now, as far as it can be seen; False when asked too often."""
+        now = self.clock()
+        if now - self._seen_idle_at >= LOOK_HOLDS_SECONDS and not self._answers.take(1.0, now):
+            return False
+        idle = await self._unused()
+        log.info("the provider asked for an idle node; this one %s", "is idle" if idle else "is not idle")
+        self._seen_idle_at = self.clock() if idle else -inf
+        return idle
+
+    async def _unused(self) -> bool:
+        try:
+            if set(self.gpu_users()) - set(own_processes()):
+                return False
+            before, began = busy_seconds(self.stat(), self.cpus), self.clock()
+            await self.pause(LOOK_SECONDS)
+            busy, took = busy_seconds(self.stat(), self.cpus) - before, self.clock() - began
+        except Exception as error:  # noqa: BLE001 - files of the kernel, or a driver: what is not seen is not seen idle
+            log.warning("this node cannot be looked at: %s: %s", type(error).__name__, error)
+            return False
+        return busy <= (BUSY_CORES + BUSY_RATIO * len(self.cpus)) * took

@@ -1,0 +1,92 @@
+"""What one agent may bring in a day and in a second: changes of its facts, and telemetry.
+
+A change of facts makes another context or device model, and a class that is not in the current epoch makes a new epoch,
+which every tenant downloads. So one agent may bring few of them without an operator's word.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite, isnan
+from typing import NamedTuple
+
+from pharoah_protocol.bounds import check_time
+from pharoah_provider.clock import Clock
+from pharoah_provider.domain import Node
+from pharoah_provider.storage.base import NodeStore
+from pharoah_serving.errors import Invalid
+from pharoah_serving.quotas import TokenBucket
+
+log = logging.getLogger("pharoah.provider.agents")
+
+CHANGES_A_DAY = 3
+"""A driver that is updated and rolled back, or a profile that somebody tries out, takes two or three in a day."""
+DAY_SECONDS = 86_400.0
+ROWS_PER_SECOND = 64.0
+"""Telemetry of one node: a machine with 16 GPUs sends 49 rows every two seconds (`pharoah_provider.agent.signals`)."""
+ROWS_AT_ONCE = 32_768.0
+"""What an agent keeps while the provider is away: 500 batches (`agent.stream.KEPT_BATCHES`) of 64 rows."""
+LARGEST_BATCH = 10_000
+LONGEST_NAME = 256
+"""Characters of the name of a metric or a device."""
+
+
+class Admitted(NamedTuple):
+    """A node as the provider takes it."""
+
+    node: Node
+    """With the facts that hold: those it sent, or those that were admitted last."""
+    held: bool
+    """Whether it sent other facts than those."""
+
+
+@dataclass
+class AgentBudgets:
+    """The budgets of all agents. Single-threaded: belongs to the event loop."""
+
+    nodes: NodeStore
+    clock: Clock
+    _telemetry: dict[str, TokenBucket] = field(default_factory=dict)
+
+    async def admit(self, node: Node) -> Admitted:
+        """The node, with its facts if it may change them now."""
+        known = await self.nodes.node(node.node)
+        if known is None or (known.context_id, known.device_id) == (node.context_id, node.device_id):
+            return Admitted(node=node, held=False)
+        now = self.clock.wall()
+        if await self.nodes.context_changes(node.node, now - DAY_SECONDS) < CHANGES_A_DAY:
+            await self.nodes.put_context_change(node.node, now)
+            return Admitted(node=node, held=False)
+        log.warning("node %s has changed its facts too often today: `pharoah-provider admit %s`", node.node, node.node)
+        held = replace(node, server_facts=known.server_facts, device_facts=known.device_facts)
+        return Admitted(node=held, held=True)
+
+    def takes_rows(self, node: str, rows: int) -> bool:
+        """Whether so many rows of telemetry are within what a node may send; then they are counted."""
+        now = self.clock.steady()
+        bucket = self._telemetry.setdefault(node, TokenBucket.full(ROWS_AT_ONCE, ROWS_PER_SECOND, now))
+        return bucket.take(rows, now)
+
+
+def check_telemetry(
+    at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float], now: float
+) -> None:
+    """Raise Invalid that names the field of telemetry that no agent can have measured; `now` in unix seconds."""
+    size = len(at)
+    for name, column in (("metric", metric), ("device", device), ("value", value)):
+        if len(column) != size:
+            raise Invalid(f"telemetry.{name}: {len(column)} values, sampled_at has {size}")
+    if size > LARGEST_BATCH:
+        raise Invalid(f"telemetry.sampled_at: {size} rows, at most {LARGEST_BATCH} in one batch")
+    for name, texts in (("metric", metric), ("device", device)):
+        if any(len(text) > LONGEST_NAME or not text.isprintable() for text in texts):
+            raise Invalid(f"telemetry.{name}: expected printable names of at most {LONGEST_NAME} characters")
+    if not all(isfinite(number) or isnan(number) for number in value):
+        raise Invalid("telemetry.value: expected finite numbers, or NaN where a reading is missing")
+    try:
+        for moment in at:
+            check_time("telemetry.sampled_at", moment, now)
+    except ValueError as error:
+        raise Invalid(str(error)) from None

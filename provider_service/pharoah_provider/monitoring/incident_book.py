@@ -1,0 +1,68 @@
+"""The incidents of all nodes: kept in memory, stored with every change, and reported to those who subscribe."""
+
+from __future__ import annotations
+
+import logging
+
+from pharoah_protocol.incident_states import IncidentState
+from pharoah_provider.clock import Clock
+from pharoah_provider.domain import IncidentKind, Resource, Run, Transition
+from pharoah_provider.monitoring.incidents import Incident
+from pharoah_provider.monitoring.notifier import Notifier
+from pharoah_provider.storage.base import Storage
+
+log = logging.getLogger("pharoah.provider.monitoring")
+
+
+class IncidentBook:
+    """One incident for each node, the newest."""
+
+    def __init__(self, store: Storage, notifier: Notifier, clock: Clock) -> None:
+        self._store, self._notifier, self._clock = store, notifier, clock
+        self._incidents: dict[str, Incident] = {}
+
+    async def restore(self) -> None:
+        """After a restart: go on with the open incidents."""
+        open_incidents = await self._store.incidents.open_incidents()
+        for change in open_incidents:
+            run = await self._store.runs.run(change.raised_by)
+            self._incidents[change.resource.name] = Incident.restored(change, run.organisation if run else "")
+        self._notifier.restore(open_incidents)
+
+    async def changes_since(self, run: Run) -> list[Transition]:
+        """What has changed on the node of a run since it joined."""
+        return await self._store.incidents.changes(Resource.node(run.node), run.joined_at)
+
+    def of(self, node: str) -> Incident:
+        """The incident of a node; a quiet one when there was none."""
+        return self._incidents.setdefault(node, Incident(Resource.node(node)))
+
+    def open(self) -> list[Incident]:
+        """Incidents that go on."""
+        return [incident for incident in self._incidents.values() if not incident.quiet]
+
+    async def change(self, incident: Incident, state: IncidentState, step_ratio: float) -> None:
+        """Store a change, then report it to those who subscribe."""
+        incident.changed_at = self._clock.wall()
+        change = Transition(
+            incident_id=incident.incident_id,
+            resource=incident.resource,
+            kind=incident.kind,
+            state=state,
+            raised_by=incident.raised_by,
+            what=_what(incident.kind, step_ratio),
+            evidence=incident.text,
+            since=incident.since,
+            changed_at=incident.changed_at,
+            step_ratio=step_ratio,
+            established=incident.established,
+        )
+        await self._store.incidents.put_transition(change)
+        log.info("incident %s on %s: %s", change.incident_id, change.resource.name, state)
+        self._notifier.publish(change)
+
+
+def _what(kind: IncidentKind, step_ratio: float) -> str:
+    if kind is IncidentKind.LOST:
+        return "the run and the node's agent vanished"
+    return f"step time {step_ratio:.2f}x baseline"

@@ -1,0 +1,59 @@
+"""The provider's own fingerprints of the cells that a campaign orders (ADR 21).
+
+A fingerprint is a function of workload and settings, which the campaign file states. So the provider dry-runs each cell
+itself, on its own machine, and no agent decides which job a cell was. The process that does it needs torch; it runs
+beside the campaign at a low priority, and ends with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+
+from pharoah_benchmarks.campaign.cell import Cell, DryCell
+from pharoah_learning.release import identity
+from pharoah_protocol import __version__
+from pharoah_protocol.node_profile import NodeProfile
+from pharoah_provider.agent.child_processes import Child, ChildDied
+from pharoah_provider.storage.base import EvidenceStore
+
+log = logging.getLogger("pharoah.provider.campaigns")
+
+DRY_RUN_SECONDS = 120.0
+"""How long one dry run may take: a minute in its own process (`dry_cell.DRY_RUN_SECONDS`), and as long again to start,
+because all cores are busy with cells."""
+
+
+class OwnFingerprints:
+    """Dry-runs cells once for each release of the software; what it finds is stored."""
+
+    def __init__(self, evidence: EvidenceStore) -> None:
+        self._evidence = evidence
+        self.software = identity([f"torch={_torch_version()}", f"pharoah={__version__}"])
+        """Names the release of torch and Pharoah with which cells are dry-run here."""
+
+    async def complete(self, cells: Iterable[Cell]) -> None:
+        """Dry-run what was not dry-run before. A cell that cannot be dry-run is stored with the reason."""
+        missing = await self._evidence.missing_dry_runs(list(cells), self.software)
+        if not missing:
+            return
+        async with Child("pharoah_benchmarks.campaign.dry_cell", NodeProfile(threads=1)) as child:
+            for cell in missing:
+                try:
+                    dry = DryCell.from_json(await child.ask(cell.to_json(), DRY_RUN_SECONDS))
+                except (ChildDied, TimeoutError, ValueError, KeyError, TypeError) as error:
+                    # Nothing is known of the cell: the next campaign tries again.
+                    log.warning("cell %s was not dry-run: %s: %s", cell.id, type(error).__name__, error)
+                    continue
+                if dry.reason:
+                    log.warning("cell %s cannot be dry-run here: %s", cell.id, dry.reason)
+                await self._evidence.put_own_fingerprint(cell, self.software, dry)
+
+
+def _torch_version() -> str:
+    """The torch that is installed here; without one, no cell can be dry-run."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return "none"
