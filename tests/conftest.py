@@ -12,7 +12,9 @@ import pytest
 
 from pharoah import _guard
 from pharoah_protocol.parent_process import adopt_orphans
+from pharoah_provider import shared_votes
 from tests.harness.leaks import Belongings, LoopCheck
+from tests.harness.plain_port import plain_port as plain_port
 
 
 def pytest_configure() -> None:
@@ -50,10 +52,25 @@ def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def usual_file_modes() -> Iterator[None]:
+    """Commands that a test runs in its own process set a mask for new files; the next test must not inherit it."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture(autouse=True)
 def faults_are_failures(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     monkeypatch.setattr(_guard, "RAISE", True)
     for name in list(os.environ):
-        if name.startswith("PHAROAH_") or name == "DO_NOT_TRACK":
+        if name.startswith("PHAROAH_") or name in ("DO_NOT_TRACK", "XDG_RUNTIME_DIR"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PHAROAH_STATE_DIR", str(tmp_path_factory.getbasetemp() / "state"))
     yield
+
+
+@pytest.fixture
+def minute_long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs count as if a minute had passed since they joined; they must have reported of a minute (`may_vote`)."""
+    least = shared_votes.LEAST_SECONDS
+    monkeypatch.setattr(shared_votes, "lasted", lambda run, reported_seconds, _: reported_seconds >= least)

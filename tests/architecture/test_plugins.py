@@ -63,11 +63,11 @@ assert len(measure("integer_sum", 3, 1.0)) == 3
         SIGNALS,
         "loss_spread",
         """
-from pharoah_learning.signals import Feature, Signal, Source, Worse
+from pharoah_learning.signals import Feature, Signal, Source, WorseDirection
 
 ENTRY = Signal(
     name="loss_spread", measures="spread of the loss over its own baseline, a ratio", source=Source.REPORT,
-    worse=Worse.HIGHER,
+    worse=WorseDirection.HIGHER,
     features=(Feature(name="unrest", measures="the last value", compute=lambda values: values[-1]),),
 )
 """,
@@ -83,10 +83,10 @@ assert features([Window(at_seconds=0.0, values={"loss_spread": 0.5})])["unrest"]
         NODE_SIGNALS,
         "disk_failing",
         """
-from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading, Worse
+from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading, WorseDirection
 
 ENTRY = AgentSignal(
-    name="disk_failing", measures="whether a disk predicts its failure", unit=TROUBLE_UNIT, worse=Worse.HIGHER,
+    name="disk_failing", measures="whether a disk predicts its failure", unit=TROUBLE_UNIT, worse=WorseDirection.HIGHER,
     leaves_node=True, read=lambda: [Reading(1.0, "sda")],
 )
 """,

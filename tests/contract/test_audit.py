@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pharoah._settings import Settings
 from pharoah.comparison.history import History, Run
@@ -14,6 +15,7 @@ from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.provider_audit import Line, audit
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.verdict_rules import verdict_from_rows
+from pharoah_protocol.log.merkle import Frontier
 from pharoah_protocol.tables.outcome_test import SUSPICIOUS_RATIO, USUAL_RATIO, tally
 from tests.harness.exchange import KNOWN, on_loopback
 from tests.harness.loopback import Loopback, ticket
@@ -24,6 +26,15 @@ async def asked(settings: Settings, run_id: str) -> None:
     answer = await ExchangeClient(provider, settings).ask(KNOWN, ticket())
     Evidence(settings).answer(run_id, {**answer.record, "verdict": verdict_from_rows(answer, run_id).status})
     await provider.channel.close(None)
+
+
+def of_another_log(memory: dict[str, Any]) -> dict[str, Any]:
+    """What is remembered of a log, with another first entry."""
+    entries = [bytes.fromhex(entry) for entry in memory["trail"]["entries"]]
+    entries[0] = entries[0][:-1] + bytes([entries[0][-1] ^ 1])
+    memory["trail"]["entries"] = [entry.hex() for entry in entries]
+    memory["view"]["subtrees"] = [part.hex() for part in Frontier().add(*entries).subtrees]
+    return memory
 
 
 def results(lines: list[Line]) -> dict[str, str]:
@@ -71,9 +82,7 @@ def test_a_log_that_is_not_the_remembered_one_fails(tmp_path: Path) -> None:
         settings = site.settings()
         await asked(settings, "ab" * 16)
         (memory,) = Path(settings.state_folder).glob("exchange/*/pharoah-log-*.json")
-        data = json.loads(memory.read_text())
-        data["view"]["subtrees"][0] = "00" * 32
-        memory.write_text(json.dumps(data))
+        memory.write_text(json.dumps(of_another_log(json.loads(memory.read_text()))))
         assert results(await audit(settings)) == {"log": "FAIL"}
 
     on_loopback(tmp_path, work)

@@ -31,7 +31,7 @@ from pharoah_protocol.v1 import (
 from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.certificates import Authority
-from pharoah_serving import admission
+from pharoah_serving import admission, turns
 from pharoah_serving.audit_log import verify
 from pharoah_serving.call_guard import RULES, STREAMING_METHODS
 from pharoah_serving.listener import Tls
@@ -88,7 +88,7 @@ def test_certificates_are_read_by_their_names_and_roles_are_kept_apart(tmp_path:
             ("operator/ops", "Operator", listing, grpc.StatusCode.OK),
             ("operator/ops", "Exchange", epoch, grpc.StatusCode.PERMISSION_DENIED),
             ("king/lab", "Exchange", epoch, grpc.StatusCode.UNAUTHENTICATED),
-            ("provider", "Operator", listing, grpc.StatusCode.UNAUTHENTICATED),
+            ("provider", "Operator", listing, grpc.StatusCode.UNAVAILABLE),  # it cannot call
         ):
             assert await called(site, credentials(pki, name), service, request) is expected, name
 
@@ -238,16 +238,16 @@ def test_many_short_calls_wait_for_their_turn_within_their_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job of many nodes asks from all of them at once."""
-    monkeypatch.setitem(admission.CONCURRENT_CALLS, Role.TENANT, 1)
-    monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 40)
+    monkeypatch.setitem(turns.SLOTS_OF_A_CALLER, Role.TENANT, 1)
+    monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 20)
 
     async def work(site: Loopback) -> None:
-        calls = [site.call("Exchange", "GetEpoch", GetEpochRequest()) for _ in range(40)]
-        assert len(await asyncio.gather(*calls)) == 40
-        calls = [site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket())) for _ in range(80)]
+        calls = [site.call("Exchange", "GetEpoch", GetEpochRequest()) for _ in range(20)]
+        assert len(await asyncio.gather(*calls)) == 20
+        calls = [site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket())) for _ in range(30)]
         ended = await asyncio.gather(*calls, return_exceptions=True)
         errors = {error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError)}
-        assert errors <= {grpc.StatusCode.RESOURCE_EXHAUSTED} and sum(isinstance(e, Exception) for e in ended) <= 40
+        assert errors <= {grpc.StatusCode.RESOURCE_EXHAUSTED} and sum(isinstance(e, Exception) for e in ended) <= 10
 
     on_loopback(tmp_path, work)
 

@@ -20,7 +20,6 @@ from pharoah.sidecar.log_client import FRESH_SECONDS, VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_auditor.witness import Witness
 from pharoah_learning.release import Release
-from pharoah_learning.sealing import Epoch, seal
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
@@ -29,7 +28,7 @@ from pharoah_protocol.v1 import RevokeRequest
 from pharoah_protocol.vocabulary import Severity
 from pharoah_protocol.voprf import protocol
 from pharoah_provider import exchange_server as provider_side
-from pharoah_provider import publication
+from pharoah_provider.first_start import make_provider
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
@@ -37,6 +36,7 @@ from pharoah_serving.errors import Exhausted
 from pharoah_serving.keys import open_keys
 from tests.harness.exchange import KNOWN, RELEASE, ROW, on_loopback
 from tests.harness.loopback import Loopback, loopback, ticket
+from tests.harness.publisher import forget_signatures
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -277,6 +277,7 @@ def test_two_heads_for_one_epoch_are_a_proof(tmp_path: Path) -> None:
             settings = site.settings()
             await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
         (tmp_path / "p.duckdb").rename(tmp_path / "honest.duckdb")
+        forget_signatures(tmp_path / "keys")
         store = DuckStorage(tmp_path / "p.duckdb")
         from tests.harness.loopback import node
 
@@ -299,7 +300,7 @@ def test_without_fresh_cosignatures_every_answer_is_rejected(tmp_path: Path, mon
     from pharoah_protocol.log.checkpoint import Note, cosign, log_verifier
 
     keys = [Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in range(3)]
-    public = open_keys(tmp_path / "keys").public
+    public = make_provider(str(tmp_path / "keys"), tmp_path / "p.duckdb").public
     names = [Witness(f"w{i}", key, [log_verifier(public)], tmp_path / f"w{i}") for i, key in enumerate(keys)]
     (tmp_path / "witnesses").write_text("\n".join(str(witness.verifier) for witness in names))
     honest = TransparencyLog.checkpoint.fget  # type: ignore[attr-defined]
@@ -336,23 +337,16 @@ def test_an_epoch_that_changes_between_two_calls_is_asked_for_again(
 
     async def turning(self: Any, *arguments: Any) -> Any:
         if not turned:
-            turned.append(await self.publisher.publish(RELEASE, 2e9))
+            turned.append(await self.publisher.publish(RELEASE))
         return await honest(self, *arguments)
 
     async def work(site: Loopback) -> None:
         monkeypatch.setattr(provider_side.ExchangeServer, "offer", turning)
-        monkeypatch.setattr(publication, "seal", _long_lived)
         settings = site.settings()
         answer = await ExchangeClient(ProviderConnection(settings), settings).ask(KNOWN, ticket())
         assert answer.served.head.epoch == 2 == turned[0] and answer.matches
 
     on_loopback(tmp_path, work)
-
-
-def _long_lived(recipe: Any, seed: bytes, key: Any) -> Epoch:
-    import time
-
-    return seal(replace(recipe, began=int(time.time())), seed, key)
 
 
 def test_the_command_says_what_a_file_proves(

@@ -24,6 +24,7 @@ from pharoah_protocol.voprf import protocol
 from pharoah_serving.quotas import Limits
 from tests.harness.exchange import OTHER, RELEASE, ask, on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, loopback, ticket
+from tests.harness.tokens import write_token
 
 
 def test_a_planted_row_becomes_a_verdict_and_another_job_learns_nothing(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_before_the_first_release_the_reason_is_said(tmp_path: Path) -> None:
 def test_an_unknown_token_is_said(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         wrong = tmp_path / "wrong.token"
-        wrong.write_text("x" * 20)
+        write_token(wrong, f"tenant acme {'x' * 32}")
         with pytest.raises(UnknownReason, match="does not know this tenant"):
             await ask(site.settings(token_file=str(wrong)))
 
@@ -81,14 +82,16 @@ def test_a_provider_that_is_absent_silent_or_malicious_gives_a_reason_in_time(
             await reader.read()
 
     async def inside() -> float:
-        server = await asyncio.start_server(handle, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
+        server = await asyncio.start_unix_server(handle, tmp_path / "p.sock")
         if behaviour == "absent":
             server.close()
         key = tmp_path / "key"
         key.write_text(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex())
         settings = Settings(
-            endpoint=f"127.0.0.1:{port}", provider_key_file=str(key), timeout_seconds=1.0, state_folder=str(tmp_path)
+            endpoint=f"unix:{tmp_path}/p.sock",
+            provider_key_file=str(key),
+            timeout_seconds=1.0,
+            state_folder=str(tmp_path),
         )
         began = time.monotonic()
         with pytest.raises(UnknownReason, match=reason):
@@ -104,11 +107,12 @@ def test_a_provider_that_is_absent_silent_or_malicious_gives_a_reason_in_time(
     assert asyncio.run(inside()) < 3.0
 
 
-def test_a_token_never_travels_in_plain_text_beyond_loopback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("endpoint", ["provider.example:7443", "127.0.0.1:7443", "[::1]:7443", "unix-abstract:pharoah"])
+def test_a_token_goes_to_a_unix_socket_only(tmp_path: Path, endpoint: str) -> None:
     key = tmp_path / "key"
     key.write_text("00" * 32)
-    with pytest.raises(UnknownReason, match="loopback"):
-        ProviderConnection(Settings(endpoint="provider.example:7443", provider_key_file=str(key)))
+    with pytest.raises(UnknownReason, match="Unix socket"):
+        ProviderConnection(Settings(endpoint=endpoint, provider_key_file=str(key)))
 
 
 def test_an_offer_is_good_for_one_question_of_its_tenant(tmp_path: Path) -> None:

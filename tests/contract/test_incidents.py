@@ -28,11 +28,11 @@ from pharoah_protocol.v1 import IncidentState as IncidentCode
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider import exchange_server
 from pharoah_provider.domain import IncidentKind, Resource, Transition
-from pharoah_provider.monitoring import monitor
+from pharoah_provider.monitoring import watched_runs
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.exchange import RELEASE, ask, on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
-from tests.harness.runs import join, report, rows
+from tests.harness.runs import join, may_vote, report, rows
 
 INCIDENT = Transition(
     incident_id="al-1",
@@ -151,7 +151,7 @@ def test_a_sidecar_whose_run_was_taken_for_lost_joins_again(tmp_path: Path, monk
         reporter.start(ticket("n1"), 1, lambda: [ReportedLevels()], tick_seconds=0.2)
         await until(site, None)
         with monkeypatch.context() as patch:
-            patch.setattr(monitor, "LOST_SECONDS", 0.0)
+            patch.setattr(watched_runs, "LOST_SECONDS", 0.0)
             await until(site, "lost")
         await until(site, "lost", None)
         await reporter.end(EndState.OK)
@@ -183,13 +183,16 @@ def test_no_tenant_can_say_that_its_run_is_lost(tmp_path: Path) -> None:
     on_loopback(tmp_path, work)
 
 
+@pytest.mark.usefixtures("minute_long_runs")
 @pytest.mark.parametrize(
     ("attribution", "counted"), [(Attribution.UNKNOWN, 1), (Attribution.NODE, 1), (Attribution.USER, 0)]
 )
 def test_a_failure_that_the_user_caused_does_not_count(tmp_path: Path, attribution: Attribution, counted: int) -> None:
     async def work(site: Loopback) -> None:
+        run_id = await join(site, job_id=b"j" * 16)
+        await may_vote(site, run_id)
         request = EndRunRequest(
-            run_id=await join(site, job_id=b"j" * 16),
+            run_id=run_id,
             state=EndStateCode.END_STATE_FAILED,
             pseudonym=secrets.token_bytes(PSEUDONYM_BYTES),
             period=period_at(time.time()),

@@ -19,6 +19,7 @@ from pharoah.sidecar.check import JobCheck
 from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.monitored_run import MonitoredRun
 from pharoah_archetypes import Fingerprint
+from pharoah_protocol.received_profile import ReceivedProfile
 from pharoah_protocol.vocabulary import EndState, VerdictStatus
 from tests.harness.exchange import KNOWN, on_loopback
 from tests.harness.loopback import Loopback, ticket
@@ -41,12 +42,14 @@ class LaunchedJob:
         assert verdict.status == VerdictStatus.PENDING and self.seen() == []
         client = self.check.client
         assert client.provider is not None and client.node is not None
-        self._run.launch(client.provider, client.node.ticket, ranks=1, after_seconds=client.until_unrelated())
-        self.check.launched()
+        join_time = client.join_time()
+        self._run.launch(client.provider, client.node.ticket, ranks=1, join_time=join_time)
+        self.check.launched(join_time)
 
     async def end(self) -> None:
         await self._run.end(EndState.OK, self.check.client.name)
         await self.check.end()
+        await self.check.close()
 
     def seen(self) -> list[str]:
         """Methods that the provider has answered."""
@@ -61,7 +64,7 @@ def launched(folder: Path, monkeypatch: pytest.MonkeyPatch, work: Work, **change
     """Runs `work` with a job that could not be dry-run and has been launched."""
 
     async def answers(*_: Any) -> NodeAnswer:
-        return NodeAnswer(ticket(), {})
+        return NodeAnswer(ticket(), ReceivedProfile())
 
     async def inside(site: Loopback) -> None:
         job = LaunchedJob(folder, site.settings(late_ask_seconds=0.3, **changes))
@@ -137,6 +140,7 @@ def test_a_provider_sees_the_same_calls_whether_a_job_can_be_seen_into_or_not(
             calls.append([call for call in job.seen() if call not in ("JoinRun", "Report", "WatchAlerts")])
 
         key = str(folder / "provider.pub")
-        launched(folder, monkeypatch, work, auditor_endpoint="127.0.0.1:9", auditor_key_file=key, **changes)
+        away = f"unix:{folder}/nobody.sock"
+        launched(folder, monkeypatch, work, auditor_endpoint=away, auditor_key_file=key, **changes)
     assert Counter(calls[0]) == Counter(calls[1]) and {"Evaluate", "Decide"} <= set(calls[0])
     assert ("GetPseudonymKey" in calls[0]) == ("share_outcomes" in changes)

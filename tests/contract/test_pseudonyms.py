@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pharoah.sidecar.pseudonym_client import PseudonymClient
 from pharoah.sidecar.run_reporter import reveal
 from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_auditor.pseudonym_service import PseudonymServiceSettings, pseudonym_service
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
 from pharoah_learning.release import Release
 from pharoah_protocol import pseudonyms
 from pharoah_protocol.pseudonyms import PERIOD_SECONDS, period_at
@@ -39,22 +40,38 @@ from pharoah_protocol.vocabulary import Outcome
 from pharoah_protocol.voprf import protocol
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving import pseudonym_keys as holder_side
-from pharoah_serving.keys import open_keys
+from pharoah_serving.keys import make_keys, open_keys
 from pharoah_serving.quotas import Limits
 from tests.harness.exchange import KNOWN, OTHER, RELEASE, on_loopback, refused
 from tests.harness.loopback import TOKENS, Loopback, bearer, loopback, node, ticket
-from tests.harness.runs import join
+from tests.harness.runs import join, may_vote
+from tests.harness.sockets import socket_folder
+from tests.harness.tokens import write_list, write_token
+
+AUDITOR_TOKEN = "tenant acme qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq"
+"""The auditor's token for the tenant; the provider's is another one."""
 
 Work = Callable[[Loopback, Settings], Awaitable[None]]
 
 
 @asynccontextmanager
 async def with_auditor(folder: Path, release: Release = RELEASE) -> AsyncIterator[tuple[Loopback, Settings]]:
-    (folder / "auditor-tokens").write_text("\n".join(TOKENS.values()) + "\n")
-    settings = PseudonymServiceSettings("127.0.0.1:0", folder / "auditor", tokens=folder / "auditor-tokens")
-    async with loopback(folder, release) as site, pseudonym_service(settings) as (address, public):
-        (folder / "auditor.pub").write_text(public)
-        yield site, site.settings(auditor_endpoint=address, auditor_key_file=str(folder / "auditor.pub"))
+    write_list(folder / "auditor-tokens", [AUDITOR_TOKEN])
+    token = write_token(folder / "auditor.token", AUDITOR_TOKEN)
+    with socket_folder() as sockets:
+        settings = PseudonymServiceSettings(
+            f"unix:{sockets}/a.sock", folder / "auditor", tokens=folder / "auditor-tokens", init=True
+        )
+        async with loopback(folder, release) as site, pseudonym_service(settings) as (address, public):
+            (folder / "auditor.pub").write_text(public)
+            yield (
+                site,
+                site.settings(
+                    auditor_endpoint=address,
+                    auditor_key_file=str(folder / "auditor.pub"),
+                    auditor_token_file=str(token),
+                ),
+            )
 
 
 def among_three(folder: Path, work: Work) -> None:
@@ -71,7 +88,7 @@ async def name_of(settings: Settings, fingerprint: Any = KNOWN) -> tuple[int, by
     try:
         exchange = ExchangeClient(provider, settings)
         await exchange.epoch()
-        return await namer.name(fingerprint, exchange.log)
+        return await namer.name(pseudonyms.blind_pseudonym(fingerprint), exchange.log)
     finally:
         await namer.close()
         await provider.channel.close(None)
@@ -105,7 +122,7 @@ def key_info(period: int) -> bytes:
 
 def test_pseudonyms_of_two_periods_cannot_be_linked(tmp_path: Path) -> None:
     clock = [1e9]
-    keys = holder_side.PseudonymKeys(open_keys(tmp_path / "keys"), lambda: clock[0])
+    keys = holder_side.PseudonymKeys(make_keys(tmp_path / "keys"), lambda: clock[0])
     first = keys.current()
     clock[0] += PERIOD_SECONDS
     second = keys.current()
@@ -163,11 +180,9 @@ def test_without_the_auditor_there_is_no_pseudonym_and_the_run_goes_on(tmp_path:
     async def work(_: Loopback, settings: Settings) -> None:
         for changes, said in (
             ({"auditor_endpoint": ""}, "AUDITOR"),
-            ({"auditor_endpoint": "127.0.0.1:9"}, "reached"),
+            ({"auditor_endpoint": f"unix:{tmp_path}/nobody.sock"}, "reached"),
             ({"auditor_key_file": settings.provider_key_file}, "not signed"),
         ):
-            from dataclasses import replace
-
             with pytest.raises(UnknownReason, match=said):
                 await name_of(replace(settings, **changes))  # type: ignore[arg-type]
 
@@ -176,22 +191,22 @@ def test_without_the_auditor_there_is_no_pseudonym_and_the_run_goes_on(tmp_path:
 
 async def ended(site: Loopback, who: str, state: str, period: int, name: bytes) -> None:
     run_id = await join(site, who=who)
+    await may_vote(site, run_id, who)
     request = EndRunRequest(run_id=run_id, state=EndState.Value(state), period=period, pseudonym=name)
     await site.call("Runs", "EndRun", request, who)
 
 
+@pytest.mark.usefixtures("minute_long_runs")
 def test_shared_failures_become_a_warning_for_the_next_tenant(tmp_path: Path) -> None:
-    organisations = {f"org{number}": f"tenant org{number} {number:02d}{'z' * 18}" for number in range(8)}
+    organisations = {f"org{number}": f"tenant org{number} {number:02d}{'z' * 30}" for number in range(8)}
 
     async def inside() -> None:
         TOKENS.update(organisations)
         store = DuckStorage(tmp_path / "p.duckdb")
-        await store.evidence.append_cell(
-            "c",
-            node("n2"),
-            Cell("c", "mlp", {}),
-            CellResult(cell="c", outcome=Outcome.OK, step_seconds=[0.1] * 4, fingerprint=OTHER.to_json()),
-        )
+        cell, result = Cell("c", "mlp", {}), CellResult(cell="c", outcome=Outcome.OK, step_seconds=[0.1] * 4)
+        await store.evidence.put_own_fingerprint(cell, "software", DryCell(fingerprint=OTHER.to_json()))
+        for name in ("n1", "n2"):
+            await store.evidence.append_cell("c", node(name), cell, replace(result, fingerprint=OTHER.to_json()))
         store.close()
         try:
             async with with_auditor(tmp_path) as (site, settings):
@@ -223,19 +238,20 @@ async def _prepared(folder: Path, organisations: dict[str, str]) -> None:
     """Files of a provider that knows these organisations."""
     async with loopback(folder, RELEASE):
         pass
-    with (folder / "tokens").open("a") as file:
-        file.write("\n".join(organisations.values()) + "\n")
+    write_list(folder / "tokens", [*TOKENS.values(), *organisations.values()])
 
 
 @pytest.mark.parametrize(
     ("changes", "field"),
     [({"pseudonym": b"short"}, "pseudonym"), ({"period": 1}, "period"), ({"period": 2**40}, "period")],
 )
+@pytest.mark.usefixtures("minute_long_runs")
 def test_shared_outcomes_with_wrong_fields_are_refused_and_the_run_goes_on(
     tmp_path: Path, changes: dict[str, Any], field: str
 ) -> None:
     async def work(site: Loopback, _: Settings) -> None:
         run_id = await join(site)
+        await may_vote(site, run_id)
         good = {"run_id": run_id, "state": EndState.Value("END_STATE_FAILED")}
         vote = {"period": period_at(time.time()), "pseudonym": secrets.token_bytes(32)}
         code, message = await refused(site.call("Runs", "EndRun", EndRunRequest(**{**good, **vote, **changes})))

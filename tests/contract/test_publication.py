@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ import grpc
 import pytest
 
 from pharoah._errors import UnknownReason
-from pharoah.sidecar.exchange_client import Answer, ExchangeClient
+from pharoah.sidecar.exchange_answers import Answer
+from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.log_client import VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.verdict_rules import verdict_from_rows
@@ -37,39 +37,43 @@ from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.errors import Invalid, NotReady, Unknown
 from pharoah_serving.keys import open_keys
+from tests.harness.clock import SimulatedClock
 from tests.harness.exchange import KNOWN, RELEASE, ROW, ask, on_loopback, refused
 from tests.harness.loopback import Loopback, loopback, node, ticket
-from tests.harness.publisher import with_publisher
+from tests.harness.publisher import forget_signatures, publisher_site, with_publisher
 from tests.harness.until import until
 
 DAY = 86_400
 
 
 def test_an_epoch_is_rotated_after_a_day_and_the_one_before_is_still_served(tmp_path: Path) -> None:
+    clock = SimulatedClock()
+
     async def work(publisher: Publisher, store: Storage) -> None:
-        now = time.time()
         with pytest.raises(NotReady):
             publisher.epoch()
-        await publisher.open(now)
+        await publisher.open()
         assert publisher.epoch().head.epoch == 1
-        await publisher.rotate(now + 3600)
+        clock.forward(3600)
+        await publisher.rotate()
         assert publisher.epoch().head.epoch == 1
-        await publisher.rotate(now + DAY + 3600)
+        clock.forward(DAY)
+        await publisher.rotate()
         assert publisher.epoch().head.epoch == 2 and publisher.epoch(1).head.epoch == 1
         await store.nodes.put_node(node("n2", "memory_limit=5"))
-        await publisher.rotate(now + DAY + 3600)
+        await publisher.rotate()
         assert publisher.epoch().head.epoch == 3, "a new configuration gets a class"
         with pytest.raises(Unknown, match="over"):
             publisher.epoch(1)
 
-    with_publisher(tmp_path, work)
+    with_publisher(tmp_path, work, clock)
 
 
 def test_a_restart_serves_the_same_epoch_again(tmp_path: Path) -> None:
     bodies = []
 
     async def work(publisher: Publisher, _: Storage) -> None:
-        await publisher.open(time.time())
+        await publisher.open()
         bodies.append((publisher.epoch().body, publisher.log.view))
 
     for _ in range(2):
@@ -81,10 +85,10 @@ def test_the_drill_for_a_lost_seed(tmp_path: Path) -> None:
     """The epoch cannot be served again; a new one is sealed, and nobody is shown two heads for one epoch."""
 
     async def first(publisher: Publisher, _: Storage) -> None:
-        await publisher.open(time.time())
+        await publisher.open()
 
     async def second(publisher: Publisher, _: Storage) -> None:
-        await publisher.open(time.time())
+        await publisher.open()
         assert publisher.epoch().head.epoch == 2
         with pytest.raises(Unknown):
             publisher.epoch(1)
@@ -95,16 +99,26 @@ def test_the_drill_for_a_lost_seed(tmp_path: Path) -> None:
 
 
 def test_seeds_are_destroyed_when_no_audit_may_ask_for_them_any_more(tmp_path: Path) -> None:
-    async def work(publisher: Publisher, store: Storage) -> None:
-        now = time.time()
-        await publisher.open(now)
-        await publisher.rotate(now + AUDIT_RETENTION_SECONDS - 60)
-        assert (tmp_path / "keys" / "epoch-1.seed").exists()
-        await publisher.rotate(now + AUDIT_RETENTION_SECONDS + 60)
-        assert not (tmp_path / "keys" / "epoch-1.seed").exists()
-        assert await store.published.seeds_before(now + AUDIT_RETENTION_SECONDS) == [2]
+    clock = SimulatedClock()
 
-    with_publisher(tmp_path, work)
+    async def work() -> None:
+        async with publisher_site(tmp_path, clock) as site:
+
+            async def after(seconds: float) -> None:
+                clock.forward(seconds)
+                site.guard.keep()
+                await site.publisher.rotate()
+
+            await site.publisher.open()
+            await after(AUDIT_RETENTION_SECONDS - 60)
+            await after(120)
+            await after(DAY - 120)
+            assert (tmp_path / "keys" / "epoch-1.seed").exists(), "it is looked at twice, a day apart"
+            await after(240)
+            assert not (tmp_path / "keys" / "epoch-1.seed").exists()
+            assert await site.store.published.seeds_before(clock.now - DAY) == [2]
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -118,13 +132,14 @@ def test_a_crash_around_the_commit_leaves_one_log(tmp_path: Path, when: str, mon
     async def dies(publisher: Publisher, store: Storage) -> None:
         monkeypatch.setattr(*((store.published, "put_epoch") if when == "before" else (publisher.log, "serve")), crash)
         with pytest.raises(Crash):
-            await publisher.publish(RELEASE, time.time())
+            await publisher.publish(RELEASE)
 
     async def goes_on(publisher: Publisher, _: Storage) -> None:
-        await publisher.open(time.time())
-        assert publisher.epoch().head.epoch == 1
+        await publisher.open()
+        number = 2 if when == "before" else 1  # a number whose head may have been signed is not used again
+        assert publisher.epoch().head.epoch == number
         entries = [Entry.decode(entry) for entry in publisher.log.entries(0)]
-        assert [(entry.kind, entry.number) for entry in entries] == [(HEAD, 1)]
+        assert [(entry.kind, entry.number) for entry in entries] == [(HEAD, number)]
 
     with_publisher(tmp_path, dies)
     with_publisher(tmp_path, goes_on)
@@ -132,8 +147,8 @@ def test_a_crash_around_the_commit_leaves_one_log(tmp_path: Path, when: str, mon
 
 def test_a_caller_that_goes_away_does_not_stop_a_publication(tmp_path: Path) -> None:
     async def work(publisher: Publisher, store: Storage) -> None:
-        await publisher.open(time.time())
-        asked = asyncio.create_task(publisher.publish(RELEASE, time.time()))
+        await publisher.open()
+        asked = asyncio.create_task(publisher.publish(RELEASE))
         await asyncio.sleep(0)
         asked.cancel()
         await until(lambda: publisher.epoch().head.epoch != 1, "the epoch to be published")
@@ -144,30 +159,30 @@ def test_a_caller_that_goes_away_does_not_stop_a_publication(tmp_path: Path) -> 
 
 def test_rows_are_revoked_inside_the_epoch_also_over_a_restart(tmp_path: Path) -> None:
     async def revoke(publisher: Publisher, _: Storage) -> None:
-        await publisher.open(time.time())
+        await publisher.open()
         with pytest.raises(Invalid, match="nothing"):
             await publisher.revoke(["nothing"])
         assert publisher.revoked() == b"" and await publisher.revoke([ROW.id]) == 1
         assert await publisher.revoke([ROW.id]) == 1
 
     async def remembers(publisher: Publisher, _: Storage) -> None:
-        await publisher.open(time.time())
+        await publisher.open()
         (row,) = publisher.revoked_rows(1)
         assert publisher.epoch().head.epoch == 1 and len(row) == 32
         publisher.log.view.check(publisher.epoch().body, publisher.revoked())
-        await publisher.publish(RELEASE, time.time())
+        await publisher.publish(RELEASE)
         (again,) = publisher.revoked_rows(2)
         assert again != row and publisher.revoked_rows(1) == {row}, "a revoked row stays revoked"
         publisher.log.view.check(publisher.epoch().body, publisher.revoked())
-        await publisher.publish(replace(RELEASE, release=2), time.time())
+        await publisher.publish(replace(RELEASE, release=2))
         (row,) = publisher.revoked_rows(3)
         assert await publisher.reinstate([ROW.id]) == 1 and publisher.revoked_rows(3) == {row}, "from the next epoch on"
         assert await publisher.revoke([ROW.id]) == 1, "or not, after all"
-        await publisher.publish(replace(RELEASE, release=3), time.time())
+        await publisher.publish(replace(RELEASE, release=3))
         assert len(publisher.revoked_rows(4)) == 1 and await publisher.reinstate([ROW.id]) == 1
         with pytest.raises(Invalid, match="is not revoked"):
             await publisher.reinstate([ROW.id])
-        await publisher.publish(replace(RELEASE, release=4), time.time())
+        await publisher.publish(replace(RELEASE, release=4))
         assert publisher.revoked() == b""
 
     with_publisher(tmp_path, revoke)
@@ -178,6 +193,7 @@ def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest, asked, going = TransparencyLog._cosigned, asyncio.Event(), asyncio.Event()
+    clock = SimulatedClock()
 
     async def slow(self: TransparencyLog, note: Any) -> Any:
         asked.set()
@@ -185,9 +201,10 @@ def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
         return await honest(self, note)
 
     async def work(publisher: Publisher, _: Storage) -> None:
-        await publisher.open(time.time())
+        await publisher.open()
         monkeypatch.setattr(TransparencyLog, "_cosigned", slow)
-        refreshing = asyncio.create_task(publisher.rotate(time.time() + 3600))
+        clock.forward(3600)
+        refreshing = asyncio.create_task(publisher.rotate())
         revoking = asyncio.create_task(publisher.revoke([ROW.id]))
         await asked.wait()
         going.set()
@@ -196,16 +213,17 @@ def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
         publisher.log.view.check(publisher.epoch().body, publisher.revoked())
         await publisher.append(Entry(AUDIT, 5, bytes(32)))
 
-    with_publisher(tmp_path, work)
+    with_publisher(tmp_path, work, clock)
 
 
 def test_a_head_is_never_shown_without_its_log_nor_the_log_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenant that asks during a publication gets the state before it or after it, never a mixture."""
+    clock = SimulatedClock()
 
     async def work(publisher: Publisher, store: Storage) -> None:
-        await publisher.open(time.time())
+        await publisher.open()
         honest, looked = store.log.put_checkpoint, []
 
         async def look(note: bytes) -> None:
@@ -215,16 +233,17 @@ def test_a_head_is_never_shown_without_its_log_nor_the_log_without_it(
 
         monkeypatch.setattr(store.log, "put_checkpoint", look)
         await publisher.revoke([ROW.id])
-        await publisher.publish(RELEASE, time.time())
-        await publisher.rotate(time.time() + DAY + 3600)
+        await publisher.publish(RELEASE)
+        clock.forward(DAY + 3600)
+        await publisher.rotate()
         assert len(looked) == 3
 
-    with_publisher(tmp_path, work)
+    with_publisher(tmp_path, work, clock)
 
 
 def test_an_entry_that_no_honest_log_holds_is_never_committed(tmp_path: Path) -> None:
     async def work(publisher: Publisher, store: Storage) -> None:
-        await publisher.open(time.time())
+        await publisher.open()
         for _ in range(2):
             with pytest.raises(LogError):
                 await publisher.append(Entry(HEAD, 1, bytes(32)))
@@ -235,9 +254,9 @@ def test_an_entry_that_no_honest_log_holds_is_never_committed(tmp_path: Path) ->
 
 def test_days_of_the_audit_log_stand_in_the_log_once(tmp_path: Path) -> None:
     async def work(publisher: Publisher, store: Storage) -> None:
-        await publisher.open(time.time())
+        await publisher.open()
         await publisher.append(Entry(AUDIT, 5, bytes(32)))
-        assert publisher.log.view.day == 5 and View().read(await store.log.log_entries()) == publisher.log.view
+        assert 5 in publisher.log.view.days and View().read(await store.log.log_entries()) == publisher.log.view
 
     with_publisher(tmp_path, work)
 
@@ -328,6 +347,7 @@ def test_a_provider_that_starts_its_log_anew_is_rejected(tmp_path: Path) -> None
         async with loopback(tmp_path, RELEASE) as site:
             await ask(site.settings())
         (tmp_path / "p.duckdb").unlink()
+        forget_signatures(tmp_path / "keys")
         store = DuckStorage(tmp_path / "p.duckdb")
         await store.nodes.put_node(node("n1"))
         await store.published.put_release(Release(1, (replace(ROW, severity=Severity.OK),)))
@@ -349,6 +369,7 @@ def test_two_jobs_of_one_machine_are_not_shown_two_logs(tmp_path: Path) -> None:
             late = ExchangeClient(ProviderConnection(settings), settings)
             await ask(settings)
         (tmp_path / "p.duckdb").rename(tmp_path / "first.duckdb")
+        forget_signatures(tmp_path / "keys")
         store = DuckStorage(tmp_path / "p.duckdb")
         await store.nodes.put_node(node("n1"))
         await store.published.put_release(Release(1, ()))
@@ -366,9 +387,8 @@ def test_a_disk_without_locks_costs_the_memory_alone(tmp_path: Path, monkeypatch
     def no_locks(*_: Any) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr("fcntl.flock", no_locks)
-
     async def work(site: Loopback) -> None:
+        monkeypatch.setattr("fcntl.flock", no_locks)  # the tenant's disk; the provider has its locks
         assert (await ask(site.settings())).matches
 
     on_loopback(tmp_path, work)
@@ -407,11 +427,12 @@ def test_tables_are_kept_resumed_and_checked(tmp_path: Path) -> None:
     on_loopback(tmp_path, work)
 
 
-def test_nothing_is_kept_where_the_user_keeps_nothing(tmp_path: Path) -> None:
+def test_who_keeps_no_runs_still_remembers_the_providers_log(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
         settings = site.settings(keep_runs=0)
         await ask(settings)
-        assert not Path(settings.state_folder).exists()
+        (memory,) = Path(settings.state_folder).glob("exchange/*/pharoah-log-*.json")
+        assert not list(memory.parent.glob("answers/*"))
         shutil.rmtree(settings.state_folder, ignore_errors=True)
         Path(settings.state_folder).write_text("a file where the folder should be")
         assert (await ask(site.settings())).matches

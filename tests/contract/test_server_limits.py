@@ -6,7 +6,6 @@ import asyncio
 import errno
 import socket
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,21 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_learning.sealing import LIFETIME_SECONDS
+from pharoah_protocol.local_sockets import LocalSocketError, ServedSocket, socket_path
 from pharoah_protocol.v1 import GetEpochRequest, GetOfferRequest
 from pharoah_provider import exchange_server as provider_side
-from pharoah_provider.certificates import Authority
-from pharoah_provider.publication import Publisher
 from pharoah_provider.services import health
 from pharoah_provider.services.upkeep import is_ready
-from pharoah_provider.storage.base import Storage
-from pharoah_serving import admission, call_guard, listener
+from pharoah_serving import admission, call_guard, guarded_call, peers
 from pharoah_serving.audit_log import AuditLog
-from pharoah_serving.listener import Tls
-from tests.harness.exchange import KNOWN, RELEASE, on_loopback, refused
-from tests.harness.loopback import Loopback, bearer, loopback, silence, ticket
-from tests.harness.publisher import with_publisher
+from tests.harness.clock import SimulatedClock
+from tests.harness.exchange import KNOWN, on_loopback, refused
+from tests.harness.loopback import Loopback, bearer, silence, ticket
+from tests.harness.publisher import publisher_site
 
 
 def slow_offers(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -68,16 +64,22 @@ def test_an_internal_error_reveals_nothing(tmp_path: Path, monkeypatch: pytest.M
     on_loopback(tmp_path, work)
 
 
-def test_all_callers_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "CALLS_AT_ONCE", 2)
-    slow_offers(monkeypatch, 0.5)
+def test_strangers_who_hold_calls_open_keep_no_tenant_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No limit is shared by all callers: whoever reached it would lock the others out."""
+    monkeypatch.setattr(peers, "KEPT_SECONDS", 30.0)
+    monkeypatch.setattr(peers, "MOST_KEPT_CALLS", 40)
 
     async def work(site: Loopback) -> None:
-        who = ("acme", "rival", "one", "two", "acme", "rival")
-        calls = [site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket()), name) for name in who]
-        ended = await asyncio.gather(*calls, return_exceptions=True)
-        codes = [error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError)]
-        assert len(codes) == 4 and set(codes) == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        # A connection of its own: channels of one process share theirs otherwise.
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(site.endpoint, own) as strange:
+            opened = strange.stream_unary("/pharoah.v1.Exchange/GetEpoch")
+            calls = [asyncio.ensure_future(opened(silence(), timeout=20)) for _ in range(200)]
+            for _ in range(20):
+                assert (await site.call("Exchange", "GetEpoch", GetEpochRequest(), "rival")).head.body
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
 
     on_loopback(tmp_path, work)
 
@@ -99,13 +101,11 @@ def test_multiplying_does_not_hold_up_the_event_loop(tmp_path: Path, monkeypatch
     on_loopback(tmp_path, work)
 
 
-def test_nobody_else_can_listen_on_the_port(tmp_path: Path) -> None:
+def test_nobody_else_can_serve_on_the_socket(tmp_path: Path) -> None:
     async def work(site: Loopback) -> None:
-        host, _, port = site.endpoint.rpartition(":")
-        with socket.socket() as other:
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            with pytest.raises(OSError, match="in use"):
-                other.bind((host, int(port)))
+        with pytest.raises(LocalSocketError, match="another process serves"):
+            ServedSocket(socket_path(site.endpoint))
+        assert (await site.call("Exchange", "GetEpoch", GetEpochRequest())).head.body
 
     on_loopback(tmp_path, work)
 
@@ -116,8 +116,10 @@ def test_a_client_that_pings_too_much_is_sent_away(tmp_path: Path) -> None:
     def frame(kind: int, payload: bytes) -> bytes:
         return len(payload).to_bytes(3, "big") + bytes([kind, 0]) + bytes(4) + payload
 
-    def pinging(host: str, port: int) -> bytes:
-        with socket.create_connection((host, port), 5) as raw:
+    def pinging(path: Path) -> bytes:
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.settimeout(5)
+            raw.connect(str(path))
             raw.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, b"") + frame(6, bytes(8)) * 8)
             answer = b""
             while b"too_many_pings" not in answer and (more := raw.recv(4096)):
@@ -125,59 +127,43 @@ def test_a_client_that_pings_too_much_is_sent_away(tmp_path: Path) -> None:
         return answer
 
     async def work(site: Loopback) -> None:
-        host, _, port = site.endpoint.rpartition(":")
-        assert b"too_many_pings" in await asyncio.to_thread(pinging, host, int(port))
+        assert b"too_many_pings" in await asyncio.to_thread(pinging, socket_path(site.endpoint))
         assert (await site.call("Exchange", "GetEpoch", GetEpochRequest())).head.body
 
     on_loopback(tmp_path, work)
 
 
-@pytest.mark.parametrize(("listen", "shown"), [("127.0.0.1:0", True), ("0.0.0.0:0", False)])
-def test_the_schema_is_shown_on_loopback_alone(tmp_path: Path, listen: str, shown: bool) -> None:
-    pki = tmp_path / "pki"
-    authority = Authority(pki, "pharoah.local")
-    for name, hosts in (("provider", ("127.0.0.1", "0.0.0.0")), ("tenant/acme", ())):
-        authority.issue(name, hosts)
-
-    async def inside() -> None:
-        tls = Tls(pki / "provider.pem", pki / "provider.key", pki / "ca.pem")
-        files = [(pki / name).read_bytes() for name in ("ca.pem", "tenant-acme.key", "tenant-acme.pem")]
-        async with (
-            loopback(tmp_path, RELEASE, tls=tls, listen=listen) as site,
-            grpc.aio.secure_channel(site.endpoint, grpc.ssl_channel_credentials(*files)) as channel,
-        ):
-            ask = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
-            call = ask(iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=5)
-            try:
-                names = [s.name async for answer in call for s in answer.list_services_response.service]
-                assert shown and "pharoah.v1.Exchange" in names
-            except grpc.aio.AioRpcError as error:
-                assert not shown and error.code() is grpc.StatusCode.UNIMPLEMENTED
-
-    asyncio.run(inside())
-
-
 def test_a_provider_whose_epoch_is_over_is_not_ready(tmp_path: Path) -> None:
-    async def work(publisher: Publisher, _: Storage) -> None:
-        await publisher.open(time.time())
-        assert is_ready(publisher, time.time())
-        assert not is_ready(publisher, time.time() + LIFETIME_SECONDS + 60)
+    """Also one whose epoch has not begun yet, and one whose clock has jumped."""
+    clock = SimulatedClock()
 
-    with_publisher(tmp_path, work)
+    async def work() -> None:
+        async with publisher_site(tmp_path, clock) as site:
+            await site.publisher.open()
+            assert is_ready(site.publisher, site.guard)
+            clock.error = -7200
+            assert not is_ready(site.publisher, site.guard)
+            clock.error = 0
+            assert is_ready(site.publisher, site.guard)
+            clock.forward(LIFETIME_SECONDS + 60)
+            assert not is_ready(site.publisher, site.guard)
+
+    asyncio.run(work())
 
 
 def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One tenant opens calls and is silent: it keeps nobody else out, and not for long itself."""
-    monkeypatch.setattr(call_guard, "FIRST_MESSAGE_SECONDS", 0.3)
-    monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 40)
+    monkeypatch.setattr(guarded_call, "FIRST_MESSAGE_SECONDS", 0.3)
+    monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 10)
+    monkeypatch.setattr(peers, "KEPT_SECONDS", 0.1)
 
     async def work(site: Loopback) -> None:
         opened = site.channel.stream_unary("/pharoah.v1.Exchange/GetEpoch")
-        calls = [opened(silence(), timeout=20, metadata=bearer("acme")) for _ in range(80)]
+        calls = [opened(silence(), timeout=20, metadata=bearer("acme")) for _ in range(20)]
         assert (await site.call("Exchange", "GetEpoch", GetEpochRequest(), "rival")).head.body
         ended = await asyncio.gather(*calls, return_exceptions=True)
         codes = Counter(error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError))
-        assert codes == {grpc.StatusCode.DEADLINE_EXCEEDED: 40, grpc.StatusCode.RESOURCE_EXHAUSTED: 40}
+        assert codes == {grpc.StatusCode.DEADLINE_EXCEEDED: 10, grpc.StatusCode.RESOURCE_EXHAUSTED: 10}
         assert (await site.call("Exchange", "GetEpoch", GetEpochRequest())).head.body
 
     on_loopback(tmp_path, work)
@@ -186,6 +172,7 @@ def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypa
 def test_health_is_served_to_anybody_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "QUESTION_SECONDS", 0.2)
     monkeypatch.setattr(health, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(peers, "KEPT_SECONDS", 0.1)
 
     async def work(site: Loopback) -> None:
         opened = site.channel.stream_unary("/grpc.health.v1.Health/Check")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pharoah_protocol.local_messages import NodeStateAnswer
+from pharoah_protocol.node_profile import NO_LIMITS
 from pharoah_protocol.v1 import JoinRunRequest
 from pharoah_provider.agent.local_socket import ticket_socket
 from pharoah_provider.services.runs import RunsServicer
@@ -56,7 +57,7 @@ async def rank(node: int, folder: Path, short: str, site: Loopback) -> Any:
         "MASTER_PORT": "29500",
     }
     key = KEYS[f"n{node + 1}"]
-    async with ticket_socket(Path(short, "agent.sock"), f"n{node + 1}", "boot", key, {}, NodeStateAnswer):
+    async with ticket_socket(Path(short, "agent.sock"), f"n{node + 1}", "boot", key, NO_LIMITS, NodeStateAnswer):
         pipe = asyncio.subprocess.PIPE
         child = await asyncio.create_subprocess_exec(
             sys.executable, str(own / "train.py"), env=environ, stdout=pipe, stderr=pipe

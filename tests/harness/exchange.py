@@ -11,7 +11,8 @@ import grpc
 import pytest
 
 from pharoah._settings import Settings
-from pharoah.sidecar.exchange_client import Answer, ExchangeClient
+from pharoah.sidecar.exchange_answers import Answer
+from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.release import LearnedRow, Release
@@ -60,7 +61,7 @@ async def ask(settings: Settings, fingerprint: Fingerprint = KNOWN) -> Answer:
     try:
         return await ExchangeClient(provider, settings).ask(fingerprint, ticket())
     finally:
-        await provider.channel.close()
+        await provider.channel.close(None)
 
 
 async def refused(awaitable: Awaitable[object]) -> tuple[grpc.StatusCode, str]:

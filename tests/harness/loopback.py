@@ -1,4 +1,4 @@
-"""A real provider on loopback inside the test's event loop, with one tenant, one other tenant and two nodes."""
+"""A real provider on a Unix socket inside the test's event loop, with one tenant, one other tenant and two nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,22 @@ from pharoah._settings import Settings
 from pharoah_learning.release import Release
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.v1 import AgentMessage, Hello, NodeTicket, ProbeOrder, ProbeResult
+from pharoah_protocol.v1 import AgentMessage, Hello, LookResult, NodeTicket, ProbeOrder, ProbeResult
 from pharoah_provider.domain import Node
+from pharoah_provider.first_start import make_provider
 from pharoah_provider.services.server import ServerSettings, provider
 from pharoah_provider.storage.duckdb import DuckStorage
-from pharoah_serving.keys import open_keys
+from tests.harness.sockets import socket_folder
+from tests.harness.tokens import token_of, write_list, write_token
 
 TOKENS = {
-    "acme": "tenant acme tttttttttttttttttttt",
-    "rival": "tenant rival rrrrrrrrrrrrrrrrrrrr",
-    "one": "tenant lab/one 11111111111111111111111",
-    "two": "tenant lab/two 22222222222222222222222",
-    "n1": "agent n1 1111111111111111111",
-    "n2": "agent n2 2222222222222222222",
-    "ops": "operator ops oooooooooooooooooooo",
+    "acme": "tenant acme tttttttttttttttttttttttttttttttt",
+    "rival": "tenant rival rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr",
+    "one": "tenant lab/one 11111111111111111111111111111111111",
+    "two": "tenant lab/two 22222222222222222222222222222222222",
+    "n1": "agent n1 1111111111111111111111111111111111",
+    "n2": "agent n2 2222222222222222222222222222222222",
+    "ops": "operator ops oooooooooooooooooooooooooooooooo",
 }
 FACTS = ("device=cpu", "threads=1")
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i, name in enumerate(("n1", "n2"), 1)}
@@ -42,7 +44,7 @@ _SILENT: set[asyncio.Event] = set()
 
 def node(name: str, *facts: str) -> Node:
     public = KEYS[name].public_key().public_bytes_raw()
-    return Node(name, public, "boot", (*FACTS, *facts), ("device=cpu",), (int(name[1]),))
+    return Node(name, public, "boot", (*FACTS, *facts), ("device=cpu",), (int(name[1]),), host=f"host of {name}")
 
 
 def ticket(name: str = "n1", now: float | None = None) -> NodeTicket:
@@ -51,7 +53,7 @@ def ticket(name: str = "n1", now: float | None = None) -> NodeTicket:
 
 
 def bearer(who: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {TOKENS[who].split()[2]}"),)
+    return (("authorization", f"Bearer {token_of(TOKENS[who])}"),)
 
 
 async def silence() -> AsyncIterator[bytes]:
@@ -106,6 +108,7 @@ async def _agent(
         server_facts=stands_on.server_facts,
         device_facts=stands_on.device_facts,
         cpus=stands_on.cpus,
+        host=stands_on.host,
     )
     out.put_nowait(AgentMessage(hello=hello))
 
@@ -116,7 +119,9 @@ async def _agent(
     try:
         async for order in Stub(channel, "Agent").Connect(messages(), metadata=bearer(stands_on.node)):
             connected.set()
-            if order.WhichOneof("content") == "probe":
+            if order.WhichOneof("content") == "look":
+                out.put_nowait(AgentMessage(look=LookResult(order_id=order.look.order_id, idle=True)))
+            elif order.WhichOneof("content") == "probe":
                 for result in _probe_results(order.probe, seconds_of):
                     out.put_nowait(AgentMessage(probe=result))
     finally:
@@ -137,7 +142,6 @@ def _probe_results(order: ProbeOrder, seconds_of: Callable[[str], float]) -> Ite
 
 def server_settings(folder: Path, **changes: Any) -> ServerSettings:
     defaults = {
-        "listen": "127.0.0.1:0",
         "http": "127.0.0.1:0",
         "db": folder / "p.duckdb",
         "keys": str(folder / "keys"),
@@ -153,21 +157,24 @@ async def loopback(folder: Path, release: Release | None = None, **changes: Any)
     """A provider that already knows nodes n1 and n2 and, if given, a release. Call again with the folder: a restart."""
     settings = server_settings(folder, **changes)
     if not settings.tokens.exists():
-        settings.tokens.write_text("\n".join(TOKENS.values()) + "\n")
-        (folder / "acme.token").write_text(TOKENS["acme"].split()[2] + "\n")
-        (folder / "provider.pub").write_text(open_keys(settings.keys).public.hex())
+        write_list(settings.tokens, TOKENS.values())
+        write_token(folder / "acme.token", TOKENS["acme"])
+        (folder / "provider.pub").write_text(make_provider(settings.keys, settings.db).public.hex())
         store = DuckStorage(settings.db)
         for name in KEYS:
             await store.nodes.put_node(node(name))
         if release:
             await store.published.put_release(release)
         store.close()
-    async with provider(settings) as endpoint, grpc.aio.insecure_channel(endpoint) as channel:
-        site = Loopback(folder, endpoint, channel)
-        try:
-            yield site
-        finally:
-            await site.disconnect_agents()
-            for ended in _SILENT:
-                ended.set()
-            _SILENT.clear()
+    with socket_folder() as sockets:
+        usual = "127.0.0.1:0" if settings.tls else f"unix:{sockets}/p.sock"
+        settings = replace(settings, listen=settings.listen or usual)
+        async with provider(settings) as endpoint, grpc.aio.insecure_channel(endpoint) as channel:
+            site = Loopback(folder, endpoint, channel)
+            try:
+                yield site
+            finally:
+                await site.disconnect_agents()
+                for ended in _SILENT:
+                    ended.set()
+                _SILENT.clear()

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pharoah.sidecar.run_reporter import RENEWAL_SECONDS
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.release import Release
 from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.v1 import ReportRequest
 from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node, NodeState, Run
-from pharoah_provider.fleet import Connection, Fleet, OrderKind
+from pharoah_provider.fleet import Connection, Fleet, Looked, OrderKind
+from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.services.runs import decode
@@ -33,6 +35,16 @@ BEGAN_AT = 1_700_000_000.0
 HEALTHY_SECONDS = 0.01
 """What a micro-benchmark takes on a healthy node."""
 FACTS = ("device=cpu", "threads=1")
+
+
+@dataclass(frozen=True)
+class SentOrder:
+    """An order for micro-benchmarks, as the agent of a node received it."""
+
+    node: str
+    began_at: float
+    ended_at: float
+    """Unix seconds."""
 
 
 @dataclass
@@ -58,17 +70,29 @@ class MonitoredSite:
     metrics: Metrics
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(lambda: HEALTHY_SECONDS))
     """What a micro-benchmark takes now, by node."""
+    in_use: set[str] = field(default_factory=set)
+    """Nodes whose agents see that somebody uses them."""
+    order_seconds: float = 0.0
+    """How long an order takes that has no limit: the clock goes on by it."""
+    ordered: list[SentOrder] = field(default_factory=list)
+    """All orders for micro-benchmarks that agents have received."""
     states: dict[str, list[NodeState]] = field(default_factory=lambda: defaultdict(list))
     """What the agent of each node has been sent."""
     _agents: dict[str, tuple[Connection, asyncio.Task[None]]] = field(default_factory=dict)
     _next: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
 
-    async def add_node(self, name: str, cpu: int, *facts: str) -> None:
-        """A node that the provider knows and whose agent is connected. Nodes with the same facts are peers."""
-        node = Node(name, b"k" * 32, "boot", (*FACTS, *facts), ("device=cpu",), (cpu,))
+    async def add_node(self, name: str, cpu: int, *facts: str, host: str = "") -> None:
+        """A node that the provider knows and whose agent is connected. Nodes with the same facts are peers; each is a
+        host of its own unless one is named."""
+        host = host or f"host of {name}"
+        node = Node(name, b"k" * 32, "boot", (*FACTS, *facts), ("device=cpu",), (cpu,), host=host)
         await self.storage.nodes.put_node(node)
         connection = self.fleet.connect(node)
         self._agents[name] = connection, asyncio.create_task(self._answer(connection))
+
+    def continue_after(self, before: MonitoredSite) -> None:
+        """Runs go on to number their reports as they did before a restart of the provider."""
+        self._next = before._next
 
     async def disconnect(self, name: str) -> None:
         connection, task = self._agents.pop(name)
@@ -100,7 +124,9 @@ class MonitoredSite:
         return run
 
     async def report(self, run: Run, levels: Sequence[ReportedLevels]) -> None:
-        """What the ranks of a run report of the second that is over now."""
+        """What the ranks of a run report of the second that is over now, with a new node ticket when it needs one."""
+        if self.monitor.runs.ticket_seconds(run.run_id) >= RENEWAL_SECONDS:
+            self.monitor.runs.renew(run.run_id, self.time.now)
         request = ReportRequest(
             run_id=run.run_id,
             attempt=run.attempt,
@@ -126,8 +152,10 @@ class MonitoredSite:
         await self.validated()
 
     async def validated(self) -> None:
-        """Wait for the validations that go on."""
-        while tasks := [probing.task for probing in self.monitor._probing.values()]:
+        """Wait for the looks and the validations that go on."""
+        if self.monitor._looking is not None:
+            await asyncio.wait({self.monitor._looking})
+        while tasks := self.monitor._probing.tasks():
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # for the callbacks that remove them
 
@@ -137,11 +165,16 @@ class MonitoredSite:
 
     async def _answer(self, connection: Connection) -> None:
         node = connection.node.node
-        while True:
-            order = await connection.orders.get()
+        while (order := await connection.orders.get()) is not None:
             if order.kind is OrderKind.NODE_STATE:
                 self.states[node].append(NodeState(**order.content))
+            if order.kind is OrderKind.LOOK:
+                connection.result(order.order_id, Looked(node not in self.in_use))
+            if order.kind is not OrderKind.PROBE:
                 continue
+            longest = order.content["limit_seconds"] * len(order.content["benchmarks"])
+            began, self.time.now = self.time.now, self.time.now + min(self.order_seconds, longest)
+            self.ordered.append(SentOrder(node, began, self.time.now))
             for benchmark in order.content["benchmarks"]:
                 took = (self.seconds[node],) * order.content["repeats"]
                 now, beside = self.time.now, order.content["beside_job"]
@@ -151,12 +184,16 @@ class MonitoredSite:
 
 @asynccontextmanager
 async def monitored_site(
-    folder: Path, release: Release | None = None, time: HandClock | None = None, settle_seconds: float = 0.0
+    folder: Path,
+    release: Release | None = None,
+    time: HandClock | None = None,
+    settle_seconds: float = 0.0,
+    share: float = SHARE,
 ) -> AsyncIterator[MonitoredSite]:
     """A monitor on the database of a folder. Again with the same folder and time: a restart of the provider."""
     time = time or HandClock()
     storage, metrics, fleet = DuckStorage(folder / "monitored.duckdb"), Metrics(), Fleet(time.clock)
-    monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock)
+    monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock, share)
     site = MonitoredSite(storage, fleet, monitor, Intake(storage.runs, monitor, metrics, time.clock), time, metrics)
     try:
         if release is not None:

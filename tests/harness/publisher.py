@@ -3,32 +3,77 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from pharoah_learning.release import Release
+from pharoah_protocol.log.checkpoint import log_origin
+from pharoah_provider.first_start import make_provider
+from pharoah_provider.high_water import FILE, HighWater, Mark
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
-from pharoah_serving.keys import open_keys
+from pharoah_serving.keys import Keys, open_keys
+from pharoah_serving.time_guard import TimeGuard
+from tests.harness.clock import SimulatedClock
 from tests.harness.exchange import RELEASE
 from tests.harness.loopback import node
 
 
-def with_publisher(folder: Path, work: Callable[[Publisher, Storage], Awaitable[None]]) -> None:
-    """A publisher on the files of a provider, without the provider: its clock is ours. Again: a restart."""
+@dataclass(frozen=True)
+class PublisherSite:
+    """A publisher that is not open yet, and what it works with."""
+
+    publisher: Publisher
+    store: Storage
+    guard: TimeGuard
+    keys: Keys
+
+
+async def fill(folder: Path, release: Release = RELEASE) -> None:
+    """Keys, a node and a release, as a provider has them after its first campaign."""
+    make_provider(str(folder / "keys"), folder / "p.duckdb")
+    store = DuckStorage(folder / "p.duckdb")
+    await store.nodes.put_node(node("n1"))
+    await store.published.put_release(release)
+    store.close()
+
+
+@asynccontextmanager
+async def publisher_site(folder: Path, time: SimulatedClock) -> AsyncIterator[PublisherSite]:
+    """A publisher on the files of a provider, without the provider. Again: a restart. Raises StoreError."""
+    if not (folder / "p.duckdb").exists():
+        await fill(folder)
+    store, keys = DuckStorage(folder / "p.duckdb"), open_keys(folder / "keys")
+    try:
+        high_water = HighWater(folder / "keys", log_origin(keys.public), time.clock.wall())
+        guard = TimeGuard(time.clock, folder / "keys", high_water.mark.signed_at)
+        checkpoint = await store.log.checkpoint()
+        entries = await store.log.log_entries()
+        log = TransparencyLog(entries, keys.signing_key, (), checkpoint, high_water, guard.clock)
+        yield PublisherSite(Publisher(store, keys, log, guard), store, guard, keys)
+        guard.keep()
+    finally:
+        store.close()
+
+
+def forget_signatures(keys: Path) -> None:
+    """What a dishonest provider does: its key goes on as if it had signed nothing yet, and its seeds are gone."""
+    for path in (keys / FILE, *keys.glob("epoch-*.seed")):
+        path.unlink()
+    HighWater.begin(keys, Mark(log_origin(open_keys(keys).public)))
+
+
+def with_publisher(
+    folder: Path, work: Callable[[Publisher, Storage], Awaitable[None]], time: SimulatedClock | None = None
+) -> None:
+    """Do `work` with a publisher, whose clock is ours. Again: a restart."""
 
     async def inside() -> None:
-        if not (folder / "p.duckdb").exists():
-            store = DuckStorage(folder / "p.duckdb")
-            await store.nodes.put_node(node("n1"))
-            await store.published.put_release(RELEASE)
-            store.close()
-        store, keys = DuckStorage(folder / "p.duckdb"), open_keys(folder / "keys")
-        publisher = Publisher(store, keys, TransparencyLog(await store.log.log_entries(), keys.signing_key))
-        try:
-            await work(publisher, store)
-        finally:
-            store.close()
+        async with publisher_site(folder, time or SimulatedClock()) as site:
+            await work(site.publisher, site.store)
 
     asyncio.run(inside())

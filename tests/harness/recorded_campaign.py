@@ -14,6 +14,7 @@ from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns import Campaign
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet, OrderKind
+from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.duckdb import DuckStorage
 
 PLAN = 'name = "recorded"\nrepeats = 1\n[[workload]]\nname = "mlp"\n'
@@ -27,7 +28,8 @@ async def orders_of_a_campaign(database: Path) -> set[tuple[tuple[str, ...], int
     try:
         async with asyncio.TaskGroup() as group:  # an agent that fails ends the campaign, too
             answering = group.create_task(_answer(connection, ordered))
-            async for _ in Campaign(parse_plan(PLAN), fleet, storage.evidence).run():
+            own = OwnFingerprints(storage.evidence)
+            async for _ in Campaign(parse_plan(PLAN), fleet, storage.evidence, own).run():
                 pass
             answering.cancel()
     finally:

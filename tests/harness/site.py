@@ -1,7 +1,8 @@
-"""A small site on one machine: a provider and three nodes, all real processes that talk over loopback.
+"""A small site on one machine: a provider and four nodes, all real processes that talk over loopback.
 
-Two nodes share a configuration (each has a core of its own, where there are two); the third is a guest on the second
-core with little memory and an older instruction set.
+Two nodes share a configuration (each has a core of its own, where there are two). The other two share another one, with
+little memory and an older instruction set, and are guests on these cores: a row takes two nodes of a configuration.
+Each core stands for a host of its own.
 """
 
 from __future__ import annotations
@@ -28,11 +29,16 @@ from pharoah_protocol.v1 import ListRequest
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.certificates import Authority
 from pharoah_provider.channel import operator_channel
+from pharoah_provider.first_start import make_provider
 from pharoah_provider.monitoring.levels import ROUNDS
-from pharoah_serving.keys import open_keys
 from tests.harness.processes import STOP_SECONDS, ProcessScope
+from tests.harness.sockets import socket_folder
 
 SETTLE_SECONDS = 20
+BENCHMARK_SHARE = 8.0
+"""Seconds of micro-benchmarks per second that one tenant may order: hours of a real site pass within minutes here, with
+new runs on two nodes every other minute, and all of them are one tenant's. The hardening evaluation holds the default.
+"""
 DRAIN_SECONDS = 10.0
 """How long the services of a site may take to end when nothing is wrong."""
 SMALL_MEMORY_BYTES = 440_000_000
@@ -40,23 +46,28 @@ SMALL_MEMORY_BYTES = 440_000_000
 
 
 def node_profiles() -> dict[str, dict[str, Any]]:
-    """Profiles of the three nodes."""
+    """Profiles of the four nodes."""
     first, *rest = sorted(os.sched_getaffinity(0))
     second = rest[0] if rest else first
+    small = {"threads": 1, "isa": "avx2", "memory_limit_bytes": SMALL_MEMORY_BYTES}
     return {
         "n1": {"cpus": [first], "threads": 1},
         "n2": {"cpus": [second], "threads": 1},
-        "n3": {"cpus": [second], "threads": 1, "isa": "avx2", "memory_limit_bytes": SMALL_MEMORY_BYTES},
+        "n3": {"cpus": [second], **small},
+        "n4": {"cpus": [first], **small},
     }
 
 
 @dataclass
 class Site:
     folder: Path
+    sockets: Path
+    """Folder of the agents' sockets."""
     profiles: dict[str, dict[str, Any]] = field(default_factory=node_profiles)
     endpoint: str = ""
     http: str = ""
     provider_key: str = ""
+    settle_seconds: float = SETTLE_SECONDS
     scope: ProcessScope = field(default_factory=ProcessScope)
     """What runs on this site."""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -64,7 +75,7 @@ class Site:
     # processes
 
     def start(self) -> None:
-        """Provider first, then the agents; returns when all three are connected."""
+        """Provider first, then the agents; returns when all of them are connected."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._make_certificates()
         self.endpoint, self.http = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
@@ -88,7 +99,7 @@ class Site:
         arguments = [part for flag, name in files.items() for part in (flag, str(self.folder / name))]
         arguments += ["--tenant-queries", "100000", "--organisation-queries", "100000"]
         arguments += ["--tenant-offers", "100000"]
-        arguments += ["--settle-seconds", str(SETTLE_SECONDS)]
+        arguments += ["--settle-seconds", str(self.settle_seconds), "--benchmark-share", str(BENCHMARK_SHARE)]
         command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]
         self._spawn("provider", [sys.executable, "-m", "pharoah_provider.cli", *command])
         self._wait(self._serving, "the provider to listen")
@@ -119,12 +130,12 @@ class Site:
             "PHAROAH_WITNESSES_FILE": str(self.folder / "witnesses"),
             "PHAROAH_STATE_DIR": str(self.folder / "state"),
             "PHAROAH_PROVIDER_KEY_FILE": str(self.folder / "provider.pub"),
-            "PHAROAH_NODE_SOCKET": str(self.folder / f"{node}.sock"),
+            "PHAROAH_NODE_SOCKET": str(self.agent_socket(node)),
         }
 
     def under_pharoah(self, node: str, command: Sequence[str], *options: str) -> list[str]:
-        """`pharoah run` as a tenant types it on the node: check, dry run and sidecar use the node's cores too."""
-        return self.on_cores(node, [sys.executable, "-m", "pharoah", "run", *options, "--", *command])
+        """`pharoah run` as a tenant types it on the node: check, dry run and sidecar are within its limits too."""
+        return self.within(node, [sys.executable, "-m", "pharoah", "run", *options, "--", *command])
 
     def bare(self, node: str, command: Sequence[str]) -> list[str]:
         """The same command under the node's profile, without Pharoah around it."""
@@ -155,8 +166,19 @@ class Site:
             suitable({DeviceKind.CPU}, beside_job=True)
         )
 
+    def agent_socket(self, node: str) -> Path:
+        """In a folder that nobody else can change, wherever the folder of the site is."""
+        return self.sockets / f"{node}.sock"
+
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
+
+    def within(self, node: str, command: list[str]) -> list[str]:
+        """The command within the limits that the node's operating system enforces, as that of a small container would:
+        `pharoah run` states a memory limit, and does not make a node small."""
+        enforced = ("cpus", "memory_limit_bytes")
+        limits = json.dumps({key: value for key, value in self.profiles[node].items() if key in enforced})
+        return [sys.executable, "-m", "pharoah_protocol.node_profile", limits, *command]
 
     def on_cores(self, node: str, command: list[str]) -> list[str]:
         cores = json.dumps({"cpus": self.profiles[node]["cpus"]})
@@ -164,7 +186,8 @@ class Site:
 
     def _start_witness(self) -> None:
         """Somebody else's process, which sees every epoch before a tenant accepts it."""
-        (self.folder / "provider.pub").write_text(open_keys(self.folder / "keys").public.hex())
+        public = make_provider(str(self.folder / "keys"), self.folder / "provider.duckdb").public
+        (self.folder / "provider.pub").write_text(public.hex())
         address = f"127.0.0.1:{free_port()}"
         command = [
             "witness",
@@ -175,7 +198,7 @@ class Site:
             "--folder",
             str(self.folder / "witness"),
         ]
-        command += ["--provider-key", str(self.folder / "provider.pub")]
+        command += ["--init", "--provider-key", str(self.folder / "provider.pub")]
         self._spawn("witness", [sys.executable, "-m", "pharoah_auditor.cli", *command])
         said = "witness key for providers and tenants: "
         self._wait(lambda: said in self.log("witness"), "the witness to listen")
@@ -184,8 +207,9 @@ class Site:
 
     def _start_agent(self, node: str) -> None:
         arguments = ["run", "--node", node, "--endpoint", self.endpoint]
-        arguments += [*self._as(f"agent-{node}"), "--socket", str(self.folder / f"{node}.sock")]
+        arguments += [*self._as(f"agent-{node}"), "--socket", str(self.agent_socket(node))]
         arguments += ["--key", str(self.folder / f"{node}.key"), "--profile", json.dumps(self.profiles[node])]
+        arguments += ["--host", f"host of core {self.profiles[node]['cpus'][0]}"]
         command = [sys.executable, "-m", "pharoah_provider.agent.cli", *arguments]
         self._spawn(node, self.on_cores(node, command))
 
@@ -222,16 +246,20 @@ class Site:
 
 
 @contextmanager
-def running_site(folder: Path, profiles: Mapping[str, dict[str, Any]] | None = None) -> Iterator[Site]:
+def running_site(
+    folder: Path, profiles: Mapping[str, dict[str, Any]] | None = None, settle_seconds: float = SETTLE_SECONDS
+) -> Iterator[Site]:
     """A site that is stopped at the end, also when it is interrupted at any moment."""
-    site = Site(folder, dict(profiles) if profiles else node_profiles())
-    service_seconds = STOP_SECONDS
-    try:
-        site.start()
-        yield site
-        service_seconds = DRAIN_SECONDS
-    finally:
-        site.stop(service_seconds)
+    with socket_folder() as sockets:
+        chosen = dict(profiles) if profiles else node_profiles()
+        site = Site(folder, sockets, chosen, settle_seconds=settle_seconds)
+        service_seconds = STOP_SECONDS
+        try:
+            site.start()
+            yield site
+            service_seconds = DRAIN_SECONDS
+        finally:
+            site.stop(service_seconds)
 
 
 def free_port() -> int:

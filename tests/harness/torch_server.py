@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from pharoah.dryrun import parent
 from pharoah.dryrun.command_line import Launch
+from pharoah_protocol.parent_process import end_with_parent
 
 _LARGEST_REQUEST_BYTES = 1 << 18
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -46,12 +47,17 @@ class TorchServer:
         self._process.wait()
 
     def start(
-        self, launch: Launch, environment: Mapping[str, str], report: int, errors: BinaryIO
+        self, launch: Launch, environment: Mapping[str, str], report: int, errors: BinaryIO, seconds: float
     ) -> parent.ChildProcess:
         """Start the child of a dry run; what the server's interpreter cannot be is started as a process of its own."""
         if launch.python != sys.executable or launch.options:
-            return parent.start(launch, environment, report, errors)
-        request = {"program": launch.program.to_json(), "environment": dict(environment), "folder": launch.folder}
+            return parent.start(launch, environment, report, errors, seconds)
+        request = {
+            "program": launch.program.to_json(),
+            "environment": dict(environment),
+            "folder": launch.folder,
+            "seconds": seconds,
+        }
         return self._fork(request, [report, errors.fileno()])
 
     def run_code(self, code: str, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes:
@@ -113,9 +119,9 @@ def _run(request: dict[str, Any], output: int, errors: int) -> None:
     os.chdir(request["folder"] or request["cwd"])
     os.dup2(errors, 2)
     if "program" in request:
-        child.run(output, child.prepared(Program.from_json(request["program"])))
+        child.run(output, child.prepared(Program.from_json(request["program"])), request["seconds"])
     os.dup2(output, 1)
-    child.die_with_parent()
+    end_with_parent()
     sys.argv = ["-c", *request["arguments"]]
     sys.path.insert(0, "")
     status = 0

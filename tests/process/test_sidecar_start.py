@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from pharoah import _sidecar_start
+from pharoah import _runtime_folder, _sidecar_start
 from pharoah._settings import Settings
 from pharoah_protocol.local_messages import Status, encode
 
@@ -22,7 +22,7 @@ def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: py
         started.append(start(path, settings, run_id))
         return started[-1]
 
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(_sidecar_start, "start_sidecar", remembered)
     first = _sidecar_start.sidecar_of_this_node(Settings())
     assert _sidecar_start.sidecar_of_this_node(Settings()) == first and len(started) == 1, "looking must not end it"
@@ -50,12 +50,11 @@ def test_a_long_folder_for_temporary_files_does_not_keep_the_sidecar_from_listen
 ) -> None:
     long = tmp_path / ("a" * 60) / ("b" * 60)
     long.mkdir(parents=True)
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(long))
-    assert _sidecar_start.socket_base() == Path("/tmp")
-    folder = _sidecar_start.private_folder()
+    monkeypatch.setenv("TMPDIR", str(long))
+    assert _runtime_folder.socket_bases()[0] == Path("/tmp")
+    folder = _runtime_folder.private_folder()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
             server.bind(str(folder / "sidecar.sock"))
     finally:
-        (folder / "sidecar.sock").unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
