@@ -30,6 +30,7 @@ EVALUATIONS = {
     "kernel_memory": Evaluation("costs.kernel_memory", "memory that CPU kernels take, beside what is counted"),
     "privacy": Evaluation("privacy.run", "what the exchange reveals, to whom, and what it costs"),
     "storage": Evaluation("storage.run", "what a day of reports weighs, and whether old rows are deleted"),
+    "hardening": Evaluation("hardening.run", "attacks on the whole product: what still gets through"),
     "gpu": Evaluation("fingerprints.gpu", "capture and dry runs on a CUDA device (`make gpu-check`)"),
 }
 

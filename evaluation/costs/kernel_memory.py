@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from evaluation.figures import Figures
 from evaluation.models.forks import address_space, in_fork
 from pharoah.dryrun.kernels import Kernels
-from pharoah_protocol.node_profile import environment
+from pharoah_protocol.node_profile import NodeProfile, environment
 
 BFLOAT16 = torch.bfloat16
 
@@ -87,7 +87,7 @@ KINDS = {
 def run(arguments: argparse.Namespace) -> int:
     figures = Figures("kernel_memory")
     # A node profile with a memory limit sets this before a process starts: freed memory returns to the system.
-    surroundings = {**os.environ, **environment({"memory_limit_bytes": 1}), "OMP_NUM_THREADS": "1"}
+    surroundings = {**os.environ, **environment(NodeProfile(memory_limit_bytes=1)), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "evaluation.costs.kernel_memory"]
     print(f"  {'MB, measured (counted)':62} {'at most':>15} {'for good':>15}")
     differences = []

@@ -22,7 +22,7 @@ from pharoah.cost.memory_fit import MemoryBudget
 from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
-from pharoah_protocol.node_profile import environment
+from pharoah_protocol.node_profile import NodeProfile, environment
 
 CASES = {
     "gpt2": "--batch-size 16 --width 256 --length 128 --depth 4",
@@ -80,7 +80,7 @@ def measure(figures: Figures, quick: bool) -> None:
 
 
 def _take_worker(workers: ExitStack) -> None:
-    _local.worker = workers.enter_context(Worker(environment({"memory_limit_bytes": 1})))
+    _local.worker = workers.enter_context(Worker(environment(NodeProfile(memory_limit_bytes=1))))
 
 
 def _ends(arguments: Sequence[str], limit: int) -> bool:

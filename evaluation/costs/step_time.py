@@ -16,10 +16,11 @@ from scipy.stats import spearmanr
 
 from evaluation.figures import Figures
 from evaluation.models.training_worker import Worker
-from pharoah.cost.ceilings import Ceilings, CurvePoint, measured
+from pharoah.cost.ceilings import Ceilings, measured
 from pharoah.cost.duration import FITTED, Parts, operators
 from pharoah.cost.step import StepCost
 from pharoah.dryrun import dry_run
+from pharoah_protocol.ceilings import CurvePoint, read_ceilings
 
 SIZES = {
     "gpt2": ("4 64 64 2", "8 192 128 4", "16 384 128 4"),
@@ -99,7 +100,7 @@ def _ceilings() -> Ceilings:
     answer = subprocess.run(
         [*command, sys.executable, "-m", "pharoah_benchmarks.ceilings"], check=True, capture_output=True
     )
-    return measured("this machine", loads(answer.stdout))
+    return measured("this machine", read_ceilings(loads(answer.stdout)))
 
 
 def _together(benchmarked: Sequence[Ceilings]) -> Ceilings:

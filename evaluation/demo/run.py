@@ -41,7 +41,7 @@ def run(_: argparse.Namespace) -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     summary: dict[str, Any] = {}
     with running_site(FOLDER / "site") as site:
-        _print(began, "a provider and three nodes are up", "n1, n2: one core each; n3: 440 MB, avx2 only")
+        _print(began, "a provider and four nodes are up", "n1, n2: one core each; n3, n4: 440 MB, avx2 only")
         _campaign(site, summary)
         _print(began, "campaign and learning are done", "epoch 1 is sealed")
         _launches(site, summary, began)

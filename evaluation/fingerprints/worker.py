@@ -56,11 +56,12 @@ def fake(family: Family, variations: str = "") -> dict[str, Any]:
 
 
 def _fake_step(family: Family, variation: Variation) -> Any:
+    from pharoah.dryrun.exploration import UnknownValues
     from pharoah.dryrun.fake_tensors import fake_step
     from pharoah.dryrun.step_boundary import Finished
 
     try:
-        with fake_step(lambda *_: None, lambda *_: None):
+        with fake_step(lambda *_: None, UnknownValues(lambda _: None)):
             step, _, _ = training_step(family, variation)
             step()
             step()

@@ -20,7 +20,7 @@ SUSPICIOUS_RATIO = 1.15
 
 def hashed_verdict(site: Site, node: str, command: Sequence[str]) -> str:
     """The status of the verdict in hashed mode, in which the provider looks the job up."""
-    line = site.on_cores(node, [sys.executable, "-m", "pharoah", "check", "-o", "json", "--", *command])
+    line = site.within(node, [sys.executable, "-m", "pharoah", "check", "-o", "json", "--", *command])
     environ = {**site.tenant_environment(node), "PHAROAH_PRIVACY": "hashed"}
     done = subprocess.run(line, env=environ, capture_output=True, text=True)
     begins = done.stdout.find("{")

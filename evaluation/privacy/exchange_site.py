@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,8 +74,10 @@ class ExchangeSite:
 
 
 @contextmanager
-def exchange_site(folder: Path, release: Release) -> Iterator[ExchangeSite]:
-    """A provider process that ends with the context, also after an exception."""
+def exchange_site(
+    folder: Path, release: Release, program: Sequence[str] = ("-m", "pharoah_provider.cli")
+) -> Iterator[ExchangeSite]:
+    """A provider process that ends with the context, also after an exception. `program` is what Python runs."""
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority(folder / "pki", "pharoah.local")
     authority.issue("provider", ("127.0.0.1",))
@@ -84,7 +86,7 @@ def exchange_site(folder: Path, release: Release) -> Iterator[ExchangeSite]:
     asyncio.run(_fill(folder / "p.duckdb", release))
     endpoint = f"127.0.0.1:{free_port()}"
     process = subprocess.Popen(
-        [sys.executable, "-m", "pharoah_provider.cli", "serve", "--listen", endpoint, "--http", "127.0.0.1:0",
+        [sys.executable, *program, "serve", "--init", "--listen", endpoint, "--http", "127.0.0.1:0",
          "--db", folder / "p.duckdb", "--keys", folder / "keys", "--audit", folder / "audit",
          "--tls-cert", folder / "pki/provider.pem", "--tls-key", folder / "pki/provider.key",
          "--client-ca", folder / "pki/ca.pem", "--tenant-queries", "1000000", "--organisation-queries", "1000000",

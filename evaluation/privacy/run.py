@@ -20,6 +20,7 @@ from evaluation.privacy import (
     psi_comparison,
     query_cost,
     query_leakage,
+    query_timing,
     report_leakage,
     shared_outcomes,
     table_enumeration,
@@ -55,8 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     timed("the payload", lambda: _allow_list(figures))
     timed(
         "queries",
-        lambda: query_cost.queries(universe, figures, FOLDER, 100 if quick else 1_000, 400 if quick else 8_000),
+        lambda: query_cost.queries(universe, figures, FOLDER, 100 if quick else 1_000),
     )
+    timed("times of messages", lambda: query_timing.measure(figures, quick, arguments.seed))
     timed("other schemes", lambda: _other_schemes(universe, epoch, figures))
     return figures.finish(arguments)
 

@@ -26,7 +26,7 @@ def poisoning(figures: Figures, chance: random.Random, trials: int) -> None:
         for broken in (False, True):
             rate = BROKEN_FAILURES if broken else USUAL_FAILURES
             honest = [chance.random() < rate for _ in range(organisations - malicious)]
-            without = holds(sum(honest), len(honest))
+            without = holds(sum(honest), len(honest), organisations)
             found = bool(learn_shared_outcomes(_reports([*honest, *[not broken] * malicious])))
             flipped += found and not without
             broken_rows += without and broken

@@ -1,0 +1,35 @@
+"""`python -m evaluation hardening`: the attacks on the whole product, as real processes wherever that is possible.
+
+Each part is one module of this room with a function `measure(figures, quick, seed)`. `tests/security` holds the short
+form of every attack.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from importlib import import_module
+
+from evaluation.figures import Figures, timed
+
+PARTS = {
+    "job_start": "a job under agents that answer anything, with streams that cannot be written",
+    "lying_agents": "one malicious agent and a few malicious organisations",
+    "consent": "micro-benchmarks beside runs that did not agree",
+    "fair_share": "verdicts of others while one caller does its worst",
+    "acknowledged": "outcomes that were acknowledged, across kills and cancelled calls",
+    "clock_and_keys": "clocks that jump, copies of keys, lost folders",
+    "timing": "what the provider reads off the times of messages",
+    "sandbox": "ways out of a dry run",
+    "cost": "what the defences cost",
+}
+"""Module of this room to what it attacks, in the order in which they run."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure all parts. Returns the exit code."""
+    figures = Figures("hardening")
+    for name, what in PARTS.items():
+        measure = import_module(f"evaluation.hardening.{name}").measure
+        timed(what, partial(measure, figures, arguments.quick, arguments.seed))
+    return figures.finish(arguments)

@@ -1,0 +1,101 @@
+"""A provider that reads its own clock: `python -m evaluation.privacy.watching_provider LOG ANSWERS serve ...`.
+
+It is the provider that is shipped, behind an interceptor of gRPC that writes when each call came and when it was
+answered. With ANSWERS `refused`, no question is answered, as by a provider whose quota is used up.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+import grpc
+import grpc.aio
+
+from pharoah_provider import cli
+
+LAUNCH = "launch"
+"""Metadata by which the evaluation, not the attacker, knows the launch of a call."""
+REFUSED = "refused"
+
+
+class Watch(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Writes one line per call: launch, method, monotonic seconds of arrival and answer, bytes of the request."""
+
+    def __init__(self, log: TextIO, refuses: bool) -> None:
+        self._log, self._refuses = log, refuses
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
+        came = time.monotonic()
+        method = str(handler_call_details.method).rpartition("/")[2]
+        launch = dict(handler_call_details.invocation_metadata).get(LAUNCH, "")
+        handler = await continuation(handler_call_details)
+        if handler is None or not launch:
+            return handler
+        seen = _Seen(self._log, launch, method, came)
+        if handler.response_streaming:
+            return handler._replace(stream_stream=_streaming(handler.stream_stream, seen))
+        return handler._replace(stream_unary=_unary(handler.stream_unary, seen, self._refuses))
+
+
+class _Seen:
+    """One call, as the attacker sees it."""
+
+    def __init__(self, log: TextIO, launch: str, method: str, came: float) -> None:
+        self._log, self._launch, self.method, self._came = log, launch, method, came
+        self._bytes = 0
+
+    async def counted(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for request in requests:
+            self._bytes += len(request)
+            yield request
+
+    def answered(self) -> None:
+        line = {"launch": self._launch, "method": self.method, "came": self._came, "answered": time.monotonic()}
+        self._log.write(json.dumps({**line, "bytes": self._bytes}) + "\n")
+
+
+def _unary(handler: Any, seen: _Seen, refuses: bool) -> Any:
+    async def watched(requests: Any, context: Any) -> Any:
+        try:
+            if refuses and seen.method == "Evaluate":
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the query batches of the day are used up")
+            return await handler(seen.counted(requests), context)
+        finally:
+            seen.answered()
+
+    return watched
+
+
+def _streaming(handler: Any, seen: _Seen) -> Any:
+    async def watched(requests: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            async for answer in handler(seen.counted(requests), context):
+                yield answer
+        finally:
+            seen.answered()
+
+    return watched
+
+
+def main() -> int:
+    path, answers, *command = sys.argv[1:]
+    honest = grpc.aio.server
+    with Path(path).open("a", buffering=1) as log:
+        watch = Watch(log, answers == REFUSED)
+
+        def server(*arguments: Any, **named: Any) -> Any:
+            return honest(*arguments, **{**named, "interceptors": [watch]})
+
+        grpc.aio.server = server
+        return cli.main(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
