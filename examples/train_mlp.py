@@ -1,6 +1,6 @@
 """A script that registers itself: one line in, alerts out. Runs with or without a provider.
 
-PHAROAH_ENDPOINT=127.0.0.1:7443 python examples/train_mlp.py --seconds 20
+PHAROAH_ENDPOINT=unix:/run/pharoah/provider.sock python examples/train_mlp.py --seconds 20
 """
 
 from __future__ import annotations
