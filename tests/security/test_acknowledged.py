@@ -77,7 +77,7 @@ def test_a_run_that_the_provider_took_for_lost_can_still_be_shared(
             await until(lost, "the run to be lost")
         for _ in range(2):
             await site.call("Runs", "EndRun", ending(run_id, FAILED))
-        assert list((await outcomes(site)).values()) == [1] and await end_states(site) == ["lost"]
+        assert list((await outcomes(site)).values()) == [1] and await end_states(site) == ["failed"]
 
     on_loopback(tmp_path, work, RELEASE)
 

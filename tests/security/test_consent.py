@@ -16,7 +16,7 @@ from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.release import BenchmarkBaseline, Release
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.reports import ReportedLevels
-from pharoah_protocol.vocabulary import EndState
+from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.campaigns import Campaign
 from pharoah_provider.domain import Node, Run
 from pharoah_provider.fleet import Connection, OrderKind
@@ -30,9 +30,13 @@ from pharoah_provider.monitoring.consent import (
     permission,
 )
 from pharoah_provider.monitoring.orders import OCCUPIED_SECONDS
+from pharoah_provider.monitoring.run_budgets import JoinBudgets
 from pharoah_provider.monitoring.watched_runs import LOST_SECONDS
 from pharoah_provider.own_fingerprints import OwnFingerprints
+from pharoah_provider.services.runs import RunsServicer
 from pharoah_serving.errors import NotReady
+from pharoah_serving.quotas import Quotas
+from tests.harness.listings import listed
 from tests.harness.monitored import HEALTHY_SECONDS, HandClock, MonitoredSite, monitored_site
 
 SLOW = 3 * HEALTHY_SECONDS
@@ -151,6 +155,23 @@ def test_a_run_whose_sidecar_is_dead_keeps_its_host_to_itself_until_it_is_seen_g
         site.in_use.clear()
         await attack(site, attacker, int(OCCUPIED_SECONDS) + 5)
         assert await site.storage.runs.lost_runs() == []
+
+    at_site(tmp_path, work)
+
+
+def test_a_lost_run_that_reports_its_end_leaves_its_host_to_others(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        site.in_use.add("n1")
+        lost = await site.join("n1", tenant="victim")
+        await site.passes(LOST_SECONDS)
+        assert site.monitor._orders.permission("n1") is Refusal.NOT_SEEN_GONE
+        joins = JoinBudgets(site.monitor.watches, site.time.clock)
+        runs = RunsServicer(site.storage, site.monitor, site.intake, joins, Quotas(), site.time.clock)
+        await runs._end(lost, EndState.PREEMPTED, Attribution.UNKNOWN, None)
+        assert isinstance(site.monitor._orders.permission("n1"), Permission)
+        assert await site.storage.runs.lost_runs() == []
+        (row,) = await listed(site.storage, "runs")
+        assert row["end_state"] == "preempted" and row["ended_at"] == site.time.now
 
     at_site(tmp_path, work)
 

@@ -56,7 +56,7 @@ class WatchedRuns:
         """A new attempt of a run; `restored`: one that had not ended before the provider was restarted."""
         now = self._clock.steady()
         age = max(0.0, self._clock.wall() - run.joined_at) if restored else 0.0
-        self._lost.pop(run.run_id, None)  # its sidecar speaks for it again
+        self.forget_lost(run.run_id)
         self.remove(run.run_id)  # an earlier attempt, perhaps on another node
         watched = WatchedRun(
             run, counters, began_at=now - age, heard_at=now, ticket_at=now, heard_since_start=not restored
@@ -67,6 +67,10 @@ class WatchedRuns:
     def add_lost(self, run: Run) -> None:
         """A run that was lost, and whose node was not seen empty since."""
         self._lost[run.run_id] = run
+
+    def forget_lost(self, run_id: bytes) -> None:
+        """The sidecar of a lost run speaks for it again, or has said how it ended."""
+        self._lost.pop(run_id, None)
 
     def remove(self, run_id: bytes) -> WatchedRun | None:
         """The run is over. Returns what was known of it."""

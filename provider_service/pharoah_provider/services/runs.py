@@ -150,8 +150,8 @@ class RunsServicer:
     async def _end(self, run: Run, state: EndState, attribution: Attribution, outcome: OutcomeReport | None) -> None:
         """Store the end of a run together with what its tenant shares of it; sent again, it changes nothing.
 
-        A run that the provider has declared lost can still be shared. Raises NotReady for an outcome that contradicts
-        the end state that stands.
+        A run that the provider has declared lost gets the end state that its sidecar reports. Raises NotReady for an
+        outcome that contradicts the end state that stands.
         """
         async with self._alone(run.run_id):
             stands = await self._runs.end_state(run)
@@ -161,6 +161,7 @@ class RunsServicer:
             if self._monitor.watches(run):
                 self._monitor.unwatch(run.run_id)
                 self._intake.forget(run.run_id)
+            self._monitor.runs.forget_lost(run.run_id)
             self._joins.ended(run)
 
     async def Reveal(self, request: RevealRequest, _: Context) -> RevealResponse:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pharoah_protocol.files import write_atomically
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -14,6 +16,16 @@ class Bound:
 
     most_files: int
     most_bytes: int
+
+
+def keep_file(path: Path, content: bytes, bound: Bound) -> bool:
+    """Write a file for this user's eyes; the oldest with the same ending go. Whether it fits. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    others = [other for other in path.parent.glob(f"*{path.suffix}") if other.name != path.name]
+    if not make_room(others, bound, new_bytes=len(content)):
+        return False
+    write_atomically(path, content)
+    return True
 
 
 def make_room(files: Iterable[Path], bound: Bound, *, new_bytes: int, kept: Iterable[Path] = ()) -> bool:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah._settings import Settings
-from pharoah.sidecar.bounded_folder import Bound, make_room
-from pharoah_protocol.files import write_atomically
+from pharoah.sidecar.bounded_folder import Bound, keep_file
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 
@@ -62,15 +61,11 @@ class Evidence:
     def _write(self, kind: str, name: str, content: Mapping[str, Any], bound: Bound) -> Path | None:
         if self._folder is None:
             return None
-        folder, text = self._folder / kind, json.dumps(content)
+        path, text = self._folder / kind / name, json.dumps(content).encode()
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            others = [path for path in folder.glob("*.json") if path.name != name]
-            if not make_room(others, bound, new_bytes=len(text)):
-                log.warning("evidence is not kept: it has %d bytes", len(text))
-                return None
-            write_atomically(folder / name, text)
+            if keep_file(path, text, bound):
+                return path
+            log.warning("evidence is not kept: it has %d bytes", len(text))
         except OSError as error:
             log.warning("evidence is not kept: %s", error)
-            return None
-        return folder / name
+        return None

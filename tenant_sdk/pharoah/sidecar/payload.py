@@ -71,7 +71,7 @@ ORIGINS = {
     "ReportRequest.step_levels": "step time against the run's own baseline, in eighths of an octave",
     "ReportRequest.memory_levels": "resident memory against the run's own baseline, in eighths of an octave",
     "ReportRequest.ticket": f"{_TICKET}; every eight minutes, so that only who is there keeps a run",
-    "EndRunRequest.run_id": _RUN,
+    "EndRunRequest.run_id": f"{_RUN}; or of an earlier run, whose end the provider has not acknowledged",
     "EndRunRequest.state": "how the run ended",
     "EndRunRequest.attribution": "who or what caused a failure; `unknown` today",
     "EndRunRequest.pseudonym": "PHAROAH_SHARE_OUTCOMES=1 only: a pseudonym that takes two keys to make",

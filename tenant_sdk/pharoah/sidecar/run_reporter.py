@@ -18,6 +18,7 @@ from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
+from pharoah.sidecar.unreported_ends import UnreportedEnds
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.pseudonyms import Pseudonym
@@ -58,6 +59,12 @@ REMEMBERED_ALERTS = 1024
 ALERTS_AT_ONCE, ALERT_SECONDS = 64, 1.0
 """The first alerts of a run are delivered as they come, later ones one per second: a provider must not fill this
 machine's memory or its terminal."""
+FINAL_ANSWERS = (
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+)
+"""Answers to the end of a run that stay the same however often it is sent."""
 LATEST_UNIX_SECONDS = 1 << 33
 """The year 2242. A later time is an error, and would not fit into a date."""
 
@@ -86,6 +93,8 @@ class RunReporter:
         self._seconds: deque[tuple[int, float, list[ReportedLevels]]] = deque()
         """Number, end and levels of seconds that were not acknowledged yet."""
         self._attempt, self._tried, self._was_joined = 0, False, False
+        """`_tried`: the provider may know this run, because a request to join was sent and not refused."""
+        self._ends = UnreportedEnds(settings)
         self._renewed: NodeTicket | None = None
         """A new node ticket, for the next report."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,23 +149,47 @@ class RunReporter:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not self._tried:
+            return  # the provider knows nothing of this run
+        shared = name or Pseudonym(period=0, value=b"")
+        end = EndRunRequest(
+            run_id=self._run_id,
+            state=state.code,  # type: ignore[arg-type]
+            period=shared.period,
+            pseudonym=shared.value,
+        )
         try:
             async with asyncio.timeout(0.9 * self._settings.shutdown_timeout_seconds):
-                if self._attempt:
-                    while self._seconds:
-                        await self._send()
-                    shared = name or Pseudonym(period=0, value=b"")
-                    await self._call(
-                        "EndRun",
-                        EndRunRequest(
-                            run_id=self._run_id,
-                            state=state.code,  # type: ignore[arg-type]
-                            period=shared.period,
-                            pseudonym=shared.value,
-                        ),
-                    )
+                await self._send_rest()
+                self._ends.keep(end)  # this process may be killed before the provider answers
+                await self._send_end(end)
         except (TimeoutError, grpc.aio.AioRpcError) as error:
-            log.info("the end of the run could not be reported: %s", error)
+            self._ends.keep(end)
+            log.info("the end of this run will be reported by the next run that joins: %s", error)
+
+    async def _send_rest(self) -> None:
+        """The last seconds, if the provider takes them: the end of the run matters more."""
+        try:
+            while self._attempt and self._seconds:
+                await self._send()
+        except grpc.aio.AioRpcError as error:
+            log.info("the last %d seconds could not be reported: %s", len(self._seconds), error)
+
+    async def _send_end(self, end: EndRunRequest) -> None:
+        """Report the end of this run or of an earlier one. Raises AioRpcError when it is worth another attempt."""
+        try:
+            await self._call("EndRun", end)
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in FINAL_ANSWERS:
+                raise
+            log.info("the provider does not take the end of a run: %s", error.details())
+        self._ends.forget(end)
+
+    async def _send_earlier_ends(self) -> None:
+        """What earlier runs of this user could not report. Raises AioRpcError."""
+        for end in self._ends.all():
+            if end.run_id != self._run_id:
+                await self._send_end(end)
 
     async def _report(self, ticket: NodeTicket) -> None:
         await self._until(self._join_time)
@@ -167,6 +200,8 @@ class RunReporter:
                     await self._join(ticket)
                 while self._seconds:
                     await self._send()
+                if not self.connected:
+                    await self._send_earlier_ends()
                 self.connected = True
                 backoff.reset()
                 pause = self._until_report()
@@ -175,6 +210,7 @@ class RunReporter:
                 refused = error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
                 if refused and not self._was_joined:
                     log.warning("this run is not monitored: %s", error.details())
+                    self._tried = False
                     return
                 if refused or error.code() is grpc.StatusCode.FAILED_PRECONDITION:
                     await self._show_ticket_or_join()

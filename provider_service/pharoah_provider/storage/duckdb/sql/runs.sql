@@ -24,8 +24,9 @@ UPDATE runs SET seen_gone = TRUE WHERE node = ? AND end_state = 'lost' AND NOT s
 SELECT end_state FROM runs WHERE run_id = ? AND attempt = ?
 
 -- name: end_run
-UPDATE runs SET ended_at = ?, end_state = ?, attribution = ?
-WHERE run_id = ? AND attempt = ? AND ended_at IS NULL
+-- A run that was declared lost ended then, but how it ended only its sidecar knows, which may say so later.
+UPDATE runs SET ended_at = coalesce(ended_at, ?), end_state = ?, attribution = ?
+WHERE run_id = ? AND attempt = ? AND (ended_at IS NULL OR end_state = 'lost')
 
 -- name: take_ticket
 INSERT OR IGNORE INTO tickets (nonce, run_id, taken_at) VALUES (?, ?, ?)

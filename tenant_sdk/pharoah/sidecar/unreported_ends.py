@@ -1,0 +1,71 @@
+"""Ends of runs that the provider has not acknowledged: kept on this machine until a later run of this user sends them.
+
+Without them the provider would have to take such a run for lost, and would leave its host alone until an agent has seen
+it empty, because a run that is silent may go on (docs/adr/0022).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from google.protobuf.message import DecodeError
+
+from pharoah._settings import Settings
+from pharoah.sidecar.bounded_folder import Bound, keep_file
+from pharoah.sidecar.evidence import exchange_folder
+from pharoah_protocol.v1 import EndRunRequest
+
+log = logging.getLogger("pharoah.sidecar")
+
+KEPT_ENDS = Bound(most_files=64, most_bytes=64 << 10)
+"""One end has less than 100 bytes. A user who has more of them waiting has a provider that has been away for long."""
+KEPT_SECONDS = 86400.0
+"""A day. The provider takes a pseudonym for a week after its period."""
+SUFFIX = ".end"
+
+
+class UnreportedEnds:
+    """Files of one folder, for this user's eyes. Machines that share a home share it: an end may be sent twice."""
+
+    def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
+        """Nothing is kept of runs where the user keeps none. `now` gives unix seconds."""
+        folder = exchange_folder(settings) if settings.keep_runs else None
+        self._folder = folder / "ends" if folder else None
+        self._now = now
+
+    def keep(self, end: EndRunRequest) -> None:
+        """Before the end is sent, so that it is not forgotten when this process is killed meanwhile."""
+        if self._folder is None:
+            return
+        try:
+            keep_file(self._folder / f"{end.run_id.hex()}{SUFFIX}", end.SerializeToString(), KEPT_ENDS)
+        except OSError as error:
+            log.info("the end of the run is not kept: %s", error)
+
+    def forget(self, end: EndRunRequest) -> None:
+        """The provider has answered."""
+        if self._folder is None:
+            return
+        try:
+            (self._folder / f"{end.run_id.hex()}{SUFFIX}").unlink(missing_ok=True)
+        except OSError as error:
+            log.info("the end of a run that was reported stays on this machine: %s", error)
+
+    def all(self) -> list[EndRunRequest]:
+        """The ends of the last day. What is older, or cannot be read as an end, is deleted."""
+        if self._folder is None:
+            return []
+        ends = []
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            try:
+                if path.stat().st_mtime < self._now() - KEPT_SECONDS:
+                    path.unlink(missing_ok=True)
+                else:
+                    ends.append(EndRunRequest.FromString(path.read_bytes()))
+            except DecodeError:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                log.info("the end of an earlier run cannot be read: %s", error)
+        return ends

@@ -1,0 +1,126 @@
+"""Runs that end while the provider is away: a later run of the same user reports how they ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from pharoah._settings import Settings
+from pharoah.sidecar.evidence import exchange_folder
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.run_reporter import RunReporter
+from pharoah.sidecar.unreported_ends import KEPT_ENDS, KEPT_SECONDS, UnreportedEnds
+from pharoah_protocol.reports import ReportedLevels
+from pharoah_protocol.v1 import EndRunRequest
+from pharoah_protocol.vocabulary import EndState
+from tests.harness.loopback import Loopback, loopback, ticket
+from tests.harness.runs import rows
+from tests.harness.until import until
+
+
+class ReportedRun:
+    """A run as its sidecar reports it."""
+
+    def __init__(self, site: Loopback, **changes: object) -> None:
+        settings = site.settings(shutdown_timeout_seconds=1.0, **changes)
+        self._provider = ProviderConnection(settings)
+        self.reporter = RunReporter(self._provider, secrets.token_bytes(16), b"", settings, lambda _: None)
+        self.reporter.start(ticket("n1"), 1, lambda: [ReportedLevels()])
+
+    async def joined(self) -> None:
+        await until(lambda: self.reporter.connected, "the run to join", 30)
+
+    async def end(self, state: EndState) -> None:
+        await self.reporter.end(state)
+        await self._provider.channel.close()
+
+    async def aclose(self) -> None:
+        await self.end(EndState.OK)
+
+
+async def end_states(site: Loopback) -> list[str]:
+    """How the runs ended, in the order of the letters; "goes on" for one that has not."""
+    return sorted(json.loads(row)["end_state"] or "goes on" for row in await rows(site, "runs"))
+
+
+def kept(site: Loopback) -> list[Path]:
+    """Ends that wait on the tenant's machine."""
+    folder = exchange_folder(site.settings())
+    assert folder is not None
+    return sorted((folder / "ends").glob("*"))
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_the_next_run_reports_how_an_earlier_one_ended(tmp_path: Path, attempts: int) -> None:
+    async def inside() -> None:
+        async with loopback(tmp_path) as site:
+            earlier = [ReportedRun(site) for _ in range(2)]
+            await asyncio.gather(*(run.joined() for run in earlier))
+        for run, state in zip(earlier, (EndState.PREEMPTED, EndState.FAILED), strict=True):
+            await run.end(state)  # the provider is away
+        assert len(kept(site)) == 2 and all(path.stat().st_mode & 0o077 == 0 for path in kept(site))
+        for number in range(1, attempts + 1):
+            async with loopback(tmp_path) as site, aclosing(ReportedRun(site)) as later:
+                await later.joined()
+                assert await end_states(site) == ["failed", "goes on", *["ok"] * (number - 1), "preempted"]
+        assert kept(site) == []
+
+    asyncio.run(inside())
+
+
+def test_an_end_that_the_provider_never_takes_is_sent_once(tmp_path: Path) -> None:
+    async def inside() -> None:
+        async with loopback(tmp_path) as site:
+            UnreportedEnds(site.settings()).keep(EndRunRequest(run_id=b"of another tenant", state=1))
+            async with aclosing(ReportedRun(site)) as run:
+                await run.joined()
+            assert kept(site) == [] and await end_states(site) == ["ok"]
+
+    asyncio.run(inside())
+
+
+def test_nothing_is_kept_of_runs_where_the_user_keeps_none(tmp_path: Path) -> None:
+    async def inside() -> None:
+        async with loopback(tmp_path) as site:
+            run = ReportedRun(site, keep_runs=0)
+            await run.joined()
+        await run.end(EndState.OK)
+        assert kept(site) == []
+
+    asyncio.run(inside())
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "provider.pub").write_text("07" * 32)
+    return Settings(state_folder=str(tmp_path / "state"), provider_key_file=str(tmp_path / "provider.pub"))
+
+
+def test_ends_are_bounded_in_number_and_in_age(settings: Settings) -> None:
+    ends = UnreportedEnds(settings)
+    numbers = [bytes([number]) * 16 for number in range(KEPT_ENDS.most_files + 3)]
+    folder = exchange_folder(settings)
+    assert folder is not None
+    for second, run_id in enumerate(numbers):
+        ends.keep(EndRunRequest(run_id=run_id, state=1))
+        os.utime(folder / "ends" / f"{run_id.hex()}.end", (second, second))
+    now = len(numbers) + KEPT_SECONDS
+    assert {end.run_id for end in UnreportedEnds(settings, lambda: now - KEPT_SECONDS).all()} == {*numbers[3:]}
+    (folder / "ends" / "damaged.end").write_bytes(b"\xff")
+    assert UnreportedEnds(settings, lambda: time.time() + now).all() == []
+    assert list((folder / "ends").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_memory(settings: Settings) -> None:
+    ends, end = UnreportedEnds(settings), EndRunRequest(run_id=bytes(16), state=1)
+    Path(settings.state_folder).write_text("a file")
+    ends.keep(end)
+    ends.forget(end)
+    assert ends.all() == []
