@@ -43,11 +43,11 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, Outcome, Severity
 from pharoah_protocol.voprf import protocol
-from pharoah_provider.clock import Clock
 from pharoah_provider.learning import learn
 from pharoah_provider.services import server
 from pharoah_provider.shared_votes import LEAST_SECONDS
 from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_serving.clock import Clock
 from pharoah_serving.quotas import Limits
 from tests.harness.scripted_agents import ScriptedAgent, ScriptedSite, content_of, replayed, scripted_site, ticket_of
 

@@ -13,9 +13,9 @@ from math import isfinite, isnan
 from typing import NamedTuple
 
 from pharoah_protocol.bounds import check_time
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.base import NodeStore
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid
 from pharoah_serving.quotas import TokenBucket
 

@@ -24,12 +24,12 @@ from pharoah_protocol.tables.signed_messages import ClassAnswer
 from pharoah_protocol.vocabulary import Scope
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.base import NodeStore
 from pharoah_provider.ticket_check import verified
+from pharoah_serving.clock import Clock
 from pharoah_serving.costs import in_thread
 from pharoah_serving.errors import Exhausted, Invalid, NotReady, Refused, Unknown
 from pharoah_serving.keys import Keys

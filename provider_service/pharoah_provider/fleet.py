@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.evidence import BenchmarkResult
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node, NodeState
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import NotReady
 
 T = TypeVar("T")

@@ -20,7 +20,6 @@ from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.release import Release
 from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.v1 import ReportRequest
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node, NodeState, Run
 from pharoah_provider.fleet import Connection, Fleet, Looked, OrderKind
 from pharoah_provider.monitoring.budgets import SHARE
@@ -28,6 +27,7 @@ from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.services.runs import decode
 from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_serving.clock import Clock
 from pharoah_serving.metrics import Metrics
 from tests.harness.listings import listed
 

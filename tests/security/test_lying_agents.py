@@ -27,12 +27,12 @@ from pharoah_protocol.v1 import AdmitNodeRequest, AgentMessage, ExportAuditBundl
 from pharoah_protocol.vocabulary import Fault, Outcome, Scope, Severity
 from pharoah_provider.agent_budgets import CHANGES_A_DAY, ROWS_AT_ONCE, AgentBudgets
 from pharoah_provider.cell_queue import CellQueue
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Run
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.services.agent import _cell_result
 from pharoah_provider.shared_votes import LEAST_SECONDS, lasted
 from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid
 from pharoah_serving.keys import open_keys
 from tests.harness.loopback import node as known_node

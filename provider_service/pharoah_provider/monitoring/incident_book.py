@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from pharoah_protocol.incident_states import IncidentState
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import IncidentKind, Resource, Run, Transition
 from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.storage.base import Storage
+from pharoah_serving.clock import Clock
 
 log = logging.getLogger("pharoah.provider.monitoring")
 

@@ -7,11 +7,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.monitoring.run_budgets import ReportBudgets
 from pharoah_provider.storage.base import RunStore
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Exhausted, NotReady
 from pharoah_serving.metrics import Metrics
 from pharoah_serving.quotas import TokenBucket

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import SUSPECTED
 from pharoah_protocol.vocabulary import EndState, Purpose
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import IncidentKind, Report, Run, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.budgets import SHARE
@@ -31,6 +30,7 @@ from pharoah_provider.monitoring.watched_runs import WatchedRun, WatchedRuns
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.metrics import Metrics
 

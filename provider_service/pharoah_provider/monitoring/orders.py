@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Purpose
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import NOT_IDLE, Found, MeasuredOrder, Run
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.micro_benchmarks import benchmarks_of, measure
@@ -22,6 +21,7 @@ from pharoah_provider.monitoring.consent import Permission, Refusal, permission
 from pharoah_provider.monitoring.watched_runs import WatchedRuns
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import NotReady
 
 log = logging.getLogger("pharoah.provider.monitoring")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Run
 from pharoah_provider.storage.records import ReportedAmount
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.quotas import DailyQuota, TokenBucket
 

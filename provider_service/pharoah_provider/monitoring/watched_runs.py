@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Run
 from pharoah_provider.monitoring.consent import OLDEST_TICKET_SECONDS, SILENCE_SECONDS, Presence
 from pharoah_provider.monitoring.counters import RunCounters
+from pharoah_serving.clock import Clock
 
 LOST_SECONDS = 180.0
 """A run that has not reported for so long is lost. A sidecar that lives reports once a second and, while the provider

@@ -25,12 +25,12 @@ from pharoah_protocol.v1 import (
     Welcome,
 )
 from pharoah_provider.agent_budgets import CHANGES_A_DAY, AgentBudgets, check_telemetry
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet, Looked, Order, OrderKind
 from pharoah_provider.storage.base import NodeStore
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
+from pharoah_serving.clock import Clock
 from pharoah_serving.costs import metered
 from pharoah_serving.errors import Invalid, Refused
 from pharoah_serving.metrics import Metrics

@@ -30,7 +30,6 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider import shared_votes
-from pharoah_provider.clock import Clock
 from pharoah_provider.domain import Node, Report, Run
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
@@ -40,6 +39,7 @@ from pharoah_provider.storage.base import Storage
 from pharoah_provider.ticket_check import verified
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady, Refused, Unknown
 from pharoah_serving.quotas import Quotas
 

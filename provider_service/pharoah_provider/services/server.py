@@ -15,7 +15,6 @@ from pharoah_protocol.local_sockets import PROVIDER_SOCKET
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
-from pharoah_provider.clock import Clock
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.first_start import make_provider
 from pharoah_provider.fleet import Fleet
@@ -39,6 +38,7 @@ from pharoah_provider.witnesses import read_witnesses
 from pharoah_serving.addresses import Defaults, address_of
 from pharoah_serving.audit_log import DAY_SECONDS, AuditLog, utc_day
 from pharoah_serving.call_guard import RULES, CallGuard
+from pharoah_serving.clock import Clock
 from pharoah_serving.connections import watches_of
 from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.identity import Certificates
