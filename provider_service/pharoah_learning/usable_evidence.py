@@ -5,48 +5,54 @@ was stored: what cannot be used is named (`LeftOut`) and the rest is learned fro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, EvidenceKind, LeftOut, OutcomeReport
 from pharoah_protocol.bounds import LARGEST_RATIO, LONGEST_SECONDS, MOST_WINDOWS, check_durations, is_number
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES
 from pharoah_protocol.windows import Window
 
+T = TypeVar("T")
 _PSEUDONYM = re.compile(f"[0-9a-f]{{{2 * PSEUDONYM_BYTES}}}")
 
 
 def usable_degraded_runs(runs: Iterable[DegradedRun], left_out: LeftOut) -> list[DegradedRun]:
     """Runs whose windows follow each other in time and hold numbers that can have been measured."""
-    usable = []
-    for run in runs:
-        if _can_be_windows(run.windows):
-            usable.append(run)
-        else:
-            left_out.add(EvidenceKind.DEGRADED_RUN, run.node, "its windows cannot have been measured")
-    return usable
+    return _usable(
+        runs,
+        lambda run: _can_be_windows(run.windows),
+        lambda run: left_out.add(EvidenceKind.DEGRADED_RUN, run.node, "its windows cannot have been measured"),
+    )
 
 
 def usable_results(results: Iterable[BenchmarkResult], left_out: LeftOut) -> list[BenchmarkResult]:
     """Results whose seconds can have been measured; one without seconds states that nothing was measured."""
-    usable = []
-    for result in results:
-        if _can_be_result(result):
-            usable.append(result)
-        else:
-            left_out.add(EvidenceKind.BENCHMARK_RESULT, result.node, "it cannot have been measured")
-    return usable
+    return _usable(
+        results,
+        _can_be_result,
+        lambda result: left_out.add(EvidenceKind.BENCHMARK_RESULT, result.node, "it cannot have been measured"),
+    )
 
 
 def usable_outcome_reports(reports: Iterable[OutcomeReport], left_out: LeftOut) -> list[OutcomeReport]:
     """Reports under a pseudonym, of an organisation, about a context."""
+    return _usable(
+        reports,
+        _can_be_report,
+        lambda report: left_out.add(EvidenceKind.OUTCOME_REPORT, report.organisation, "it is not about a pseudonym"),
+    )
+
+
+def _usable(items: Iterable[T], can_be: Callable[[T], bool], name_unusable: Callable[[T], None]) -> list[T]:
+    """The items that can be what they claim, in their order; `name_unusable` is called with each of the others."""
     usable = []
-    for report in reports:
-        if _can_be_report(report):
-            usable.append(report)
+    for item in items:
+        if can_be(item):
+            usable.append(item)
         else:
-            left_out.add(EvidenceKind.OUTCOME_REPORT, report.organisation, "it is not about a pseudonym")
+            name_unusable(item)
     return usable
 
 
