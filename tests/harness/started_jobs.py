@@ -21,7 +21,6 @@ from pathlib import Path
 
 from tests.harness.hostile_agent import AgentAnswer, hostile_agent
 
-"""Nobody listens on the discard port."""
 START_SECONDS = 90.0
 """Longest time of one start on a busy machine."""
 OWN_VARIABLES = (
