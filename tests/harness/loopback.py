@@ -20,7 +20,8 @@ from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import AgentMessage, Hello, LookResult, NodeTicket, ProbeOrder, ProbeResult
 from pharoah_provider.domain import Node
 from pharoah_provider.first_start import make_provider
-from pharoah_provider.services.server import ServerSettings, provider
+from pharoah_provider.services.server import provider
+from pharoah_provider.services.settings import ServerSettings
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.sockets import socket_folder
 from tests.harness.tokens import token_of, write_list, write_token

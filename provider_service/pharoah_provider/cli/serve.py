@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pharoah_provider.cli._values import amount, count, table_days
-from pharoah_provider.services.server import ServerSettings, serve
+from pharoah_provider.services.server import serve
+from pharoah_provider.services.settings import ServerSettings
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.keys import open_keys
 from pharoah_serving.listener import Tls

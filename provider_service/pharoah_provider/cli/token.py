@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from pharoah_protocol.vocabulary import Role
-from pharoah_provider.services.server import ServerSettings
+from pharoah_provider.services.settings import ServerSettings
 from pharoah_serving import token_command
 
 USAGE = {
