@@ -48,11 +48,6 @@ def charging(cost: Cost) -> Iterator[None]:
             pass
 
 
-def current_cost() -> Cost | None:
-    """What the work of this task is charged to; None for the provider's own work."""
-    return _cost.get()
-
-
 @coroutine
 def metered(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
     """What `work` returns or raises. The seconds of each of its steps are added to the current cost."""

@@ -19,7 +19,6 @@ from pharoah_serving.errors import ProviderError
 from pharoah_serving.open_calls import UnknownMethods
 
 LARGEST_MESSAGE_BYTES = 1 << 20
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 STREAMS_OF_A_CONNECTION = 100
 """Calls of one connection at once, those included whose client has cancelled them and whose handler has not ended: the
 least that RFC 9113 recommends. A sidecar, which has a connection for each run, opens a few."""

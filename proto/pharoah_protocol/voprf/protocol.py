@@ -17,7 +17,6 @@ from pharoah_protocol.voprf import group, libsodium
 from pharoah_protocol.voprf.group import GroupError
 
 CONTEXT = b"OPRFV1-" + b"\x01" + b"-ristretto255-SHA512"
-OUTPUT_BYTES = 64
 PROOF_BYTES = 64
 _GENERATOR = bytes.fromhex("e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a65945e08d2d76")
 

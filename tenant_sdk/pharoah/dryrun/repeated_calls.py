@@ -103,10 +103,6 @@ class RepeatedCalls:
         return pytree.tree_unflatten(leaves, known.spec)
 
 
-def _fake(leaf: _TensorShape) -> torch.Tensor:
-    return torch.empty_strided(leaf.shape, leaf.stride, dtype=leaf.dtype)
-
-
 def _described(value: Any) -> tuple[_Leaf, ...]:
     """The leaves of arguments or of a result. Raises _NotPlain."""
     return tuple(map(_leaf, pytree.tree_leaves(value)))
