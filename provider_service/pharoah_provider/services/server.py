@@ -65,9 +65,9 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
             await server.start()
             async with OwnedTasks() as background, serving_metrics(state.metrics.text, metrics_address) as metrics_at:
                 await upkeep.begin()
-                for work in (upkeep, calls.recorder, *watches_of(endpoint, calls.peers)):
-                    background.start(work.run())
-                background.start(state.monitor.keep_watch())
+                watches = [watch.run() for watch in watches_of(endpoint, calls.peers)]
+                for work in (upkeep.run(), calls.recorder.run(), *watches, state.monitor.keep_watch()):
+                    background.start(work)
                 log.info("metrics on %s", metrics_at)
                 yield endpoint
         finally:
