@@ -60,6 +60,7 @@ class Scene:
     folder: Path
     time: HandClock = field(default_factory=HandClock)
     in_use: set[str] = field(default_factory=set)
+    strangers: set[str] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
     ordered: list[SentOrder] = field(default_factory=list)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -77,7 +78,8 @@ class Scene:
         self._site = site = await self._stack.enter_async_context(
             monitored_site(self.folder, RELEASE, self.time, SETTLE_SECONDS)
         )
-        site.ordered, site.in_use, site.order_seconds = self.ordered, self.in_use, ORDER_SECONDS
+        site.ordered, site.order_seconds = self.ordered, ORDER_SECONDS
+        site.in_use, site.strangers = self.in_use, self.strangers
         site.seconds.update(self.seconds)
         if before is not None:
             site.continue_after(before)
@@ -236,7 +238,9 @@ async def _beside(scene: Scene, victim: Victim, attack: Attack, seconds: int, ch
     others: list[tuple[Run, ReportedLevels]] = []
     scene.look_slow("n2")  # the attacker takes its own core, so that a peer is wanted
     # The victim computes from its beginning on, and this is what the agents on its core see.
-    scene.in_use |= {name for name, at in NODES.items() if at == NODES[victim.node]}
+    on_its_core = {name for name, at in NODES.items() if at == NODES[victim.node]}
+    scene.in_use |= on_its_core
+    scene.strangers |= set() if victim.with_pharoah else on_its_core
     if victim.others_first:
         others.append((await scene.site.join(victim.node, tenant="first"), CALM))
     if victim.with_pharoah:

@@ -14,6 +14,7 @@ import socket
 import stat
 import struct
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from pharoah_protocol.trusted_paths import (
@@ -39,8 +40,22 @@ PROBE_SECONDS = 1.0
 OWNER_ONLY, OWNER_AND_GROUP, EVERYBODY = 0o600, 0o660, 0o666
 """Modes of a socket: to connect takes the permission to write (unix(7))."""
 _CREDENTIALS = struct.Struct("iII")
-"""`struct ucred`: process, user, group."""
+"""`struct ucred` of unix(7)."""
 _SCRATCH, _LOCK = ".new", ".lock"
+
+
+class PeerCredentials(NamedTuple):
+    """The process at the other end of a Unix socket, when it connected or listened."""
+
+    process: int
+    user: int
+    group: int
+
+
+def peer_credentials(connected: socket.socket) -> PeerCredentials:
+    """Who is at the other end, as the kernel says it. Raises OSError."""
+    content = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return PeerCredentials(*_CREDENTIALS.unpack(content))
 
 
 class LocalSocketError(ValueError):
@@ -111,8 +126,7 @@ class CheckedSocket:
 
     def check_peer(self, connected: socket.socket) -> None:
         """Raises UntrustedPathError unless a trusted user serves the other end."""
-        content = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _, user, _ = _CREDENTIALS.unpack(content)
+        user = peer_credentials(connected).user
         if user not in self._users:
             raise UntrustedPathError(f"{self.path} is served by {user_name(user)}, who is not trusted here")
 

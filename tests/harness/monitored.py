@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.release import Release
 from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.v1 import ReportRequest
-from pharoah_provider.domain import Node, NodeState, Run
+from pharoah_provider.domain import NOT_IDLE, Node, NodeState, Run
 from pharoah_provider.fleet import Connection, Fleet, Looked, OrderKind
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.intake import Intake
@@ -72,6 +72,8 @@ class MonitoredSite:
     """What a micro-benchmark takes now, by node."""
     in_use: set[str] = field(default_factory=set)
     """Nodes whose agents see that somebody uses them."""
+    strangers: set[str] = field(default_factory=set)
+    """Nodes whose agents see somebody beside the runs that they know."""
     order_seconds: float = 0.0
     """How long an order takes that has no limit: the clock goes on by it."""
     ordered: list[SentOrder] = field(default_factory=list)
@@ -170,16 +172,21 @@ class MonitoredSite:
                 self.states[node].append(NodeState(**order.content))
             if order.kind is OrderKind.LOOK:
                 connection.result(order.order_id, Looked(node not in self.in_use))
-            if order.kind is not OrderKind.PROBE:
-                continue
-            longest = order.content["limit_seconds"] * len(order.content["benchmarks"])
-            began, self.time.now = self.time.now, self.time.now + min(self.order_seconds, longest)
+            if order.kind is OrderKind.PROBE:
+                for result in self._probed(node, order.order_id, order.content):
+                    connection.result(order.order_id, result)
+
+    def _probed(self, node: str, order_id: str, content: Mapping[str, Any]) -> list[BenchmarkResult]:
+        benchmarks, beside = content["benchmarks"], content["beside_job"]
+        took, error = (self.seconds[node],) * content["repeats"], ""
+        if beside and node in self.strangers:
+            took, error = (), NOT_IDLE
+        else:
+            began, longest = self.time.now, content["limit_seconds"] * len(benchmarks)
+            self.time.now += min(self.order_seconds, longest)
             self.ordered.append(SentOrder(node, began, self.time.now))
-            for benchmark in order.content["benchmarks"]:
-                took = (self.seconds[node],) * order.content["repeats"]
-                now, beside = self.time.now, order.content["beside_job"]
-                result = BenchmarkResult(order.order_id, node, benchmark, beside, now, now, took)
-                connection.result(order.order_id, result)
+        now = self.time.now
+        return [BenchmarkResult(order_id, node, name, beside, now, now, took, error) for name in benchmarks]
 
 
 @asynccontextmanager

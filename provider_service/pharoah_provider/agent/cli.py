@@ -31,6 +31,7 @@ from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profi
 from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
+from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.stream import AgentStream
@@ -126,10 +127,9 @@ async def _stand(arguments: argparse.Namespace, profile: NodeProfile, access: Ac
         Child("pharoah_benchmarks.micro", profile) as probes,
         Child("pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False) as fork_server,
     ):
-        stream = AgentStream(node, access, Telemetry(), probes, fork_server, Look(cpus))
-        socket = ticket_socket(
-            arguments.socket, arguments.node, boot_id, key, profile, node_state=lambda: stream.node_state
-        )
+        jobs = KnownJobs()
+        stream = AgentStream(node, access, Telemetry(), probes, fork_server, Look(cpus, jobs))
+        socket = ticket_socket(arguments.socket, arguments.node, boot_id, key, profile, lambda: stream.node_state, jobs)
         async with socket:
             await stream.run()
 

@@ -28,6 +28,7 @@ from pharoah_protocol.local_sockets import EVERYBODY, LocalSocketError, ServedSo
 from pharoah_protocol.node_profile import NodeProfile
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.trusted_paths import UntrustedPathError, private_content
+from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_serving.errors import ProviderError
 
 LARGEST_REQUEST_BYTES = 4096
@@ -56,13 +57,16 @@ async def ticket_socket(
     key: Ed25519PrivateKey,
     profile: NodeProfile,
     node_state: Callable[[], NodeStateAnswer],
+    jobs: KnownJobs | None = None,
 ) -> AsyncIterator[None]:
     """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs.
+
+    Who asks for a ticket is entered in `jobs`.
 
     Raises ProviderError when another process serves there or others can change the folder.
     """
 
-    def answered(line: bytes) -> Message:
+    def answered(line: bytes, asker: socket.socket) -> Message:
         try:
             request = decode(line).message
         except MessageError as error:
@@ -71,13 +75,16 @@ async def ticket_socket(
             return node_state()
         if not isinstance(request, TicketRequest):
             return Failure(f"verb {request.VERB!r} is not one that an agent answers")
+        if jobs is not None:
+            jobs.asked(asker)
         body, signature = Ticket.issue(node, boot_id, key, time.time())
         return TicketAnswer(body.decode(), signature.hex(), profile.to_dict())
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(REQUEST_SECONDS):
-                writer.write(encode(answered(await reader.readline())) + b"\n")
+                line = await reader.readline()
+                writer.write(encode(answered(line, writer.get_extra_info("socket"))) + b"\n")
                 await writer.drain()
         writer.close()
 

@@ -1,8 +1,11 @@
-"""Whether anybody uses this node: a short look at its cores and GPUs, when the provider asks and at no other time.
+"""Who uses this node: a short look at its cores and GPUs, when the provider asks and at no other time.
 
 The provider may take a node for idle on which somebody trains without Pharoah. So no micro-benchmark of an idle node
 runs before its agent has looked. The answer is one bit, and answers are rare: a node that is asked too often is not
 looked at and counts as in use, so that questions cannot follow what somebody does there.
+
+Beside a job that has agreed, somebody else may train on the same cores. So before a micro-benchmark beside a job, the
+agent compares what the cores have worked with what the processes of known jobs have.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
+from pharoah_provider.agent.known_jobs import TICKS_PER_SECOND, KnownJobs, computed_seconds, use_of
 from pharoah_provider.agent.signals._nvml import gpu_processes
 from pharoah_serving.quotas import TokenBucket
 
@@ -31,7 +35,8 @@ LOOKS_AT_ONCE, LOOKS_PER_SECOND = 6.0, 1 / 60
 minute."""
 LOOK_HOLDS_SECONDS = 10.0
 """An order that comes so soon after an answer does not count as another question."""
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+STRANGER_LOOKS = 2
+"""Somebody else computes beside the known jobs when each of so many looks shows it: a daemon works for a moment."""
 _BUSY_COLUMNS = (1, 2, 3, 6, 7)
 """Columns of a core in /proc/stat: user, nice, system, irq, softirq (proc(5)). Waiting and stolen time is no use."""
 
@@ -63,6 +68,7 @@ class Look:
     """Looks at one node."""
 
     cpus: tuple[int, ...]
+    jobs: KnownJobs = field(default_factory=KnownJobs)
     stat: Callable[[], str] = Path("/proc/stat").read_text
     gpu_users: Callable[[], Collection[int]] = gpu_processes
     """Processes that compute on a GPU of the node."""
@@ -80,19 +86,31 @@ class Look:
         now = self.clock()
         if now - self._seen_idle_at >= LOOK_HOLDS_SECONDS and not self._answers.take(1.0, now):
             return False
-        idle = await self._unused()
+        idle = await self._used_only_by(set)
         log.info("the provider asked for an idle node; this one %s", "is idle" if idle else "is not idle")
         self._seen_idle_at = self.clock() if idle else -inf
         return idle
 
-    async def _unused(self) -> bool:
+    async def only_known_jobs(self) -> bool:
+        """Whether nobody but known jobs and this agent uses the node now, as far as it can be seen."""
+        for _ in range(STRANGER_LOOKS):
+            if await self._used_only_by(lambda: {*own_processes(), *self.jobs.processes()}):
+                return True
+        log.info("the provider asked for a micro-benchmark beside a job; somebody else uses the node")
+        return False
+
+    async def _used_only_by(self, known: Callable[[], set[int]]) -> bool:
         try:
-            if set(self.gpu_users()) - set(own_processes()):
+            if set(self.gpu_users()) - set(own_processes()) - known():
                 return False
-            before, began = busy_seconds(self.stat(), self.cpus), self.clock()
+            used_before, busy_before, began = use_of(known(), self.cpus), self._busy_seconds(), self.clock()
             await self.pause(LOOK_SECONDS)
-            busy, took = busy_seconds(self.stat(), self.cpus) - before, self.clock() - began
+            busy, took = self._busy_seconds() - busy_before, self.clock() - began
+            busy -= computed_seconds(used_before, use_of(known(), self.cpus))
         except Exception as error:  # noqa: BLE001 - files of the kernel, or a driver: what is not seen is not seen idle
             log.warning("this node cannot be looked at: %s: %s", type(error).__name__, error)
             return False
         return busy <= (BUSY_CORES + BUSY_RATIO * len(self.cpus)) * took
+
+    def _busy_seconds(self) -> float:
+        return busy_seconds(self.stat(), self.cpus)

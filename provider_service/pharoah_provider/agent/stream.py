@@ -161,7 +161,7 @@ class AgentStream:
         await self._out.put(AgentMessage(look=LookResult(order_id=order_id, idle=await self._look.idle())))
 
     async def _probe(self, order: ProbeOrder) -> None:
-        if order.only_if_idle and not await self._look.idle():
+        if not await self._may_probe(order):
             await self._refuse(order)
             return
         await self._probes.warm()
@@ -183,8 +183,14 @@ class AgentStream:
                 )
             )
 
+    async def _may_probe(self, order: ProbeOrder) -> bool:
+        """Whether nobody is on the node whom the provider does not know."""
+        if order.only_if_idle:
+            return await self._look.idle()
+        return not order.beside_job or await self._look.only_known_jobs()
+
     async def _refuse(self, order: ProbeOrder) -> None:
-        """The provider takes the node for idle, and it is in use."""
+        """Somebody uses the node whom the provider does not know."""
         now = time.time()
         for benchmark in order.benchmarks:
             result = ProbeResult(

@@ -139,7 +139,7 @@ class Orders:
             self._going.pop(ending, None)
         if any(result.error == NOT_IDLE for result in results):
             self._found_occupied(node)
-            raise NotReady(f"node {node}: its agent does not see it idle")
+            raise NotReady(f"node {node}: its agent sees somebody there whom the provider does not know")
         return results
 
     def _allowed(self, node: str, run: Run | None) -> Permission:
