@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("name", choices=list(EVALUATIONS), metavar="NAME")
     parser.add_argument("--data", type=Path, help="distributed: folder that holds op_traces/, published traces")
+    parser.add_argument("--part", metavar="MODULE", help="hardening: measure this part only, such as consent")
     parser.add_argument("--quick", action="store_true", help="a smaller run that shows the same things")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the figures to this file, as JSON")

@@ -84,12 +84,28 @@ class Figures:
 
     def finish(self, arguments: argparse.Namespace) -> int:
         """Print all figures once more, write JSON and, with `--docs`, the docs. Returns the exit code."""
+        self.print_all()
+        self.document(arguments)
+        return self.write(arguments.out)
+
+    def include(self, part: Figures) -> None:
+        """The figures of a part count as these figures' own."""
+        self.values |= part.values
+        self.details |= part.details
+        self.rows += part.rows
+        self.tables += part.tables
+        self._holds &= part._holds
+
+    def print_all(self) -> None:
+        """Print all figures once more."""
         print("\nall figures")
         for row in self.rows:
             print(f"  {row.key:42} {row.value:>9}  {row.interval:40} {row.bound}")
+
+    def document(self, arguments: argparse.Namespace) -> None:
+        """With `--docs`, write the section of these figures."""
         if arguments.docs:
             write_section(DOCS / PAGES.get(self.name, "evaluation.md"), self.name, self.markdown(command(arguments)))
-        return self.write(arguments.out)
 
     def markdown(self, command: str) -> list[str]:
         """The section of the docs: command, machine and date, the figures, the further tables."""
@@ -142,7 +158,8 @@ def write_section(page: Path, name: str, lines: Sequence[str]) -> None:
 def command(arguments: argparse.Namespace) -> str:
     """The command that makes these figures again."""
     data = " --data DIR" if arguments.data else ""
-    return f"python -m evaluation {arguments.name} --seed {arguments.seed}{' --quick' * arguments.quick}{data}"
+    part = f" --part {arguments.part}" if arguments.part else ""
+    return f"python -m evaluation {arguments.name}{part} --seed {arguments.seed}{' --quick' * arguments.quick}{data}"
 
 
 def machine() -> str:

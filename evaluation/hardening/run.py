@@ -7,6 +7,7 @@ form of every attack.
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
 from importlib import import_module
 
@@ -27,9 +28,17 @@ PARTS = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure all parts. Returns the exit code."""
+    """Measure all parts, or the one that was asked for. Returns the exit code."""
+    chosen = [arguments.part] if arguments.part else list(PARTS)
+    if chosen[0] not in PARTS:
+        print(f"--part {arguments.part}: not a part; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
     figures = Figures("hardening")
-    for name, what in PARTS.items():
+    for name in chosen:
+        part = Figures(f"hardening {name}")
         measure = import_module(f"evaluation.hardening.{name}").measure
-        timed(what, partial(measure, figures, arguments.quick, arguments.seed))
-    return figures.finish(arguments)
+        timed(PARTS[name], partial(measure, part, arguments.quick, arguments.seed))
+        part.document(arguments)
+        figures.include(part)
+    figures.print_all()
+    return figures.write(arguments.out)

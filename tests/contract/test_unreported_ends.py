@@ -61,7 +61,7 @@ def kept(site: Loopback) -> list[Path]:
 def test_the_next_run_reports_how_an_earlier_one_ended(tmp_path: Path, attempts: int) -> None:
     async def inside() -> None:
         async with loopback(tmp_path) as site:
-            earlier = [ReportedRun(site) for _ in range(2)]
+            earlier = [ReportedRun(site, keep_runs=kept_runs) for kept_runs in (0, 20)]
             await asyncio.gather(*(run.joined() for run in earlier))
         for run, state in zip(earlier, (EndState.PREEMPTED, EndState.FAILED), strict=True):
             await run.end(state)  # the provider is away
@@ -82,17 +82,6 @@ def test_an_end_that_the_provider_never_takes_is_sent_once(tmp_path: Path) -> No
             async with aclosing(ReportedRun(site)) as run:
                 await run.joined()
             assert kept(site) == [] and await end_states(site) == ["ok"]
-
-    asyncio.run(inside())
-
-
-def test_nothing_is_kept_of_runs_where_the_user_keeps_none(tmp_path: Path) -> None:
-    async def inside() -> None:
-        async with loopback(tmp_path) as site:
-            run = ReportedRun(site, keep_runs=0)
-            await run.joined()
-        await run.end(EndState.OK)
-        assert kept(site) == []
 
     asyncio.run(inside())
 

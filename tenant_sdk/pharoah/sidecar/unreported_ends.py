@@ -30,8 +30,11 @@ class UnreportedEnds:
     """Files of one folder, for this user's eyes. Machines that share a home share it: an end may be sent twice."""
 
     def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
-        """Nothing is kept of runs where the user keeps none. `now` gives unix seconds."""
-        folder = exchange_folder(settings) if settings.keep_runs else None
+        """`now` gives unix seconds.
+
+        Also for users who keep no records of their runs: this is a message that waits, and is deleted when it is sent.
+        """
+        folder = exchange_folder(settings)
         self._folder = folder / "ends" if folder else None
         self._now = now
 
