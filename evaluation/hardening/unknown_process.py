@@ -79,7 +79,7 @@ def _looks(site: Site) -> int:
 
 def _attack(site: Site) -> None:
     """One run on n2 that reports twice its baseline for a while."""
-    ticket = asyncio.run(ask_node(str(site.folder / "n2.sock"), 5.0)).ticket
+    ticket = asyncio.run(ask_node(str(site.agent_socket("n2")), 5.0)).ticket
     with _tenant(site) as channel:
         runs, run_id = Stub(channel, "Runs"), secrets.token_bytes(16)
         consent = Consent(beside_job=True, limit_seconds=4.0)

@@ -11,8 +11,10 @@ import pytest
 from evaluation import figures
 from evaluation.__main__ import EVALUATIONS, parser
 from evaluation.figures import DOCS, PAGES, Figures, write_section
+from evaluation.hardening.run import PARTS
 
-WITH_TABLES = [name for name in EVALUATIONS if name != "demo"]
+SECTIONS = [name for name in EVALUATIONS if name not in ("demo", "hardening")] + [f"hardening {part}" for part in PARTS]
+"""Sections of the docs that evaluations write."""
 
 
 def page_of(name: str) -> Path:
@@ -27,7 +29,7 @@ def some_figures(name: str) -> Figures:
     return measured
 
 
-@pytest.mark.parametrize("name", WITH_TABLES)
+@pytest.mark.parametrize("name", SECTIONS)
 def test_writing_a_section_keeps_everything_outside_its_markers(name: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(before := page_of(name).read_text())
@@ -80,7 +82,7 @@ def test_only_docs_writes_pages(docs: bool, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(figures, "DOCS", tmp_path)
     page = tmp_path / "evaluation.md"
     page.write_text(before := "<!-- loop: begin -->\n<!-- loop: end -->\n")
-    arguments = argparse.Namespace(name="loop", seed=7, quick=False, data=None, out=None, docs=docs)
+    arguments = argparse.Namespace(name="loop", seed=7, quick=False, data=None, part=None, out=None, docs=docs)
     assert some_figures("loop").finish(arguments) == 0
     assert (page.read_text() != before) is docs
 

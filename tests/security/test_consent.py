@@ -29,7 +29,7 @@ from pharoah_provider.monitoring.consent import (
     Refusal,
     permission,
 )
-from pharoah_provider.monitoring.orders import OCCUPIED_SECONDS
+from pharoah_provider.monitoring.orders import OCCUPIED_SECONDS, SHARED_SECONDS
 from pharoah_provider.monitoring.run_budgets import JoinBudgets
 from pharoah_provider.monitoring.watched_runs import LOST_SECONDS
 from pharoah_provider.own_fingerprints import OwnFingerprints
@@ -192,6 +192,22 @@ def test_silence_is_not_forgotten_by_a_restart_of_the_provider(tmp_path: Path) -
             assert again.monitor._orders.permission("n2") is Refusal.SILENT
 
     asyncio.run(inside())
+
+
+def test_nothing_is_measured_beside_a_run_while_its_agent_sees_a_stranger_there(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        site.seconds["n2"] = SLOW
+        site.strangers.add("n2")
+        run = await site.join("n2", tenant="attacker")
+        await attack(site, run, 25)
+        assert site.ordered == []
+        site.strangers.clear()
+        await attack(site, run, 25)
+        assert site.ordered == [], "the node is left alone for a while"
+        await attack(site, run, int(SHARED_SECONDS))
+        assert {order.node for order in site.ordered} >= {"n2"}
+
+    at_site(tmp_path, work)
 
 
 @pytest.mark.parametrize("used", [{"n1"}, {"n4"}])

@@ -194,9 +194,9 @@ FULL, ALLOWED = LOOK_SECONDS, 0.9 * BUSY_CORES * LOOK_SECONDS
     [
         ([FULL], [FULL], True),
         ([FULL], [FULL - ALLOWED], True),
-        ([FULL, FULL], [0.0, 0.0], False),
-        ([FULL, FULL], [FULL / 2, FULL / 2], False),
-        ([FULL, FULL], [FULL / 2, FULL], True),
+        ([FULL] * 3, [0.0] * 3, False),
+        ([FULL] * 3, [FULL / 2] * 3, False),
+        ([FULL] * 3, [FULL / 2, FULL / 2, FULL], True),
     ],
     ids=["the job", "the job and a daemon", "a stranger", "a stranger beside the job", "a daemon for a moment"],
 )
@@ -208,7 +208,7 @@ def test_a_stranger_is_what_the_known_jobs_have_not_computed(
 
 def test_a_process_of_nobody_we_know_on_a_gpu_is_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     for users, known_only in (({1}, True), ({2}, False)):
-        eyes = looking(monkeypatch, [FULL] * 2, [FULL] * 2, gpu_users=lambda users=users: users)
+        eyes = looking(monkeypatch, [FULL] * 3, [FULL] * 3, gpu_users=lambda users=users: users)
         assert asyncio.run(eyes.only_known_jobs()) is known_only
 
 
@@ -242,7 +242,7 @@ def test_an_agent_refuses_an_order_beside_a_job_where_it_sees_a_stranger(
             raise Touched
 
     async def inside() -> None:
-        eyes, unused = looking(monkeypatch, [FULL] * 2, [0.0] * 2), None
+        eyes, unused = looking(monkeypatch, [FULL] * 3, [0.0] * 3), None
         stream = AgentStream(node("n2"), unused, Telemetry(), Probes(), unused, eyes)  # type: ignore[arg-type]
         await stream._probe(ProbeOrder(order_id="o", benchmarks=["gemm"], repeats=3, beside_job=beside_job))
         sent = stream._out.get_nowait()

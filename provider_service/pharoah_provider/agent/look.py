@@ -35,8 +35,9 @@ LOOKS_AT_ONCE, LOOKS_PER_SECOND = 6.0, 1 / 60
 minute."""
 LOOK_HOLDS_SECONDS = 10.0
 """An order that comes so soon after an answer does not count as another question."""
-STRANGER_LOOKS = 2
-"""Somebody else computes beside the known jobs when each of so many looks shows it: a daemon works for a moment."""
+STRANGER_LOOKS, STRANGER_PAUSE_SECONDS = 3, 0.5
+"""Somebody else computes beside the known jobs when each of so many looks shows it, with pauses between them: a daemon
+works for a moment."""
 _BUSY_COLUMNS = (1, 2, 3, 6, 7)
 """Columns of a core in /proc/stat: user, nice, system, irq, softirq (proc(5)). Waiting and stolen time is no use."""
 
@@ -93,7 +94,9 @@ class Look:
 
     async def only_known_jobs(self) -> bool:
         """Whether nobody but known jobs and this agent uses the node now, as far as it can be seen."""
-        for _ in range(STRANGER_LOOKS):
+        for number in range(STRANGER_LOOKS):
+            if number:
+                await self.pause(STRANGER_PAUSE_SECONDS)
             if await self._used_only_by(lambda: {*own_processes(), *self.jobs.processes()}):
                 return True
         log.info("the provider asked for a micro-benchmark beside a job; somebody else uses the node")

@@ -29,6 +29,9 @@ log = logging.getLogger("pharoah.provider.monitoring")
 OCCUPIED_SECONDS = 300.0
 """A node that its agent did not see idle is not asked again for so long: five minutes are the shortest time over which
 budgets hold, and more questions would say when the node is used."""
+SHARED_SECONDS = 60.0
+"""The same for a node on which somebody was seen beside a run. It is in use anyway, and a run that waits for a
+validation should not wait long for somebody who was there for a moment."""
 SEEN_IDLE_SECONDS = 10.0
 """How long a look holds for a node that is not measured itself: a validation takes less."""
 
@@ -59,6 +62,9 @@ class Orders:
         self._fleet, self._store, self._watched, self._clock = fleet, store, watched, clock
         self._settle_seconds, self._budgets = settle_seconds, Budgets(share, watched.nodes_of)
         self._occupied_until: dict[str, float] = {}
+        """By node that was to be idle and was not."""
+        self._shared_until: dict[str, float] = {}
+        """By node on which somebody was seen beside the runs."""
         self._seen_idle_at: dict[str, float] = {}
         self._going: dict[asyncio.Timeout, str] = {}
         """What ends an order that goes on, and its node."""
@@ -88,8 +94,7 @@ class Orders:
         answer = self.permission(node)
         if not isinstance(answer, Permission) or answer.beside_job is (run is None):
             return False
-        now = self._clock.steady()
-        return not any(now < self._occupied_until.get(name, 0.0) for name in answer.look_at)
+        return (run is None or not self._is_shared(node)) and not any(map(self._is_occupied, answer.look_at))
 
     @asynccontextmanager
     async def round(self, cause: Cause, *, looks_slow: bool = False) -> AsyncIterator[Round]:
@@ -138,7 +143,10 @@ class Orders:
         finally:
             self._going.pop(ending, None)
         if any(result.error == NOT_IDLE for result in results):
-            self._found_occupied(node)
+            if run is None:
+                self._found_occupied(node)
+            else:
+                self._shared_until[node] = self._clock.steady() + SHARED_SECONDS
             raise NotReady(f"node {node}: its agent sees somebody there whom the provider does not know")
         return results
 
@@ -150,6 +158,8 @@ class Orders:
             raise NotReady(f"node {node}: {'it is not idle' if run is None else 'the run is over'}")
         if self._fleet.cores_busy(node):
             raise NotReady(f"node {node}: another order runs on its cores")
+        if run is not None and self._is_shared(node):
+            raise NotReady(f"node {node}: somebody was seen there whom the provider does not know")
         return answer
 
     def _seconds(self, cause: Cause, looks_slow: bool) -> float:
@@ -169,10 +179,9 @@ class Orders:
         return all(await asyncio.gather(*(self._sees_idle(node) for node in nodes if self._fleet.is_connected(node))))
 
     async def _sees_idle(self, node: str) -> bool:
-        now = self._clock.steady()
-        if now < self._occupied_until.get(node, 0.0):
+        if self._is_occupied(node):
             return False
-        if now - self._seen_idle_at.get(node, float("-inf")) < SEEN_IDLE_SECONDS:
+        if self._clock.steady() - self._seen_idle_at.get(node, float("-inf")) < SEEN_IDLE_SECONDS:
             return True
         if not await self._fleet.look(node):
             self._found_occupied(node)
@@ -182,6 +191,12 @@ class Orders:
             await self._store.runs.put_seen_empty(node)
             self._watched.seen_empty(node)
         return True
+
+    def _is_occupied(self, node: str) -> bool:
+        return self._clock.steady() < self._occupied_until.get(node, 0.0)
+
+    def _is_shared(self, node: str) -> bool:
+        return self._clock.steady() < self._shared_until.get(node, 0.0)
 
     def _found_occupied(self, node: str) -> None:
         log.info("node %s is in use, or its agent does not say; it is left alone for %g s", node, OCCUPIED_SECONDS)
