@@ -80,6 +80,8 @@ class Outside:
         (self.folder / "file").write_text("untouched")
         (self.folder / "inner").mkdir()
         os.mkfifo(self.folder / "pipe")
+        (self.folder.parent / f"link-{self.nonce}").symlink_to(self.folder)
+        self._stack.callback((self.folder.parent / f"link-{self.nonce}").unlink)
         self._pipe = self._own(os.open(self.folder / "pipe", os.O_RDWR | os.O_NONBLOCK))
         os.write(self._pipe, b"untouched")
         self._victim = self._start_victim()

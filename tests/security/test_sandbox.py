@@ -68,12 +68,7 @@ def need(mode: SandboxMode) -> None:
 MODES = [SandboxMode.ROOT, SandboxMode.USER, SandboxMode.RULES]
 
 
-KNOWN_GAP = pytest.mark.xfail(
-    reason="without namespaces, the attempts of one group together reach a pipe that none of them reaches alone"
-)
-
-
-@pytest.mark.parametrize("mode", [*MODES[:2], pytest.param(SandboxMode.RULES, marks=KNOWN_GAP)])
+@pytest.mark.parametrize("mode", MODES)
 def test_no_attempt_gets_out_of_a_dry_run(mode: SandboxMode) -> None:
     need(mode)
     found = attempts_in(mode, group_size=20)

@@ -62,15 +62,19 @@ def forbid_writes(folder: Path | None = None) -> None:
 
 
 def _allow_reading(rules: int, folder: Path, avoided: set[Path]) -> None:
-    """All files in a folder but those to be avoided: who reads a terminal or a pipe takes input from somebody else."""
+    """All files in a folder but those to be avoided: who reads a terminal or a pipe takes input from somebody else.
+
+    A symbolic link needs no right, and a right for where it leads could hold for something to be avoided.
+    """
     try:
         entries = list(folder.iterdir())
     except OSError:
         return
     for path in entries:
-        if any(place.is_relative_to(path) for place in avoided) and not path.is_symlink():
-            if path not in avoided:
-                _allow_reading(rules, path, avoided)
+        if path.is_symlink() or path in avoided:
+            continue
+        if any(place.is_relative_to(path) for place in avoided):
+            _allow_reading(rules, path, avoided)
         else:
             _allow(rules, path, _READ_FILE)
 
