@@ -13,7 +13,7 @@ import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,10 +122,10 @@ class CallGuard:
             try:
                 async with self._admitted(descriptor, context, call):
                     if descriptor.name in STREAMING_METHODS:
-                        answers = await self._opened(descriptor, method, requests, context, call)
-                        async for answer in answers:
-                            call.answered(answer)
-                            yield answer
+                        async with self._opened(descriptor, method, requests, context, call) as answers:
+                            async for answer in answers:
+                                call.answered(answer)
+                                yield answer
                     else:
                         async with self._request(call, requests) as request:
                             async for answer in method(call.parsed(descriptor, request), context):
@@ -228,6 +228,7 @@ class CallGuard:
             async with self.turns.turn(call.who, call.cost):
                 yield request
 
+    @asynccontextmanager
     async def _opened(
         self,
         descriptor: MethodDescriptor,
@@ -235,18 +236,22 @@ class CallGuard:
         requests: AsyncIterator[bytes],
         context: Context,
         call: GuardedCall,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncIterator[AsyncIterator[Any]]:
         """The answers of a stream. It has its turn while it is opened, and then for each message that comes in."""
         assert call.who is not None
         call.cost.add(STREAM_SECONDS)
         if descriptor.client_streaming:
             async with self.turns.turn(call.who, call.cost):
                 messages = call.each_parsed(descriptor, requests, self.turns)
+            # Closed here: the message that a servicer refuses has its turn until its iterator is closed, and without
+            # this only the garbage collector would do that. The caller would have no turn for other calls meanwhile.
+            async with aclosing(messages), aclosing(method(messages, context)) as answers:
+                yield answers
         else:
             async with self._request(call, requests) as request:
-                messages = call.parsed(descriptor, request)
-        answers: AsyncIterator[Any] = method(messages, context)
-        return answers
+                message = call.parsed(descriptor, request)
+            async with aclosing(method(message, context)) as answers:
+                yield answers
 
     async def _abort(
         self, error: Exception, call: GuardedCall, context: Context, requests: AsyncIterator[bytes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,8 +51,9 @@ class GuardedCall:
 
     async def each_parsed(
         self, descriptor: MethodDescriptor, requests: AsyncIterator[bytes], turns: Turns
-    ) -> AsyncIterator[Any]:
-        """The requests of a stream as messages. While one is worked on, the call has its turn. Raises Invalid."""
+    ) -> AsyncGenerator[Any, None]:
+        """The requests of a stream as messages. While one is worked on, the call has its turn: until the next one is
+        asked for, or the generator is closed. Raises Invalid."""
         kind = request_type(descriptor)
         assert self.who is not None
         async for request in requests:

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_protocol.rpc import Stub, path
 from pharoah_protocol.v1 import (
+    AgentMessage,
     DecideRequest,
     EvaluateRequest,
     GetEpochRequest,
     GetOfferRequest,
+    Hello,
     ListRequest,
+    Telemetry,
     WatchAlertsRequest,
     services,
 )
@@ -36,7 +39,7 @@ from pharoah_serving.audit_log import verify
 from pharoah_serving.call_guard import RULES, STREAMING_METHODS
 from pharoah_serving.listener import Tls
 from tests.harness.exchange import KNOWN, RELEASE, on_loopback, refused
-from tests.harness.loopback import Loopback, bearer, loopback, silence, ticket
+from tests.harness.loopback import Loopback, bearer, loopback, node, silence, ticket
 from tests.harness.runs import join
 
 DOMAIN = "corp.example"
@@ -248,6 +251,37 @@ def test_many_short_calls_wait_for_their_turn_within_their_deadline(
         ended = await asyncio.gather(*calls, return_exceptions=True)
         errors = {error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError)}
         assert errors <= {grpc.StatusCode.RESOURCE_EXHAUSTED} and sum(isinstance(e, Exception) for e in ended) <= 10
+
+    on_loopback(tmp_path, work)
+
+
+def test_streams_that_are_refused_give_their_turns_back(tmp_path: Path) -> None:
+    """Also when the servicer refuses a message of the stream while the call has its turn."""
+    stands_on = node("n1")
+    hello = Hello(
+        node=stands_on.node,
+        ticket_key=stands_on.ticket_key,
+        boot_id=stands_on.boot_id,
+        server_facts=stands_on.server_facts,
+        device_facts=stands_on.device_facts,
+    )
+    bad_telemetry = Telemetry(sampled_at=[float("nan")], metric=["x"], device=["0"], value=[1.0])
+
+    async def connected(site: Loopback, *sent: AgentMessage) -> None:
+        async def messages() -> AsyncIterator[AgentMessage]:
+            for message in sent:
+                yield message
+
+        calls = Stub(site.channel, "Agent").Connect(messages(), timeout=5, metadata=bearer("n1"))
+        answers = [order.WhichOneof("content") async for order in calls]
+        assert answers[0] == "welcome"
+
+    async def work(site: Loopback) -> None:
+        for _ in range(turns.SLOTS_OF_A_CALLER[Role.AGENT] + 1):
+            for sent in ([AgentMessage()], [AgentMessage(hello=hello), AgentMessage(telemetry=bad_telemetry)]):
+                code, _ = await refused(connected(site, *sent))
+                assert code is grpc.StatusCode.INVALID_ARGUMENT
+        await connected(site, AgentMessage(hello=hello))
 
     on_loopback(tmp_path, work)
 

@@ -88,7 +88,7 @@ def seeds() -> dict[str, list[bytes]]:
 def test_no_bytes_make_a_method_fail(tmp_path: Path, name: str) -> None:
     async def work(site: Loopback) -> None:
         chance = random.Random(name)
-        lasting = name in ("WatchAlerts", "Connect")  # what is good there goes on until the deadline
+        lasting = name == "WatchAlerts"  # what is good there goes on until the deadline
         fine = FINE | {grpc.StatusCode.DEADLINE_EXCEEDED} if lasting else FINE
         for data in seeds()[name]:
             assert await answered(site, name, data) in fine
