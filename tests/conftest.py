@@ -7,6 +7,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,15 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()  # what the imports have made stays: a collection after a test looks at what the test has made
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from tests.harness.groups import GroupScheduling
+
+    return GroupScheduling(config, log)
 
 
 def pytest_sessionfinish() -> None:

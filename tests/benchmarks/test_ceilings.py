@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -25,7 +24,6 @@ def test_cases_do_as_many_operations_as_they_say() -> None:
         assert counter.get_total_flops() == case.work * len(case.calls), case
 
 
-@pytest.mark.xdist_group("machine")
 def test_a_measurement_can_be_read_and_has_all_kinds(monkeypatch: object) -> None:
     monkeypatch.setattr(ceilings, "SECONDS_PER_CASE", 0.0)  # type: ignore[attr-defined]
     monkeypatch.setattr(ceilings, "ROWS", (8, 16))  # type: ignore[attr-defined]

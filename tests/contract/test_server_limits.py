@@ -84,7 +84,6 @@ def test_strangers_who_hold_calls_open_keep_no_tenant_out(tmp_path: Path, monkey
     on_loopback(tmp_path, work)
 
 
-@pytest.mark.xdist_group("machine")
 def test_multiplying_does_not_hold_up_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest, threads = provider_side.protocol.evaluate, set()
 

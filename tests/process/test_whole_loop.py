@@ -24,7 +24,6 @@ SCRIPT = [sys.executable, "evaluation/scripts/train_workload.py"]
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.xdist_group("machine")
 def test_a_campaign_becomes_verdicts(tmp_path: Path) -> None:
     plan = tmp_path / "campaign.toml"
     plan.write_text(CAMPAIGN)

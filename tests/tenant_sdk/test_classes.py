@@ -17,7 +17,7 @@ from pharoah_archetypes import Archetype, catalogue
 
 VARIATIONS = "base,depth 1,several"
 # 75 dry steps in one process, which all tests share.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("classes")]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
