@@ -16,6 +16,7 @@ from pharoah_protocol.parent_process import adopt_orphans
 from pharoah_provider import shared_votes
 from tests.harness.leaks import Belongings, LoopCheck
 from tests.harness.plain_port import plain_port as plain_port
+from tests.harness.quick_messages import quick_messages as quick_messages
 
 
 def pytest_configure() -> None:

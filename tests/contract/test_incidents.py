@@ -135,6 +135,7 @@ async def first_state(site: Loopback, name: str) -> Any:
     raise AssertionError("the stream ended")
 
 
+@pytest.mark.usefixtures("quick_messages")
 def test_a_sidecar_whose_run_was_taken_for_lost_joins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ends(site: Loopback) -> list[str | None]:
         return [json.loads(row)["end_state"] for row in await rows(site, "runs")]

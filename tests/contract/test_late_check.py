@@ -25,6 +25,7 @@ from tests.harness.exchange import KNOWN, on_loopback
 from tests.harness.loopback import Loopback, ticket
 from tests.harness.until import until
 
+pytestmark = pytest.mark.usefixtures("quick_messages")
 COMPILED: Fingerprint = replace(KNOWN, features={**KNOWN.features, "compiled": "inductor"})
 
 

@@ -60,9 +60,9 @@ def test_reports_of_a_run_whose_ticket_was_not_renewed_are_refused(
 
 def test_a_sidecar_renews_its_ticket_and_loses_no_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_service, "SHORTEST_RENEWAL_SECONDS", 0.0)
-    monkeypatch.setattr(watched_runs, "OLDEST_TICKET_SECONDS", 1.0)
+    monkeypatch.setattr(watched_runs, "OLDEST_TICKET_SECONDS", 0.5)
     for name in ("REPORT_SECONDS", "FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
-        monkeypatch.setattr(run_reporter, name, 0.1)
+        monkeypatch.setattr(run_reporter, name, 0.05)
 
     async def work(site: Loopback) -> None:
         path = tmp_path / "agent.sock"
@@ -80,7 +80,7 @@ def test_a_sidecar_renews_its_ticket_and_loses_no_second(tmp_path: Path, monkeyp
         keep = reporter.second
         monkeypatch.setattr(reporter, "second", lambda number, at: (numbers.append(number), keep(number, at)))
         async with ticket_socket(path, "n1", "boot", KEYS["n1"], NO_LIMITS, NodeStateAnswer):
-            reporter.start(ticket("n1"), 1, lambda: [ReportedLevels()], tick_seconds=0.1)
+            reporter.start(ticket("n1"), 1, lambda: [ReportedLevels()], tick_seconds=0.05)
             await until(at_least_40, "40 seconds of reports", 30)
         await reporter.end(EndState.OK)
         await provider.channel.close()
