@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -100,6 +99,9 @@ def test_an_expression_is_allowed_when_it_leaves_an_allowed_choice(expression: s
 
 
 def test_the_bill_of_materials_is_valid_and_the_same_each_time() -> None:
+    # Its grammars take more than a second to compile, in every worker that collects this module.
+    from cyclonedx.validation.json import JsonStrictValidator
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(printed()) is None
     assert bill(distributions()) == printed()
 

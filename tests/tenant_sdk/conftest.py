@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pharoah import dryrun
+from pharoah.cli import _common
 from pharoah.dryrun import DryRun
 from tests.harness.torch_server import TorchServer
 
@@ -26,6 +27,12 @@ def torch_server() -> Iterator[TorchServer]:
 def dry_run(torch_server: TorchServer) -> DryRunner:
     """`pharoah.dryrun.dry_run` of any command line."""
     return functools.partial(dryrun.dry_run, start=torch_server.start)
+
+
+@pytest.fixture
+def quick_commands(dry_run: DryRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of `pharoah`, in the test's own process, dry-run in forks, too."""
+    monkeypatch.setattr(_common, "dry_run", dry_run)
 
 
 @pytest.fixture

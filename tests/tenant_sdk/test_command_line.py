@@ -135,7 +135,7 @@ def test_a_command_that_cannot_be_dry_run_is_refused_with_the_reason(command: st
 
 SCRIPT = """
 import os, sys, torch
-if sys.flags.optimize != 1 or "MESSAGE" not in os.environ or "REMOVED" in os.environ or os.environ["RANK"] != "0":
+if sys.flags.bytes_warning != 1 or "MESSAGE" not in os.environ or "REMOVED" in os.environ or os.environ["RANK"] != "0":
     raise SystemExit(f"{sys.flags} {sorted(os.environ)}")
 model = torch.nn.Linear(8, int(os.environ["WORLD_SIZE"]))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -145,12 +145,13 @@ optimizer.step()
 
 
 def test_a_dry_run_honours_env_options_and_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option is `-b` and not `-O`, for which Python would have to compile all of torch again."""
     monkeypatch.setenv("REMOVED", "yes")
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    command = ["env", "-u", "REMOVED", "MESSAGE=hello", sys.executable, "-X", "utf8", "-O", str(script)]
+    command = ["env", "-u", "REMOVED", "MESSAGE=hello", sys.executable, "-X", "utf8", "-b", str(script)]
     assert dry_run(command, 60.0, nodes=2, processes=2).fingerprint.sizes["parameters"] == 4 * (8 * 4 + 4)
-    script.write_text(SCRIPT.replace("sys.flags.optimize != 1 or ", ""))
+    script.write_text(SCRIPT.replace("sys.flags.bytes_warning != 1 or ", ""))
     launcher = ["-m", "torch.distributed.run", "--nnodes=3", "--nproc-per-node", "2", str(script)]
     command = ["env", "-u", "REMOVED", "MESSAGE=hello", sys.executable, *launcher]
     assert dry_run(command, 60.0).fingerprint.sizes["parameters"] == 4 * (8 * 6 + 6)

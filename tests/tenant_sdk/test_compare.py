@@ -139,6 +139,7 @@ def test_secrets_and_names_of_people_are_not_looked_at() -> None:
     assert effect_of("environment", "NCCL_IB_DISABLE").weight > effect_of("environment", "NCCL_DEBUG").weight
 
 
+@pytest.mark.usefixtures("quick_commands")
 def test_two_jobs_are_recorded_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,7 +134,7 @@ def test_what_cannot_be_dry_run_says_why_and_leaves_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnknownReason, match=reason):
-        dry(source, seconds=5.0 if "while True" in source else 30.0)
+        dry(source, seconds=2.0 if "while True" in source else 30.0)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 

@@ -183,6 +183,7 @@ def test_a_far_disk_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert states == ["not ended", "ok"], "both in their order, once it does"
 
 
+@pytest.mark.usefixtures("quick_commands")
 def test_two_runs_are_compared_by_their_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
