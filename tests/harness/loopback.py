@@ -23,6 +23,7 @@ from pharoah_provider.first_start import make_provider
 from pharoah_provider.services.server import provider
 from pharoah_provider.services.settings import ServerSettings
 from pharoah_provider.storage.duckdb import DuckStorage
+from tests.harness.database import new_database
 from tests.harness.sockets import socket_folder
 from tests.harness.tokens import token_of, write_list, write_token
 
@@ -161,6 +162,7 @@ async def loopback(folder: Path, release: Release | None = None, **changes: Any)
         write_list(settings.tokens, TOKENS.values())
         write_token(folder / "acme.token", TOKENS["acme"])
         (folder / "provider.pub").write_text(make_provider(settings.keys, settings.db).public.hex())
+        new_database(settings.db)
         store = DuckStorage(settings.db)
         for name in KEYS:
             await store.nodes.put_node(node(name))

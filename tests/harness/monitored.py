@@ -29,6 +29,7 @@ from pharoah_provider.services.runs import decode
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
 from pharoah_serving.metrics import Metrics
+from tests.harness.database import new_database
 from tests.harness.listings import listed
 
 BEGAN_AT = 1_700_000_000.0
@@ -199,6 +200,7 @@ async def monitored_site(
 ) -> AsyncIterator[MonitoredSite]:
     """A monitor on the database of a folder. Again with the same folder and time: a restart of the provider."""
     time = time or HandClock()
+    new_database(folder / "monitored.duckdb")
     storage, metrics, fleet = DuckStorage(folder / "monitored.duckdb"), Metrics(), Fleet(time.clock)
     monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock, share)
     site = MonitoredSite(storage, fleet, monitor, Intake(storage.runs, monitor, metrics, time.clock), time, metrics)

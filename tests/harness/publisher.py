@@ -19,6 +19,7 @@ from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_serving.keys import Keys, open_keys
 from pharoah_serving.time_guard import TimeGuard
 from tests.harness.clock import SimulatedClock
+from tests.harness.database import new_database
 from tests.harness.exchange import RELEASE
 from tests.harness.loopback import node
 
@@ -36,6 +37,7 @@ class PublisherSite:
 async def fill(folder: Path, release: Release = RELEASE) -> None:
     """Keys, a node and a release, as a provider has them after its first campaign."""
     make_provider(str(folder / "keys"), folder / "p.duckdb")
+    new_database(folder / "p.duckdb")
     store = DuckStorage(folder / "p.duckdb")
     await store.nodes.put_node(node("n1"))
     await store.published.put_release(release)

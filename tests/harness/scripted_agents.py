@@ -34,6 +34,7 @@ from pharoah_protocol.v1 import (
 from pharoah_provider import campaigns
 from pharoah_provider.first_start import make_provider
 from pharoah_provider.services.server import provider
+from tests.harness.database import new_database
 from tests.harness.loopback import server_settings
 from tests.harness.sockets import socket_folder
 from tests.harness.tokens import write_list
@@ -152,6 +153,7 @@ async def scripted_site(
     settings = server_settings(folder, **changes)
     if not Path(settings.keys).exists():
         make_provider(settings.keys, settings.db)
+        new_database(settings.db)
     async with AsyncExitStack() as stack:
         sockets = stack.enter_context(socket_folder())
         settings = replace(settings, listen=f"unix:{sockets}/p.sock")
