@@ -10,9 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
+from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.sidecar.exchange_answers import Answer
 from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.log_client import VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.release import LearnedRow, Release
@@ -62,6 +64,14 @@ async def ask(settings: Settings, fingerprint: Fingerprint = KNOWN) -> Answer:
         return await ExchangeClient(provider, settings).ask(fingerprint, ticket())
     finally:
         await provider.channel.close(None)
+
+
+async def answered(site: Loopback) -> bool:
+    """Whether a tenant that asks about the known job has an answer with matches."""
+    try:
+        return bool((await ask(site.settings())).matches)
+    except (VerificationError, UnknownReason):
+        return False
 
 
 async def refused(awaitable: Awaitable[object]) -> tuple[grpc.StatusCode, str]:

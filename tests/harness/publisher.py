@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from pharoah_learning.release import Release
 from pharoah_protocol.log.checkpoint import log_origin
@@ -22,6 +25,8 @@ from tests.harness.clock import SimulatedClock
 from tests.harness.database import new_database
 from tests.harness.exchange import RELEASE
 from tests.harness.loopback import node
+
+SEALING_STEPS = ("new_epoch_seed", "put_epoch", "append", "serve", "put_checkpoint")
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,24 @@ def forget_signatures(keys: Path) -> None:
     for path in (keys / FILE, *keys.glob("epoch-*.seed")):
         path.unlink()
     HighWater.begin(keys, Mark(log_origin(open_keys(keys).public)))
+
+
+def before_step(site: PublisherSite, step: str, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """Let something happen when a step of sealing (`SEALING_STEPS`) begins."""
+    owners: dict[str, Any] = {
+        "new_epoch_seed": site.keys,
+        "put_epoch": site.store.published,
+        "append": site.publisher.log,
+        "serve": site.publisher.log,
+        "put_checkpoint": site.store.log,
+    }
+    honest = getattr(owners[step], step)
+
+    def begun(*arguments: Any) -> Any:
+        happens()
+        return honest(*arguments)
+
+    monkeypatch.setattr(owners[step], step, begun)
 
 
 def with_publisher(
