@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -160,24 +160,61 @@ assert main(["findings"]) == 0
 ]
 
 
+SEES = """
+import contextlib, io, json, sys, traceback
+from pharoah_provider.cli import main
+
+def printed(*arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        assert main(list(arguments)) == 0
+    return output.getvalue()
+
+def fault(code):
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code, "used", "exec"), {"__name__": "used"})
+    except BaseException:
+        return traceback.format_exc()
+    return ""
+
+used = json.loads(sys.argv[1])
+seen = {name: json.loads(printed("registries", name, "-o", "json"))[name] for name in used}
+faults = {name: fault(code) for name, code in used.items()}
+print(json.dumps({"rows": seen, "markdown": printed("registries", "--markdown"), "faults": faults}))
+"""
+
+
+class Seen(NamedTuple):
+    """What a process sees in whose environment all plug-ins of this module are installed."""
+
+    rows: dict[str, list[dict[str, Any]]]
+    """The rows of each registry, as the CLI prints them."""
+    markdown: str
+    faults: dict[str, str]
+    """What the code of each plug-in has raised; empty when it has ended without an error."""
+
+
 def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "COLUMNS": "80"}
 
 
-def provider_cli(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "pharoah_provider.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(folder), check=True).stdout
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """One process for all plug-ins: most of its time is that of the imports."""
+    folder = tmp_path_factory.mktemp("plugins")
+    for plugin in PLUGINS:
+        write_plugin(folder, plugin.group, plugin.source, name=f"plugin_of_{plugin.registry.replace('-', '_')}")
+    command = [sys.executable, "-c", SEES, json.dumps({plugin.registry: plugin.used for plugin in PLUGINS})]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(folder))
+    assert done.returncode == 0, done.stderr
+    return Seen(**json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.registry)
-def test_an_entry_of_a_plugin_is_seen_everywhere(plugin: Plugin, tmp_path: Path) -> None:
-    write_plugin(tmp_path, plugin.group, plugin.source)
-    rows = json.loads(provider_cli(tmp_path, "registries", plugin.registry, "-o", "json"))[plugin.registry]
-    assert plugin.name in [row["name"] for row in rows]
-    assert f"| {plugin.name} |" in provider_cli(tmp_path, "registries", "--markdown")
-    command = [sys.executable, "-c", plugin.used]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path))
-    assert done.returncode == 0, done.stderr
+def test_an_entry_of_a_plugin_is_seen_everywhere(plugin: Plugin, seen: Seen) -> None:
+    assert plugin.name in [row["name"] for row in seen.rows[plugin.registry]]
+    assert f"| {plugin.name} |" in seen.markdown
+    assert not seen.faults[plugin.registry]
 
 
 def test_every_registry_has_a_plugin_here() -> None:
@@ -190,4 +227,6 @@ def test_the_documentation_has_the_page_of_registries() -> None:
 
 
 def test_the_table_of_registries_fits_80_columns(tmp_path: Path) -> None:
-    assert max(map(len, provider_cli(tmp_path, "registries").splitlines())) <= 80
+    command = [sys.executable, "-m", "pharoah_provider.cli", "registries"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path), check=True)
+    assert max(map(len, done.stdout.splitlines())) <= 80

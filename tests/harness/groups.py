@@ -10,6 +10,7 @@ from xdist.scheduler import LoadGroupScheduling
 
 GROUPS = {
     "tests/tenant_sdk/test_classes.py": "classes",
+    "tests/architecture/test_plugins.py": "plugins",
     "tests/process/test_whole_loop.py": "machine",
     "tests/contract/test_server_limits.py::test_multiplying_does_not_hold_up_the_event_loop": "machine",
     "tests/benchmarks/test_ceilings.py::test_a_measurement_can_be_read_and_has_all_kinds": "machine",

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -178,7 +175,7 @@ KERNELS = {
 }
 """Jobs whose kernels take tens of megabytes that no tensor shows."""
 GROWN = """
-import re, sys, torch, torch._dynamo
+import re, sys
 def kilobytes(name): return int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1])
 source, before = open(sys.argv[1]).read(), kilobytes("VmSize")
 exec(compile(source, sys.argv[1], "exec"))
@@ -186,16 +183,20 @@ print(1024 * (kilobytes("VmPeak") - before))
 """
 
 
+@pytest.fixture(scope="module")
+def limited_server() -> Iterator[TorchServer]:
+    """A server of its own: the C library reads the threshold, which is that of a memory limit, when it starts."""
+    with TorchServer({"MALLOC_MMAP_THRESHOLD_": str(128 << 10)}) as server:
+        yield server
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_memory_that_kernels_allocate_for_themselves_is_counted(
-    cost_of: Callable[[str], StepCost], tmp_path: Path, name: str
+    limited_server: TorchServer, cost_of: Callable[[str], StepCost], tmp_path: Path, name: str
 ) -> None:
     model, output = KERNELS[name]
     cost = cost_of(LARGE.format(model=model, output=output))
-    # A process of its own: the C library reads the threshold, which is that of a memory limit, when it starts.
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
-    command = [sys.executable, "-c", GROWN, str(tmp_path / "train.py")]
-    grown = int(subprocess.run(command, capture_output=True, check=True, env=environ).stdout.split()[-1])
+    grown = int(limited_server.run_code(GROWN, str(tmp_path / "train.py")).split()[-1])
     assert grown == pytest.approx(peak(cost.memory).bytes, abs=6 << 20)
 
 
