@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -12,6 +15,15 @@ from pharoah_protocol.ceilings import read_ceilings
 
 WITHOUT_FORMULA = {"attention", "attention_backward", "recurrent", "recurrent_backward"}
 """torch counts nothing for these on a CPU."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Several threads on cores that other tests use would mostly wait for each other, and use the cores for that."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_cases_do_as_many_operations_as_they_say() -> None:

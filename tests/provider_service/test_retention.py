@@ -41,14 +41,16 @@ def task(storage: DuckStorage, clock: Clock, **days: float) -> RetentionTask:
 
 async def fill(storage: DuckStorage, at: float) -> None:
     """Rows of every table from about this time on, one a day for 400 days back."""
-    for day in range(400):
-        then = at - day * DAY_SECONDS
-        await storage.nodes.append_telemetry("n1", [then], ["m"], [""], [1.0])
-        for purpose in ("baseline", "level"):
-            await storage.evidence.append_probes([replace(PROBE, ended_at=then)], purpose)
+    days = [at - day * DAY_SECONDS for day in range(400)]
+    await storage.nodes.append_telemetry("n1", days, ["m"] * 400, [""] * 400, [1.0] * 400)
+    for purpose in ("baseline", "level"):
+        await storage.evidence.append_probes([replace(PROBE, ended_at=then) for then in days], purpose)
+
+    async def report(day: int, then: float) -> None:
         run = Run(day.to_bytes(16, "big"), "acme", "n1", 1, 1, False, 0.0)
-        reports = [Report(0, 0, then, 1.0, 1.0, 1.0)]
-        await storage.runs.append_reports(run, reports, [False], [float("nan")])
+        await storage.runs.append_reports(run, [Report(0, 0, then, 1.0, 1.0, 1.0)], [False], [float("nan")])
+
+    await asyncio.gather(*(report(day, then) for day, then in enumerate(days)))  # few commits, not one for each
     await storage.published.put_release(Release(1), made_at=0.0)
     await storage.log.put_log_entries(0, [b"entry"])
 
