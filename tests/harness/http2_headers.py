@@ -45,7 +45,7 @@ async def header_recorder() -> AsyncIterator[HeaderRecorder]:
     async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             assert await reader.readexactly(len(PREFACE)) == PREFACE
-            writer.write(_frame(SETTINGS, 0, 0, NO_DYNAMIC_TABLE))
+            writer.write(frame(SETTINGS, 0, 0, NO_DYNAMIC_TABLE))
             while True:
                 await _answer(recorder, reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -66,14 +66,14 @@ async def _answer(recorder: HeaderRecorder, reader: asyncio.StreamReader, writer
     stream = int.from_bytes(head[5:], "big") & 0x7FFFFFFF
     payload = await reader.readexactly(length)
     if kind == SETTINGS and not flags & ACK:
-        writer.write(_frame(SETTINGS, ACK, 0, b""))
+        writer.write(frame(SETTINGS, ACK, 0, b""))
     elif kind == PING and not flags & ACK:
-        writer.write(_frame(PING, ACK, 0, payload))
+        writer.write(frame(PING, ACK, 0, payload))
     elif kind == HEADERS:
         assert flags & END_HEADERS and not flags & (PADDED | PRIORITY), "gRPC's client sends headers in one plain frame"
         recorder.calls.append(decode(payload))
-        block = b"\x88" + _literal("content-type", "application/grpc") + _literal("grpc-status", "12")
-        writer.write(_frame(HEADERS, END_HEADERS | END_STREAM, stream, block))
+        block = b"\x88" + literal("content-type", "application/grpc") + literal("grpc-status", "12")
+        writer.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, block))
 
 
 def decode(block: bytes) -> dict[str, str]:
@@ -117,9 +117,11 @@ def _string(block: bytes, at: int) -> tuple[str, int]:
     return block[at : at + length].decode(), at + length
 
 
-def _literal(name: str, value: str) -> bytes:
+def literal(name: str, value: str) -> bytes:
+    """A header without indexing (RFC 7541, section 6.2.2); its parts have less than 127 bytes each."""
     return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame of HTTP/2 (RFC 9113, section 4.1)."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload

@@ -54,6 +54,19 @@ def ticket(name: str = "n1", now: float | None = None) -> NodeTicket:
     return NodeTicket(body=body, signature=signature)
 
 
+def hello(stands_on: Node) -> Hello:
+    """The first message of a node's agent."""
+    return Hello(
+        node=stands_on.node,
+        ticket_key=stands_on.ticket_key,
+        boot_id=stands_on.boot_id,
+        server_facts=stands_on.server_facts,
+        device_facts=stands_on.device_facts,
+        cpus=stands_on.cpus,
+        host=stands_on.host,
+    )
+
+
 def bearer(who: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token_of(TOKENS[who])}"),)
 
@@ -103,16 +116,7 @@ async def _agent(
     channel: grpc.aio.Channel, stands_on: Node, seconds_of: Callable[[str], float], connected: asyncio.Event
 ) -> None:
     out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
-    hello = Hello(
-        node=stands_on.node,
-        ticket_key=stands_on.ticket_key,
-        boot_id=stands_on.boot_id,
-        server_facts=stands_on.server_facts,
-        device_facts=stands_on.device_facts,
-        cpus=stands_on.cpus,
-        host=stands_on.host,
-    )
-    out.put_nowait(AgentMessage(hello=hello))
+    out.put_nowait(AgentMessage(hello=hello(stands_on)))
 
     async def messages() -> AsyncIterator[AgentMessage]:
         while (message := await out.get()) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +39,13 @@ class PublisherSite:
     keys: Keys
 
 
-async def fill(folder: Path, release: Release = RELEASE) -> None:
-    """Keys, a node and a release, as a provider has them after its first campaign."""
+async def fill(folder: Path, release: Release = RELEASE, nodes: Sequence[str] = ("n1",)) -> None:
+    """Keys, nodes and a release, as a provider has them after its first campaign."""
     make_provider(str(folder / "keys"), folder / "p.duckdb")
     new_database(folder / "p.duckdb")
     store = DuckStorage(folder / "p.duckdb")
-    await store.nodes.put_node(node("n1"))
+    for name in nodes:
+        await store.nodes.put_node(node(name))
     await store.published.put_release(release)
     store.close()
 
