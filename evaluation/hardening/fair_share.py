@@ -1,9 +1,10 @@
 """Verdicts of others while one tenant, one agent or one stranger does its worst.
 
-A real provider process; four tenants of four organisations, each with a connection of its own, ask for verdicts in
-private mode at a steady light rate. Meanwhile one attacker after the other floods the provider from a process of its
-own, at the lowest priority (`floods`). Each figure is the 95th percentile of the seconds that a verdict took during
-the worst flood of that role, over the same percentile during the control.
+A real provider process with TLS, and four tenants of four organisations, each with a connection and a certificate of
+its own. They ask for verdicts in private mode at a steady light rate. Meanwhile one attacker after the other floods the
+provider from a process of its own, at the lowest priority (`floods`, `stranger_floods`). Each figure is the 95th
+percentile of the seconds that a verdict took during the worst flood of that role, over the same percentile during the
+control.
 
 The control is a process of the same priority for each core, which computes without a pause and calls nobody. They take
 at least the CPU time that any flood takes for itself, so that the ratio is about the provider and not about a machine
@@ -21,22 +22,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import grpc.aio
 import numpy as np
 
 from evaluation.figures import Figures
-from evaluation.hardening import floods
-from evaluation.hardening.flooded_site import FACTS, USERS, FloodedSite, flooded_site, ticket, token
+from evaluation.hardening.flooded_site import (
+    DENIED_CALLER,
+    USERS,
+    WORST_AGENT,
+    WORST_TENANT,
+    FloodedSite,
+    site_with_certificates,
+)
+from evaluation.hardening.floods import AGENT, TENANT
+from evaluation.hardening.stranger_floods import STRANGER
 from pharoah._errors import UnknownReason
 from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.provider_connection import ProviderConnection
-from pharoah_learning.release import Release, identity
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import GetEpochRequest
-from tests.harness.exchange import KNOWN, ROW
+from tests.harness.exchange import KNOWN
+from tests.harness.loopback import ticket
 
 BOUND_RATIO = 3.0
 PERIOD_SECONDS = 0.4
@@ -46,12 +54,12 @@ BEGIN_SECONDS = 1.0
 them before anybody can see whose it is (docs/adr/0023-nobody-uses-the-provider-up.md)."""
 FLOOD_SECONDS, QUICK_FLOOD_SECONDS = 12.0, 4.0
 """How long each flood is measured; at 10 verdicts a second the first has 120 of them. The short form has
-two floods of each role."""
-QUICK = ("epochs", "reports", "telemetry", "connects", "health_flood", "rapid_reset")
+the three floods of each role in `QUICK`."""
+QUICK = ("epochs", "reports", "telemetry", "connects", "health_flood", "handshakes", "rapid_reset")
 CALM_SECONDS = 1.5
 """Between two floods: budgets of the attackers are full again, so that each begins with its burst."""
-ATTACKERS = {"stranger": "", "tenant": "worst/a", "agent": "n2"}
-"""Role to the caller that floods; a stranger has no token."""
+ATTACKERS = {"stranger": DENIED_CALLER, "tenant": WORST_TENANT, "agent": WORST_AGENT}
+"""Role to the caller that floods. Some floods of strangers show no certificate at all (`stranger_floods`)."""
 
 
 @dataclass
@@ -111,7 +119,7 @@ async def _during(site: FloodedSite, askers: Askers, kinds: Sequence[str], calle
     processes = []
     try:
         for kind in kinds:
-            arguments = [kind, site.endpoint, site.metrics, token(caller) if caller else "", str(seconds + 60)]
+            arguments = [kind, site.endpoint, site.metrics, str(site.folder / "pki"), caller, str(seconds + 60)]
             command = [sys.executable, "-m", "evaluation.hardening.floods", *arguments]
             processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
         for process in processes:
@@ -135,10 +143,9 @@ async def _grpc_call_seconds(site: FloodedSite) -> float:
     """CPU seconds of the provider per call of the cheapest method, less what its own steps take (about a tenth)."""
     before = _cpu_seconds(site.process.pid)
     calls = 400
-    async with grpc.aio.insecure_channel(site.endpoint) as channel:
-        metadata = (("authorization", f"Bearer {token(USERS[0])}"),)
+    async with site.access(USERS[0]).aio_channel() as channel:
         for _ in range(calls):
-            await Stub(channel, "Exchange").GetEpoch(GetEpochRequest(log_size=1), timeout=5, metadata=metadata)
+            await Stub(channel, "Exchange").GetEpoch(GetEpochRequest(log_size=1), timeout=5)
     return (_cpu_seconds(site.process.pid) - before) / calls
 
 
@@ -159,7 +166,7 @@ async def _measure(figures: Figures, site: FloodedSite, quick: bool, seed: int) 
         control = await _during(site, askers, ["idle"] * len(os.sched_getaffinity(0)), "", 2 * seconds)
         figures.add("verdict_p95_seconds_undisturbed", alone.p95, interval=f"n={len(alone.seconds)}")
         figures.add("verdict_p95_seconds_control", control.p95, interval=f"n={len(control.seconds)}")
-        for role, works in (("tenant", floods.TENANT), ("agent", floods.AGENT), ("stranger", floods.STRANGER)):
+        for role, works in (("tenant", TENANT), ("agent", AGENT), ("stranger", STRANGER)):
             names = [work.__name__ for work in works if not quick or work.__name__ in QUICK]
             found: dict[str, Verdicts] = {}
             for name in names:
@@ -179,9 +186,8 @@ async def _measure(figures: Figures, site: FloodedSite, quick: bool, seed: int) 
 
 def measure(figures: Figures, quick: bool, seed: int) -> None:
     """Verdicts of others during every flood."""
-    release = Release(1, (replace(ROW, group_id=identity(FACTS)),))
     with (
         tempfile.TemporaryDirectory(prefix="pharoah-fair-share-") as folder,
-        flooded_site(Path(folder) / "site", release) as site,
+        site_with_certificates(Path(folder) / "site") as site,
     ):
         asyncio.run(_measure(figures, site, quick, seed))

@@ -1,58 +1,55 @@
-"""A real provider process on loopback, whose callers have tokens: four tenants that use it, and attackers.
+"""A real provider process with tenants of four organisations that use it, and with attackers.
 
-The two nodes have agents in name only: whoever floods signs their tickets with keys that everybody here knows.
+It is served as the product is: on a port with TLS, where every caller has a certificate, or on a Unix socket, where
+every caller has a token. The two nodes have agents in name only: whoever floods signs their tickets with keys that
+everybody here knows (`tests.harness.loopback`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from pharoah._settings import Settings
-from pharoah_learning.release import Release
-from pharoah_protocol.node_ticket import Ticket
-from pharoah_protocol.v1 import Hello, NodeTicket
-from pharoah_provider.domain import Node
-from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_protocol.channels import Access, AccessFiles
+from pharoah_provider.certificates import DENIED, Authority
+from pharoah_serving.keys import open_keys
+from tests.harness.exchange import RELEASE
+from tests.harness.loopback import KEYS
+from tests.harness.publisher import fill
 from tests.harness.site import free_port
+from tests.harness.sockets import socket_folder
+from tests.harness.tokens import write_list, write_token
 
-FACTS = ("device=evaluation",)
-NODES = ("n1", "n2")
-USERS = ("one/a", "two/a", "three/a", "four/a")
+NODES = tuple(KEYS)
+USERS = ("tenant/one/a", "tenant/two/a", "tenant/three/a", "tenant/four/a")
 """Tenants of four organisations that use the provider as it is meant."""
-CALLERS = {"tenant": (*USERS, "worst/a"), "agent": NODES, "operator": ("ops",)}
+WORST_TENANT, WORST_AGENT = "tenant/worst/a", "agent/n2"
+CALLERS = (*USERS, WORST_TENANT, *(f"agent/{name}" for name in NODES))
+DENIED_CALLER = "tenant/denied/a"
+"""Its certificate is on the deny list. The handshake succeeds, so this is the strongest stranger that TLS lets in."""
+QUOTAS = ("--tenant-offers", "100000", "--tenant-queries", "100000", "--organisation-queries", "100000")
+"""A day's verdicts of the four tenants pass within minutes here."""
 STOP_SECONDS = 20.0
 
 
-def _key(name: str) -> Ed25519PrivateKey:
-    return Ed25519PrivateKey.from_private_bytes(name.encode() * 16)
+@dataclass(frozen=True)
+class Entrance:
+    """Where a provider listens, and what callers show there."""
 
-
-def token(name: str) -> str:
-    """The token of a caller."""
-    return f"token-of-{name.replace('/', '-')}-{'x' * 16}"
-
-
-def ticket(name: str) -> NodeTicket:
-    """A fresh ticket of a node."""
-    body, signature = Ticket.issue(name, "boot", _key(name), time.time())
-    return NodeTicket(body=body, signature=signature)
-
-
-def hello(name: str) -> Hello:
-    """The first message of a node's agent."""
-    public = _key(name).public_key().public_bytes_raw()
-    return Hello(node=name, ticket_key=public, boot_id="boot", server_facts=FACTS, device_facts=FACTS, cpus=[0])
+    endpoint: str
+    options: tuple[str, ...]
+    """What `pharoah-provider serve` is given besides."""
+    files: Callable[[str], AccessFiles]
+    """The files of a caller, such as `tenant/one/a`."""
 
 
 @dataclass
@@ -60,18 +57,29 @@ class FloodedSite:
     """Where the provider is reached; `process` runs it."""
 
     folder: Path
-    endpoint: str
+    entrance: Entrance
     metrics: str
     process: subprocess.Popen[str]
 
+    @property
+    def endpoint(self) -> str:
+        return self.entrance.endpoint
+
+    def access(self, caller: str) -> Access:
+        """How a caller reaches the provider."""
+        return Access.from_files(self.endpoint, self.entrance.files(caller))
+
     def settings(self, user: str, **changes: Any) -> Settings:
         """How a tenant calls: private mode, its own state folder."""
-        name = user.replace("/", "-")
+        files = self.entrance.files(user)
         return Settings(
             endpoint=self.endpoint,
             provider_key_file=str(self.folder / "provider.pub"),
-            token_file=str(self.folder / f"{name}.token"),
-            state_folder=str(self.folder / f"state-{name}"),
+            token_file=str(files.token or ""),
+            ca_file=str(files.ca or ""),
+            certificate_file=str(files.certificate or ""),
+            certificate_key_file=str(files.key or ""),
+            state_folder=str(self.folder / f"state-{_stem(user)}"),
             timeout_seconds=30.0,
             **changes,
         )
@@ -79,25 +87,53 @@ class FloodedSite:
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
 
     def restart(self) -> None:
-        """The same provider again: same files, same port."""
-        self.process = _served(self.folder, self.endpoint, self.metrics)
+        """The same provider again: same files, same address."""
+        self.process = _served(self.folder, self.entrance, self.metrics)
 
 
 @contextmanager
-def flooded_site(folder: Path, release: Release) -> Iterator[FloodedSite]:
-    """A provider process that ends with the context, also after an exception."""
+def site_with_certificates(folder: Path) -> Iterator[FloodedSite]:
+    """A provider on a port of this machine, with TLS."""
+    pki = folder / "pki"
+    authority = Authority(pki, "pharoah.local")
+    authority.issue("provider", ("127.0.0.1",))
+    for name in (*CALLERS, DENIED_CALLER):
+        authority.issue(name)
+    authority.deny(DENIED_CALLER)
+    names = {"--tls-cert": "provider.pem", "--tls-key": "provider.key", "--client-ca": "ca.pem", "--deny-list": DENIED}
+    options = tuple(part for flag, name in names.items() for part in (flag, str(pki / name)))
+    with _running(folder, Entrance(f"127.0.0.1:{free_port()}", options, lambda who: certificate(pki, who))) as site:
+        yield site
+
+
+@contextmanager
+def site_on_a_socket(folder: Path) -> Iterator[FloodedSite]:
+    """A provider on a Unix socket."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"{role} {name} {token(name)}" for role, names in CALLERS.items() for name in names]
-    _write(folder / "tokens", "\n".join(lines) + "\n")
-    for names in CALLERS.values():
-        for name in names:
-            _write(folder / f"{name.replace('/', '-')}.token", token(name))
-    asyncio.run(_fill(folder / "p.duckdb", release))
-    endpoint, metrics = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    site = FloodedSite(folder, endpoint, metrics, _served(folder, endpoint, metrics))
+    lines = {name: f"{name.replace('/', ' ', 1)} {secrets.token_urlsafe(32)}" for name in CALLERS}
+    write_list(folder / "tokens", lines.values())
+    files = {name: AccessFiles(token=write_token(folder / f"{_stem(name)}.token", lines[name])) for name in CALLERS}
+    with socket_folder() as sockets:
+        entrance = Entrance(f"unix:{sockets}/p.sock", ("--tokens", str(folder / "tokens")), files.__getitem__)
+        with _running(folder, entrance) as site:
+            yield site
+
+
+def certificate(pki: Path, caller: str) -> AccessFiles:
+    """The certificate that the authority in a folder has issued to a caller."""
+    return AccessFiles(pki / "ca.pem", pki / f"{_stem(caller)}.pem", pki / f"{_stem(caller)}.key")
+
+
+@contextmanager
+def _running(folder: Path, entrance: Entrance) -> Iterator[FloodedSite]:
+    """A provider process that ends with the context, also after an exception."""
+    asyncio.run(fill(folder, RELEASE, NODES))
+    (folder / "provider.pub").write_text(open_keys(folder / "keys").public.hex())
+    metrics = f"127.0.0.1:{free_port()}"
+    site = FloodedSite(folder, entrance, metrics, _served(folder, entrance, metrics))
     try:
         yield site
     finally:
@@ -106,39 +142,25 @@ def flooded_site(folder: Path, release: Release) -> Iterator[FloodedSite]:
             site.process.wait(STOP_SECONDS)
         finally:
             site.process.kill()
-            site.process.wait()
+            site.process.communicate()
 
 
-def _served(folder: Path, endpoint: str, metrics: str) -> subprocess.Popen[str]:
+def _served(folder: Path, entrance: Entrance, metrics: str) -> subprocess.Popen[str]:
     """A provider process that listens."""
-    quotas = [part for name in ("tenant-offers", "tenant-queries", "organisation-queries") for part in (name, "100000")]
-    options = [f"--{part}" if index % 2 == 0 else part for index, part in enumerate(quotas)]
-    log = (folder / "provider.log").open("a")
-    with log:
+    with (folder / "provider.log").open("a") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pharoah_provider.cli", "serve", "--listen", endpoint, "--http", metrics,
+            [sys.executable, "-m", "pharoah_provider.cli", "serve", "--listen", entrance.endpoint, "--http", metrics,
              "--db", folder / "p.duckdb", "--keys", folder / "keys", "--audit", folder / "audit",
-             "--tokens", folder / "tokens", *options],
+             *entrance.options, *QUOTAS],
             stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
     assert process.stdout
-    for line in process.stdout:
-        if "provider key for tenants:" in line:
-            (folder / "provider.pub").write_text(line.rpartition(":")[2].strip())
-            return process
-    process.wait()
-    raise RuntimeError(f"the provider has ended; see {folder}/provider.log")
+    if any("provider key for tenants:" in line for line in process.stdout):
+        return process
+    process.communicate()
+    raise RuntimeError(f"the provider has ended; its log says why: {(folder / 'provider.log').read_text()[-500:]}")
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o600)
-
-
-async def _fill(database: Path, release: Release) -> None:
-    store = DuckStorage(database)
-    for name in NODES:
-        public = _key(name).public_key().public_bytes_raw()
-        await store.nodes.put_node(Node(name, public, "boot", FACTS, FACTS, (0,)))
-    await store.published.put_release(release)
-    store.close()
+def _stem(caller: str) -> str:
+    """The name of a caller's files, as the authority has them."""
+    return caller.replace("/", "-")
