@@ -29,6 +29,7 @@ from pharoah_provider.agent_budgets import CHANGES_A_DAY, ROWS_AT_ONCE, AgentBud
 from pharoah_provider.cell_queue import CellQueue
 from pharoah_provider.domain import Run
 from pharoah_provider.own_fingerprints import OwnFingerprints
+from pharoah_provider.services import agent as agent_service
 from pharoah_provider.services.agent import _cell_result
 from pharoah_provider.shared_votes import LEAST_SECONDS, lasted
 from pharoah_provider.storage.duckdb import DuckStorage
@@ -405,8 +406,22 @@ def test_the_day_of_changes_passes_by_the_providers_clock(tmp_path: Path) -> Non
     assert asyncio.run(inside()) == [False, False, False, False, True, False]
 
 
-def test_telemetry_beyond_the_budget_is_dropped_and_not_acknowledged(tmp_path: Path) -> None:
-    rows = int(ROWS_AT_ONCE) // 8
+def test_telemetry_beyond_the_budget_is_dropped_and_neither_looked_at_nor_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, within, checked = int(ROWS_AT_ONCE) // 8, list[bool](), list[int]()
+    takes, check = AgentBudgets.takes_rows, agent_service.check_telemetry
+
+    def noted_takes(*arguments: Any) -> bool:
+        within.append(takes(*arguments))
+        return within[-1]
+
+    def noted_check(at: Any, *arguments: Any) -> None:
+        checked.append(len(at))
+        check(at, *arguments)
+
+    monkeypatch.setattr(AgentBudgets, "takes_rows", noted_takes)
+    monkeypatch.setattr(agent_service, "check_telemetry", noted_check)
 
     def batch(number: int) -> AgentMessage:
         columns = {"sampled_at": [time.time()] * rows, "metric": ["m"] * rows, "device": [""] * rows}
@@ -419,8 +434,10 @@ def test_telemetry_beyond_the_budget_is_dropped_and_not_acknowledged(tmp_path: P
                 for number in range(1, 13):
                     out.put_nowait(batch(number))
                 await until(lambda: site.acknowledged.get("n1", 0) >= 8, "the batches within the budget", 20)
+                await until(lambda: len(within) == 12, "the batches beyond the budget", 20)
                 (newest,) = await site.listing("telemetry")
             assert site.acknowledged["n1"] == 8 and newest["value"] <= 8
+            assert within == [True] * 8 + [False] * 4 and checked == [rows] * 8
 
     asyncio.run(inside())
 

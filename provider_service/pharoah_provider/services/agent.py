@@ -110,13 +110,14 @@ class AgentServicer:
             stream.out.put_nowait(None)
 
     async def _store_telemetry(self, stream: _Stream, rows: Telemetry, now: float) -> None:
-        """Keep and acknowledge a batch. One beyond the budget of the node is dropped and counted."""
-        check_telemetry(rows.sampled_at, rows.metric, rows.device, rows.value, now)
+        """Keep and acknowledge a batch. One beyond the budget of the node is dropped and counted, and not looked at:
+        reading ten thousand rows takes 2 ms of the event loop, and a flood consists of such batches."""
         node, size = stream.connection.node.node, len(rows.sampled_at)
         if not self._budgets.takes_rows(node, size):
             self._metrics.rejected.labels("telemetry_too_fast").inc(size)
             stream.complete = False
             return
+        check_telemetry(rows.sampled_at, rows.metric, rows.device, rows.value, now)
         if size:
             await self._nodes.append_telemetry(node, rows.sampled_at, rows.metric, rows.device, rows.value)
         if stream.complete:
