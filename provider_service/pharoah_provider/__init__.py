@@ -3,3 +3,7 @@
 servicers (decode, call, encode) → exchange / monitoring / learning / campaigns → store and models. Models are pure.
 SQL stops at `store`, protobuf at `services`.
 """
+
+from pharoah_protocol import grpc_log
+
+grpc_log.errors_only()
