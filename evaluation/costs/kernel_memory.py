@@ -36,6 +36,10 @@ def _product(rows: int, inner: int, columns: int, *, transposed: bool = False, d
     torch.zeros(rows, inner, dtype=dtype) @ right
 
 
+def _mean(rows: int, columns: int, dtype: Any) -> None:
+    torch.zeros(rows, columns, dtype=dtype).mean()
+
+
 def _attention(length: int, dtype: Any) -> None:
     query = torch.zeros(4, 8, length, 64, dtype=dtype)
     torch.nn.functional.scaled_dot_product_attention(query, query, query)
@@ -71,6 +75,7 @@ KINDS = {
     "product, narrow": Kind(_product, (4096, 1024, 128), (300, 300, 64)),
     "product, two panels": Kind(_product, (2048, 600, 4096), (300, 300, 300)),
     "product, bfloat16": Kind(_product, (4096, 512, 4096), (64, 64, 64), {"dtype": BFLOAT16}),
+    "mean, bfloat16": Kind(_mean, (4096, 4096, BFLOAT16), (64, 64, BFLOAT16)),
     "attention": Kind(_attention, (256, torch.float32), (64, torch.float32)),
     "attention, bfloat16": Kind(_attention, (256, BFLOAT16), (64, BFLOAT16)),
     "convolution": Kind(_convolution, (56, 3, torch.float32), (8, 3, torch.float32)),

@@ -169,6 +169,7 @@ for _ in range(3):
 KERNELS = {
     "gates in float32": ("LSTM(64, 256, batch_first=True), torch.randn(64, 128, 64)", "model(x)[0].pow(2)"),
     "sums in float32": ("Linear(64, 2048).bfloat16(), torch.ones(8192, 64).bfloat16()", "model(x)"),
+    "a mean in float32": ("Linear(64, 2048).bfloat16(), torch.ones(8192, 64).bfloat16()", "model(x).mean(0)"),
     "an order of its own": ("Conv2d(3, 64, 3, padding=1), torch.randn(16, 3, 96, 96)", "model(x)"),
     "at points": ("Sequential(*[torch.nn.Conv2d(64, 64, 1)] * 2), torch.randn(16, 64, 64, 64)", "model(x)"),
     "strided": ("Sequential(*[torch.nn.Conv2d(64, 64, 3, 2, 1)] * 2), torch.randn(16, 64, 96, 96)", "model(x)"),

@@ -109,6 +109,12 @@ def _addmm(kernels: Kernels, args: Any, result: Any) -> Taken:
     return _product(kernels, args[1], args[2], result)
 
 
+def _mean(_: Kernels, args: Any, __: Any) -> Taken:
+    """A copy in float32 of what has two bytes per number, on every processor."""
+    values = args[0]
+    return Taken(passing=4 * values.numel() if values.dtype in (torch.bfloat16, torch.float16) else 0)
+
+
 def _bmm(kernels: Kernels, args: Any, result: Any) -> Taken:
     if result.dtype != torch.bfloat16:
         return Taken()
@@ -199,6 +205,7 @@ _FORMULAS: dict[Any, Callable[[Kernels, Any, Any], Taken]] = {
     aten.mm: _mm,
     aten.addmm: _addmm,
     aten.bmm: _bmm,
+    aten.mean: _mean,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten.convolution: _convolution,
     aten.convolution_backward: _convolution_backward,
