@@ -23,6 +23,7 @@ from typing import Any
 from evaluation.figures import OUTPUT, ROOT, Figures, timed
 from evaluation.loop import full_information, odd_rank_detection
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED, INCIDENT_STATES
 from tests.harness.jobs import Job, losses_identical, start_cpu_stressor
 from tests.harness.site import Site, running_site
 
@@ -59,6 +60,11 @@ PAIRS: list[tuple[str, dict[str, Any], str]] = [
 FAMILIES = ["lstm", "autoencoder", "experts", "spectral"]
 JOB_UNDER_WATCH = ["gpt", '{"length": 64, "batch": 4}']
 INJECTION_SECONDS = 90.0
+CLEARING_SECONDS = 60.0
+"""How long a job goes on at most after a degradation has ended, until its incident is cleared. A job that comes later
+could not clear it, and would hear of it instead of raising another."""
+DETECTED_JOB_SECONDS = 360.0
+"""The longest of all waits for one injection: levels, first reports, the alert, and its end."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -179,6 +185,8 @@ class Injection:
     suspected_with_levels: float
     """Seconds until the provider's own suspicion."""
     peer_alerted: bool
+    cleared: float
+    """Seconds from the end of the degradation until no incident of the node was open; NaN when one stayed open."""
 
     @property
     def found(self) -> bool:
@@ -210,7 +218,7 @@ def _watched_pair(site: Site, number: int, node: str, peer: str) -> dict[str, Jo
     options = {node: ("--durations", str(_durations(number))), peer: ()}
     started = time.time()
     jobs = {
-        name: _watched_job(site, name, FOLDER / f"detect-{number}-{name}", 240.0, *options[name])
+        name: _watched_job(site, name, FOLDER / f"detect-{number}-{name}", DETECTED_JOB_SECONDS, *options[name])
         for name in (node, peer)
     }
     _until(lambda: site.levels_known(started, 2), 90)
@@ -226,10 +234,14 @@ def _inject(
     stressor = start_cpu_stressor(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
     try:
         found = _until(lambda: _confirmed(site, jobs[node]), INJECTION_SECONDS)
+        confirmed_at = _confirmed(site, jobs[node])
+        alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(jobs[node])]
     finally:
         stressor.kill()
         stressor.wait()
-    alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(jobs[node])]
+    ended = time.time()
+    cleared = _until(lambda: not _has_open_incident(site, node), CLEARING_SECONDS)
+    cleared_after = time.time() - ended if cleared else nan
     row = Injection(
         number=number,
         node=node,
@@ -237,11 +249,12 @@ def _inject(
         slowdown=slowdown,
         ramp=ramp,
         began=began,
-        delay=_confirmed(site, jobs[node]) - began if found else nan,
-        seen=_reports(site, jobs[node])[-1]["step_ratio"],
+        delay=confirmed_at - began if found else nan,
+        seen=_last_ratio(site, jobs[node], ended),
         suspected_with_all=full_information.suspected_with_all(_durations(number), began) - began,
         suspected_with_levels=full_information.suspected_with_levels(alerts, began) - began,
-        peer_alerted=bool(_confirmed(site, jobs[peer])),
+        peer_alerted=_was_alerted(site, jobs[peer]),
+        cleared=cleared_after,
     )
     print(
         f"  {node} planned {slowdown:.2f}x {'ramp' if ramp else 'step'}, seen {row.seen:.2f}x: "
@@ -249,6 +262,22 @@ def _inject(
         flush=True,
     )
     return row
+
+
+def _was_alerted(site: Site, job: Job) -> bool:
+    """Whether an incident that this job raised was confirmed, also when it is over by now."""
+    heard = (CONFIRMED.name, CLEARED.name)
+    return any(alert["run"].lower() == _run_of(job) and alert["state"] in heard for alert in site.listing("alerts"))
+
+
+def _has_open_incident(site: Site, node: str) -> bool:
+    """Whether an incident of a node is not over yet."""
+    return any(alert["node"] == node and INCIDENT_STATES[alert["state"]].is_open for alert in site.listing("alerts"))
+
+
+def _last_ratio(site: Site, job: Job, before: float) -> float:
+    """The step time over the baseline that a job reported last before a unix time."""
+    return float([row for row in _reports(site, job) if row["started_at"] < before][-1]["step_ratio"])
 
 
 def _detection_figures(figures: Figures, rows: list[Injection]) -> None:
@@ -267,6 +296,9 @@ def _detection_figures(figures: Figures, rows: list[Injection]) -> None:
     ]
     figures.add("suspected_private_later_seconds", median(later) if later else nan, interval=f"n={len(later)}")
     figures.add("peer_alerts", sum(row.peer_alerted for row in rows))
+    cleared = [row.cleared for row in rows if row.found and not isnan(row.cleared)]
+    figures.ratio("cleared_after_the_end_ratio", len(cleared), len(delays))
+    figures.add("cleared_after_p50_seconds", median(cleared) if cleared else nan)
 
 
 def _healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
