@@ -107,6 +107,14 @@ def test_ends_are_bounded_in_number_and_in_age(settings: Settings) -> None:
     assert list((folder / "ends").iterdir()) == []
 
 
+def test_an_end_that_can_neither_be_read_nor_deleted_is_left_where_it_is(settings: Settings) -> None:
+    folder = exchange_folder(settings)
+    assert folder is not None
+    (folder / "ends" / "damaged.end").mkdir(parents=True)  # neither a file to read nor one to delete
+    assert UnreportedEnds(settings).all() == []
+    assert UnreportedEnds(settings, lambda: time.time() + 2 * KEPT_SECONDS).all() == []
+
+
 def test_a_folder_that_cannot_be_written_costs_only_the_memory(settings: Settings) -> None:
     ends, end = UnreportedEnds(settings), EndRunRequest(run_id=bytes(16), state=1)
     Path(settings.state_folder).write_text("a file")

@@ -6,9 +6,11 @@ it empty, because a run that is silent may go on (docs/adr/0022).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
@@ -60,15 +62,14 @@ class UnreportedEnds:
         """The ends of the last day. What is older, or cannot be read as an end, is deleted."""
         if self._folder is None:
             return []
-        ends = []
-        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
-            try:
-                if path.stat().st_mtime < self._now() - KEPT_SECONDS:
-                    path.unlink(missing_ok=True)
-                else:
-                    ends.append(EndRunRequest.FromString(path.read_bytes()))
-            except DecodeError:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                log.info("the end of an earlier run cannot be read: %s", error)
-        return ends
+        return [end for path in sorted(self._folder.glob(f"*{SUFFIX}")) if (end := self._read(path)) is not None]
+
+    def _read(self, path: Path) -> EndRunRequest | None:
+        try:
+            if path.stat().st_mtime >= self._now() - KEPT_SECONDS:
+                with contextlib.suppress(DecodeError):
+                    return EndRunRequest.FromString(path.read_bytes())
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.info("the end of an earlier run is left where it is: %s", error)
+        return None
