@@ -13,6 +13,6 @@ VARIABLE = "GRPC_VERBOSITY"
 
 
 def errors_only() -> None:
-    """Keep the line away that gRPC otherwise writes for each handshake that fails: one stranger who connects without a
-    certificate caused 140 kB a second (`python -m evaluation hardening`, part fair_share), which is 12 GB a day."""
+    """Keep away the line that gRPC otherwise writes for each handshake that fails: one stranger who connects without a
+    certificate could fill the disk."""
     os.environ.setdefault(VARIABLE, "ERROR")
