@@ -19,11 +19,13 @@ from pharoah_serving.errors import ProviderError
 from pharoah_serving.open_calls import UnknownMethods
 
 LARGEST_MESSAGE_BYTES = 1 << 20
-STREAMS_OF_A_CONNECTION = 100
-"""Calls of one connection at once, those included whose client has cancelled them and whose handler has not ended: the
-least that RFC 9113 recommends. A sidecar, which has a connection for each run, opens a few."""
+STREAMS_OF_A_CONNECTION = 8
+"""Calls of one connection at once, those included whose client has cancelled them and whose handler has not ended. A
+sidecar, which has a connection for each run, opens at most four: its watch for alerts and two calls of a verdict beside
+a report. RFC 9113 recommends a hundred for the sake of parallel work; that would be the work of a flood here
+(docs/adr/0023-nobody-uses-the-provider-up.md)."""
 MOST_PENDING_CALLS = 1 << 16
-"""Calls that gRPC has received and the event loop has not seen: six hundred connections full of them."""
+"""Calls that gRPC has received and the event loop has not seen: eight thousand connections full of them."""
 OPTIONS = [
     ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 8192),

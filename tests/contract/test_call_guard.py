@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -245,10 +246,13 @@ def test_many_short_calls_wait_for_their_turn_within_their_deadline(
     monkeypatch.setattr(admission, "MOST_WAITING_CALLS", 20)
 
     async def work(site: Loopback) -> None:
-        calls = [site.call("Exchange", "GetEpoch", GetEpochRequest()) for _ in range(20)]
-        assert len(await asyncio.gather(*calls)) == 20
-        calls = [site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket())) for _ in range(30)]
-        ended = await asyncio.gather(*calls, return_exceptions=True)
+        async with AsyncExitStack() as connections:
+            nodes = [await connections.enter_async_context(site.connection()) for _ in range(30)]
+            stubs = [Stub(channel, "Exchange") for channel in nodes]
+            caller: Any = {"timeout": 5, "metadata": bearer("acme")}
+            assert len(await asyncio.gather(*(stub.GetEpoch(GetEpochRequest(), **caller) for stub in stubs[:20]))) == 20
+            calls = [stub.GetOffer(GetOfferRequest(ticket=ticket()), **caller) for stub in stubs]
+            ended = await asyncio.gather(*calls, return_exceptions=True)
         errors = {error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError)}
         assert errors <= {grpc.StatusCode.RESOURCE_EXHAUSTED} and sum(isinstance(e, Exception) for e in ended) <= 10
 

@@ -7,6 +7,7 @@ import errno
 import socket
 import threading
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -157,10 +158,14 @@ def test_calls_that_never_say_what_they_want_are_let_go(tmp_path: Path, monkeypa
     monkeypatch.setattr(peers, "KEPT_SECONDS", 0.1)
 
     async def work(site: Loopback) -> None:
-        opened = site.channel.stream_unary("/pharoah.v1.Exchange/GetEpoch")
-        calls = [opened(silence(), timeout=20, metadata=bearer("acme")) for _ in range(20)]
-        assert (await site.call("Exchange", "GetEpoch", GetEpochRequest(), "rival")).head.body
-        ended = await asyncio.gather(*calls, return_exceptions=True)
+        async with AsyncExitStack() as connections:
+            calls = []
+            for _ in range(4):
+                channel = await connections.enter_async_context(site.connection())
+                opened = channel.stream_unary("/pharoah.v1.Exchange/GetEpoch")
+                calls += [opened(silence(), timeout=20, metadata=bearer("acme")) for _ in range(5)]
+            assert (await site.call("Exchange", "GetEpoch", GetEpochRequest(), "rival")).head.body
+            ended = await asyncio.gather(*calls, return_exceptions=True)
         codes = Counter(error.code() for error in ended if isinstance(error, grpc.aio.AioRpcError))
         assert codes == {grpc.StatusCode.DEADLINE_EXCEEDED: 10, grpc.StatusCode.RESOURCE_EXHAUSTED: 10}
         assert (await site.call("Exchange", "GetEpoch", GetEpochRequest())).head.body

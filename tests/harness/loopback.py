@@ -97,6 +97,10 @@ class Loopback:
         }
         return Settings(**{**defaults, **changes})
 
+    def connection(self) -> grpc.aio.Channel:
+        """A connection of its own. One carries few calls at once (`STREAMS_OF_A_CONNECTION`)."""
+        return grpc.aio.insecure_channel(self.endpoint, options=[("grpc.use_local_subchannel_pool", 1)])
+
     async def call(self, service: str, method: str, request: Any, who: str = "acme") -> Any:
         return await getattr(Stub(self.channel, service), method)(request, timeout=5, metadata=bearer(who))
 
