@@ -26,6 +26,7 @@ EVALUATIONS = {
     "loop": Evaluation("loop.run", "verdicts, detection and cost of the whole loop, on real processes"),
     "odd_rank": Evaluation("loop.odd_rank_detection", "one slow rank of several: suspected, and not cleared too early"),
     "capture": Evaluation("fingerprints.run", "archetypes, dry runs against real steps, cost of capture"),
+    "coverage": Evaluation("coverage.run", "public scripts and models: which of them get a dry run"),
     "distributed": Evaluation("distributed.run", "jobs on many ranks, costs, diagnosis, and published traces"),
     "kernel_memory": Evaluation("costs.kernel_memory", "memory that CPU kernels take, beside what is counted"),
     "privacy": Evaluation("privacy.run", "what the exchange reveals, to whom, and what it costs"),
@@ -58,7 +59,10 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("name", choices=list(EVALUATIONS), metavar="NAME")
     parser.add_argument("--data", type=Path, help="distributed: folder that holds op_traces/, published traces")
-    parser.add_argument("--part", metavar="MODULE", help="hardening: measure this part only, such as consent")
+    parser.add_argument(
+        "--part", metavar="MODULE", help="hardening, coverage: this part only, such as consent or loops"
+    )
+    parser.add_argument("--scripts", type=Path, help="coverage: folder of public scripts with a list, commands.toml")
     parser.add_argument("--quick", action="store_true", help="a smaller run that shows the same things")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the figures to this file, as JSON")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pharoah import _guard
 from pharoah_protocol.parent_process import adopt_orphans
@@ -17,6 +18,10 @@ from pharoah_provider import shared_votes
 from tests.harness.leaks import Belongings, LoopCheck
 from tests.harness.plain_port import plain_port as plain_port
 from tests.harness.quick_messages import quick_messages as quick_messages
+
+# A machine may be busy: no test fails because an example took long.
+settings.register_profile("pharoah", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pharoah")
 
 
 def pytest_configure() -> None:

@@ -32,7 +32,7 @@ from pharoah_protocol.vocabulary import Outcome
 from pharoah_serving.keys import open_keys
 from tests.harness.exchange import KNOWN, ROW
 from tests.harness.loopback import TOKENS, bearer, ticket
-from tests.harness.publisher import fill
+from tests.harness.publisher import fill, fill_database
 from tests.harness.sockets import socket_folder
 from tests.harness.tokens import write_list, write_token
 
@@ -40,6 +40,7 @@ START_SECONDS = 30.0
 FILES = ("p.duckdb", "keys", "audit")
 SECOND_ROW = replace(ROW, tokens=(*ROW.tokens[:-1], "size=other"), outcome=Outcome.ERROR)
 """A row to revoke on one of two copies, so that their logs differ."""
+RELEASE = Release(1, (ROW, SECOND_ROW))
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Site:
     def prepare(self) -> None:
         """Keys, tokens, a node and a release."""
         self.folder.mkdir()
-        asyncio.run(fill(self.folder, Release(1, (ROW, SECOND_ROW))))
+        asyncio.run(fill(self.folder, RELEASE))
         self.put_tokens()
         self.pin()
 
@@ -215,7 +216,7 @@ def lost(site: Site, name: str) -> bool:
         site.revoke(endpoint, ROW.id)
         site.ask(endpoint)
     remove(site.folder / name)
-    return _started_or_helped(site)
+    return _started_or_helped(site, is_empty=name == "p.duckdb")
 
 
 def killed(site: Site, seed: int, kills: int) -> bool:
@@ -245,12 +246,15 @@ def _begin_a_change(endpoint: str, after_seconds: float, row: str) -> None:
     asyncio.run(begin())
 
 
-def _started_or_helped(site: Site) -> bool:
-    """Whether a verdict comes: from the provider as it is, or after what its refusal advises."""
+def _started_or_helped(site: Site, *, is_empty: bool = False) -> bool:
+    """Whether a verdict comes: from the provider as it is, or after what its refusal advises. An empty database gets
+    what its agents and a campaign would bring again."""
     with site.provider() as endpoint:
         if endpoint is not None:
             site.revoke(endpoint, SECOND_ROW.id)
             return site.ask(endpoint)
     site.start_new_log()
+    if is_empty:
+        asyncio.run(fill_database(site.folder, RELEASE))
     with site.provider() as endpoint:
         return endpoint is not None and site.ask(endpoint)

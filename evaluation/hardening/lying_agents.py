@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import duckdb
 
@@ -31,6 +30,7 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.release import LearnedRow, Release
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
+from pharoah_protocol.channels import LEAST_TOKEN_CHARACTERS
 from pharoah_protocol.node_profile import NodeProfile, command_under
 from pharoah_protocol.pseudonyms import period_at
 from pharoah_protocol.v1 import (
@@ -43,12 +43,13 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, Outcome, Severity
 from pharoah_protocol.voprf import protocol
+from pharoah_provider.first_start import move_away
 from pharoah_provider.learning import learn
-from pharoah_provider.services import server
 from pharoah_provider.shared_votes import LEAST_SECONDS
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
 from pharoah_serving.quotas import Limits
+from tests.harness.loopback import server_settings
 from tests.harness.scripted_agents import ScriptedAgent, ScriptedSite, content_of, replayed, scripted_site, ticket_of
 
 PLAN = """
@@ -143,6 +144,8 @@ async def _one_agent(figures: Figures, fleet: _Fleet, chance: random.Random, qui
         await site.campaign(PLAN)
         without = await _rows(site)
     assert any(row["severity"] == Severity.BLOCK for row in without.values()), "the honest agents find no block"
+    settings = server_settings(before)
+    move_away(settings.keys, settings.db)  # else no copy of its files would start
     made: dict[str, list[str]] = {}
     pairs = [(way, place) for way in WAYS for place in PLACES]
     for way, place in chance.sample(pairs, 9 if quick else len(pairs)):
@@ -286,20 +289,19 @@ class _Time:
 async def _organisations(figures: Figures, folder: Path, quick: bool) -> None:
     """Seven of two hundred organisations report a failure of one working job; the others share what they run."""
     number, malicious = (100, 7) if quick else (200, 7)
-    tokens = {f"org{at}": f"org{at}-".ljust(24, "t") for at in range(number)}
+    tokens = {f"org{at}": f"org{at}-".ljust(LEAST_TOKEN_CHARACTERS, "t") for at in range(number)}
     agent = ScriptedAgent("n1", LARGE, DEVICE, 1, lambda _: "")
     lines = [f"tenant {name} {token}" for name, token in tokens.items()]
     now = _Time()
     names = [secrets.token_bytes(32) for _ in range(8)]
-    with patch.object(server, "Clock", lambda: now.clock):
-        async with scripted_site(folder, [agent], lines, limits=Limits()) as site:
-            runs = {name: await _joined(site, token) for name, token in tokens.items()}
-            now.passed_seconds += LEAST_SECONDS + 1
-            for at, (name, token) in enumerate(tokens.items()):
-                # The first ones report the same job, which works, and nobody else has reported it.
-                shared, state = (names[0], "FAILED") if at < malicious else (names[1 + at % 7], "OK")
-                await _ended(site, token, runs[name], shared, state)
-            votes = await site.listing("outcomes")
+    async with scripted_site(folder, [agent], lines, limits=Limits(), clock=now.clock) as site:
+        runs = {name: await _joined(site, token) for name, token in tokens.items()}
+        now.passed_seconds += LEAST_SECONDS + 1
+        for at, (name, token) in enumerate(tokens.items()):
+            # The first ones report the same job, which works, and nobody else has reported it.
+            shared, state = (names[0], "FAILED") if at < malicious else (names[1 + at % 7], "OK")
+            await _ended(site, token, runs[name], shared, state)
+        votes = await site.listing("outcomes")
     reports = sum(vote["runs"] for vote in votes)
     failing = next((vote["failed"] for vote in votes if vote["name"] == names[0].hex()[:16]), 0)
     rows = await _name_rows(folder / "p.duckdb")

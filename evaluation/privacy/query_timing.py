@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -100,37 +100,40 @@ class Sites:
 
 @dataclass
 class Played:
-    """Launches so far, by implementation of the group and kind; and how long the work before messages took."""
+    """What has been played with one implementation of the group."""
 
-    launches: dict[bool, dict[str, list[Launch]]] = field(
-        default_factory=lambda: {True: defaultdict(list), False: defaultdict(list)}
-    )
-    work_seconds: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
+    rounds: list[dict[str, list[Launch]]] = field(default_factory=list)
+    """The launches of each round, by kind."""
+    rounds_of: dict[str, int] = field(default_factory=dict)
+    """Name of a game to the number of its rounds. Later rounds have some of its kinds, at other times: a machine that
+    was busier then would look like a leak."""
+    work_seconds: list[float] = field(default_factory=list)
+    """How long the work before messages took."""
 
-    def result(self, game: Game, sodium: bool, seed: int) -> Result:
+    def result(self, game: Game, seed: int) -> Result:
         """How well the provider distinguishes the two sides of a game."""
-        launches = [(one, int(kind in game.second)) for kind in game.kinds for one in self.launches[sodium][kind]]
+        played = self.rounds[: self.rounds_of[game.name]]
+        launches = [(one, int(kind in game.second)) for kind in game.kinds for done in played for one in done[kind]]
         return distinguish([one for one, _ in launches], [label for _, label in launches], seed, game.after)
 
 
 def measure(figures: Figures, quick: bool, seed: int) -> None:
     """All games; one row each, and `timing_auc_max` over all of them. The short form has three of the games."""
     universe = Universe(seed, QUICK_ARCHETYPES if quick else ARCHETYPES)
-    played = Played()
+    played = {True: Played(), False: Played()}
     with sites(universe) as where:
         plan = _Plan(universe, where, random.Random(seed), quick)
         asyncio.run(_play(plan, played, seed))
     worst: Result | None = None
     for sodium, games in plan.games.items():
         for game in games:
-            result = played.result(game, sodium, seed)
+            result = played[sodium].result(game, seed)
             _row(figures, f"timing_auc_{game.name}{'' if sodium else '_python'}", result)
             worst = max(worst or result, result)
-        seconds = float(np.quantile(played.work_seconds[sodium], 0.999)) if games else 0.0
         if games:
-            name = "" if sodium else "_python"
-            figures.add(f"timing_work_p999_seconds{name}", seconds, interval=f"n={len(played.work_seconds[sodium])}")
-    control = played.result(CONTROL, sodium=True, seed=seed)
+            name, work = "" if sodium else "_python", played[sodium].work_seconds
+            figures.add(f"timing_work_p999_seconds{name}", float(np.quantile(work, 0.999)), interval=f"n={len(work)}")
+    control = played[True].result(CONTROL, seed)
     found = control.auc - control.half_width > 0.5
     note = f"+-{control.half_width:.3f} n={control.launches}, 2 ms of work before a message"
     figures.add("timing_auc_control", control.auc, "interval above 0.5", found, note)
@@ -212,17 +215,19 @@ def _of_grammar(universe: Universe, grammar: str) -> list[Fingerprint]:
     return [job for job in universe.jobs if job.grammar == grammar][:4]
 
 
-async def _play(plan: _Plan, played: Played, seed: int) -> None:
+async def _play(plan: _Plan, played: Mapping[bool, Played], seed: int) -> None:
     """Rounds of launches, until every game is decided."""
     async with _Workers() as workers:
         for sodium, games in plan.games.items():
             open_games, control = list(games), [CONTROL] if sodium else []
-            for _ in range(LONGEST_ROUNDS):
+            for number in range(LONGEST_ROUNDS):
                 if not open_games:
                     break
-                await workers.run(plan.orders(sodium, [*open_games, *control]), plan.where, played)
+                orders = plan.orders(sodium, [*open_games, *control])
+                await workers.run(orders, plan.where, played[sodium])
+                played[sodium].rounds_of.update({game.name: number + 1 for game in [*open_games, *control]})
                 control = []
-                open_games = [game for game in open_games if _open(played.result(game, sodium, seed))]
+                open_games = [game for game in open_games if _open(played[sodium].result(game, seed))]
 
 
 def _open(result: Result) -> bool:
@@ -266,12 +271,14 @@ class _Workers:
 
         await asyncio.gather(*(work(number, process) for number, process in enumerate(self._processes)))
         seen = _logged(where)
+        launches: dict[str, list[Launch]] = defaultdict(list)
         for kind, condition, order in orders:
             report = done[order.launch]
             tickets = [Seen(TICKET, at, at, 0) for at in report["tickets"]]
             messages = (*tickets, *seen[order.launch])
-            played.launches[order.sodium][kind].append(Launch(kind, condition, messages))
-            played.work_seconds[order.sodium] += report["work_seconds"]
+            launches[kind].append(Launch(kind, condition, messages))
+            played.work_seconds += report["work_seconds"]
+        played.rounds.append(launches)
 
 
 def _logged(where: Sites) -> dict[str, list[Seen]]:
@@ -312,15 +319,15 @@ def _auditor(folder: Path) -> Iterator[dict[str, str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "pharoah_auditor.cli", "pseudonyms", "--listen", address,
          "--folder", folder / "auditor", "--tls-cert", files.certificate, "--tls-key", files.key,
-         "--client-ca", folder / "pki/ca.pem", "--pseudonyms-per-day", "1000000"],
+         "--client-ca", folder / "pki/ca.pem", "--pseudonyms-per-day", "1000000", "--init"],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert process.stdout
-        for line in process.stdout:
-            if "auditor key for tenants:" in line:
-                (folder / "auditor.pub").write_text(line.rpartition(":")[2].strip())
-                break
+        line = next((line for line in process.stdout if "auditor key for tenants:" in line), "")
+        if not line:
+            raise RuntimeError("the auditor has not started")
+        (folder / "auditor.pub").write_text(line.rpartition(":")[2].strip())
         yield {"auditor_endpoint": address, "auditor_key_file": str(folder / "auditor.pub")}
     finally:
         process.terminate()

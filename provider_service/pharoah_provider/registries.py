@@ -8,6 +8,8 @@ from typing import Any
 
 from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah._finding_kind import finding_kinds
+from pharoah.launchers import GROUP as LAUNCHERS
+from pharoah.launchers import launchers
 from pharoah_benchmarks.micro import GROUP as MICRO
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_learning.signals import GROUP as RUN_SIGNALS
@@ -113,6 +115,17 @@ OVERVIEWS = (
             "meaning": lambda entry: entry.help,
             "severity": lambda entry: entry.severity,
             "text": lambda entry: entry.text,
+        },
+    ),
+    Overview(
+        name="launchers",
+        group=LAUNCHERS,
+        package="pharoah.launchers",
+        entries=launchers(),
+        columns={
+            "name": lambda entry: entry.name,
+            "programs": lambda entry: ", ".join(entry.programs),
+            "starts": lambda entry: entry.help,
         },
     ),
 )

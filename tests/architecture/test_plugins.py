@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pharoah._finding_kind import GROUP as FINDINGS
+from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
 from pharoah_learning.signals import GROUP as SIGNALS
 from pharoah_protocol.incident_states import GROUP as INCIDENT_STATES
@@ -56,6 +57,19 @@ from pharoah_benchmarks.micro.__main__ import measure
 from pharoah_protocol.vocabulary import DeviceKind
 assert "integer_sum" in [benchmark.name for benchmark in suitable({DeviceKind.CPU}, True)]
 assert len(measure("integer_sum", 3, 1.0)) == 3
+""",
+    ),
+    Plugin(
+        "launchers",
+        LAUNCHERS,
+        "tidyrun",
+        """
+from pharoah.launchers import Launcher, launch_of
+ENTRY = Launcher("tidyrun", "a command, tidily", ("tidyrun",), lambda words: launch_of(words[1:]))
+""",
+        """
+from pharoah.launchers import launch_of
+assert launch_of(["tidyrun", "torchrun", "train.py"]).program.launcher == "torchrun"
 """,
     ),
     Plugin(

@@ -43,6 +43,11 @@ async def fill(folder: Path, release: Release = RELEASE, nodes: Sequence[str] = 
     """Keys, nodes and a release, as a provider has them after its first campaign."""
     make_provider(str(folder / "keys"), folder / "p.duckdb")
     new_database(folder / "p.duckdb")
+    await fill_database(folder, release, nodes)
+
+
+async def fill_database(folder: Path, release: Release = RELEASE, nodes: Sequence[str] = ("n1",)) -> None:
+    """Nodes and a release, for a provider whose keys are there."""
     store = DuckStorage(folder / "p.duckdb")
     for name in nodes:
         await store.nodes.put_node(node(name))

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from pharoah.dryrun import parent
-from pharoah.dryrun.command_line import Launch
+from pharoah.launchers import Launch
 from pharoah_protocol.parent_process import end_with_parent
 
 _LARGEST_REQUEST_BYTES = 1 << 18
@@ -112,7 +112,7 @@ def _serve(requests: socket.socket) -> None:
 def _run(request: dict[str, Any], output: int, errors: int) -> None:
     """Run a job in a forked child. Never returns."""
     from pharoah.dryrun import child
-    from pharoah.dryrun.command_line import Program
+    from pharoah.launchers import Program
 
     os.setsid()
     os.environ.clear()
@@ -139,10 +139,6 @@ def _run(request: dict[str, Any], output: int, errors: int) -> None:
 def main() -> None:
     import torch
     import torch._dynamo  # every script imports it with its first optimizer
-
-    import pharoah.dryrun.fake_tensors
-    import pharoah.dryrun.mitigations
-    import pharoah.dryrun.torch_launcher  # noqa: F401
 
     torch.set_num_threads(1)
     del sys.path[0]  # this repository: a script sees its own folder and the installed packages

@@ -159,7 +159,7 @@ class TestProofs:
             self.rejected(PUBLIC, self.blinded, self.evaluated, longer)
 
     @given(st.integers(0, 3), st.integers(0, 511))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_any_single_bit(self, item: int, bit: int) -> None:
         def flipped(data: bytes) -> bytes:
             at = bit % (8 * len(data))

@@ -9,15 +9,14 @@ import pytest
 
 from pharoah._errors import UnknownReason
 from pharoah.dryrun import dry_run
-from pharoah.dryrun.command_line import Launch, Launcher, Program, launch_of
-from pharoah.dryrun.torch_launcher import without_launcher
+from pharoah.launchers import Launch, Program, launch_of, launchers
 
 GPUS = ",".join(["NVIDIA H100 80GB HBM3"] * 4)
 
 
 def first_rank(launch: Launch) -> Program:
     program = Program.from_json(launch.program.to_json())
-    return program if program.launcher is Launcher.NONE else without_launcher(program)
+    return launchers()[program.launcher].first_process(program) if program.launcher else program
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,74 @@ def test_the_parent_reads_the_number_of_processes_without_torch(count: str) -> N
 def test_options_of_the_interpreter_are_recognised(command: str, program: str, options: str) -> None:
     launch = launch_of(command.split())
     assert (" ".join(launch.program.arguments), " ".join(launch.options)) == (program, options)
-    assert launch.program.launcher is Launcher.NONE
+    assert not launch.program.launcher
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("nohup nice -n 10 python train.py --lr 1", "train.py --lr 1"),
+        ("numactl --cpunodebind=0 -m 0 python -u train.py", "train.py"),
+        ("taskset -c 0-3 python train.py", "train.py"),
+        ("timeout -k 5 1h python train.py", "train.py"),
+        ("stdbuf -oL env A=1 python -m pkg.train", "-m pkg.train"),
+        ("time -f %E python train.py", "train.py"),
+        ("ipython train.py", "-m IPython train.py"),
+        ("python -m IPython train.py", "-m IPython train.py"),
+        ("train.py --lr 1", "train.py --lr 1"),
+    ],
+)
+def test_programs_that_start_a_command_are_looked_through(command: str, program: str) -> None:
+    assert " ".join(launch_of(command.split()).program.arguments) == program
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (
+            "srun -N2 --ntasks-per-node=4 python train.py",
+            {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_NNODES": "2"},
+        ),
+        ("srun --nodes 2 -n 8 --gres gpu:4 python train.py", {"SLURM_NTASKS": "8", "SLURM_TASKS_PER_NODE": "4(x2)"}),
+        ("srun python train.py", {"SLURM_NTASKS": "6", "SLURM_NNODES": "3", "SLURM_LOCALID": "0"}),
+        (
+            "mpirun -np 4 -H a:2,b:2 -x A=1 python train.py",
+            {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+        ),
+        ("mpiexec -n 4 --bind-to core python train.py", {"PMI_SIZE": "4", "PMI_RANK": "0"}),
+    ],
+)
+def test_launchers_without_torch_number_the_ranks_by_their_own_variables(
+    command: str, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_NNODES", "3")
+    monkeypatch.setenv("SLURM_NTASKS", "6")
+    variables = launch_of(command.split()).program.rank_environment()
+    assert expected.items() <= variables.items() and "RANK" not in variables
+
+
+def test_a_launcher_within_srun_counts_the_ranks() -> None:
+    launch = launch_of(
+        ["srun", "-N", "2", "--ntasks-per-node", "1", "torchrun", "--nnodes", "2", "--nproc-per-node", "4", "train.py"]
+    )
+    assert first_rank(launch).rank_environment()["WORLD_SIZE"] == "8"
+    assert launch_of(["mpirun", "-np", "2", "-x", "A=1", "-x", "B=2", "python", "train.py"]).environment()["B"] == "2"
+
+
+def test_uv_and_conda_run_the_interpreter_of_their_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for python in (tmp_path / "project/.venv/bin/python", tmp_path / "envs/one/bin/python"):
+        python.parent.mkdir(parents=True)
+        python.touch()
+    monkeypatch.setenv("CONDA_ENVS_PATH", str(tmp_path / "envs"))
+    project = str(tmp_path / "project")
+    for command in (["train.py"], ["python", "train.py"], ["--extra", "gpu", "python", "-u", "train.py"]):
+        launch = launch_of(["uv", "run", "--project", project, *command])
+        assert (launch.python, launch.program.arguments) == (f"{project}/.venv/bin/python", ("train.py",))
+    launch = launch_of(["conda", "run", "--no-capture-output", "-n", "one", "python", "-m", "pkg.train"])
+    assert launch.python == f"{tmp_path}/envs/one/bin/python" and launch.program.arguments == ("-m", "pkg.train")
+    (tmp_path / "project/own.py").write_text("# /// script\n# dependencies = []\n# ///\n")
+    with pytest.raises(UnknownReason, match=r"own\.py"):
+        launch_of(["uv", "run", "--directory", project, "own.py"])
 
 
 def test_env_sets_and_removes_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,21 +177,31 @@ def test_given_numbers_take_precedence_over_those_of_the_launcher() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("bash train.sh", "neither `python script.py ...` nor `torchrun"),
+        ("julia train.jl", "`julia` is not a program that a dry run can follow"),
         ("python", "no script or module"),
         ("python -c print(1)", "no script or module"),
         ("python -u -m", "no script or module"),
         ("python -W ignore", "no script or module"),
         ("python --version", "no script or module"),
-        ("env A=1", "neither"),
+        ("env A=1", "there is no command"),
+        ("nice -n 5", "there is no command in it"),
+        ("srun -N 2 ./simulation", "`simulation` is not a program"),
+        ("srun -n many python train.py", "--ntasks=many: not a number"),
+        ("mpirun --hostfile /no/such/file python train.py", "/no/such/file: No such file"),
+        ("accelerate launch --config_file /no/such.yaml train.py", "there is no file /no/such.yaml"),
+        ("accelerate config", "only `accelerate launch` starts a job"),
+        ("deepspeed --hostfile=/no/such train.py", "there is no file /no/such"),
+        ("uv sync", "only `uv run` starts a job"),
+        ("uv run --with torch train.py", "uv makes its environment only when it runs"),
+        ("conda run -n no-such-environment python train.py", "there is no environment no-such-environment"),
         ("env --unknown python train.py", "env: option --unknown not recognized"),
-        ("torchrun --nproc-per-node 8", "cannot dry-run the launcher: .*training_script"),
-        ("torchrun --no-such-option 8 train.py", "cannot dry-run the launcher"),
+        ("torchrun --nproc-per-node 8", "cannot dry-run `torchrun ...`: .*training_script"),
+        ("torchrun --no-such-option 8 train.py", "cannot dry-run `torchrun ...`"),
         ("torchrun --no-python train.sh", "--no-python says that it is not Python"),
         ("torchrun --nproc-per-node many train.py", "--nproc-per-node=many: not a number of processes"),
         ("torchrun --nnodes 0 train.py", "--nnodes=0: not a number of nodes"),
         ("torchrun --nnodes 1:2:3 train.py", "--nnodes=1:2:3: not a number of nodes"),
-        ("", "neither"),
+        ("", "there is no command"),
     ],
 )
 def test_a_command_that_cannot_be_dry_run_is_refused_with_the_reason(command: str, message: str) -> None:

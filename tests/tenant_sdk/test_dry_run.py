@@ -313,8 +313,8 @@ def test_a_plain_script_is_fingerprinted(dry: Callable[..., Fingerprint]) -> Non
 
 
 def test_a_command_that_is_not_python_is_unknown(dry_run: DryRunner) -> None:
-    with pytest.raises(UnknownReason, match="neither `python"):
-        dry_run(["bash", "train.sh"], 1.0)
+    with pytest.raises(UnknownReason, match="`julia` is not a program"):
+        dry_run(["julia", "train.jl"], 1.0)
 
 
 def test_a_python_without_pharoah_is_named(dry_run: DryRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def fingerprints(draw: Any) -> Fingerprint:
 
 
 @given(fingerprints(), st.sampled_from(["private", "hashed"]), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_string_of_a_job_reappears_in_the_bytes_that_leave(
     fingerprint: Fingerprint, privacy: str, share: bool
 ) -> None:

@@ -19,7 +19,7 @@ from pharoah._sidecar_start import START_SECONDS, start_sidecar, wait_for
 from pharoah._verdict import Verdict
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun import DryRun, dry_run
-from pharoah.dryrun.command_line import skips_site
+from pharoah.launchers import skips_site
 from pharoah_protocol.standard_streams import say
 from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
 

@@ -25,7 +25,7 @@ from pharoah._sidecar_start import START_SECONDS
 from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _check, _common
 from pharoah.comparison.record import record_of
-from pharoah.dryrun.command_line import launch_of
+from pharoah.launchers import launch_of
 from pharoah.node_restrictions import NO_RESTRICTIONS, Restrictions
 from pharoah_protocol.local_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
 from pharoah_protocol.standard_streams import say

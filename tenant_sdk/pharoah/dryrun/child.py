@@ -15,13 +15,14 @@ from pathlib import Path
 
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.audit_hook import install_audit_hook
-from pharoah.dryrun.command_line import Launcher, Program
 from pharoah.dryrun.enter import entered
 from pharoah.dryrun.environment import MITIGATION, RECORD_CODE
 from pharoah.dryrun.late_path import search_as_the_job
 from pharoah.dryrun.reports import Report, ReportKind, reporting
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.sandbox_mode import SCRATCH_FOLDER, Sandbox
+from pharoah.dryrun.shell_commands import InsideShell, run_shell
+from pharoah.launchers import Program, launchers
 from pharoah_protocol.parent_process import end_with_parent
 
 
@@ -74,7 +75,8 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
             if code:
                 code.start()
             program()
-        report.reason("the script ended before an optimizer stepped")
+        if not InsideShell.from_environment():  # another program of the shell may step
+            report.reason("the script ended before an optimizer stepped")
     except (Finished, DataDependentBranch):
         pass  # reported when it happened
     except SystemExit as exit_:
@@ -83,15 +85,13 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
 
 def prepared(program: Program) -> Callable[[], Callable[[], object]]:
     """What `run` needs to run the first rank of a job. A launcher's arguments are parsed later, as that takes torch."""
-    if program.launcher is Launcher.NONE:
+    if not program.launcher:
         os.environ.update(program.rank_environment())
         script = _script(program.arguments)
         return lambda: script
 
     def parse() -> Callable[[], object]:
-        from pharoah.dryrun.torch_launcher import without_launcher
-
-        direct = without_launcher(program)
+        direct = launchers()[program.launcher].first_process(program)
         os.environ.update(direct.rank_environment())
         return _script(direct.arguments)
 
@@ -110,6 +110,14 @@ def _script(arguments: Sequence[str]) -> Callable[[], object]:
     return lambda: runpy.run_path(arguments[0], run_name="__main__")
 
 
+def main() -> None:
+    """Never returns."""
+    results, program, seconds, sandbox = sys.argv[1:]  # a script gets arguments of its own
+    what, walls = Program.from_json(program), Sandbox.from_json(sandbox)
+    if what.launcher and launchers()[what.launcher].starts_commands:
+        run_shell(int(results), what, float(seconds), walls)
+    run(int(results), prepared(what), float(seconds), walls)
+
+
 if __name__ == "__main__":
-    _results, _program, _seconds, _sandbox = sys.argv[1:]  # a script gets arguments of its own
-    run(int(_results), prepared(Program.from_json(_program)), float(_seconds), Sandbox.from_json(_sandbox))
+    main()

@@ -16,16 +16,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO, Protocol
+from math import inf
+from typing import BinaryIO, NamedTuple, Protocol
 
 from pharoah._errors import UnknownReason
 from pharoah.cost.mitigation import Mitigation
-from pharoah.dryrun.command_line import Launch, launch_of
 from pharoah.dryrun.environment import child_environment, sandbox_variables
 from pharoah.dryrun.late_path import start_code, with_late_path
 from pharoah.dryrun.reports import ReportKind, ReportLine
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.ways import together
+from pharoah.launchers import Launch, launch_of
 
 _CHILD = "pharoah.dryrun.enter"
 """Started as `__main__`."""
@@ -158,7 +159,7 @@ def _in_child(start: Callable[[int], ChildProcess], timeout_seconds: float, erro
 def _outcome(process: ChildProcess, results: int, timeout_seconds: float, errors: BinaryIO) -> DryRun:
     deadline, late = time.monotonic() + timeout_seconds, False
     try:
-        lines = _read(results, deadline)
+        lines, exploring_seconds = _read(results, deadline)
         late = time.monotonic() >= deadline
     finally:
         try:
@@ -170,7 +171,7 @@ def _outcome(process: ChildProcess, results: int, timeout_seconds: float, errors
         reported = [ReportLine.from_json(line) for line in lines or ()]
         # When something goes wrong in the second step, the first step is still better than nothing.
         if found := together(reported):
-            return found
+            return found._replace(exploring_seconds=exploring_seconds)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise UnknownReason("the script wrote into the file that takes the result of the dry run") from None
     # Later reasons are consequences of the first one.
@@ -192,25 +193,36 @@ def _reason_without_report(status: int, errors: BinaryIO) -> str:
     return f"the dry run died without a report ({_ended(status)})"
 
 
-def _read(results: int, deadline: float) -> list[bytes] | None:
-    """Whole lines until the child closes the pipe or reports a fingerprint; None when it reports nothing in time.
+class _Read(NamedTuple):
+    """What a child has reported."""
+
+    lines: list[bytes] | None
+    """None when it has reported nothing in time."""
+    exploring_seconds: float = 0.0
+    """How long branches were followed after the first result."""
+
+
+def _read(results: int, deadline: float) -> _Read:
+    """Whole lines until the child closes the pipe or reports a fingerprint.
 
     A script that branched on unknown values is read for EXPLORE_SECONDS more.
     """
-    content, explored = b"", False
+    content, first = b"", inf
     while (left := deadline - time.monotonic()) > 0 and len(content) < _LARGEST_RESULT_BYTES:
         if not select.select([results], [], [], left)[0]:
             break
         chunk = os.read(results, 65536)
         content += chunk
         if not chunk:
-            return content.splitlines()
+            return _Read(content.splitlines(), max(0.0, time.monotonic() - first))
         if _has(content, ReportKind.FINAL) and content.endswith(b"\n"):
             if not _has(content, ReportKind.BRANCH):
-                return content.splitlines()
-            if not explored:
-                explored, deadline = True, min(deadline, time.monotonic() + EXPLORE_SECONDS)
-    return content[: content.rfind(b"\n") + 1].splitlines() or None
+                return _Read(content.splitlines())
+            if first == inf:
+                first = time.monotonic()
+                deadline = min(deadline, first + EXPLORE_SECONDS)
+    lines = content[: content.rfind(b"\n") + 1].splitlines() or None
+    return _Read(lines, max(0.0, time.monotonic() - first))
 
 
 def _has(content: bytes, kind: ReportKind) -> bool:

@@ -18,12 +18,14 @@ class DryRun(NamedTuple):
     """What the script has set in torch, in its optimizers and in its loaders."""
     assumptions: tuple[str, ...] = ()
     """Values that the dry run made up and branches that it followed, one sentence each."""
+    exploring_seconds: float = 0.0
+    """How long branches were followed after the first result."""
 
     def to_json(self) -> str:
-        return json.dumps([self.fingerprint.to_json(), self.cost.to_json(), self.settings, self.assumptions])
+        return json.dumps([self.fingerprint.to_json(), self.cost.to_json(), *self[2:]])
 
     @classmethod
     def from_json(cls, text: str) -> DryRun:
         """Read what `to_json` wrote in the same release."""
-        fingerprint, cost, settings, assumptions = json.loads(text)
-        return cls(Fingerprint.from_json(fingerprint), StepCost.from_json(cost), settings, tuple(assumptions))
+        fingerprint, cost, settings, assumptions, seconds = json.loads(text)
+        return cls(Fingerprint.from_json(fingerprint), StepCost.from_json(cost), settings, tuple(assumptions), seconds)

@@ -1,0 +1,1 @@
+"""Which jobs get an answer: scripts and models of public libraries, as people run them."""

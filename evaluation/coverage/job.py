@@ -1,0 +1,168 @@
+"""One job of this evaluation: run for real with capture, and dry-run; do both see the same step?"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pharoah import PharoahError
+from pharoah.dryrun import dry_run
+
+REAL_SECONDS = 300.0
+"""How long a script may take for real on a busy machine of two cores."""
+DRY_SECONDS = 120.0
+NO_DRY_RUN_SECONDS = "0.001"
+"""A dry run that ends at once: the record of the run then holds what was captured."""
+LONGEST_ERROR = 300
+VARIABLES = {
+    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "WANDB_MODE": "disabled",
+    "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "DO_NOT_TRACK": "0",
+    "MPLBACKEND": "Agg", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+}  # fmt: skip
+"""Nothing is downloaded or reported anywhere, and runs beside each other share the cores."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command in a folder with its files."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: Path | None = None
+    """Copied for every run, so that no run sees what another one has left; None for an empty one."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    runs_here: bool = True
+    """Whether it can run for real on this machine; a script that wants GPUs is only dry-run."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job."""
+
+    job: Job
+    failed: str = ""
+    """Why it does not run even without Pharoah; empty when it does."""
+    reason: str = ""
+    """Why there is no dry run; empty when there is."""
+    dry: str = ""
+    """Name of the archetype of the dry run."""
+    real: str = ""
+    """Name of the archetype of the captured step; empty when no step was captured."""
+    grammars: tuple[str, str] = ("", "")
+    """The structures of both, for people."""
+    branched: bool = False
+    """Whether it decides by a value that a dry run does not have."""
+    exploring_seconds: float = 0.0
+    """How long its branches were followed after the first result."""
+    seconds: float = 0.0
+    """What the dry run took."""
+
+    @property
+    def is_dry_run(self) -> bool:
+        return bool(self.dry)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the dry run shows the step that was captured."""
+        return self.dry == self.real != ""
+
+
+def outcome(job: Job, interpreter: str) -> Outcome:
+    """Run a job for real and dry-run it. `interpreter` has Pharoah and the libraries of the job."""
+    captured: dict[str, str] = {}
+    if job.runs_here:
+        error, captured = _real(job, interpreter)
+        if error:
+            return Outcome(job, failed=error)
+    began = time.monotonic()
+    with _place(job) as folder, chdir(folder), _environment(job):
+        try:
+            dry = dry_run(job.command, DRY_SECONDS)
+        except PharoahError as reason:
+            return Outcome(
+                job, reason=str(reason), real=captured.get("archetype", ""), seconds=time.monotonic() - began
+            )
+    return Outcome(
+        job,
+        dry=dry.fingerprint.archetype,
+        real=captured.get("archetype", ""),
+        grammars=(dry.fingerprint.grammar, "\n".join(f"{k}: {v}" for k, v in captured.items() if k != "archetype")),
+        branched=any("both ways" in sentence for sentence in dry.assumptions),
+        exploring_seconds=dry.exploring_seconds,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _real(job: Job, interpreter: str) -> tuple[str, dict[str, str]]:
+    """Why it failed, and the structure of the captured step. It runs under `pharoah run`, and alone if that fails."""
+    with _place(job) as folder, tempfile.TemporaryDirectory() as state:
+        own = {"PHAROAH_STATE_DIR": state, "PHAROAH_KEEP_RUNS": "9"}
+        watched = [interpreter, "-m", "pharoah", "run", "--dry-run-timeout-seconds", NO_DRY_RUN_SECONDS, "--"]
+        error = _run([*watched, *job.command], folder, {**job.variables, **own})
+        if not error:
+            return "", _captured(Path(state))
+    with _place(job) as folder:
+        alone = _run(list(job.command), folder, job.variables)
+    return (alone, {}) if alone else (f"fails only under pharoah run: {error}", {})
+
+
+def _run(command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> str:
+    """The last lines of standard error of a command that fails; empty for one that succeeds."""
+    path = os.pathsep.join((str(Path(command[0]).parent), os.environ.get("PATH", os.defpath)))
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command, cwd=folder, env={**os.environ, **VARIABLES, "PATH": path, **variables}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = process.wait(REAL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"took longer than {REAL_SECONDS:g} s"
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        errors.seek(0)
+        said = errors.read().decode(errors="replace").strip()
+    return f"exit code {code}: {said[-LONGEST_ERROR:]}" if code else ""
+
+
+def _captured(state: Path) -> dict[str, str]:
+    """The structure of the run in this folder of runs; empty when no step was captured."""
+    for path in state.rglob("*.json"):
+        structure: dict[str, str] = json.loads(path.read_text()).get("groups", {}).get("structure", {})
+        if structure:
+            return structure
+    return {}
+
+
+@contextmanager
+def _place(job: Job) -> Iterator[Path]:
+    """A folder with the job's files, for one run."""
+    with tempfile.TemporaryDirectory(prefix="pharoah-coverage-") as folder:
+        if job.folder:
+            shutil.copytree(job.folder, folder, dirs_exist_ok=True, symlinks=True)
+        yield Path(folder)
+
+
+@contextmanager
+def _environment(job: Job) -> Iterator[None]:
+    """The job's variables in this process's environment, which a dry run inherits."""
+    before = dict(os.environ)
+    os.environ.update({**VARIABLES, **job.variables})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

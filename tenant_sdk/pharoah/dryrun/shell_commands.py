@@ -1,0 +1,93 @@
+"""A dry run of a shell script: the shell runs in the sandbox, and the Python programs that it starts are dry-run.
+
+The search path begins with a folder of small programs, one for each name of a launcher. Each finds out what its command
+line starts and becomes the child of a dry run (`pharoah.dryrun.shell_program`). The first program that makes a training
+step gives the result; what a program before it has written is there for those that follow.
+
+Runs in the dry-run child only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pharoah._errors import UnknownReason
+from pharoah.dryrun.late_path import search_as_the_job, start_code
+from pharoah.dryrun.reports import Report, reporting
+from pharoah.dryrun.sandbox_mode import Sandbox
+from pharoah.launchers import Program, launchers
+from pharoah_protocol.parent_process import end_with_parent
+
+SHELL = "PHAROAH_DRY_RUN_SHELL"
+"""What the programs that the shell starts must know, as `InsideShell.to_json` writes it."""
+_PROGRAM = "pharoah.dryrun.shell_program"
+
+
+class InsideShell(NamedTuple):
+    """The dry run that a shell belongs to."""
+
+    results: int
+    """The open file for the report."""
+    deadline: float
+    """When the parent ends everything, on the steady clock of the machine."""
+    sandbox: str
+    """As `Sandbox.to_json` writes it."""
+    folder: str
+    """The folder at the beginning of the search path."""
+
+    def to_json(self) -> str:
+        return json.dumps(self)
+
+    @classmethod
+    def from_environment(cls) -> InsideShell | None:
+        """None outside of a shell."""
+        data: Any = json.loads(os.environ.get(SHELL, "null"))
+        return None if data is None else cls(*data)
+
+
+def run_shell(results: int, program: Program, seconds: float, sandbox: Sandbox) -> None:
+    """Run a shell until one of its programs has reported a step, or it ends. Never returns and never raises."""
+    report = Report(results)
+    with reporting(report):
+        end_with_parent()
+        if not sandbox.is_isolated:
+            refused = f": {sandbox.refused}" if sandbox.refused else ""
+            raise UnknownReason(f"a shell can be followed only in a sandbox with namespaces{refused}")
+        search_as_the_job()
+        folder = tempfile.mkdtemp(prefix="pharoah-programs-")
+        _make_programs(Path(folder))
+        inside = InsideShell(results, time.monotonic() + seconds, sandbox.to_json(), folder)
+        variables = {SHELL: inside.to_json(), "PATH": os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))}
+        code = _wait_for(program, variables, results)
+        report.reason(f"nothing that `{shlex.join(program.arguments)}` started made a training step (exit code {code})")
+
+
+def _wait_for(program: Program, variables: Mapping[str, str], results: int) -> int:
+    try:
+        shell = subprocess.Popen(
+            program.arguments, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, pass_fds=(results,)
+        )
+    except OSError as error:
+        raise UnknownReason(f"{program.arguments[0]}: {error.strerror}") from None
+    return shell.wait()
+
+
+def _make_programs(folder: Path) -> None:
+    """One for each name under which a Python program may be started."""
+    names = {name for launcher in launchers() if not launcher.uses_path for name in launcher.programs}
+    for place in filter(None, os.environ.get("PATH", os.defpath).split(os.pathsep)):
+        names.update(path.name for path in Path(place).glob("python3.*") if path.name[8:].isdigit())
+    start = shlex.join([sys.executable, "-P", "-c", start_code(_PROGRAM)])
+    for name in names:
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec {start} {shlex.quote(name)} "$@"\n')
+        path.chmod(0o700)

@@ -1,0 +1,122 @@
+"""Launchers: programs that start a Python program, directly or as the ranks of a job.
+
+Our launchers are the modules of `pharoah.launchers`, one each. Other distributions add theirs in the entry-point group
+`pharoah.launchers`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from pharoah._errors import UnknownReason
+from pharoah.launchers._program import Launch, Program
+from pharoah_protocol.registry import Registry
+
+GROUP = "pharoah.launchers"
+
+FirstProcess = Callable[[Program], Program]
+
+
+def _nothing_to_parse(program: Program) -> Program:
+    return program
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """One launcher. Raises ValueError when it starts nothing."""
+
+    name: str
+    """What messages call it."""
+    help: str
+    """What it starts, in a few words."""
+    programs: tuple[str, ...]
+    """Names of its programs, without folders."""
+    launch: Callable[[Sequence[str]], Launch]
+    """What a command line of it starts; the first word is the program. Raises UnknownReason."""
+    modules: tuple[str, ...] = ()
+    """Modules that `python -m` runs as this launcher."""
+    first_process: FirstProcess = _nothing_to_parse
+    """Parses the launcher's arguments by its own library, in the child of a dry run: the program that it starts, with
+    the number of processes. It may set variables. Raises UnknownReason."""
+    starts_commands: bool = False
+    """Whether it runs several commands, each of which may be a launcher, and only running it shows which: a shell."""
+    uses_path: bool = False
+    """Whether it starts the program that its command names, as the search path has it, and changes nothing else."""
+
+    def __post_init__(self) -> None:
+        if not self.programs:
+            raise ValueError(f"launcher {self.name!r}: names no program")
+
+
+class Parsed(NamedTuple):
+    """A command line of a launcher, split by its options."""
+
+    options: dict[str, str]
+    """Name or letter to value, which is empty for a flag. Values of an option that is repeated are joined by NUL."""
+    command: list[str]
+    """What comes after the options."""
+
+
+@cache
+def launchers() -> Registry[Launcher]:
+    """All launchers, ours and those of other distributions. Raises RegistryError when it is read."""
+    return Registry(Launcher, "pharoah.launchers", GROUP)
+
+
+def launch_of(command: Sequence[str]) -> Launch:
+    """Recognise a command line that starts a Python program. Raises UnknownReason for every other command."""
+    name = Path(command[0]).name if command else ""
+    for launcher in launchers():
+        if name in launcher.programs:
+            return launcher.launch(command)
+    if name.startswith("python"):  # python3.12, python3-dbg
+        return launchers()["python"].launch(command)
+    if name.endswith((".sh", ".bash")):
+        return launchers()["shell"].launch(command)
+    if name.endswith(".py"):  # a script that is executed by its first line
+        return launchers()["python"].launch(["python", shutil.which(command[0]) or command[0], *command[1:]])
+    what = f"`{name}` is not a program" if name else "there is no command"
+    raise UnknownReason(f"{what} that a dry run can follow; docs/registries.md lists the launchers")
+
+
+def module_launcher(module: str) -> Launcher | None:
+    """The launcher that `python -m MODULE` is; None for a module that is a program itself."""
+    return next((launcher for launcher in launchers() if module in launcher.modules), None)
+
+
+def valued_options(names: str, words: int = 1) -> dict[str, int]:
+    """Options with a value for `split`: names or letters with spaces between them, each with so many words."""
+    return dict.fromkeys(names.split(), words)
+
+
+def split(words: Sequence[str], valued: Mapping[str, int], *, one_dash_names: bool = False) -> Parsed:
+    """Split a command line of a launcher: the first word that is no option begins the command.
+
+    `valued` has the options with values, letters and names, and how many words they are; what is not in it is a flag.
+    With `one_dash_names` names may follow one dash (`-np 4`). Raises UnknownReason without a command.
+    """
+    options, rest = dict[str, str](), list(words[1:])
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        word = rest.pop(0)
+        if word == "--":
+            break
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("--") and not one_dash_names and len(word) > 2 and valued.get(word[1]):
+            name, value = word[1], word[2:]  # `-N2`
+        elif not equals and (count := valued.get(name, 0)):
+            value, rest = " ".join(rest[:count]), rest[count:]
+        options[name] = f"{options[name]}\0{value}" if name in options else value
+    if not rest:
+        raise UnknownReason(f"cannot dry-run `{' '.join(words[:3])} ...`: there is no command in it")
+    return Parsed(options, rest)
+
+
+def python_beside(program: str) -> str:
+    """The interpreter that an installed program belongs to: the one in its folder."""
+    beside = Path(shutil.which(program) or program).with_name("python")
+    return str(beside) if beside.exists() else "python"

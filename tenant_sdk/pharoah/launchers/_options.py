@@ -1,0 +1,27 @@
+"""Options of Python's interpreter on a command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+INTERPRETER_OPTIONS = re.compile(r"-([BEIOPRSbdiqsuvx]*)(?:([WXm])(.*))?", re.DOTALL)
+"""Options of the interpreter (`python --help`): several letters may share one dash, the last one may have a value."""
+
+
+def skips_site(command: Sequence[str]) -> bool:
+    """Whether a command line starts Python without its module `site` (`-S`), also one that cannot be dry-run."""
+    words = iter(command)
+    for word in words:
+        if "python" in Path(word).name:
+            break
+    for word in words:
+        if len(word) < 2 or not (match := INTERPRETER_OPTIONS.fullmatch(word)):
+            return False
+        letters, last, value = match.groups()
+        if "S" in letters:
+            return True
+        if last and not value:
+            next(words, None)  # the option's value
+    return False

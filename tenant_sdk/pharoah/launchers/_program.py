@@ -1,0 +1,179 @@
+"""What the child of a dry run has to run: a Python program, as the first process of a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from pharoah._errors import UnknownReason
+
+
+class RankVariables(StrEnum):
+    """Who numbers the processes of a job; each does it by variables of its own."""
+
+    TORCH = "torch"
+    """torchrun and what follows it: `RANK`, `LOCAL_RANK`, `WORLD_SIZE`."""
+    SLURM = "slurm"
+    """https://slurm.schedmd.com/srun.html, output environment variables."""
+    MPI = "mpi"
+    """Open MPI and the programs that follow PMI."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Python program, or the arguments of a launcher that starts one."""
+
+    arguments: tuple[str, ...]
+    """`script.py args` or `-m module args`; with a launcher the launcher's arguments."""
+    launcher: str = ""
+    """Name of the launcher in the registry whose arguments these are; empty for the program itself."""
+    nodes: int | None = None
+    """Number of nodes; None leaves it to the command line."""
+    processes: int | None = None
+    """Number of processes on each node; None leaves it to the command line."""
+    times_nodes: int = 1
+    """Factor on the number of nodes."""
+    ranks_by: RankVariables = RankVariables.TORCH
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether every process gets a rank."""
+        return bool(self.launcher) or self.nodes is not None or self.processes is not None
+
+    def rank_environment(self) -> dict[str, str]:
+        """What a launcher would set for the first process of the first node; nothing for a job without ranks."""
+        if not self.is_distributed:
+            return {}
+        nodes, processes = (self.nodes or 1) * self.times_nodes, self.processes or 1
+        return _RANK_VARIABLES[self.ranks_by](nodes, processes)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Program:
+        data: dict[str, Any] = json.loads(text)
+        fixed = {"arguments": tuple(data["arguments"]), "ranks_by": RankVariables(data["ranks_by"])}
+        return cls(**{**data, **fixed})
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A program, the interpreter that runs it and the environment it starts in."""
+
+    python: str
+    program: Program
+    options: tuple[str, ...] = ()
+    """Options of the interpreter that change what the program computes."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the command line adds."""
+    removed: frozenset[str] = frozenset()
+    """Variables that it removes."""
+    clears_environment: bool = False
+    """Whether it removes all other variables."""
+    folder: str | None = None
+    """The folder that it changes to."""
+    processes_here: int = 1
+    """Number of processes on this node, as far as the command line shows it without the launcher's library."""
+
+    @property
+    def processes(self) -> int:
+        """Number of processes on this node."""
+        return self.program.processes or self.processes_here
+
+    def on(self, nodes: int | None, processes: int | None) -> Launch:
+        """The same program on other nodes; None leaves a number to the command line."""
+        if nodes is None and processes is None:
+            return self
+        program = self.program
+        program = replace(program, nodes=nodes or program.nodes, processes=processes or program.processes)
+        return replace(self, program=program)
+
+    def on_more_nodes(self, factor: int) -> Launch:
+        """The same program on `factor` times as many nodes."""
+        program = self.program
+        if not program.is_distributed:
+            program = replace(program, nodes=1)
+        return replace(self, program=replace(program, times_nodes=factor))
+
+    def within(
+        self,
+        variables: Mapping[str, str] | None = None,
+        *,
+        removed: frozenset[str] = frozenset(),
+        clears_environment: bool = False,
+        folder: str | None = None,
+    ) -> Launch:
+        """The same, started by a program that changes the environment or the folder. What is nearer to the program
+        wins."""
+        return replace(
+            self,
+            variables={**(variables or {}), **self.variables},
+            removed=self.removed | removed,
+            clears_environment=clears_environment or self.clears_environment,
+            folder=self.folder or folder,
+        )
+
+    def environment(self) -> dict[str, str]:
+        """The environment in which the job's first process starts."""
+        inherited = {} if self.clears_environment else os.environ
+        return {**{k: v for k, v in inherited.items() if k not in self.removed}, **self.variables}
+
+
+def process_count(value: str, gpus: Sequence[str]) -> int:
+    """The number of processes that `--nproc-per-node` asks for on a node with these GPUs. Raises UnknownReason."""
+    if value in ("gpu", "auto"):
+        return max(1, len(gpus))
+    return os.cpu_count() or 1 if value == "cpu" else positive_number("--nproc-per-node", value)
+
+
+def positive_number(option: str, value: str) -> int:
+    """Raises UnknownReason."""
+    if not re.fullmatch(r"[1-9]\d{0,5}", value):
+        raise UnknownReason(f"{option}={value}: not a number of {'nodes' if 'nodes' in option else 'processes'}")
+    return int(value)
+
+
+def _torch_variables(nodes: int, processes: int) -> dict[str, str]:
+    ranks = nodes * processes
+    return {
+        "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0", "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(processes), "GROUP_WORLD_SIZE": str(nodes), "ROLE_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "dry-run",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+    }  # fmt: skip
+
+
+def _slurm_variables(nodes: int, processes: int) -> dict[str, str]:
+    tasks = f"{processes}(x{nodes})" if nodes > 1 else str(processes)
+    ranks = str(nodes * processes)
+    return {
+        "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks,
+        "SLURM_NNODES": str(nodes), "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_TASKS_PER_NODE": tasks,
+        "SLURM_NTASKS_PER_NODE": str(processes), "SLURM_STEP_NUM_TASKS": ranks, "SLURM_STEP_ID": "0",
+        "SLURM_JOB_ID": os.environ.get("SLURM_JOB_ID", "1"),
+        "SLURM_JOB_NODELIST": os.environ.get("SLURM_JOB_NODELIST", "localhost"),
+        "SLURM_NODELIST": os.environ.get("SLURM_NODELIST", "localhost"),
+        "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURMD_NODENAME": "localhost",
+    }  # fmt: skip
+
+
+def _mpi_variables(nodes: int, processes: int) -> dict[str, str]:
+    ranks = str(nodes * processes)
+    return {
+        "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": ranks, "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(processes), "OMPI_COMM_WORLD_NODE_RANK": "0",
+        "PMI_RANK": "0", "PMI_SIZE": ranks, "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": str(processes),
+    }  # fmt: skip
+
+
+_RANK_VARIABLES = {
+    RankVariables.TORCH: _torch_variables,
+    RankVariables.SLURM: _slurm_variables,
+    RankVariables.MPI: _mpi_variables,
+}

@@ -1,0 +1,97 @@
+"""`accelerate launch [options] script.py`: its arguments and its configuration file are read by Accelerate itself."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pharoah._errors import UnknownReason
+from pharoah.capture.hardware import simulated_gpus
+from pharoah.launchers._launcher import Launcher, python_beside
+from pharoah.launchers._program import Launch, Program
+from pharoah.launchers.torchrun import refuse_by_reason
+
+_NAME = "accelerate"
+_NOT_OURS = {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"}
+"""Variables that a dry run sets itself."""
+
+
+def _launch(words: Sequence[str]) -> Launch:
+    rest = list(words[1:])
+    if Path(words[0]).name == _NAME:
+        if rest[:1] != ["launch"]:
+            raise UnknownReason("cannot dry-run `accelerate ...`: only `accelerate launch` starts a job")
+        rest = rest[1:]
+    text = "\0".join(rest)
+    if (match := re.search(r"(?:^|\0)--config[-_]file[=\0]([^\0]+)", text)) and not Path(match[1]).is_file():
+        raise UnknownReason(f"cannot dry-run `accelerate launch`: there is no file {match[1]}")
+    count = re.search(r"(?:^|\0)--num[-_]processes[=\0](\d+)", text)
+    return Launch(python_beside(words[0]), Program(tuple(rest), _NAME), processes_here=int(count[1]) if count else 1)
+
+
+def _first_process(program: Program) -> Program:
+    """The program that Accelerate starts as its first process. Sets the variables that configure that process.
+
+    Raises UnknownReason.
+    """
+    try:
+        from accelerate.commands import launch
+    except ImportError as error:
+        raise UnknownReason(f"cannot dry-run `accelerate launch`: {error}") from None
+    parser = launch.launch_command_parser()
+    refuse_by_reason(parser, "accelerate launch")
+    options = parser.parse_args(program.arguments)
+    try:
+        with _simulated_gpus():
+            options, *_ = launch._validate_launch_command(options)
+            variables, is_distributed = _variables(launch, options)
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
+        raise UnknownReason(f"cannot dry-run `accelerate launch`: {str(error).partition(chr(10))[0]}") from None
+    os.environ.update({name: value for name, value in variables.items() if name not in _NOT_OURS})
+    module = ["-m"] if options.module else []
+    direct = replace(program, arguments=(*module, options.training_script, *options.training_script_args), launcher="")
+    if not is_distributed:
+        return direct
+    nodes = int(options.num_machines or 1)
+    here = max(1, int(options.num_processes or 1) // nodes)
+    return replace(direct, nodes=program.nodes or nodes, processes=program.processes or here)
+
+
+def _variables(launch: Any, options: Any) -> tuple[Mapping[str, str], bool]:
+    """The variables of the first process, and whether torchrun's ranks are started."""
+    if options.tpu and not options.cpu:
+        raise UnknownReason("cannot dry-run `accelerate launch --tpu`: only GPUs and CPUs are known")
+    if options.use_deepspeed and not options.cpu:
+        options.deepspeed_fields_from_accelerate_config = ""
+        return launch.prepare_deepspeed_cmd_env(options)[1], True
+    if (options.use_fsdp or options.use_megatron_lm or options.multi_gpu) and not options.cpu:
+        return launch.prepare_multi_gpu_env(options), True
+    return launch.prepare_simple_launcher_cmd_env(options)[1], False
+
+
+@contextmanager
+def _simulated_gpus() -> Iterator[None]:
+    """While Accelerate looks how many GPUs there are."""
+    import torch
+
+    gpus, before = len(simulated_gpus()), (torch.cuda.device_count, torch.cuda.is_available)
+    torch.cuda.device_count, torch.cuda.is_available = lambda: gpus, lambda: gpus > 0
+    try:
+        yield
+    finally:
+        torch.cuda.device_count, torch.cuda.is_available = before
+
+
+ACCELERATE = Launcher(
+    _NAME,
+    "a script by Accelerate, with its configuration file",
+    (_NAME, "accelerate-launch"),
+    _launch,
+    ("accelerate.commands.launch",),
+    _first_process,
+)

@@ -1,0 +1,56 @@
+"""`conda run [-n NAME] command`, also of mamba and micromamba: a command in an environment of conda."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pharoah._errors import UnknownReason
+from pharoah.launchers._launcher import Launcher, launch_of, split, valued_options
+from pharoah.launchers._program import Launch
+
+_VALUED = valued_options("n name p prefix cwd r root-prefix e env a attach")
+_ROOTS = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".conda")
+"""Folders in a home where installers put conda, in their default."""
+
+
+def _launch(words: Sequence[str]) -> Launch:
+    if list(words[1:2]) != ["run"]:
+        raise UnknownReason(f"cannot dry-run `{Path(words[0]).name} ...`: only `run` starts a job")
+    options, command = split(words[1:], _VALUED)
+    prefix = _prefix(options.get("p") or options.get("prefix"), options.get("n") or options.get("name"))
+    path = os.pathsep.join((f"{prefix}/bin", os.environ.get("PATH", os.defpath)))
+    variables = {"PATH": path, "CONDA_PREFIX": str(prefix)}
+    return replace(launch_of(command), python=f"{prefix}/bin/python").within(variables, folder=options.get("cwd"))
+
+
+def _prefix(path: str | None, name: str | None) -> Path:
+    """The folder of an environment. Raises UnknownReason where it cannot be found."""
+    if path:
+        found = [Path(path)]
+    elif name and name != "base":
+        found = [folder / name for folder in _folders()]
+    else:
+        found = [Path(root) for root in (os.environ.get("CONDA_PREFIX"),) if root]
+    for folder in found:
+        if (folder / "bin" / "python").exists():
+            return folder
+    raise UnknownReason(f"cannot dry-run `conda run`: there is no environment {name or path or 'that is active'}")
+
+
+def _folders() -> Iterator[Path]:
+    """Where environments with names are."""
+    for folder in filter(None, os.environ.get("CONDA_ENVS_PATH", "").split(os.pathsep)):
+        yield Path(folder)
+    for variable in ("MAMBA_ROOT_PREFIX", "CONDA_ROOT"):
+        if root := os.environ.get(variable):
+            yield Path(root, "envs")
+    if program := os.environ.get("CONDA_EXE"):
+        yield Path(program).parents[1] / "envs"
+    for name in _ROOTS:
+        yield Path.home() / name / "envs"
+
+
+CONDA = Launcher("conda", "a command in an environment of conda or mamba", ("conda", "mamba", "micromamba"), _launch)
