@@ -41,7 +41,7 @@ SAME = "both ways make the same step"
         ("losses = torch.zeros(2)\nlosses[0] = loss().item()\nif losses.mean() < 0.3: print('good')\n", 9),
         ("if torch.tensor([loss().item()]).max().item() > 9: raise SystemExit('diverged')\n", 7),
         ("import math\nif math.exp(loss().item()) > 50: print('high')\n", 8),
-        ("counted = (torch.randn(64, 8) @ model[0].weight > 0).nonzero()\nif counted.shape[0] > 3: print('many')\n", 8),
+        ("counted = (torch.randn(64, 8) @ model[0].weight > 0).sum().item()\nif counted > 3: print('many')\n", 8),
         ("while loss().item() > 1e-3: model.eval()\n", 7),
         ("assert loss().item() < 100\n", 7),
     ],

@@ -5,9 +5,9 @@ Runs in the dry-run child only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -16,28 +16,46 @@ from pharoah.capture import recorder as capture
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.operator_notes import is_view, reader, storage_of
 from pharoah.dryrun.ledger import AllocationLedger
+from pharoah.dryrun.representative_sizes import RepresentativeSizes
 from pharoah.dryrun.shapes import Shapes
-from pharoah_archetypes.operators import NO_GRAD
+from pharoah_archetypes.operators import FORWARD, NO_GRAD
 
 _SMALL_ELEMENTS = 1 << 16
 """A real tensor of up to this many elements stays real as long as it meets no fake one."""
 _LARGEST_DATASET = 1 << 24
 """The order of a dataset of up to this many samples stays real."""
 _DEVICE = torch.ops.prim.device.default
+_INDEXED = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default}
+"""Operators whose second argument is a list of indices."""
+
+
+class UpdatesByHand(Protocol):
+    """Who is informed of writes to parameters (`pharoah.dryrun.steps_by_hand`)."""
+
+    updating: bool
+
+    def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
+        """An operator outside of every optimizer writes to these tensors."""
+
+    def finish(self) -> None:
+        """The next forward pass begins."""
 
 
 class DryRecorder(capture.Recorder):
     """Records operators, and keeps small real tensors real: a script may read the values of data that it prepares."""
 
-    def __init__(self) -> None:
+    def __init__(self, assume: Callable[[str], None]) -> None:
+        """`assume` gets a sentence for each number that was made up."""
         super().__init__()
         self._shapes = Shapes()
+        self._sizes = RepresentativeSizes(assume)
         self.paused = False
         self.in_update = False
         """Whether an optimizer applies gradients."""
         self.on_stand_ins = False
         """Whether it applies them to stand-ins: that is part of the cost and not of the structure of the step."""
         self.ledger = AllocationLedger(on_gpu=bool(simulated_gpus()))
+        self.by_hand: UpdatesByHand | None = None
         self.loaders: list[Any] = []
         """Loaders that the script has iterated over."""
         self.written: dict[int, torch.Tensor] = {}
@@ -45,7 +63,17 @@ class DryRecorder(capture.Recorder):
         addresses would be used again."""
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        return self._shapes.call(func, args, kwargs, _compute)
+        return self._shapes.call(func, args, kwargs, self._compute)
+
+    def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(func, "namespace", "") == "profiler":  # marks of frameworks; a search for fakes in them is slow
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
+        name = str(func)
+        stand_in = _STAND_INS.get(name)
+        if stand_in is None and args and isinstance(args[0], FakeTensor) and args[0].constant is None:
+            stand_in = self._sizes.stand_ins.get(name)
+        return stand_in(func, *args, **kwargs) if stand_in else func(*args, **kwargs)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and isinstance(args[0], FakeTensor):
@@ -53,6 +81,8 @@ class DryRecorder(capture.Recorder):
         if self.paused or func is _DEVICE:
             return func(*args, **(kwargs or {}))
         overwritten = _overwritten(func, args)
+        if overwritten and self.by_hand and not self.in_optimizer:
+            self.by_hand.wrote(_tensors(overwritten))
         if (
             self.in_update
             and not self.on_stand_ins
@@ -67,13 +97,26 @@ class DryRecorder(capture.Recorder):
             if self.written:
                 self._follow_written(args, result)
             return result
-        if func is torch.ops.aten.index.Tensor:
-            args = (args[0], _positions(args[1]))
+        if func in _INDEXED:
+            args = (args[0], self._positions(args[1]), *args[2:])
         result = self._recorded(func, types, args, kwargs)
         for tensor in overwritten:
             if type(tensor) is torch.Tensor:
                 self.written[storage_of(tensor)] = tensor
         return result
+
+    def _positions(self, indices: list[Any]) -> list[Any]:
+        """Turn masks into positions, so that the number of selected elements is known as well."""
+        positions: list[Any] = []
+        for index in indices:
+            if not isinstance(index, torch.Tensor) or index.dtype not in (torch.bool, torch.uint8):
+                positions.append(index)
+            elif type(index) is torch.Tensor:
+                with unset_fake_temporarily():
+                    positions += index.nonzero(as_tuple=True)
+            else:
+                positions += self._sizes.positions(index)
+        return positions
 
     def _prepared(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """An operator that prepares data. Without gradients it is no part of a step: its result is new memory."""
@@ -93,25 +136,24 @@ class DryRecorder(capture.Recorder):
             super()._record(*call)
 
     def _recorded(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if self.by_hand and self.by_hand.updating and reader(func).operator_class and self._phase() == FORWARD:
+            self.by_hand.finish()
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self.ledger.record(reader(func), self._phase(), func, args, kwargs or {}, result)
         return result
 
 
-def _real_tensors(arguments: Any) -> Iterator[torch.Tensor]:
-    """Plain tensors among arguments, and in lists of them."""
+def _tensors(arguments: Any) -> Iterator[torch.Tensor]:
+    """Tensors among arguments, and in lists of them."""
     for argument in arguments:
         for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
-            if type(tensor) is torch.Tensor:
+            if isinstance(tensor, torch.Tensor):
                 yield tensor
 
 
-def _compute(func: Any, args: Any, kwargs: Any) -> Any:
-    if getattr(func, "namespace", "") == "profiler":  # marks of frameworks; a search for fakes in them is slow
-        with unset_fake_temporarily():
-            return func(*args, **kwargs)
-    stand_in = _STAND_INS.get(str(func))
-    return stand_in(func, *args, **kwargs) if stand_in else func(*args, **kwargs)
+def _real_tensors(arguments: Any) -> Iterator[torch.Tensor]:
+    """Plain tensors among arguments, and in lists of them."""
+    return (tensor for tensor in _tensors(arguments) if type(tensor) is torch.Tensor)
 
 
 def _overwritten(func: Any, args: Any) -> list[Any]:
@@ -148,18 +190,6 @@ _STAND_INS: dict[str, Callable[..., Any]] = {
     "aten._ctc_loss_backward.Tensor": lambda _, __, log_probabilities, *___: torch.empty_like(log_probabilities),
 }
 """Operators whose kernel for fake tensors is missing, refuses these arguments or allocates less than the real one."""
-
-
-def _positions(indices: list[Any]) -> list[Any]:
-    """Turn masks whose values are known into positions, so that the number of selected elements is known as well."""
-    positions: list[Any] = []
-    for index in indices:
-        if type(index) is torch.Tensor and index.dtype == torch.bool:
-            with unset_fake_temporarily():
-                positions += index.nonzero(as_tuple=True)
-        else:
-            positions.append(index)
-    return positions
 
 
 def _stays_real(func: Any, args: Any, kwargs: Any) -> bool:

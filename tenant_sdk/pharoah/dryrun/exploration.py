@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from pharoah.dryrun.audit_hook import forking
-from pharoah.dryrun.places import caller_frame, place_of
+from pharoah.dryrun.places import caller_frame, is_installed, place_of
 from pharoah.dryrun.reports import Decision
 from pharoah_protocol.parent_process import end_with_parent
 
@@ -28,7 +28,8 @@ MOST_BRANCHES = 6
 """Branches on one way that are followed both ways; later ones go the plausible way. Real training loops have one to
 three before their first step (`python -m evaluation coverage`)."""
 MOST_VISITS = 3
-"""How often one line decides the same: a loop that waits for a value to become small must end."""
+"""How often one line of the script decides the same: a loop that waits for a value to become small must end. A line of
+a library goes on as it began: there it is a check of an argument, and the other way is its error."""
 LONGEST_SHARE = 0.5
 """How much of the remaining time the plausible way may take before the other one is followed instead."""
 _POLL_SECONDS = 0.005
@@ -86,7 +87,8 @@ class Explorer(UnknownValues):
         place = place_of(frame)
         self._visits[place] += 1
         if place in self._decided:
-            return self._decided[place] ^ (self._visits[place] > MOST_VISITS)
+            waits = self._visits[place] > MOST_VISITS and not is_installed(frame.f_code.co_filename)
+            return self._decided[place] ^ waits
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         holds = self._both_ways(place, line, plausible)
         self._decided[place] = holds

@@ -26,16 +26,15 @@ from pharoah.dryrun.patches import (
     skip_guards,
     skip_initialisation,
 )
-from pharoah.dryrun.placeholder_values import (
-    ReadablePlaceholders,
-    decide_unknown_sizes,
-    keep_placeholders_in_math,
-    print_unknown_sizes,
-)
+from pharoah.dryrun.placeholder_numbers import keep_placeholders_in_math
+from pharoah.dryrun.placeholder_values import ReadablePlaceholders
 from pharoah.dryrun.redirect import CudaToCpu, redirect_cuda
 from pharoah.dryrun.repeated_calls import RepeatedCalls
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.step_boundary import Window, before
+from pharoah.dryrun.steps_by_hand import StepsByHand
+from pharoah.dryrun.unknown_sizes import decide_unknown_sizes, print_unknown_sizes
+from pharoah.dryrun.weight_files import give_addresses_to_fakes, save_fakes_as_zeros
 
 
 @contextmanager
@@ -46,8 +45,9 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     result of the second step, with true. `values` says what happens when the script needs a value that fake tensors do
     not have.
     """
-    recorder = DryRecorder()
+    recorder = DryRecorder(values.assume)
     window = Window(recorder, report, values.report)
+    recorder.by_hand = by_hand = StepsByHand(window)
     register_optimizer_step_pre_hook(window.begin)
     register_optimizer_step_post_hook(window.end)
     before(torch.optim.Optimizer, "__init__", window.made)
@@ -55,6 +55,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     load_data_in_this_process(recorder)
     follow_resizes(recorder)
     RepeatedCalls(recorder).install()
+    torch.distributions.Distribution.set_default_validate_args(False)  # a check of values
     print_unknown_sizes()
     decide_unknown_sizes(values)
     keep_placeholders_in_math()
@@ -64,8 +65,12 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     warnings.simplefilter("ignore")
     fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     save_without_values(fakes)
+    give_addresses_to_fakes()
+    save_fakes_as_zeros()
     with fakes:
         install_fake_process_group()
         redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU
-        with CudaToCpu(recorder.ledger), ReadablePlaceholders(values, recorder.written), recorder:
+        reads = ReadablePlaceholders(values, recorder.written, by_hand.read_gradient)
+        with CudaToCpu(recorder.ledger), reads, recorder:
             yield
+            by_hand.finish()

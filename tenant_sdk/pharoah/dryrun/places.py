@@ -37,3 +37,8 @@ def named_place(path: str, line: int) -> str:
 def is_library(path: str) -> bool:
     """Whether a file belongs to torch, to this package or to the interpreter's own start of scripts."""
     return "/torch/" in path or "/pharoah/" in path or path.startswith("<") or path.endswith("/runpy.py")
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to an installed distribution, and so not to the user's own code."""
+    return "/site-packages/" in path or "/dist-packages/" in path

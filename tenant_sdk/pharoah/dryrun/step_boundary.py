@@ -45,24 +45,49 @@ class Window:
         self._optimizers: list[torch.optim.Optimizer] = []
         self._gradients: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         """Parameters and their gradients, taken off while an optimizer steps."""
-        self._made = 0
+        self.optimizers_made = 0
+        self._update_may_begin: int | None = None
+        """How many operators had been recorded when the script began to read gradients."""
         self._provisional: Fingerprint | None = None
         self._beginnings: list[object] = []
         """What was recorded in each window before its first backward pass."""
 
     def made(self) -> None:
         """An optimizer was constructed."""
-        self._made += 1
+        self.optimizers_made += 1
+
+    @property
+    def in_optimizer(self) -> bool:
+        """Whether an optimizer steps."""
+        return self._recorder.in_optimizer
+
+    def update_may_begin(self) -> None:
+        """A gradient is read: what is computed from now on belongs to an update, if the script makes one itself."""
+        if self._update_may_begin is None:
+            self._update_may_begin = len(self._recorder.records)
+
+    def begin_by_hand(self, optimizer: torch.optim.Optimizer) -> None:
+        """An update that the script does itself begins; what it has computed from gradients is no part of a forward
+        pass."""
+        del self._recorder.records[self._update_may_begin :]
+        self.begin(optimizer, (optimizer,), {})
+
+    def end_by_hand(self, optimizer: torch.optim.Optimizer) -> None:
+        """The update that the script does itself has ended; the optimizer has its parameters by now."""
+        del self._recorder.records[self._update_may_begin :]
+        self._cost.note_roles(optimizer)
+        self.end(optimizer)
 
     def differentiate(self) -> None:
         """A backward pass begins."""
+        self._update_may_begin = None
         if len(self._beginnings) > (self._provisional is not None):
             return  # not the first one of its window
         records = self._recorder.records
         skeleton = capture.skeleton_of(records)
         self._cost.differentiate()
         self._beginnings.append((skeleton.text, skeleton.features, capture.activation_bytes(records)))
-        if self._provisional and self._made == 1 and self._beginnings[0] == self._beginnings[1]:
+        if self._provisional and self.optimizers_made == 1 and self._beginnings[0] == self._beginnings[1]:
             self._finish(self._provisional)
 
     def begin(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -49,14 +49,18 @@ class StepCostBuilder:
         if not self._update_began:
             self._update_began = self._steps_began
             self._backward.append(self._ledger.cut())
+        self.note_roles(optimizer)
+        if by_torch:
+            self._updates.enter(optimizer)
+
+    def note_roles(self, optimizer: torch.optim.Optimizer) -> None:
+        """What the parameters of an optimizer, their gradients and its state are."""
         for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
             self._roles[self._ledger.number_of(local(parameter))] = PARAMETER
             self._roles[self._ledger.number_of(local(parameter.grad))] = GRADIENT
             for value in optimizer.state.get(parameter, {}).values():
                 if isinstance(value, torch.Tensor):
                     self._roles[self._ledger.number_of(local(value))] = STATE
-        if by_torch:
-            self._updates.enter(optimizer)
 
     def updated(self) -> None:
         """An optimizer has stepped: what it has allocated and kept is its state."""
