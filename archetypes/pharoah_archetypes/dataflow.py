@@ -212,7 +212,7 @@ class _Values:
         source = operator.reads[0]
         activated, value = source in self._activated, self._same.get(source, source)
         self._write(operator, self._roots.get(source, 0), activated)
-        for written in operator.writes[:1]:
+        for written in operator.writes:
             if written != source:
                 self._same[written] = value
 

@@ -115,3 +115,36 @@ model.load_state_dict(loaded)
 """
     dry = dry_run_script(SETUP + save + PLAIN.removeprefix(SETUP))
     assert dry.fingerprint.archetype == dry_run_script(PLAIN).fingerprint.archetype
+
+
+def test_real_data_of_a_parameter_becomes_fake(dry_run_script: DryRunner) -> None:
+    """As recommenders set their first weights, from numbers that NumPy has drawn."""
+    drawn = """
+import numpy as np
+for layer in (model[0], model[2]):
+    layer.weight.data = torch.tensor(np.random.normal(size=tuple(layer.weight.shape)).astype(np.float32))
+"""
+    dry = dry_run_script(SETUP + drawn + PLAIN.removeprefix(SETUP))
+    assert dry.fingerprint == dry_run_script(PLAIN).fingerprint
+
+
+def test_the_parts_of_a_weight_have_no_origin(dry_run_script: DryRunner) -> None:
+    """Attention to an encoder splits one weight; what the parts are computed with decides where values come from."""
+    script = """
+import torch
+from torch import nn
+model = nn.Transformer(16, 2, 2, 2, 32, batch_first=True)
+source, target, head = nn.Embedding(20, 16), nn.Embedding(30, 16), nn.Linear(16, 30)
+parameters = [p for part in (model, source, target, head) for p in part.parameters()]
+optimizer = torch.optim.SGD(parameters, lr=0.1)
+for _ in range(4):
+    words, answers = torch.randint(0, 20, (2, 5)), torch.randint(0, 30, (2, 6))
+    mask = nn.Transformer.generate_square_subsequent_mask(6)
+    scores = head(model(source(words), target(answers), tgt_mask=mask))
+    loss = nn.functional.cross_entropy(scores.flatten(0, 1), answers.flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    grammar = dry_run_script(script).fingerprint.grammar
+    assert grammar.startswith("fwd: emb (gemm attn gemm act)+ (gemm attn gemm xattn gemm act)+ gemm nll")

@@ -74,7 +74,7 @@ class Reader:
             call = _Call(args, kwargs or {}, result)
             notes = frozenset(note for read_note in self._notes if (note := read_note(call)))
         if self.is_view:
-            return new(Reading, (tuple(reads), (), notes, None, 0))
+            return new(Reading, (tuple(reads), _elsewhere(result, reads), notes, None, 0))
         writes: list[int] = []
         dtype, size = None, 0
         for output in result if isinstance(result, (tuple, list)) else (result,):
@@ -84,6 +84,14 @@ class Reader:
                 if not size or isinstance(result, list):
                     size += _known(output.numel()) * output.element_size()
         return new(Reading, (tuple(reads), tuple(writes), notes, dtype, size))
+
+
+def _elsewhere(result: Any, reads: list[int]) -> tuple[int, ...]:
+    """The memory of views where it is not that of their source: a fake view of a real tensor, and a fake view of which
+    torch remembers the shape, have memory of their own."""
+    views = result if isinstance(result, (list, tuple)) else (result,)
+    tensors = (view for view in views if isinstance(view, torch.Tensor))
+    return tuple(found for view in tensors if (found := storage_of(view)) not in reads)
 
 
 _readers: dict[Any, Reader] = {}

@@ -35,7 +35,7 @@ class UpdatesByHand(Protocol):
     updating: bool
 
     def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
-        """An operator outside of every optimizer writes to these tensors."""
+        """An operator writes to these tensors."""
 
     def finish(self) -> None:
         """The next forward pass begins."""
@@ -81,7 +81,7 @@ class DryRecorder(capture.Recorder):
         if self.paused or func is _DEVICE:
             return func(*args, **(kwargs or {}))
         overwritten = _overwritten(func, args)
-        if overwritten and self.by_hand and not self.in_optimizer:
+        if overwritten and self.by_hand:
             self.by_hand.wrote(_tensors(overwritten))
         if (
             self.in_update

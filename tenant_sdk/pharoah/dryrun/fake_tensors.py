@@ -70,7 +70,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     with fakes:
         install_fake_process_group()
         redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU
-        reads = ReadablePlaceholders(values, recorder.written, by_hand.read_gradient)
+        reads = ReadablePlaceholders(values, recorder.written, by_hand)
         with CudaToCpu(recorder.ledger), reads, recorder:
             yield
             by_hand.finish()

@@ -21,6 +21,7 @@ from pharoah.dryrun.placeholder_numbers import (
     PlaceholderNumber,
     holds_placeholder,
 )
+from pharoah.dryrun.steps_by_hand import StepsByHand
 
 _LARGEST_LIST = 1 << 16
 """Elements of a list or an array that is made up."""
@@ -36,13 +37,16 @@ _VALUE_READS: set[Any] = {
     torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__bool__,
     torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__,
 }  # fmt: skip
+_COMPARISONS: set[Any] = {torch.equal, torch.Tensor.equal, torch.allclose, torch.Tensor.allclose}
 _ARRAYS: set[Any] = {torch.Tensor.numpy, torch.Tensor.__array__}
 _CONSTRUCTORS = {torch.tensor, torch.as_tensor, torch.full, torch.full_like, torch.Tensor.new_tensor}
 _DEEP_COPY: Any = torch.Tensor.__deepcopy__
 _GRADIENT: Any = vars(torch._C.TensorBase)["grad"].__get__
+_SET_DATA: Any = vars(torch._C.TensorBase)["data"].__set__
 _WATCHED: set[Any] = {
     _GRADIENT,
-    *_FINITE_CHECKS, *_VALUE_READS, *_CONSTRUCTORS, *_SPLITS, _DEEP_COPY, torch.Tensor.__format__,
+    _SET_DATA,
+    *_FINITE_CHECKS, *_VALUE_READS, *_CONSTRUCTORS, *_SPLITS, *_COMPARISONS, _DEEP_COPY, torch.Tensor.__format__,
     torch.Tensor.__setitem__,
 }  # fmt: skip
 
@@ -54,21 +58,25 @@ class ReadablePlaceholders(TorchFunctionMode):
         self,
         values: UnknownValues,
         written: MutableMapping[int, torch.Tensor],
-        read_gradient: Callable[[torch.Tensor], None],
+        by_hand: StepsByHand,
     ) -> None:
-        """`written` holds the real tensors whose values are not known any more, by their storage. `read_gradient` gets
-        every tensor whose gradient is read."""
+        """`written` holds the real tensors whose values are not known any more, by their storage. `by_hand` notices
+        gradients that are read and parameters that are replaced."""
         super().__init__()
         self._values = values
         self._written = written
-        self._read_gradient = read_gradient
+        self._by_hand = by_hand
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func not in _WATCHED:
             return func(*args, **(kwargs or {}))
         if func == _GRADIENT:
-            self._read_gradient(args[0])
+            self._by_hand.read_gradient(args[0])
             return func(*args)
+        if func == _SET_DATA:
+            return func(args[0], self._new_data(*args))
+        if func in _COMPARISONS and any(isinstance(argument, FakeTensor) for argument in args):
+            return self._values.decide(True, "branches on a comparison of tensors")
         first = args[0] if args else None
         if isinstance(first, FakeTensor):
             answer = self._read(func, first, args)
@@ -85,6 +93,13 @@ class ReadablePlaceholders(TorchFunctionMode):
         if func in _CONSTRUCTORS or func is torch.Tensor.__setitem__:
             self._note_placeholders(result if func in _CONSTRUCTORS else first, args)
         return result
+
+    def _new_data(self, tensor: torch.Tensor, data: Any) -> Any:
+        """The tensor that becomes the data of another one: a fake one for a fake tensor."""
+        self._by_hand.wrote([tensor])
+        if isinstance(tensor, FakeTensor) and type(data) is torch.Tensor:
+            return torch.empty_strided(data.shape, data.stride(), dtype=data.dtype)
+        return data
 
     def _read(self, func: Any, tensor: FakeTensor, args: Any) -> Any:
         """What a read of a fake tensor returns; NotImplemented for everything else."""

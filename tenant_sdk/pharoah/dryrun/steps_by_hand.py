@@ -43,8 +43,13 @@ class StepsByHand:
             self._window.update_may_begin()
 
     def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
-        """An operator outside of every optimizer writes to these tensors."""
-        if self.updating or not self._read or self._window.optimizers_made > (self._optimizer is not None):
+        """An operator writes to these tensors."""
+        if (
+            self._window.in_optimizer
+            or self.updating
+            or not self._read
+            or self._window.optimizers_made > (self._optimizer is not None)
+        ):
             return
         if any(storage_of(tensor) in self._read for tensor in tensors):
             if self._optimizer is None:
