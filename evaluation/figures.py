@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import platform
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -110,7 +111,7 @@ class Figures:
     def markdown(self, command: str) -> list[str]:
         """The section of the docs: command, machine and date, the figures, the further tables."""
         lines = [
-            f"`{command}`, {machine()}, {time.strftime('%Y-%m-%d')}.",
+            *textwrap.wrap(f"`{command}`, {machine()}, {time.strftime('%Y-%m-%d')}.", 120, break_on_hyphens=False),
             "",
             _row(("figure", "value", "interval, trials", "must be")),
             "|---|---|---|---|",
