@@ -275,6 +275,14 @@ def test_a_machine_without_gpus_checks_for_others(
         dry(TRAIN)
 
 
+def test_gpus_of_the_command_line_take_precedence(dry_run_script: DryRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHAROAH_GPUS", "8x NVIDIA A100-SXM4-80GB")
+    wants = "import torch\nassert torch.cuda.device_count() == 2 and 'H100' in torch.cuda.get_device_name()\n"
+    assert dry_run_script(wants + TRAIN + STEP, gpus="2x H100").fingerprint.hardware["gpu"] == "H100"
+    with pytest.raises(UnknownReason, match="--gpus 8: write"):
+        dry_run_script(TRAIN, gpus="8")
+
+
 def test_several_optimizers_are_one_step(dry: Callable[..., Fingerprint]) -> None:
     source = """
 import torch

@@ -52,6 +52,9 @@ def add_dry_run_options(parser: argparse.ArgumentParser) -> None:
         "--nnodes", type=_count, metavar="N", help="nodes to check for, if the command does not give it"
     )
     parser.add_argument("--nproc-per-node", type=_count, metavar="N", help="processes (GPUs) on each of them")
+    parser.add_argument(
+        "--gpus", default="", metavar="LIST", help="GPUs to check for, such as `8x H100` (default: this machine's)"
+    )
 
 
 def _count(text: str) -> int:
@@ -137,6 +140,7 @@ def dry_run_of(
         record_code=record_code,
         change=change,
         allow_unprotected=settings.allow_unprotected_dry_run,
+        gpus=arguments.gpus,
     )
 
 

@@ -25,16 +25,21 @@ _WAYS_OUT_OF_THE_SANDBOX = {"DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDR
 
 
 def child_environment(
-    variables: Mapping[str, str], own: Mapping[str, str], *, record_code: bool, mitigation: Mitigation | None
+    variables: Mapping[str, str],
+    own: Mapping[str, str],
+    *,
+    record_code: bool,
+    mitigation: Mitigation | None,
+    gpus: str = "",
 ) -> dict[str, str]:
     """The environment of the child: the one that the job would have, and `own` variables of the dry run.
 
-    Raises UnknownReason when PHAROAH_GPUS is not a list of known GPUs.
+    `gpus` takes precedence over PHAROAH_GPUS. Raises UnknownReason when either is not a list of known GPUs.
     """
     return {
         **{name: value for name, value in variables.items() if name not in _WAYS_OUT_OF_THE_SANDBOX},
         DRY_RUN: "1",
-        DRY_RUN_GPUS: ",".join(_simulated_gpus(os.environ.get(SIMULATED_GPUS, "")) or gpu_names()),
+        DRY_RUN_GPUS: ",".join(_simulated_gpus(gpus) or gpu_names()),
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
@@ -50,18 +55,19 @@ def sandbox_variables(folder: str, *, allow_unprotected: bool) -> dict[str, str]
     return {SCRATCH_FOLDER: folder, UNPROTECTED: "1" if allow_unprotected else ""}
 
 
-def _simulated_gpus(text: str) -> list[str]:
-    """Model names of the GPUs that a value of PHAROAH_GPUS asks for. Raises UnknownReason."""
+def _simulated_gpus(gpus: str) -> list[str]:
+    """Model names of the GPUs that the option or PHAROAH_GPUS asks for. Raises UnknownReason."""
+    name_of_setting, text = ("--gpus ", gpus) if gpus else (f"{SIMULATED_GPUS}=", os.environ.get(SIMULATED_GPUS, ""))
     names: list[str] = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = re.fullmatch(r"(\d{1,3})\s?x\s+(\S.*)|(\D.*)", part)
         if not match:
             raise UnknownReason(
-                f"{SIMULATED_GPUS}={text}: write `8x NVIDIA H100 80GB HBM3` or names separated by commas"
+                f"{name_of_setting}{text}: write `8x NVIDIA H100 80GB HBM3` or names separated by commas"
             )
         name = match[2] or match[3]
         if device_named(name) is None:
             known = ", ".join(device.part for device in devices())
-            raise UnknownReason(f"{SIMULATED_GPUS}={text}: no data sheet is known for GPU {name}; known are {known}")
+            raise UnknownReason(f"{name_of_setting}{text}: no data sheet is known for GPU {name}; known are {known}")
         names += [name] * int(match[1] or 1)
     return names

@@ -76,6 +76,7 @@ def dry_run(
     record_code: bool = False,
     change: Mitigation | None = None,
     allow_unprotected: bool = False,
+    gpus: str = "",
     start: Start = start,
 ) -> DryRun:
     """Dry-run the first rank of a command line that `launch_of` recognises. Raises UnknownReason.
@@ -83,6 +84,7 @@ def dry_run(
     `nodes` and `processes` (on each node) take precedence over the numbers in the command line. With `record_code` the
     fingerprint also states which code of which packages ran, which takes longer. With a `change` the job is dry-run as
     it would be after that mitigation. `allow_unprotected` is the user's word for machines that offer no sandbox.
+    `gpus` are those that the script shall see instead of this machine's, as `8x H100`.
     """
     launch = launch_of(command).on(nodes, processes)
     if change and change.nodes > 1:
@@ -90,7 +92,9 @@ def dry_run(
     try:
         with tempfile.TemporaryFile() as errors, _scratch_folder() as folder:
             own = sandbox_variables(folder, allow_unprotected=allow_unprotected)
-            environment = child_environment(launch.environment(), own, record_code=record_code, mitigation=change)
+            environment = child_environment(
+                launch.environment(), own, record_code=record_code, mitigation=change, gpus=gpus
+            )
 
             def begin(report: int) -> ChildProcess:
                 return start(launch, environment, report, errors, timeout_seconds)
