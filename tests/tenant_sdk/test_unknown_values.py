@@ -84,6 +84,7 @@ def test_with_an_optimizer_only_that_one_steps(dry_run_script: DryRunner) -> Non
         ("data[: model(data).argmax(1).max().item()].mean()", ""),
         ("[part.mean() for part in data.split(torch.bincount(model(data).argmax(1), minlength=4).tolist())]", ""),
         ("torch.distributions.Categorical(logits=model(data)).sample().tolist()", ""),
+        ("torch._check((model(data) > 0).any().item(), lambda: 'nothing is positive')", ""),
         ("nn.functional.gaussian_nll_loss(model(data), model(data), model(data).exp())", ""),
     ],
 )

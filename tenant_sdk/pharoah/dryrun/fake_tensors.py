@@ -33,7 +33,7 @@ from pharoah.dryrun.repeated_calls import RepeatedCalls
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.step_boundary import Window, before
 from pharoah.dryrun.steps_by_hand import StepsByHand
-from pharoah.dryrun.unknown_sizes import decide_unknown_sizes, print_unknown_sizes
+from pharoah.dryrun.unknown_sizes import decide_unknown_sizes, pass_checks_of_unknown_values, print_unknown_sizes
 from pharoah.dryrun.weight_files import give_addresses_to_fakes, save_fakes_as_zeros
 
 
@@ -58,6 +58,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     torch.distributions.Distribution.set_default_validate_args(False)  # a check of values
     print_unknown_sizes()
     decide_unknown_sizes(values)
+    pass_checks_of_unknown_values()
     keep_placeholders_in_math()
     rebind_parameters()
     skip_initialisation()
