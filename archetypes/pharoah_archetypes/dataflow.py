@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pharoah_archetypes.operators import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTED, Operator
-from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, TRIANGLES, OperatorClass, Vocabulary, vocabulary
+from pharoah_archetypes.vocabulary import MASK_FILLS, OperatorClass, Vocabulary, vocabulary
 
 _STANDARD = ("aten", "c10d", "_c10d_functional", "prim", "prims", "profiler", "inductor", "debugprims")
 _FRESH = (
@@ -95,7 +95,7 @@ def _forward(operator: Operator, values: _Values, step: Step, known: Vocabulary)
     name, notes = operator.name, operator.notes
     if trait := known.traits.get(name):
         step.traits["=".join(trait)] = None
-    if "causal" in notes or name in TRIANGLES or (name in COMPARISONS and "pairs" in notes):
+    if "causal" in notes:
         step.traits["causal"] = None
     operator_class = _class_of(operator, known)
     if name in MASK_FILLS and "pairs" in notes:
@@ -127,6 +127,8 @@ def _class_of(operator: Operator, known: Vocabulary) -> str:
         return ""
     if operator_class == OperatorClass.CONVOLUTION and "transposed" in operator.notes:
         return OperatorClass.UPSAMPLING
+    if operator_class == OperatorClass.CONVOLUTION and "depthwise" in operator.notes:
+        return OperatorClass.DEPTHWISE
     if not operator_class and operator.name.partition(".")[0] not in _STANDARD and operator.name not in known.silent:
         return OperatorClass.CUSTOM_KERNEL
     return operator_class
@@ -141,8 +143,6 @@ def _join_attention(classified: list[Classified], step: Step) -> list[str]:
         between, end = _written_out(classified, at)
         if end:
             step.features["attention"] = "math"
-            if OperatorClass.MASK_FILL in between:
-                step.traits["causal"] = None
             joined += [inner for inner in between if inner != OperatorClass.MASK_FILL]
             name, at = OperatorClass.ATTENTION, end
         at += 1

@@ -32,9 +32,10 @@ class Operator:
     | note         | meaning                                                                             |
     |--------------|-------------------------------------------------------------------------------------|
     | `integer`    | the first result is not a floating-point tensor                                     |
-    | `causal`     | an attention kernel in which a position attends only to earlier ones                |
-    | `pairs`      | a mask over pairs of positions: index compared with index, or a square boolean mask |
+    | `causal`     | a flag or a mask that keeps positions from attending to later ones                  |
+    | `pairs`      | a boolean mask over pairs of positions is applied                                   |
     | `transposed` | a convolution that enlarges                                                         |
+    | `depthwise`  | a convolution with a filter for each channel                                        |
     | `rank1`      | a product of a column and a row, as in rotary angles: no contraction                |
     """
 

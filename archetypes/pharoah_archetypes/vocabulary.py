@@ -10,8 +10,6 @@ from importlib import resources
 from typing import NamedTuple
 
 MASK_FILLS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
-COMPARISONS = frozenset({"aten.le", "aten.lt", "aten.ge", "aten.gt"})
-TRIANGLES = frozenset({"aten.tril", "aten.triu", "aten.tril_", "aten.triu_"})
 
 
 class OperatorClass(StrEnum):
@@ -21,6 +19,8 @@ class OperatorClass(StrEnum):
     ATTENTION = "attn"
     BATCHED_PRODUCT = "bmm"
     CONVOLUTION = "conv"
+    DEPTHWISE = "dwconv"
+    """A convolution of each channel with a filter of its own."""
     EMBEDDING = "emb"
     EMBEDDING_BAG = "embbag"
     INDEX = "idx"

@@ -47,17 +47,20 @@ def test_attention_written_out_is_attention_and_says_so() -> None:
     assert (fused.features["attention"], written_out.features["attention"]) == ("flash", "math")
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        [op(FLASH, (Q, K, V), (SCORES,), "causal")],
-        [op("tril", (X,), (OTHER,)), op(FLASH, (Q, K, V), (SCORES,))],
-        [op("le", (X, OTHER), (OTHER,), "integer", "pairs"), op(FLASH, (Q, K, V), (SCORES,))],
-        [op("bmm"), op("masked_fill", (), (), "pairs"), op("_softmax"), op("bmm")],
-    ],
-)
-def test_a_causal_mask_is_seen_however_it_is_made(how: list[Operator]) -> None:
-    assert "causal" in canonicalize(how).traits
+@pytest.mark.parametrize("noted", ["_scaled_dot_product_flash_attention", "masked_fill", "add"])
+def test_one_operator_that_applies_a_causal_mask_makes_a_step_causal(noted: str) -> None:
+    assert "causal" in canonicalize([op(noted, (Q, K, V), (SCORES,), "causal")]).traits
+
+
+def test_how_a_mask_is_made_proves_nothing() -> None:
+    made = [op("tril", (X,), (OTHER,)), op("le", (X, OTHER), (OTHER,), "integer"), op(FLASH, (Q, K, V), (SCORES,))]
+    written_out = [op("bmm"), op("masked_fill", (), (), "pairs"), op("_softmax"), op("bmm")]
+    assert not canonicalize(made).traits and not canonicalize(written_out).traits
+
+
+def test_a_convolution_of_each_channel_is_a_class_of_its_own() -> None:
+    block = canonicalize([op("convolution", (X, WEIGHTS), (Q,), "depthwise"), *ops("fwd", "mm", "gelu", "mm")])
+    assert block.forward == ("dwconv", "gemm", "act", "gemm")
 
 
 def test_a_mask_of_padding_is_not_causal() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, OperatorClass, vocabulary
+from pharoah_archetypes.vocabulary import MASK_FILLS, OperatorClass, vocabulary
 
 _NO_NOTES: frozenset[str] = frozenset()
+_COMPARISONS = {"aten.le", "aten.lt", "aten.ge", "aten.gt"}
+_TRIANGLES = {"aten.tril", "aten.triu", "aten.tril_", "aten.triu_"}
+"""Traces hold no values of masks; how a mask is made is the best sign of a causal one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,20 @@ def notes_of(name: str, inputs: Sequence[Tensor], output: Tensor | None, flags: 
         noted.add("causal")
     if operator_class == OperatorClass.CONVOLUTION and flags.get("transposed") is True:
         noted.add("transposed")
+    if operator_class == OperatorClass.CONVOLUTION and _is_depthwise(inputs):
+        noted.add("depthwise")
     if name in ("aten.bmm", "aten.baddbmm") and len(inputs) >= 2 and inputs[-2].shape[-1:] == (1,):
         noted.add("rank1")
-    if name in COMPARISONS and _compares_positions(inputs):
-        noted.add("pairs")
+    if name in _TRIANGLES or (name in _COMPARISONS and _compares_positions(inputs)):
+        noted.add("causal")
     if name in MASK_FILLS and result is not None and any(tensor.is_mask for tensor in inputs[:2]):
         noted.add("pairs")
     return frozenset(noted) if noted else _NO_NOTES
+
+
+def _is_depthwise(inputs: Sequence[Tensor]) -> bool:
+    """A filter for each channel: the first input has channels, the second has filters of one channel."""
+    return len(inputs) >= 2 and inputs[0].shape[1:2] > (1,) and inputs[1].shape[1:2] == (1,)
 
 
 def _compares_positions(inputs: Sequence[Tensor]) -> bool:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pharoah_archetypes.vocabulary import COMPARISONS, MASK_FILLS, OperatorClass, vocabulary
+from pharoah.capture.causal_masks import is_causal, is_square
+from pharoah_archetypes.vocabulary import MASK_FILLS, OperatorClass, vocabulary
 
 
 class _Call(NamedTuple):
@@ -36,6 +37,13 @@ The recorder makes two for every operator of a captured step."""
 
 _Note = Callable[[_Call], str]
 """Reads one note off a call; an empty string is no note."""
+
+_MASK_ARGUMENTS = {"attn_mask", "attn_bias", "mask"}
+"""Arguments of attention kernels that hold a mask."""
+_SCORE_CHANGES = {
+    "aten.add", "aten.add_", "aten.sub", "aten.sub_", "aten.mul", "aten.mul_", "aten.baddbmm",
+}  # fmt: skip
+"""Operators that apply a mask to the scores of attention that is written out."""
 
 # Older releases have no such function.
 storage_of = getattr(torch._C, "_storage_id", None) or (lambda tensor: tensor.untyped_storage()._cdata)
@@ -121,20 +129,47 @@ def _notes(name: str, operator_class: str, arguments: list[str]) -> tuple[_Note,
     notes: list[_Note] = [_integer] if operator_class else []
     if operator_class == OperatorClass.ATTENTION:
         notes += [_flag("causal", at, arguments[at]) for at in range(len(arguments)) if "causal" in arguments[at]]
-    if operator_class == OperatorClass.CONVOLUTION and "transposed" in arguments:
-        notes.append(_flag("transposed", arguments.index("transposed"), "transposed"))
+        notes += [_causal_mask(at, arguments[at]) for at in range(len(arguments)) if arguments[at] in _MASK_ARGUMENTS]
+    if name in _SCORE_CHANGES:
+        notes.append(_changes_scores)
+    if operator_class == OperatorClass.CONVOLUTION:
+        if "transposed" in arguments:
+            notes.append(_flag("transposed", arguments.index("transposed"), "transposed"))
+        if "groups" in arguments:
+            notes.append(_depthwise(arguments.index("groups")))
     if name in ("aten.bmm", "aten.baddbmm"):
         notes.append(lambda call: "rank1" if _known(call.args[-2].shape[-1]) == 1 else "")
-    if name in COMPARISONS:
-        notes.append(_compares_positions)
     if name in MASK_FILLS:
         mask = 0 if name == "aten.where" else 1
-        notes.append(lambda call: "pairs" if _is_square_mask(call.args[mask]) and not _integer(call) else "")
+        notes.append(lambda call: "pairs" if _is_pair_mask(call.args[mask]) and not _integer(call) else "")
+        notes.append(_causal_mask(mask, arguments[mask]))
     return tuple(notes)
 
 
 def _flag(note: str, at: int, name: str) -> _Note:
     return lambda call: note if (call.args[at] if at < len(call.args) else call.kwargs.get(name)) else ""
+
+
+def _causal_mask(at: int, name: str) -> _Note:
+    return lambda call: "causal" if is_causal(call.args[at] if at < len(call.args) else call.kwargs.get(name)) else ""
+
+
+def _changes_scores(call: _Call) -> str:
+    """Note a causal mask that is added to scores, or multiplied with them."""
+    if not isinstance(call.result, torch.Tensor) or not is_square(call.result):
+        return ""
+    return "causal" if call.result.is_floating_point() and any(map(is_causal, call.args[:2])) else ""
+
+
+def _depthwise(groups: int) -> _Note:
+    """A convolution with a filter for each channel, which mixes no channels."""
+    return lambda call: (
+        "depthwise" if groups < len(call.args) and _is_depthwise(call.args[groups], call.args[1]) else ""
+    )
+
+
+def _is_depthwise(groups: int, filters: torch.Tensor) -> bool:
+    return groups > 1 and _known(filters.shape[1]) == 1
 
 
 def _integer(call: _Call) -> str:
@@ -143,22 +178,14 @@ def _integer(call: _Call) -> str:
     return "" if floating else "integer"
 
 
-def _compares_positions(call: _Call) -> str:
-    """Return `pairs` when a row of positions is compared with a column of positions: that makes a mask over pairs."""
-    left, right = call.args[0], call.args[1]
-    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
-        return ""
-    integers = not left.is_floating_point() and not right.is_floating_point()
-    crossed = left.shape != right.shape and call.result.dim() >= 2 and _both_long(call.result)
-    return "pairs" if integers and crossed else ""
-
-
-def _is_square_mask(mask: Any) -> bool:
-    return isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.dim() >= 2 and _both_long(mask)
-
-
-def _both_long(mask: torch.Tensor) -> bool:
-    return _known(mask.shape[-1]) > 1 and _known(mask.shape[-2]) > 1
+def _is_pair_mask(mask: Any) -> bool:
+    return (
+        isinstance(mask, torch.Tensor)
+        and mask.dtype == torch.bool
+        and mask.dim() >= 2
+        and _known(mask.shape[-1]) > 1
+        and _known(mask.shape[-2]) > 1
+    )
 
 
 def _known(size: Any) -> int:

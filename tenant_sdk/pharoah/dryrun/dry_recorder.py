@@ -16,6 +16,7 @@ from pharoah.capture import recorder as capture
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.operator_notes import is_view, reader, storage_of
 from pharoah.dryrun.ledger import AllocationLedger
+from pharoah.dryrun.mask_corners import follow as follow_masks
 from pharoah.dryrun.representative_sizes import RepresentativeSizes
 from pharoah.dryrun.shapes import Shapes
 from pharoah_archetypes.operators import FORWARD, NO_GRAD
@@ -63,7 +64,9 @@ class DryRecorder(capture.Recorder):
         addresses would be used again."""
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        return self._shapes.call(func, args, kwargs, self._compute)
+        result = self._shapes.call(func, args, kwargs, self._compute)
+        follow_masks(func, args, result)
+        return result
 
     def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         if getattr(func, "namespace", "") == "profiler":  # marks of frameworks; a search for fakes in them is slow

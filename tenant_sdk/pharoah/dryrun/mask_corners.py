@@ -1,0 +1,180 @@
+"""The first corner of masks that a script computes from constants: fake tensors have no values, and whether attention
+is causal is a question of values.
+
+A corner is followed through the operators that scripts make masks with. Each is applied to the corners of its
+arguments, since the corner of an elementwise result follows from the corners of its operands. A value that is not known
+(a padding mask of a batch) selects nothing. Runs in the dry-run child only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from pharoah.capture.causal_masks import CORNER, KNOWN_CORNER, first_corner, is_square
+
+aten = torch.ops.aten
+_Corner = torch.Tensor | None
+
+
+class _Unknown(Exception):
+    """The corner of an operand is not known."""
+
+
+def follow(func: Any, args: Any, result: Any) -> None:
+    """Give a fake result its corner, when that follows from the corners of the arguments."""
+    if type(result) is not FakeTensor:
+        return
+    changed = bool(args) and result is args[0]
+    if changed and result._base is not None:
+        setattr(result._base, KNOWN_CORNER, None)
+    rule = _RULES.get(func)
+    if rule is not None and _has_matrices(result) and (func in _CONSTANTS or any(map(_is_known, args))):
+        with unset_fake_temporarily():
+            setattr(result, KNOWN_CORNER, _result_of(rule, func, args, result))
+    elif changed:
+        setattr(result, KNOWN_CORNER, None)
+
+
+def _result_of(rule: _Rule, func: Any, args: Any, result: torch.Tensor) -> _Corner:
+    try:
+        return rule(func, args, result)
+    except _Unknown:
+        return None
+
+
+def _has_matrices(tensor: torch.Tensor) -> bool:
+    return tensor.dim() >= 2 and all(type(size) is int and size > 1 for size in tensor.shape[-2:])
+
+
+def _is_known(argument: Any) -> bool:
+    if not isinstance(argument, torch.Tensor) or argument.requires_grad:
+        return False
+    return type(argument) is torch.Tensor or getattr(argument, KNOWN_CORNER, None) is not None
+
+
+def _corner(argument: Any) -> torch.Tensor:
+    """The corner of a tensor that has matrices. Raises _Unknown."""
+    known: _Corner = getattr(argument, KNOWN_CORNER, None)
+    if known is None and type(argument) is torch.Tensor and argument.dim() >= 2 and argument.numel():
+        known = first_corner(argument)
+    if known is None:
+        raise _Unknown
+    return known
+
+
+def _operand(argument: Any) -> Any:
+    """The corner of a tensor, or a value that holds for all elements. Raises _Unknown."""
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    if type(argument) is torch.Tensor and argument.dim() < 2:
+        return argument[:CORNER] if argument.dim() else argument
+    if isinstance(argument, FakeTensor) and argument.constant is not None and argument.dim() == 0:
+        return argument.constant
+    return _corner(argument)
+
+
+def _filled(value: Any, result: torch.Tensor) -> torch.Tensor:
+    if not is_square(result):
+        raise _Unknown
+    rows, columns = (min(CORNER, size) for size in result.shape[-2:])
+    return torch.full((rows, columns), value, dtype=result.dtype)
+
+
+def _elementwise(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+    rows, columns = (min(CORNER, size) for size in result.shape[-2:])
+    operands = [_operand(argument) for argument in args]
+    corner: torch.Tensor = func(operands[0].clone(), *operands[1:])  # some change their first argument
+    return corner.broadcast_to((rows, columns)).to(result.dtype)
+
+
+def _joined(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+    """A conjunction or disjunction of two masks; one that is not known changes nothing."""
+    known = [argument for argument in args if _is_known(argument)]
+    return _elementwise(func, args, result) if len(known) == len(args) else _same(func, known, result)
+
+
+def _masked(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+    """A fill under a mask; a mask that is not known selects nothing."""
+    known = _is_known(args[1])
+    return _elementwise(func, args, result) if known else _same(func, args, result)
+
+
+def _same(_: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+    """The values of the first argument, in another dtype or under other leading dimensions."""
+    rows, columns = (min(CORNER, size) for size in result.shape[-2:])
+    corner = _corner(args[0])
+    if corner.shape not in ((rows, columns), (1, columns), (rows, 1), (1, 1)):
+        raise _Unknown
+    return corner.broadcast_to((rows, columns)).to(result.dtype)
+
+
+def _reshaped(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+    """A view that changes the leading dimensions only."""
+    if args[0].dim() < 2 or args[0].shape[-2:] != result.shape[-2:]:
+        raise _Unknown
+    return _same(func, args, result)
+
+
+def _sliced(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+    """A slice that begins with the first row or column."""
+    dim, start, step = _at(args, 1, 0), _at(args, 2, 0), _at(args, 4, 1)
+    if dim % args[0].dim() >= args[0].dim() - 2:
+        if start not in (0, None) or step != 1:
+            raise _Unknown
+        rows, columns = (min(CORNER, size) for size in result.shape[-2:])
+        return _corner(args[0])[:rows, :columns]
+    return _same(func, args, result)
+
+
+def _at(args: Any, at: int, default: Any) -> Any:
+    return args[at] if at < len(args) else default
+
+
+def _triangle(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+    return func(_corner(args[0]).clone(), *args[1:]).to(result.dtype)  # type: ignore[no-any-return]
+
+
+def _copied(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
+    return _same(func, args[1:], result)
+
+
+_Rule = Callable[[Any, Any, torch.Tensor], torch.Tensor]
+
+
+def _overloads(*packets: Any) -> Iterator[Any]:
+    return (getattr(packet, overload) for packet in packets for overload in packet.overloads())
+
+
+_CONSTANTS: dict[Any, _Rule] = {
+    aten.ones.default: lambda _, __, result: _filled(1, result),
+    aten.ones_like.default: lambda _, __, result: _filled(1, result),
+    aten.new_ones.default: lambda _, __, result: _filled(1, result),
+    aten.zeros.default: lambda _, __, result: _filled(0, result),
+    aten.zeros_like.default: lambda _, __, result: _filled(0, result),
+    aten.new_zeros.default: lambda _, __, result: _filled(0, result),
+    aten.full.default: lambda _, args, result: _filled(args[1], result),
+    aten.full_like.default: lambda _, args, result: _filled(args[1], result),
+    aten.new_full.default: lambda _, args, result: _filled(args[2], result),
+}
+"""Operators that fill a new tensor with one value."""
+_RULES: dict[Any, _Rule] = {
+    **_CONSTANTS,
+    **dict.fromkeys(_overloads(aten.tril, aten.triu, aten.tril_, aten.triu_), _triangle),
+    **dict.fromkeys(_overloads(aten.logical_and, aten.bitwise_and, aten.logical_or, aten.bitwise_or), _joined),
+    **dict.fromkeys(_overloads(aten.masked_fill, aten.masked_fill_), _masked),
+    **dict.fromkeys(
+        _overloads(
+            aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub, aten.mul, aten.mul_, aten.neg, aten.fill_, aten.where,
+            aten.logical_not, aten.bitwise_not, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge,
+        ),
+        _elementwise,
+    ),
+    **dict.fromkeys(_overloads(aten._to_copy, aten.clone, aten.detach, aten.alias, aten.expand, aten.repeat), _same),
+    **dict.fromkeys(_overloads(aten.view, aten._unsafe_view, aten.unsqueeze, aten.squeeze, aten.select), _reshaped),
+    aten.slice.Tensor: _sliced,
+    **dict.fromkeys(_overloads(aten.copy_), _copied),
+}  # fmt: skip
