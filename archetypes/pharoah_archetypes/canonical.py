@@ -83,6 +83,15 @@ class Skeleton:
         forward, backward = (tuple(x for x in sequence if x not in sent) for sequence in (self.forward, self.backward))
         return Skeleton(forward, backward, (), self.traits, self.features, self.unknown)
 
+    @cached_property
+    def collectives(self) -> Skeleton:
+        """What the step sends, whatever it computes between."""
+        sent = vocabulary().collectives
+        forward, backward, update = (
+            tuple(x for x in sequence if x in sent) for sequence in (self.forward, self.backward, self.update)
+        )
+        return Skeleton(forward, backward, update)
+
     @property
     def phases(self) -> dict[str, tuple[str, ...]]:
         """The operator classes of each phase, in the order they ran."""

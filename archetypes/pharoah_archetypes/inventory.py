@@ -9,6 +9,13 @@ from importlib import resources
 
 from pharoah_archetypes.rungs import RUNGS, Rung
 
+_HOLD = {
+    Rung.EXACT: (Rung.EXACT,),
+    Rung.MINOR: (Rung.EXACT, Rung.MINOR, Rung.ONE_DEVICE),
+    Rung.COLLECTIVES: (Rung.EXACT, Rung.MINOR, Rung.COLLECTIVES),
+    Rung.MAJOR: RUNGS,
+}
+"""The rung of the data file to the rungs that hold the version. What only serves to send is no part of one device."""
 NO_RUNG = "none"
 """In the data file: the version is recorded and explained, and never matched."""
 
@@ -20,8 +27,13 @@ class Software:
     name: str
     module: str
     """The module that a job imports to use it."""
-    rungs: tuple[Rung, ...]
-    """The rungs its version belongs to."""
+    least: Rung | None
+    """The least specific rung that its version belongs to; None for a version that is never matched."""
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The rungs its version belongs to."""
+        return _HOLD[self.least] if self.least else ()
 
 
 @cache
@@ -31,8 +43,7 @@ def inventory() -> tuple[Software, ...]:
     known: dict[str, Software] = {}
     for entry in data["software"]:
         name, least = entry["name"], entry["rung"]
-        if name in known or least not in (*RUNGS, NO_RUNG):
+        if name in known or least not in (*_HOLD, NO_RUNG):
             raise ValueError(f"inventory.toml: {name} comes twice or has no such rung: {least!r}")
-        rungs = () if least == NO_RUNG else RUNGS[: RUNGS.index(Rung(least)) + 1]
-        known[name] = Software(name, entry.get("import", name), rungs)
+        known[name] = Software(name, entry.get("import", name), None if least == NO_RUNG else Rung(least))
     return tuple(known.values())

@@ -1,13 +1,16 @@
 """The ladder: canonical inputs of signatures, from most to least specific.
 
-| rung    | says                                                        |
-|---------|-------------------------------------------------------------|
-| `exact` | archetype, features, size classes, full versions            |
-| `minor` | archetype, features, minor versions                         |
-| `major` | archetype, major versions                                   |
+| rung          | says                                                        |
+|---------------|-------------------------------------------------------------|
+| `exact`       | archetype, features, size classes, full versions            |
+| `minor`       | archetype, features, minor versions                         |
+| `one-device`  | archetype without collectives, features, minor versions     |
+| `collectives` | collectives alone, minor versions of what sends them        |
+| `major`       | archetype, major versions                                   |
 
-Which software belongs to which rung is data (`inventory.toml`). Hardware has a ladder of its own: server configuration,
-then GPU model.
+What is known of one device and what is known of a fabric reach a distributed job together, although the job itself has
+not run (docs/adr/0029). Which software belongs to which rung is data (`inventory.toml`). Hardware has a ladder of its
+own: server configuration, then GPU model.
 
 Every input is a conjunction of all tokens of its rung: single tokens are few enough to be listed by anyone who may
 ask the provider, conjunctions are not.
@@ -17,7 +20,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
 
+from pharoah_archetypes.canonical import parse
 from pharoah_archetypes.fingerprint import Fingerprint
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.rungs import RUNGS, Rung
@@ -31,20 +37,60 @@ def size_class(size_bytes: int) -> int:
     return size_bytes.bit_length() - 1
 
 
+_PARTS_OF_VERSIONS = {Rung.EXACT: None, Rung.MAJOR: 1}
+"""How many parts of a version a rung names, where it is not two."""
+
+
 def rung_tokens(fingerprint: Fingerprint, rung: str) -> tuple[str, ...]:
-    """Tokens of one rung, sorted. Raises ValueError for a rung that does not exist."""
+    """Tokens of one rung, sorted; none where the job lacks the rung.
+
+    Raises ValueError for a rung that does not exist, and GrammarError for a fingerprint without a valid grammar where
+    the rung asks for parts of it.
+    """
     if rung not in RUNGS:
         raise ValueError(f"rung {rung!r}: the ladder has {', '.join(RUNGS)}")
-    tokens = [f"archetype={fingerprint.archetype}"]
-    if rung != Rung.MAJOR:
+    structure = _structure(fingerprint, Rung(rung))
+    if not structure:
+        return ()
+    tokens = [structure]
+    if rung not in (Rung.MAJOR, Rung.COLLECTIVES):
         tokens += [f"{name}={value}" for name, value in fingerprint.features.items()]
     if rung == Rung.EXACT:
         tokens += [f"{name}=2^{size_class(size)}" for name, size in fingerprint.sizes.items()]
-    parts = {Rung.EXACT: None, Rung.MINOR: 2, Rung.MAJOR: 1}[Rung(rung)]
+    parts = _PARTS_OF_VERSIONS.get(Rung(rung), 2)
     for software in inventory():
         if rung in software.rungs and (version := fingerprint.versions.get(software.name)):
             tokens.append(f"{software.name}={_release(version, parts)}")
     return tuple(sorted({_normal(token) for token in tokens}))
+
+
+def _structure(fingerprint: Fingerprint, rung: Rung) -> str:
+    """The token of what a rung names of the structure; empty where the job has nothing of it."""
+    if rung is Rung.ONE_DEVICE:
+        return f"archetype={parts_of(fingerprint.grammar).one_device}"
+    if rung is Rung.COLLECTIVES:
+        sent = parts_of(fingerprint.grammar).collectives
+        return f"collectives={sent}" if sent else ""
+    return f"archetype={fingerprint.archetype}"
+
+
+class StructureParts(NamedTuple):
+    """The names of the parts of a skeleton, 32 hex digits each."""
+
+    one_device: str
+    """The archetype without its collectives. It is the archetype itself for a job that sends nothing."""
+    collectives: str
+    """The collectives alone; empty for a job that sends nothing."""
+
+
+@lru_cache(maxsize=1024)  # a grammar is read for every rung, and the trials of a campaign have few different ones
+def parts_of(grammar: str) -> StructureParts:
+    """Raises GrammarError for a text that is not a grammar."""
+    skeleton = parse(grammar)
+    sent = skeleton.collectives
+    return StructureParts(
+        one_device=skeleton.alone.archetype, collectives=sent.archetype if any(sent.phases.values()) else ""
+    )
 
 
 def hardware_tokens(fingerprint: Fingerprint, rung: str) -> tuple[str, ...]:

@@ -12,6 +12,10 @@ class Rung(StrEnum):
     """Archetype, features, size classes and full versions."""
     MINOR = "minor"
     """Archetype, features and minor versions."""
+    ONE_DEVICE = "one-device"
+    """The archetype without its collectives, features and minor versions: what each device of a job computes."""
+    COLLECTIVES = "collectives"
+    """What a distributed job sends, whatever it computes, and minor versions. Jobs that send nothing lack this rung."""
     MAJOR = "major"
     """Archetype and major versions."""
 

@@ -31,6 +31,8 @@ from pharoah_protocol.v1 import RevokeRequest
 from pharoah_protocol.vocabulary import Scope
 from pharoah_protocol.voprf import group, libsodium, protocol, pure_python
 
+CONNECTIONS, LAUNCHES_OF_A_CONNECTION = 6, 4
+"""Launches at one time share some connections, each below the calls that a connection carries at once (ADR 23)."""
 WATCHED_LAUNCHES = 8_000
 """Launches whose timing the attacker sees, also in the short form: the half width of an area under the curve of this
 many launches is 0.013, and fewer than 3,300 could not show the bound of 0.02."""
@@ -135,16 +137,17 @@ async def _launches(
     site: ExchangeSite, universe: Universe, stranger: Universe, launches: int
 ) -> list[tuple[bool, list[float]]]:
     settings = site.settings()
-    slots, seen = asyncio.Semaphore(24), []
-    provider = ProviderConnection(settings)
-    warm = ExchangeClient(provider, settings)
-    await warm.ask(universe.jobs[0], ticket())
+    slots, seen = asyncio.Semaphore(CONNECTIONS * LAUNCHES_OF_A_CONNECTION), []
+    providers = [ProviderConnection(settings) for _ in range(CONNECTIONS)]
+    warm = [ExchangeClient(provider, settings) for provider in providers]
+    for exchange in warm:
+        await exchange.ask(universe.jobs[0], ticket())
 
     async def launch(number: int) -> None:
         async with slots:
             hit = number % 2 == 0
             source = universe if hit else stranger
-            exchange = copy.copy(warm)  # one sidecar per job, all of one machine
+            exchange = copy.copy(warm[number % CONNECTIONS])  # one sidecar per job, all of one machine
             exchange.times = MessageTimes()
             watched = _Watched(exchange._sent)
             exchange._sent = watched.call  # type: ignore[method-assign]
@@ -153,7 +156,8 @@ async def _launches(
             seen.append((hit, watched.features()))
 
     await asyncio.gather(*(launch(number) for number in range(launches)))
-    await provider.channel.close(None)
+    for provider in providers:
+        await provider.channel.close(None)
     return seen
 
 

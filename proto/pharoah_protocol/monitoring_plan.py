@@ -1,4 +1,4 @@
-"""Monitoring plans: how jobs of an archetype are monitored, sealed in 16 bytes of its verdict row.
+"""Monitoring plans: how jobs of an archetype are monitored, sealed in 8 bytes of its verdict row.
 
 A plan changes what the sidecar does locally: how many steps a window has, and how strongly a slowdown counts. The
 provider could recognise an archetype by reports that follow a rare plan. So there are three plans, each is given to at
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PLAN_BYTES = 16
+PLAN_BYTES = 8
 _VERSION = 1
 
 

@@ -14,6 +14,6 @@ def check_inputs(fingerprint: Fingerprint) -> None:
     characters than an archetype, so the check of the rungs covers it.
     """
     for rung in RUNGS:
-        size = len(canonical_input(RowKind.ARCHETYPE, rung, rung_tokens(fingerprint, rung)))
+        size = len(canonical_input(RowKind.ARCHETYPE, rung, rung_tokens(fingerprint, rung)))  # none is the shortest
         if size > LARGEST_INPUT_BYTES:
             raise ValueError(f"fingerprint: {size} bytes of input for its rung {rung}, at most {LARGEST_INPUT_BYTES}")

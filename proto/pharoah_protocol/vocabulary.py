@@ -73,10 +73,48 @@ class Outcome(CodedEnum):
     """It did not end within its time limit."""
     CRASH = "crash", 6
     """Its process died."""
+    HANG = "hang", 7
+    """A rank waited for the others in vain."""
+    WRONG = "wrong", 8
+    """It computed other numbers than the same job elsewhere. Set by learning; no cell reports it."""
+    LOST = "lost", 9
+    """It vanished with its node. Set by the provider; no cell reports it."""
+    OTHER = "other", 255
+    """It failed in a way that a later release has a name for. Read from rows only; nothing writes it."""
 
 
-MEASURED_OUTCOMES = tuple(outcome for outcome in Outcome if outcome is not Outcome.SLOW)
+MEASURED_OUTCOMES = (
+    Outcome.OK,
+    Outcome.MEMORY,
+    Outcome.ERROR,
+    Outcome.NAN,
+    Outcome.TIMEOUT,
+    Outcome.CRASH,
+    Outcome.HANG,
+)
 """The outcomes that a cell can report by itself."""
+
+
+class Provenance(CodedEnum):
+    """What the evidence of a learned row is."""
+
+    CAMPAIGN = "campaign", 0
+    """Cells that the provider has ordered and dry-run itself."""
+    ORGANISATIONS = "organisations", 1
+    """Ends of runs that tenants share under pseudonyms."""
+    OTHER = "other", 15
+    """Something that a later release has a name for."""
+
+
+class Grade(CodedEnum):
+    """How strong the evidence of a learned row is."""
+
+    ASSOCIATION = "association", 0
+    """Counts, compared with whatever else ran."""
+    MATCHED = "matched", 1
+    """Counts, compared with trials that differ in one thing."""
+    OTHER = "other", 15
+    """Something that a later release has a name for."""
 
 
 class Scope(StrEnum):

@@ -8,6 +8,10 @@ One node proves nothing: its agent may be malicious. So evidence weighs by node 
   the controls does not count: the trials of that node are no controls.
 * A row is `ok` where it worked on two nodes, or on the only node of its server configuration, and at most one failed.
 
+What one device computes (rung `one-device`) is learned from jobs that send nothing, and what is sent (rung
+`collectives`) from trials that worked or waited in vain: an error of what one device computes says nothing about the
+fabric (docs/adr/0029).
+
 A control is a trial of the same workload that differs in exactly one thing: one software setting (any context) or the
 context (same settings). Failures of memory never reach beyond the exact rung: whether another size fits is arithmetic,
 not statistics. Only trials that ran on the device of their context count.
@@ -25,14 +29,16 @@ from typing import NamedTuple
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
 from pharoah_learning.evidence import Trial, on_their_device
 from pharoah_learning.opinions import LEAST_NODES, NodeOutcome, NodeOutcomes, Opinion
-from pharoah_learning.release import LearnedRow
-from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity
+from pharoah_learning.release import LearnedRow, identity
+from pharoah_protocol.vocabulary import Grade, Outcome, Rung, Scope, Severity
 
 BLOCK_FAILURES = 5
 BLOCK_CONTROLS = 20
 SLOW_RATIO = 1.5
 """A job is slow on a node when its steps take this many times as long as on nodes of other contexts, beyond what the
 node does to all jobs."""
+
+_WAITED_IN_VAIN = (Outcome.TIMEOUT, Outcome.HANG)
 
 Tokens = tuple[str, ...]
 
@@ -71,6 +77,7 @@ class _Known:
 
     row: Trial
     tokens: dict[Rung, Tokens]
+    """The rungs that this trial says something about."""
 
     @property
     def settings(self) -> tuple[tuple[str, object], ...]:
@@ -116,7 +123,7 @@ class _Compared:
 
     def severity(self, rung: Rung) -> Severity:
         """How strongly this speaks against a job, given that two nodes agree on the failure."""
-        if self.outcome in (Outcome.SLOW, Outcome.TIMEOUT) or rung is Rung.MAJOR:
+        if self.outcome in (Outcome.SLOW, *_WAITED_IN_VAIN) or rung in (Rung.MAJOR, Rung.COLLECTIVES):
             return Severity.WARN
         if self.outcome is Outcome.MEMORY and rung is not Rung.EXACT:
             return Severity.WARN
@@ -212,7 +219,12 @@ def _point(trial: Trial) -> tuple[object, ...]:
 
 def _with_tokens(trial: Trial) -> _Known:
     fingerprint = Fingerprint.from_json(trial.fingerprint)
-    return _Known(trial, {rung: rung_tokens(fingerprint, rung) for rung in RUNGS})
+    tokens = {rung: rung_tokens(fingerprint, rung) for rung in RUNGS}
+    if tokens[Rung.COLLECTIVES] or trial.outcome is Outcome.MEMORY:
+        del tokens[Rung.ONE_DEVICE]  # how much of a model one device holds depends on how it is distributed
+    if not tokens[Rung.COLLECTIVES] or trial.outcome not in (Outcome.OK, *_WAITED_IN_VAIN):
+        del tokens[Rung.COLLECTIVES]
+    return _Known(trial, tokens)
 
 
 def _outcomes(trials: Iterable[_Known]) -> NodeOutcomes:
@@ -230,7 +242,8 @@ def _nodes_of_contexts(known: Iterable[_Known]) -> dict[str, set[str]]:
 def _groups(scope: Scope, rung: Rung, known: Iterable[_Known]) -> list[_Group]:
     groups: dict[tuple[str, Tokens], list[_Known]] = defaultdict(list)
     for trial in known:
-        groups[trial.group(scope), trial.tokens[rung]].append(trial)
+        if rung in trial.tokens:
+            groups[trial.group(scope), trial.tokens[rung]].append(trial)
     return [_Group(scope, group_id, rung, tokens, treated) for (group_id, tokens), treated in sorted(groups.items())]
 
 
@@ -275,7 +288,14 @@ def _learned(group: _Group, severity: Severity, outcome: Outcome, counts: _Count
         **counts._asdict(),
         remedy=int(remedy),
         title=title_of([trial.row for trial in group.treated]),
+        grade=Grade.MATCHED if counts.base_runs else Grade.ASSOCIATION,
+        evidence=_named([trial.row.trial_id for trial in group.treated]),
     )
+
+
+def _named(trial_ids: Sequence[str]) -> str:
+    """The name of a set of trials; empty where one of them has no id. Ids are random, so that it reveals nothing."""
+    return identity(trial_ids) if all(trial_ids) else ""
 
 
 def _controls(scope: Scope, treated: list[_Known], known: Iterable[_Known]) -> list[_Known]:

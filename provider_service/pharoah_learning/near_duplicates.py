@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from pharoah_archetypes import Fingerprint, GrammarError, band_tokens, rung_tokens
+from pharoah_archetypes import Fingerprint, band_tokens, rung_tokens
 from pharoah_archetypes.sketch import RUNG
 from pharoah_learning.evidence import Trial
 from pharoah_learning.release import LearnedRow
@@ -37,10 +37,7 @@ def _bands_by_tokens(trials: Iterable[Trial]) -> dict[tuple[str, ...], list[tupl
         fingerprint = Fingerprint.from_json(text)
         tokens = rung_tokens(fingerprint, RUNG)
         if tokens not in known:
-            try:
-                known[tokens] = band_tokens(fingerprint)
-            except (GrammarError, RecursionError):
-                known[tokens] = []  # another tool made this fingerprint
+            known[tokens] = band_tokens(fingerprint)
     return known
 
 

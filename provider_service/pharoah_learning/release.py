@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, NamedTuple
 
-from pharoah_protocol.vocabulary import Outcome, RowKind, Rung, Scope, Severity
+from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
 
 FORMAT = 3
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
@@ -46,6 +46,11 @@ class LearnedRow:
     plan: str = ""
     """How to watch such jobs (pharoah_protocol.monitoring_plan), hexadecimal; empty for the default plan."""
     kind: RowKind = RowKind.ARCHETYPE
+    provenance: Provenance = Provenance.CAMPAIGN
+    grade: Grade = Grade.ASSOCIATION
+    evidence: str = ""
+    """Names the trials or reports that the row rests on (`identity` of their ids), hexadecimal; empty where they have
+    no ids."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LearnedRow:
@@ -59,6 +64,8 @@ class LearnedRow:
                 "severity": Severity(data["severity"]),
                 "outcome": Outcome(data["outcome"]),
                 "kind": RowKind(data.get("kind", RowKind.ARCHETYPE)),
+                "provenance": Provenance(data.get("provenance", Provenance.CAMPAIGN)),
+                "grade": Grade(data.get("grade", Grade.ASSOCIATION)),
             }
         )
 

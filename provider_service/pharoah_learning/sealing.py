@@ -17,7 +17,7 @@ from pharoah_protocol.log.merkle import root
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import ClassTable, EpochHead, sign
-from pharoah_protocol.tables.rows import TableEntry, VerdictRow, row_tag, seal_table, split
+from pharoah_protocol.tables.rows import EVIDENCE_BYTES, TableEntry, VerdictRow, row_tag, seal_table, split
 from pharoah_protocol.voprf import protocol
 
 LIFETIME_SECONDS = 25 * 3600
@@ -113,6 +113,9 @@ def verdict_row(row: LearnedRow) -> VerdictRow:
         base_runs=row.base_runs,
         remedy=row.remedy,
         plan=bytes.fromhex(row.plan) or PLAIN.pack(),
+        provenance=row.provenance,
+        grade=row.grade,
+        evidence=bytes.fromhex(row.evidence) or bytes(EVIDENCE_BYTES),
     )
 
 

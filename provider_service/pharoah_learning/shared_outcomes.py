@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pharoah_learning.evidence import OutcomeReport
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.pseudonyms import RUNG
-from pharoah_protocol.vocabulary import Outcome, RowKind, Rung, Scope, Severity
+from pharoah_protocol.vocabulary import Outcome, Provenance, RowKind, Rung, Scope, Severity
 
 HOSTILE_RATIO = 0.2
 """Share of the organisations that may send false outcomes (ADR 13)."""
@@ -76,4 +76,5 @@ def _row(period: int, name: str, context_id: str, failing: int, reporting: int) 
         remedy=0,
         title=f"reported by {reporting} organisations",
         kind=RowKind.PSEUDONYM,
+        provenance=Provenance.ORGANISATIONS,
     )

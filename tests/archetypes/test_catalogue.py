@@ -7,7 +7,7 @@ import pytest
 from pharoah_archetypes import Archetype, catalogue, nearest
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.remedies import remedies, remedy
-from pharoah_archetypes.rungs import RUNGS
+from pharoah_archetypes.rungs import RUNGS, Rung
 
 
 @pytest.mark.parametrize("entry", catalogue().values(), ids=lambda entry: entry.id)
@@ -25,9 +25,12 @@ def test_the_catalogue_knows_the_common_ones() -> None:
     assert all(entry.mechanism and entry.references for entry in catalogue().values())
 
 
-def test_a_rung_holds_the_software_of_every_rung_below() -> None:
+def test_software_that_a_rung_holds_is_in_every_more_specific_rung() -> None:
+    """What one device computes is no part of what is sent, and the other way round."""
     for software in inventory():
-        assert software.rungs == RUNGS[: len(software.rungs)]
+        holds = [rung for rung in RUNGS if rung not in (Rung.ONE_DEVICE, Rung.COLLECTIVES)]
+        assert [rung for rung in software.rungs if rung in holds] == holds[: len(set(software.rungs) & set(holds))]
+        assert software.least is None or software.least in software.rungs
 
 
 def test_a_remedy_of_a_newer_provider_reads_as_nothing() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_protocol.monitoring_plan import PLAIN, PLANS, RESTLESS, STEADY, MonitoringPlan
+from pharoah_protocol.monitoring_plan import PLAIN, PLAN_BYTES, PLANS, RESTLESS, STEADY, MonitoringPlan
 from pharoah_protocol.reports import (
     BASELINE_WINDOWS,
     LARGEST_LEVEL,
@@ -110,7 +110,7 @@ def test_steps_while_the_node_is_measured_are_discarded() -> None:
 
 @given(st.sampled_from(PLANS))
 def test_a_packed_plan_is_read_back(plan: MonitoringPlan) -> None:
-    assert len(plan.pack()) == 16 and MonitoringPlan.unpack(plan.pack()) == plan
+    assert len(plan.pack()) == PLAN_BYTES and MonitoringPlan.unpack(plan.pack()) == plan
 
 
 def test_another_plan_than_the_three_cannot_be_sealed() -> None:

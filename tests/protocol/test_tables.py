@@ -21,8 +21,8 @@ from pharoah_protocol.tables.epoch_head import (
     sign,
     verify_head,
 )
-from pharoah_protocol.tables.rows import VerdictRow, open_row, seal_table
-from pharoah_protocol.vocabulary import Outcome, Rung, Severity
+from pharoah_protocol.tables.rows import VerdictRow, open_row, readable, seal_table
+from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, Rung, Severity
 
 CLASS = bytes(range(16))
 rows = st.builds(
@@ -31,7 +31,10 @@ rows = st.builds(
     st.sampled_from(Outcome),
     st.sampled_from(Rung),
     *[st.integers(0, 0xFFFF)] * 5,
-    st.binary(min_size=16, max_size=16),
+    st.binary(min_size=8, max_size=8),
+    st.sampled_from(Provenance),
+    st.sampled_from(Grade),
+    st.binary(min_size=8, max_size=8),
 )
 
 
@@ -39,6 +42,33 @@ rows = st.builds(
 def test_a_packed_row_is_read_back(row: VerdictRow) -> None:
     assert len(row.pack()) == 32
     assert VerdictRow.unpack(row.pack()) == row
+
+
+FIRST_FORMAT = bytes.fromhex("01030000050201010000000000000000000000000000000500050000001903" + "00")
+"""A row of format 1: block, NaN, remedy 5, rung `major`, plan 1, 5 of 5 failed, 0 of 25 controls."""
+
+
+def test_rows_of_the_first_format_are_still_read() -> None:
+    row = VerdictRow.unpack(FIRST_FORMAT)
+    assert (row.severity, row.outcome, row.rung, row.remedy) == (Severity.BLOCK, Outcome.NAN, Rung.MAJOR, 5)
+    assert (row.failures, row.runs, row.base_failures, row.base_runs) == (5, 5, 0, 25)
+    assert row.plan == bytes([1, 1]).ljust(8, b"\0") and not any(row.evidence)
+
+
+@given(rows, st.integers(10, 254), st.integers(2, 14))
+def test_what_only_a_later_release_has_a_name_for_is_read_as_other(row: VerdictRow, outcome: int, half: int) -> None:
+    data = bytearray(row.pack())
+    data[2], data[-10] = half << 4 | half, outcome
+    read = VerdictRow.unpack(bytes(data))
+    assert (read.outcome, read.provenance, read.grade) == (Outcome.OTHER, Provenance.OTHER, Grade.OTHER)
+    assert (read.severity, read.rung, read.runs) == (row.severity, row.rung, row.runs)
+
+
+@pytest.mark.parametrize(("at", "value"), [(0, 3), (1, 2), (5, 9)])
+def test_a_row_whose_format_severity_or_rung_is_not_known_counts_as_absent(at: int, value: int) -> None:
+    data = bytearray(VerdictRow(Severity.OK, Outcome.OK, Rung.EXACT, 0, 1, 0, 0).pack())
+    data[at] = value
+    assert readable(bytes(data)) is None and readable(b"") is None
 
 
 def test_counts_saturate_instead_of_wrapping() -> None:

@@ -7,22 +7,41 @@ from dataclasses import replace
 import pytest
 
 from pharoah_archetypes import Fingerprint, band_tokens
+from pharoah_archetypes.canonical import parse
 from pharoah_archetypes.catalogue import catalogue
-from pharoah_learning.evidence import Trial
+from pharoah_archetypes.vocabulary import vocabulary
+from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES, learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
+from pharoah_learning.usable_trials import usable_trials
 from pharoah_protocol.monitoring_plan import PLAIN, RESTLESS, STEADY, MonitoringPlan
 from pharoah_protocol.vocabulary import Outcome
 
+CLASSES = sorted(vocabulary().known_classes - vocabulary().collectives)
 
-def trial(archetype: int, noise: float, outcome: str = "ok", grammar: str = "fwd: gemm", node: str = "n1") -> Trial:
+
+def grammar_of(number: int) -> str:
+    """One of many different structures."""
+    return f"fwd: {CLASSES[number % len(CLASSES)]} up"
+
+
+def archetype_of(number: int) -> str:
+    return parse(grammar_of(number)).archetype
+
+
+def trial(number: int, noise: float, outcome: str = "ok", grammar: str = "", node: str = "n1") -> Trial:
     fingerprint = Fingerprint(
-        f"{archetype:032x}", "0" * 32, grammar, {}, {"parameters": 1, "activations": 1}, {"torch": "2.13.0"}
+        archetype_of(number),
+        "0" * 32,
+        grammar or grammar_of(number),
+        {},
+        {"parameters": 1, "activations": 1},
+        {"torch": "2.13.0"},
     )
     steps = tuple(0.1 * (1 + noise * sign) for sign in (0, 1, -1, 1, -1, 1, -1))
     return Trial(
-        workload=f"w{archetype}",
+        workload=f"w{number}",
         settings={},
         context_id="ctx",
         device_id="cpu",
@@ -42,7 +61,7 @@ def on_two_nodes(trials: list[Trial]) -> list[Trial]:
 def test_a_plan_is_given_where_five_archetypes_share_it(noise: float, plan: MonitoringPlan, sharing: int) -> None:
     trials = on_two_nodes([trial(number, noise) for number in range(sharing)] + [trial(99, 0.03)])
     rows = learn_plans(learn_incompatibilities(trials), trials)
-    plans = {row.plan for row in rows if f"archetype={99:032x}" not in row.tokens}
+    plans = {row.plan for row in rows if f"archetype={archetype_of(99)}" not in row.tokens}
     assert plans == {(plan if sharing >= LEAST_ARCHETYPES else PLAIN).pack().hex()}
 
 
@@ -74,6 +93,8 @@ def test_band_rows_are_coarse_and_say_nothing_where_neighbours_disagree() -> Non
     assert learn_near_duplicates(learn_incompatibilities(memory), memory) == [], "whether it fits is arithmetic"
 
 
-def test_fingerprints_without_a_skeleton_make_no_bands() -> None:
-    odd = on_two_nodes([trial(1, 0.1, "ok", "no grammar at all")] * 3)
-    assert learn_near_duplicates(learn_incompatibilities(odd), odd) == []
+@pytest.mark.parametrize("grammar", ["no grammar at all", "fwd: " + "(" * 5000, "fwd: " + "gemm act " * 20_000])
+def test_fingerprints_without_a_skeleton_are_left_out(grammar: str) -> None:
+    left_out = LeftOut()
+    assert usable_trials(on_two_nodes([trial(1, 0.1, "ok", grammar)] * 3), left_out) == []
+    assert "fingerprint cannot be read" in left_out.lines()[0]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +49,41 @@ def test_an_architecture_known_with_other_software_is_unknown() -> None:
     verdict = judged(("major", "server", VerdictRow(Severity.OK, Outcome.OK, Rung.MAJOR, 0, 99, 0, 0)))
     assert verdict.status == "unknown"
     assert "software" in verdict.reason
+
+
+ERROR = replace(MEMORY, outcome=Outcome.ERROR)
+SLOW = replace(OK, severity=Severity.WARN, outcome=Outcome.HANG, failures=4)
+
+
+@pytest.mark.parametrize(
+    ("matches", "status", "code"),
+    [
+        ([("one-device", OK)], "compatible", "known-on-one-device"),
+        ([("one-device", OK), ("collectives", OK)], "compatible", "known-in-parts"),
+        ([("one-device", OK), ("major", OK)], "compatible", "known-on-one-device"),
+        ([("one-device", ERROR), ("collectives", OK)], "incompatible", "learned-error"),
+        ([("one-device", OK), ("collectives", SLOW)], "warn", "learned-hang"),
+        ([("one-device", ERROR), ("collectives", SLOW)], "incompatible", "learned-error"),
+        ([("collectives", SLOW)], "warn", "learned-hang"),
+        ([("minor", OK), ("one-device", ERROR), ("collectives", SLOW)], "compatible", "known-at-other-sizes"),
+    ],
+)
+def test_what_is_known_of_the_parts_of_a_distributed_job(
+    matches: list[tuple[str, VerdictRow]], status: str, code: str
+) -> None:
+    verdict = judged(*((rung, "server", row) for rung, row in matches))
+    assert (verdict.status, verdict.findings[0].code) == (status, code)
+    assert max(len(line) for line in verdict.render().splitlines()) <= 80
+
+
+def test_what_is_sent_alone_makes_no_job_compatible() -> None:
+    verdict = judged(("collectives", "server", OK), ("collectives", "device", OK))
+    assert verdict.status == "unknown" and "compute" in verdict.reason
+
+
+def test_a_finding_names_its_evidence_at_the_provider() -> None:
+    named = replace(ERROR, evidence=bytes.fromhex("0123456789abcdef"))
+    assert "evidence 0123456789abcdef" in judged(("exact", "server", named)).findings[0].evidence
 
 
 def test_the_most_specific_rung_decides() -> None:

@@ -66,8 +66,10 @@ class BlindedQuery:
 
 
 def inputs_of(fingerprint: Fingerprint, pseudonym: Pseudonym | None = None) -> tuple[QueryItem, ...]:
-    """The inputs for a job: always all rungs and all bands, and its pseudonym where it has one."""
-    items = [_item(RowKind.ARCHETYPE, Rung(rung), rung_tokens(fingerprint, rung)) for rung in RUNGS]
+    """The inputs for a job: always all rungs and all bands, and its pseudonym where it has one. A random item takes the
+    place of a rung that the job lacks."""
+    rungs = ((rung, rung_tokens(fingerprint, rung)) for rung in RUNGS)
+    items = [_item(RowKind.ARCHETYPE, rung, tokens) if tokens else random_item() for rung, tokens in rungs]
     items += [_item(RowKind.BAND, Rung.MINOR, band) for band in band_tokens(fingerprint)]
     if pseudonym:
         items.append(_pseudonym_item(pseudonym))

@@ -9,7 +9,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -20,18 +20,23 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from pharoah_archetypes.ladder import length_prefixed
 from pharoah_protocol.encoding import u64
-from pharoah_protocol.vocabulary import Outcome, Rung, Severity
+from pharoah_protocol.monitoring_plan import PLAN_BYTES
+from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, Rung, Severity
 
 ROW_BYTES = 64
 LEAST_ROWS = 64
 TAG_BYTES = 16
 _NONCE = bytes(12)
-_FORMAT = struct.Struct(">BBBHB16sHHHHBx")
-"""Format, severity, reserved, remedy, rung, plan, four counts, outcome, one byte of padding."""
-assert _FORMAT.size == 32
-_ROW_FORMAT, _RESERVED = 1, 0
+EVIDENCE_BYTES = 8
+_FORMAT = struct.Struct(f">BBBHB{EVIDENCE_BYTES}sHHHHB{PLAN_BYTES}sx")
+"""Format, severity, provenance and grade (four bits each), remedy, rung, evidence, four counts, outcome, plan, one byte
+of padding."""
+_FORMAT_1 = struct.Struct(">BBBHB16sHHHHBx")
+"""Format, severity, reserved, remedy, rung, plan, four counts, outcome, one byte of padding: rows of format 1."""
+assert _FORMAT.size == _FORMAT_1.size == 32
+_ROW_FORMAT, _FIRST_FORMAT = 2, 1
 
-_RUNG_CODES = {Rung.EXACT: 0, Rung.MINOR: 1, Rung.MAJOR: 2}
+_RUNG_CODES = {Rung.EXACT: 0, Rung.MINOR: 1, Rung.MAJOR: 2, Rung.ONE_DEVICE: 3, Rung.COLLECTIVES: 4}
 _RUNGS = {code: rung for rung, code in _RUNG_CODES.items()}
 
 
@@ -47,44 +52,77 @@ class VerdictRow:
     base_failures: int
     base_runs: int
     remedy: int = 0
-    plan: bytes = bytes(16)
+    plan: bytes = bytes(PLAN_BYTES)
     """The packed monitoring plan of such jobs (see pharoah_protocol.monitoring_plan)."""
+    provenance: Provenance = Provenance.CAMPAIGN
+    grade: Grade = Grade.ASSOCIATION
+    evidence: bytes = bytes(EVIDENCE_BYTES)
+    """Names the evidence at the provider, so that a tenant can ask about it; zeros for none."""
 
     def pack(self) -> bytes:
         counts = (min(c, 0xFFFF) for c in (self.failures, self.runs, self.base_failures, self.base_runs))
         return _FORMAT.pack(
             _ROW_FORMAT,
             self.severity.code,
-            _RESERVED,
+            self.provenance.code << 4 | self.grade.code,
             self.remedy,
             _RUNG_CODES[self.rung],
-            self.plan,
+            self.evidence,
             *counts,
             self.outcome.code,
+            self.plan,
         )
 
     @classmethod
     def unpack(cls, data: bytes) -> VerdictRow:
-        """Raises ValueError for another version or codes this release does not know."""
+        """Read a row. What a later release has a name for reads as `other`, as no remedy and as the plain plan.
+
+        Raises ValueError for a format, a severity or a rung that this release does not know: such a row cannot be
+        judged, and counts as absent.
+        """
         try:
-            version, severity, _, remedy, rung, plan, failures, runs, base_failures, base_runs, outcome = (
-                _FORMAT.unpack(data)
-            )
-            if version != _ROW_FORMAT:
-                raise ValueError(f"row version {version}; this release reads {_ROW_FORMAT}")
+            if data[:1] == bytes([_FIRST_FORMAT]):
+                _, severity, _, remedy, rung, plan, *counts, outcome = _FORMAT_1.unpack(data)
+                strength, evidence = 0, bytes(EVIDENCE_BYTES)
+            else:
+                version, severity, strength, remedy, rung, evidence, *counts, outcome, plan = _FORMAT.unpack(data)
+                if version != _ROW_FORMAT:
+                    raise ValueError(f"row format {version}; this release reads {_FIRST_FORMAT} and {_ROW_FORMAT}")
+            failures, runs, base_failures, base_runs = counts
             return cls(
                 severity=Severity.from_code(severity),
-                outcome=Outcome.from_code(outcome),
+                outcome=_or_other(Outcome, outcome),
                 rung=_RUNGS[rung],
                 failures=failures,
                 runs=runs,
                 base_failures=base_failures,
                 base_runs=base_runs,
                 remedy=remedy,
-                plan=plan,
+                plan=plan[:PLAN_BYTES],
+                provenance=_or_other(Provenance, strength >> 4),
+                grade=_or_other(Grade, strength & 0xF),
+                evidence=evidence,
             )
         except (struct.error, KeyError):
-            raise ValueError("row: codes or length this release does not know") from None
+            raise ValueError("row: a rung or a length that this release does not know") from None
+
+
+def readable(data: bytes) -> VerdictRow | None:
+    """The row, or None for one that this release cannot judge."""
+    try:
+        return VerdictRow.unpack(data)
+    except ValueError:
+        return None
+
+
+_Coded = TypeVar("_Coded", Outcome, Provenance, Grade)
+
+
+def _or_other(kind: type[_Coded], code: int) -> _Coded:
+    try:
+        return kind.from_code(code)
+    except ValueError:
+        return kind("other")
 
 
 class TableEntry(NamedTuple):
@@ -130,9 +168,9 @@ def open_row(table: Sequence[bytes], output: bytes, epoch: int, class_id: bytes)
         return None
     try:
         plain = ChaCha20Poly1305(key).decrypt(_NONCE, table[at][TAG_BYTES:], length_prefixed(tag, u64(epoch), class_id))
-        return VerdictRow.unpack(plain)
-    except (InvalidTag, ValueError):
+    except InvalidTag:
         return None
+    return readable(plain)
 
 
 def _row_key(output: bytes, epoch: int, class_id: bytes) -> tuple[bytes, bytes]:

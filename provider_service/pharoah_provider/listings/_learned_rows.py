@@ -51,4 +51,7 @@ def _shown(row: LearnedRow, revoked: bool) -> Row:
         "base_failures": row.base_failures,
         "base_runs": row.base_runs,
         "remedy": row.remedy,
+        "provenance": row.provenance,
+        "grade": row.grade,
+        "evidence": row.evidence,
     }

@@ -79,11 +79,11 @@ def show_job(dry: DryRun, settings: Settings, payload: bool, output: str) -> Non
         show(_wrapped(f"assumed     {sentence}", 12, 0))
     show("\nTokens (these stay on this machine):")
     for rung in RUNGS:
-        show(_wrapped(f"{rung:6} {'  '.join(rung_tokens(fingerprint, rung))}", 9))
+        show(_wrapped(f"{rung:11} {'  '.join(rung_tokens(fingerprint, rung)) or '-'}", 14))
     for level in HARDWARE_RUNGS:
-        show(_wrapped(f"{level:6} {'  '.join(hardware_tokens(fingerprint, level)) or '-'}", 9))
+        show(_wrapped(f"{level:11} {'  '.join(hardware_tokens(fingerprint, level)) or '-'}", 14))
     for package, digest in fingerprint.code.items():
-        show(f"  code   {package} {digest}")
+        show(f"  code        {package} {digest}")
     asked = len(inputs_of(fingerprint))
     what = "keyed hashes" if settings.privacy == Privacy.HASHED else "blinded elements"
     show(f"\nWhat leaves: 64 {what}, {asked} of them yours, as for every job.")

@@ -12,7 +12,7 @@ from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.rungs import Rung
 from pharoah_archetypes.similarity import differences
 
-_RUNG_WEIGHTS = {"major": 0.75, "minor": 0.55, "exact": 0.4}
+_RUNG_WEIGHTS = {Rung.MAJOR: 0.75, Rung.MINOR: 0.55, Rung.COLLECTIVES: 0.55, Rung.EXACT: 0.4}
 _UNKNOWN_SOFTWARE = 0.2
 _WEIGHTS = {"structure": 0.98, "choices": 0.7, "settings": 0.6}
 _WHY = {
@@ -81,8 +81,8 @@ def _judged(group: str, name: str, left: str, right: str, sealed: bool) -> Diffe
 def _of_version(name: str, left: str, right: str, sealed: bool) -> tuple[float, str]:
     """Weight and reason of another version: how much of it changed, of software that is known to matter that much."""
     software = next((known for known in inventory() if known.name == name), None)
-    matters = software.rungs[-1] if software and software.rungs else ""
-    if not matters:
+    matters = software.least if software else None
+    if matters is None:
         return _UNKNOWN_SOFTWARE, "speed: another version"
     if sealed or not left or not right:
         return _RUNG_WEIGHTS[matters], "crash: another version" if left and right else "crash: only one of them uses it"

@@ -13,7 +13,7 @@ from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import is_signed
 from pharoah_protocol.tables.query import BATCH_ITEMS, BlindedQuery, QueryItem
-from pharoah_protocol.tables.rows import VerdictRow, open_row, row_tag
+from pharoah_protocol.tables.rows import VerdictRow, open_row, readable, row_tag
 from pharoah_protocol.tables.signed_messages import ClassAnswer
 from pharoah_protocol.v1 import (
     EvaluateRequest,
@@ -130,16 +130,13 @@ def lookup_record(
 
 
 def looked_up(inputs: Sequence[QueryItem], response: LookupResponse) -> list[Match]:
-    """Hashed mode: the rows of an answer. Raises VerificationError for a row of another release."""
-    try:
-        return [
-            Match(asked.kind, asked.rung, scope, VerdictRow.unpack(response.rows[BATCH_ITEMS * at + number]))
-            for at, scope in enumerate(SCOPES)
-            for number, asked in enumerate(inputs)
-            if response.rows[BATCH_ITEMS * at + number]
-        ]
-    except ValueError as error:
-        raise VerificationError(str(error)) from None
+    """Hashed mode: the rows of an answer, without those that only a later release can read."""
+    return [
+        Match(asked.kind, asked.rung, scope, row)
+        for at, scope in enumerate(SCOPES)
+        for number, asked in enumerate(inputs)
+        if (row := readable(response.rows[BATCH_ITEMS * at + number])) is not None and row.rung == asked.rung
+    ]
 
 
 def node_state(offer: GetOfferResponse) -> IncidentState:

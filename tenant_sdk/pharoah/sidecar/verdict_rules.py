@@ -7,12 +7,18 @@ from typing import Any
 from pharoah._finding_kind import FindingKind
 from pharoah._verdict import Finding, Verdict
 from pharoah.findings.known_at_other_sizes import KNOWN_AT_OTHER_SIZES
+from pharoah.findings.known_in_parts import KNOWN_IN_PARTS
+from pharoah.findings.known_on_one_device import KNOWN_ON_ONE_DEVICE
 from pharoah.findings.learned_crash import LEARNED_CRASH
 from pharoah.findings.learned_error import LEARNED_ERROR
+from pharoah.findings.learned_hang import LEARNED_HANG
+from pharoah.findings.learned_lost import LEARNED_LOST
 from pharoah.findings.learned_memory import LEARNED_MEMORY
 from pharoah.findings.learned_nan import LEARNED_NAN
+from pharoah.findings.learned_other import LEARNED_OTHER
 from pharoah.findings.learned_slow import LEARNED_SLOW
 from pharoah.findings.learned_timeout import LEARNED_TIMEOUT
+from pharoah.findings.learned_wrong import LEARNED_WRONG
 from pharoah.findings.memory_at_other_sizes import MEMORY_AT_OTHER_SIZES
 from pharoah.findings.node_confirmed_slow import NODE_CONFIRMED_SLOW
 from pharoah.findings.reported_failure import REPORTED_FAILURE
@@ -22,6 +28,7 @@ from pharoah_archetypes.remedies import remedy
 from pharoah_archetypes.rungs import Rung
 from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
 from pharoah_protocol.tables.query import BATCH_ITEMS
+from pharoah_protocol.tables.rows import VerdictRow
 from pharoah_protocol.vocabulary import FindingSeverity, Outcome, RowKind, Scope, Severity, VerdictStatus
 
 ORDER = [
@@ -29,10 +36,24 @@ ORDER = [
     (Rung.MINOR, Scope.SERVER),
     (Rung.EXACT, Scope.DEVICE),
     (Rung.MINOR, Scope.DEVICE),
+    (Rung.ONE_DEVICE, Scope.SERVER),
+    (Rung.ONE_DEVICE, Scope.DEVICE),
     (Rung.MAJOR, Scope.SERVER),
     (Rung.MAJOR, Scope.DEVICE),
 ]
-"""Most specific first: what is known about this very configuration beats what is known about similar ones."""
+"""Most specific first: what is known about this very configuration beats what is known about similar ones. Rows about
+collectives alone are not in it (`_deciding`)."""
+
+_TOO_LITTLE = {
+    Rung.MAJOR: "this architecture is known here, but not with this software (dtype, kernels, versions)",
+    Rung.COLLECTIVES: "what this job sends between its ranks has run here, but not what they compute",
+}
+"""Why a row of these rungs that speaks for a job is not enough."""
+_SUBJECTS = {
+    Rung.ONE_DEVICE: "what one device of this job computes",
+    Rung.COLLECTIVES: "what this job sends between its ranks",
+}
+"""What a finding of these rungs is about; others are about the job."""
 
 AGREEING_BANDS = 2
 """Bands of a sketch that must agree before anything is concluded from near duplicates (docs/exchange.md)."""
@@ -51,6 +72,10 @@ _KINDS: dict[Outcome, FindingKind] = {
     Outcome.SLOW: LEARNED_SLOW,
     Outcome.TIMEOUT: LEARNED_TIMEOUT,
     Outcome.CRASH: LEARNED_CRASH,
+    Outcome.HANG: LEARNED_HANG,
+    Outcome.WRONG: LEARNED_WRONG,
+    Outcome.LOST: LEARNED_LOST,
+    Outcome.OTHER: LEARNED_OTHER,
 }
 
 
@@ -72,26 +97,33 @@ def _from_rows(answer: Answer, run_id: str, *, hashed: bool) -> Verdict:
         "epoch": answer.served.head.epoch,
         "sent": {"hashes" if hashed else "inputs": BATCH_ITEMS, "bytes": answer.bytes_sent},
     }
-    match = _most_specific(answer.matches)
+    match = _deciding(answer.matches)
     if match is None:
-        return _from_near_duplicates(answer.matches, common).with_findings(*_reported(answer.matches))
-    if match.rung == Rung.MAJOR and match.row.severity == Severity.OK:
-        return Verdict(
-            VerdictStatus.UNKNOWN,
-            reason="this architecture is known here, but not with this software (dtype, kernels, versions)",
-            **common,
-        )
-    row = match.row
-    findings = () if row.severity == Severity.OK else (_learned(match),)
-    if row.severity == Severity.OK and match.rung == Rung.MINOR:
-        findings = (KNOWN_AT_OTHER_SIZES.found(rung=Rung.MINOR),)
-    verdict = Verdict(_STATUS[row.severity], findings=findings, rung=match.rung, runs=row.runs, **common)
+        verdict = _from_near_duplicates(answer.matches, common)
+    else:
+        sent_worked = any(_is_about_collectives(other) for other in answer.matches)
+        verdict = _from_match(match, sent_worked, common)
     return verdict.with_findings(*_reported(answer.matches))
+
+
+def _from_match(match: Match, sent_worked: bool, common: dict[str, Any]) -> Verdict:
+    """The verdict of one row. `sent_worked`: what the job sends has run here, in this job or in another one."""
+    row, findings = match.row, list[Finding]()
+    if row.severity != Severity.OK:
+        findings.append(_learned(match))
+    elif match.rung in _TOO_LITTLE:
+        return Verdict(VerdictStatus.UNKNOWN, reason=_TOO_LITTLE[Rung(match.rung)], **common)
+    elif match.rung == Rung.MINOR:
+        findings.append(KNOWN_AT_OTHER_SIZES.found(rung=Rung.MINOR))
+    elif match.rung == Rung.ONE_DEVICE:
+        kind = KNOWN_IN_PARTS if sent_worked else KNOWN_ON_ONE_DEVICE
+        findings.append(kind.found(rung=Rung.ONE_DEVICE))
+    return Verdict(_STATUS[row.severity], findings=tuple(findings), rung=match.rung, runs=row.runs, **common)
 
 
 def plan_of(answer: Answer) -> MonitoringPlan:
     """How the job is to be monitored: the plan of the row that decided."""
-    match = _most_specific(answer.matches)
+    match = _deciding(answer.matches)
     return MonitoringPlan.unpack(match.row.plan) if match else PLAIN
 
 
@@ -116,10 +148,22 @@ def _from_near_duplicates(matches: tuple[Match, ...], common: dict[str, Any]) ->
     return Verdict(VerdictStatus.UNKNOWN, reason="no job similar to this one has run on nodes like this one", **common)
 
 
-def _most_specific(matches: tuple[Match, ...]) -> Match | None:
-    ladder = [match for match in matches if match.kind == RowKind.ARCHETYPE]
-    ranked = sorted(ladder, key=lambda match: ORDER.index((Rung(match.rung), Scope(match.scope))))
-    return ranked[0] if ranked else None
+def _deciding(matches: tuple[Match, ...]) -> Match | None:
+    """The row that decides: the most specific one, or that of the collectives where only parts of the job are known and
+    the other part does not rule the job out."""
+    ladder = [match for match in matches if match.kind == RowKind.ARCHETYPE and match.rung != Rung.COLLECTIVES]
+    best = min(ladder, key=lambda match: ORDER.index((Rung(match.rung), Scope(match.scope))), default=None)
+    sent = min(
+        filter(_is_about_collectives, matches), key=lambda match: list(Scope).index(Scope(match.scope)), default=None
+    )
+    if best is None or sent is None:
+        return best or sent
+    in_parts = best.rung in (Rung.ONE_DEVICE, Rung.MAJOR) and best.row.severity != Severity.BLOCK
+    return sent if in_parts and sent.row.severity != Severity.OK else best
+
+
+def _is_about_collectives(match: Match) -> bool:
+    return match.kind == RowKind.ARCHETYPE and match.rung == Rung.COLLECTIVES
 
 
 def _learned(match: Match) -> Finding:
@@ -131,8 +175,13 @@ def _learned(match: Match) -> Finding:
         kind = MEMORY_AT_OTHER_SIZES
     return kind.found(
         severity=FindingSeverity.BLOCK if block else FindingSeverity.WARN,
-        subject="this job" if of_this_job else "a near duplicate of this job",
-        evidence=f"{row.failures}/{row.runs} comparable runs; base {row.base_failures}/{row.base_runs}",
+        subject=_SUBJECTS.get(Rung(match.rung), "this job") if of_this_job else "a near duplicate of this job",
+        evidence=f"{row.failures}/{row.runs} comparable runs; base {row.base_failures}/{row.base_runs}{_named(row)}",
         remedy=remedy(row.remedy),
         rung=rung,
     )
+
+
+def _named(row: VerdictRow) -> str:
+    """The name under which the provider keeps the evidence, for somebody who asks it."""
+    return f"; evidence {row.evidence.hex()}" if any(row.evidence) else ""
