@@ -81,7 +81,8 @@ def follow(operators: Iterable[Operator]) -> Step:
             differentiated = True
             step.backward += [OperatorClass.GRADIENT] if name or operator.name.endswith("_backward") else []
         elif operator.phase == RECOMPUTED:
-            step.features["checkpointing"] = "on"
+            if name:  # FSDP 1 works with gradients in the backward pass, and computes nothing again
+                step.features["checkpointing"] = "on"
             continue
         else:
             values.forget(operator)

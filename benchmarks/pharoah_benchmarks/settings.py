@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from pharoah_benchmarks.strategies import STRATEGIES
+from pharoah_protocol.vocabulary import DeviceKind
+
 _NUMBERS = {
     "convnet": ("batch", "channels", "depth", "size"),
     "gpt": ("batch", "depth", "heads", "length", "width"),
     "mlp": ("batch", "depth", "width"),
     "recommender": ("bag", "batch", "items", "tables", "width"),
 }
+RANKS = "ranks"
+MOST_RANKS = 8
+"""Ranks are processes that share the cores or the devices of one node."""
 _COMMON = {
+    "device": tuple(DeviceKind),
+    "strategy": tuple(STRATEGIES.entries),
     "dtype": ("float32", "bfloat16", "float16", "float8_e4m3fn"),
     "optimizer": tuple(f"{kind}/{how}" for kind in ("adamw", "sgd") for how in ("forloop", "foreach", "fused")),
 }
@@ -27,7 +35,7 @@ def check(workload: object, settings: dict[str, Any]) -> None:
     """Raise SettingError unless `workload` exists and knows each setting: a number above 0 or one of a few words."""
     if workload not in WORKLOADS:
         raise SettingError(f"{workload!r} is no workload; known are {', '.join(WORKLOADS)}")
-    numbers, choices = _NUMBERS[str(workload)], _CHOICES[str(workload)]
+    numbers, choices = (*_NUMBERS[str(workload)], RANKS), _CHOICES[str(workload)]
     for key, value in settings.items():
         if key in choices:
             if value not in choices[key]:
@@ -36,3 +44,13 @@ def check(workload: object, settings: dict[str, Any]) -> None:
             raise SettingError(f"{key}: no setting of {workload}; known are {', '.join(sorted((*numbers, *choices)))}")
         elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise SettingError(f"{key}: {value!r} is not a whole number above 0")
+    _check_ranks(settings)
+
+
+def _check_ranks(settings: dict[str, Any]) -> None:
+    ranks, strategy = settings.get(RANKS, 1), settings.get("strategy")
+    least = STRATEGIES[strategy].least_ranks if strategy else 1
+    if ranks > 1 and not strategy:
+        raise SettingError(f"{RANKS}: {ranks} ranks need a strategy: {', '.join(STRATEGIES.entries)}")
+    if not least <= ranks <= MOST_RANKS or ranks % least:
+        raise SettingError(f"{RANKS}: {ranks}; {strategy} needs a multiple of {least}, at most {MOST_RANKS}")

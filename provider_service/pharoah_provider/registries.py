@@ -12,6 +12,8 @@ from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah.launchers import launchers
 from pharoah_benchmarks.micro import GROUP as MICRO
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
+from pharoah_benchmarks.strategies import GROUP as STRATEGY_GROUP
+from pharoah_benchmarks.strategies import STRATEGIES
 from pharoah_learning.signals import GROUP as RUN_SIGNALS
 from pharoah_learning.signals import SIGNALS
 from pharoah_protocol.incident_states import GROUP as STATES
@@ -58,6 +60,17 @@ OVERVIEWS = (
             "placement": lambda entry: entry.placement,
             "noise": lambda entry: entry.noise.log_ratio_sd,
             "seconds": lambda entry: entry.limit_seconds,
+        },
+    ),
+    Overview(
+        name="strategies",
+        group=STRATEGY_GROUP,
+        package="pharoah_benchmarks.strategies",
+        entries=STRATEGIES,
+        columns={
+            "name": lambda entry: entry.name,
+            "help": lambda entry: entry.help,
+            "least_ranks": lambda entry: entry.least_ranks,
         },
     ),
     Overview(

@@ -17,6 +17,7 @@ import pytest
 from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
+from pharoah_benchmarks.strategies import GROUP as STRATEGIES
 from pharoah_learning.signals import GROUP as SIGNALS
 from pharoah_protocol.incident_states import GROUP as INCIDENT_STATES
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
@@ -57,6 +58,26 @@ from pharoah_benchmarks.micro.__main__ import measure
 from pharoah_protocol.vocabulary import DeviceKind
 assert "integer_sum" in [benchmark.name for benchmark in suitable({DeviceKind.CPU}, True)]
 assert len(measure("integer_sum", 3, 1.0)) == 3
+""",
+    ),
+    Plugin(
+        "strategies",
+        STRATEGIES,
+        "alone_together",
+        """
+from pharoah_benchmarks.strategies import Distributed, Strategy
+ENTRY = Strategy(
+    name="alone_together", help="every rank trains for itself",
+    distribute=lambda model, optimizer: Distributed(model, optimizer.of(model.parameters())),
+)
+""",
+        """
+from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.campaign.cell_runner import run_trial
+from pharoah_benchmarks.campaign.plan import parse_plan
+plan = '[[workload]]\\nname = "mlp"\\nsettings = { strategy = "alone_together", ranks = 2, width = 8 }\\n'
+result = run_trial(parse_plan(plan).cells[0])
+assert result.outcome == "ok", result
 """,
     ),
     Plugin(

@@ -14,9 +14,12 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_benchmarks.campaign.cell_runner import run_trial
 from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_benchmarks.settings import WORKLOADS, SettingError, check
+from pharoah_benchmarks.strategies import STRATEGIES
 from pharoah_benchmarks.workloads import build
 from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+COMMON = {"device", "dtype", "optimizer", "ranks", "strategy"}
 SMALL = {
     "gpt": {"length": 16, "width": 32, "heads": 2, "depth": 2},
     "convnet": {"batch": 2, "size": 8},
@@ -31,15 +34,20 @@ def test_every_setting_of_a_workload_may_be_asked_for_and_no_other() -> None:
             check(name, {key: parameter.default})
         with pytest.raises(SettingError) as refused:
             check(name, {"lenght": 3})
-        assert str(refused.value).endswith(f"known are {', '.join(sorted({*knows, 'dtype', 'optimizer'}))}")
+        assert str(refused.value).endswith(f"known are {', '.join(sorted({*knows, *COMMON}))}")
 
 
 def test_the_shipped_campaign_is_a_plan() -> None:
-    text = (Path(__file__).parents[2] / "examples" / "campaign.toml").read_text()
+    text = (EXAMPLES / "campaign.toml").read_text()
     plan = parse_plan(text)
     assert {cell.workload for cell in plan.cells} == set(WORKLOADS)
     assert len({cell.id for cell in plan.cells}) == len(plan.cells)
     assert {cell.degradation.kind for cell in plan.degraded if cell.degradation} == {"none", "cpu_stressor", "leak"}
+
+
+def test_the_shipped_campaign_of_distributed_jobs_has_a_cell_of_every_strategy() -> None:
+    plan = parse_plan((EXAMPLES / "distributed_campaign.toml").read_text())
+    assert {cell.settings.get("strategy") for cell in plan.cells} == {None, *STRATEGIES.entries}
 
 
 def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
@@ -72,6 +80,12 @@ def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
         ('[[workload]]\nname = "gpt"\nalso = [{ dtype = "int3" }]', "dtype: 'int3' is not one of float32"),
         ('[[workload]]\nname = "gpt"\nalso = [{ dtype = ["float32"] }]', "dtype"),
         ('[[workload]]\nname = "mlp"\nsettings = { width = 0 }', "width: 0 is not a whole number above 0"),
+        ('[[workload]]\nname = "mlp"\nsettings = { ranks = 2 }', "ranks: 2 ranks need a strategy: ddp"),
+        ('[[workload]]\nname = "mlp"\nsettings = { ranks = 3, strategy = "hsdp" }', "ranks: 3; hsdp needs a multiple"),
+        ('[[workload]]\nname = "mlp"\nsettings = { ranks = 64, strategy = "ddp" }', "ranks: 64; ddp needs a multiple"),
+        ('[[workload]]\nname = "mlp"\nsettings = { strategy = "ddp" }', "ranks: 1; ddp needs a multiple of 2"),
+        ('[[workload]]\nname = "mlp"\nsettings = { strategy = "dpd", ranks = 2 }', "strategy: 'dpd' is not one of ddp"),
+        ('[[workload]]\nname = "mlp"\nsettings = { device = "gpu" }', "device: 'gpu' is not one of cpu, cuda"),
     ],
 )
 def test_a_plan_nobody_can_run_names_the_key(text: str, named: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pharoah_archetypes import Fingerprint
+from pharoah_benchmarks.settings import RANKS
 from pharoah_protocol import bounds
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.text import sanitize_text
@@ -44,6 +45,16 @@ class Cell:
     """Train for this long instead of `steps`; for degraded cells."""
     limit_seconds: float = 60.0
     degradation: Degradation | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train together."""
+        return int(self.settings.get(RANKS, 1))
+
+    @property
+    def ordered_device(self) -> DeviceKind:
+        """What it is to run on."""
+        return DeviceKind(self.settings.get("device", DeviceKind.CPU))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.faults import Leak, start_cpu_stressor
+from pharoah_benchmarks.campaign.ranks import RankEnd, on_ranks
 from pharoah_benchmarks.context import device_model, effective_context
 from pharoah_benchmarks.workloads import build
 from pharoah_protocol.process_memory import resident_bytes
@@ -21,6 +22,10 @@ from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 CELL_WINDOW_SECONDS = 0.5
 CELL_BASELINE_WINDOWS = 4
 """Shorter and fewer windows than a run has: a degraded cell lasts for seconds."""
+WAITING_SHARE = 0.5
+"""The part of a cell's time that a rank waits for another one in a collective, before the cell counts as hanging."""
+_LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "recvValue failed")
+"""Errors of a rank because another one has failed (gloo)."""
 _LONGEST_MESSAGE = 300
 """Characters of an error that are kept."""
 
@@ -37,14 +42,47 @@ class _Measured:
 
 def run_trial(cell: Cell) -> CellResult:
     """Train one cell. Never raises: an error of the workload, or a setting that does not exist, is its outcome."""
-    measured = _Measured()
+    if cell.ranks == 1:
+        return _run_rank(cell)
+    return _of_ranks(
+        cell,
+        on_ranks(
+            cell.ranks,
+            cell.ordered_device,
+            cell.limit_seconds * WAITING_SHARE,
+            lambda: _run_rank(cell).to_json(),
+            lambda text: CellResult.from_json(text).outcome is not Outcome.OK,
+        ),
+    )
+
+
+def _of_ranks(cell: Cell, ends: list[RankEnd]) -> CellResult:
+    """The result of the rank that failed first, and that of rank 0 when none did."""
+    results = [(end.rank, _of_rank(cell, end)) for end in ends]
+    failed = [(rank, result) for rank, result in results if result.outcome is not Outcome.OK]
+    if not failed:
+        return min(results, key=lambda one: one[0])[1]
+    rank, cause = min(failed, key=lambda one: any(words in one[1].detail for words in _LOST_PEER))
+    return replace(cause, detail=f"rank {rank}: {cause.detail}"[:_LONGEST_MESSAGE])
+
+
+def _of_rank(cell: Cell, end: RankEnd) -> CellResult:
+    if end.text:
+        return CellResult.from_json(end.text)
+    died = f"exit status {end.status}"
+    return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=died, device=cell.ordered_device)
+
+
+def _run_rank(cell: Cell) -> CellResult:
+    """Train a cell as the only rank, or as one of several. Never raises."""
+    measured = _Measured(device=cell.ordered_device)
     try:
         torch.manual_seed(cell.repeat)
         outcome, detail = _train(cell, measured)
     except MemoryError:
         outcome, detail = Outcome.MEMORY, "MemoryError"
     except RuntimeError as error:
-        outcome = Outcome.MEMORY if is_out_of_memory(error) else Outcome.ERROR
+        outcome = Outcome.MEMORY if is_out_of_memory(error) else Outcome.HANG if _waited(error) else Outcome.ERROR
         detail = _first_line(error)
     except Exception as error:  # noqa: BLE001 - whatever a workload raises is its outcome
         outcome, detail = Outcome.ERROR, f"{type(error).__name__}: {_first_line(error)}"
@@ -55,6 +93,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocator of torch raised this error."""
     text = str(error)
     return "out of memory" in text.lower() or "can't allocate memory" in text
+
+
+def _waited(error: RuntimeError) -> bool:
+    """Whether a collective has waited for another rank until its time was over."""
+    return any(words in str(error) for words in ("Timed out waiting", "timed out"))
 
 
 def _first_line(error: BaseException) -> str:

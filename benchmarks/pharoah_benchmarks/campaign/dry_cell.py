@@ -19,6 +19,7 @@ from pharoah.dryrun.fake_tensors import fake_step
 from pharoah.dryrun.step_boundary import Finished
 from pharoah_benchmarks.campaign.cell import Cell, DryCell
 from pharoah_benchmarks.campaign.forked import in_child
+from pharoah_benchmarks.campaign.ranks import join
 from pharoah_benchmarks.workloads import build
 from pharoah_protocol.parent_process import end_with_parent
 
@@ -42,6 +43,8 @@ def _fingerprint(cell: Cell) -> DryCell:
     """Two steps on fake tensors, as a tenant's dry run takes them."""
     try:
         with fake_step(lambda *_: None, UnknownValues(lambda _: None)):
+            if cell.ranks > 1:
+                join(0, cell.ranks, cell.ordered_device)
             step, _ = build(cell.workload, cell.settings)
             step()
             step()

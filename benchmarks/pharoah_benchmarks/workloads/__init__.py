@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pharoah_benchmarks.settings import check
+from pharoah_benchmarks.settings import RANKS, check
+from pharoah_benchmarks.strategies import STRATEGIES, Distributed, OptimizerChoice
+from pharoah_protocol.vocabulary import DeviceKind
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
@@ -42,22 +44,26 @@ class TrainingStep(NamedTuple):
 def build(name: str, settings: dict[str, Any]) -> TrainingStep:
     """Make the training step of a workload.
 
-    Common settings: `dtype` (float32, bfloat16 by autocast, float16 parameters) and `optimizer` (adamw or sgd, with an
-    implementation: `adamw/foreach`). Raises SettingError.
+    Common settings: `dtype` (float32, bfloat16 by autocast, float16 parameters), `optimizer` (adamw or sgd, with an
+    implementation: `adamw/foreach`), `device`, and `strategy`, which needs the process group of `ranks` ranks. Raises
+    SettingError.
     """
     check(name, settings)
     settings = dict(settings)
     dtype, kind = settings.pop("dtype", "float32"), settings.pop("optimizer", "adamw/forloop")
-    workload: Workload = import_module(f"{__name__}.{name}").build(**settings)
-    _apply_dtype(workload, dtype)
-    optimizer = _optimizer(kind, workload.model)
+    device, strategy = settings.pop("device", DeviceKind.CPU), settings.pop("strategy", "")
+    settings.pop(RANKS, None)
+    workload = _made(name, settings, device)
+    _apply_dtype(workload, dtype, device)
+    model, optimizer, after_backward = _distributed(workload.model, _optimizer(kind), strategy)
 
     def step() -> Tensor:
         with ExitStack() as stack:
             for context in workload.around:
                 stack.enter_context(context())
-            loss = workload.loss(workload.model, workload.batch())
+            loss = workload.loss(model, workload.batch())
         loss.backward()
+        after_backward()
         optimizer.step()
         optimizer.zero_grad()
         return loss.detach()
@@ -65,14 +71,30 @@ def build(name: str, settings: dict[str, Any]) -> TrainingStep:
     return TrainingStep(step=step, optimizer=optimizer)
 
 
-def _apply_dtype(workload: Workload, dtype: str) -> None:
+def _made(name: str, settings: dict[str, Any], device: str) -> Workload:
+    make: Callable[..., Workload] = import_module(f"{__name__}.{name}").build
+    if device == DeviceKind.CPU:
+        return make(**settings)
+    with torch.device(device):
+        workload = make(**settings)
+    workload.around.append(lambda: torch.device(device))  # batches are made on the device, too
+    return workload
+
+
+def _distributed(model: nn.Module, optimizer: OptimizerChoice, strategy: str) -> Distributed:
+    if strategy:
+        return STRATEGIES[strategy].distribute(model, optimizer)
+    return Distributed(model, optimizer.of(model.parameters()))
+
+
+def _apply_dtype(workload: Workload, dtype: str, device: str) -> None:
     if dtype == "bfloat16":
-        workload.around.append(lambda: torch.autocast("cpu", torch.bfloat16))
+        workload.around.append(lambda: torch.autocast(device, torch.bfloat16))
     elif dtype != "float32":
         workload.model.to(getattr(torch, dtype))
 
 
-def _optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(kind: str) -> OptimizerChoice:
     family, _, implementation = kind.partition("/")
     flags: dict[str, dict[str, Any]] = {
         "forloop": {"foreach": False},
@@ -80,5 +102,5 @@ def _optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
         "fused": {"fused": True},
     }
     if family == "sgd":
-        return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, **flags[implementation])
-    return torch.optim.AdamW(model.parameters(), lr=1e-3, **flags[implementation])
+        return OptimizerChoice(torch.optim.SGD, {"lr": 1e-3, "momentum": 0.9, **flags[implementation]})
+    return OptimizerChoice(torch.optim.AdamW, {"lr": 1e-3, **flags[implementation]})

@@ -151,7 +151,8 @@ def fingerprint(
         )
     features = {
         "dtype": _compute_dtype(records),
-        "optimizer": "+".join(sorted({_optimizer_family(optimizer, on_gpu) for optimizer in optimizers})) or "none",
+        "optimizer": "+".join(sorted({_optimizer_family(each, on_gpu) for each in optimizers if not _wraps(each)}))
+        or "none",
         **({"compiled": "yes"} if compiled else {}),
         **skeleton.features,
     }
@@ -193,6 +194,12 @@ def activation_bytes(records: list[Record]) -> int:
             started = started or bool(record.operator.operator_class)
             total += record.call.size if started else 0
     return total
+
+
+def _wraps(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer lets another one step, as ZeroRedundancyOptimizer does. The inner one steps as well, and is
+    what the wrapper's parameters are updated by."""
+    return isinstance(getattr(optimizer, "optim", None), torch.optim.Optimizer)
 
 
 def _optimizer_family(optimizer: torch.optim.Optimizer, on_gpu: bool) -> str:

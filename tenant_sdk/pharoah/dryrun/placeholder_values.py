@@ -71,8 +71,10 @@ class ReadablePlaceholders(TorchFunctionMode):
         if func not in _WATCHED:
             return func(*args, **(kwargs or {}))
         if func == _GRADIENT:
-            self._by_hand.read_gradient(args[0])
-            return func(*args)
+            gradient = func(*args)
+            if gradient is not None:
+                self._by_hand.read_gradient(args[0])
+            return gradient
         if func == _SET_DATA:
             return func(args[0], self._new_data(*args))
         if func in _COMPARISONS and any(isinstance(argument, FakeTensor) for argument in args):

@@ -37,7 +37,7 @@ class StepsByHand:
         """Whether an update goes on."""
 
     def read_gradient(self, parameter: torch.Tensor) -> None:
-        """The script, or a library, has read the gradient of a tensor."""
+        """The script, or a library, has read the gradient of a tensor that has one."""
         if parameter.is_leaf and parameter.requires_grad and not self._window.in_optimizer:
             self._read.setdefault(storage_of(parameter), parameter)
             self._window.update_may_begin()

@@ -1,0 +1,118 @@
+"""The ranks of one cell: forked processes that train together, of which the first to fail decides.
+
+When one rank fails, the others wait for it until their time is over. So the result of a cell is that of the rank that
+failed first, and the others are ended.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+from torch._C import _distributed_c10d as _c10d
+
+from pharoah_protocol.vocabulary import DeviceKind
+
+GRACE_SECONDS = 2.0
+"""How long the other ranks may go on after one has failed: to report an error of their own, which may be the cause."""
+_BACKENDS = {DeviceKind.CPU: "gloo", DeviceKind.CUDA: "nccl"}
+
+
+class RankEnd(NamedTuple):
+    """How one rank ended."""
+
+    rank: int
+    text: str
+    """What its work returned; empty when its process died."""
+    status: int
+    """The exit status of its process."""
+
+
+class _Rank(NamedTuple):
+    """A rank that runs."""
+
+    number: int
+    pid: int
+    results: int
+
+
+def on_ranks(
+    count: int, device: DeviceKind, wait_seconds: float, work: Callable[[], str], failed: Callable[[str], bool]
+) -> list[RankEnd]:
+    """Do `work` on every rank of one process group. The ranks in the order in which they ended.
+
+    A rank that died, or whose text is that of a failure, ends the others after a moment; they are not in the list then.
+    `wait_seconds` is how long a rank waits for the others in a collective.
+    """
+    meeting = os.memfd_create("pharoah-ranks")  # nothing to delete when these processes are killed
+    running = {}
+    for number in range(count):
+        rank = _start(number, count, device, wait_seconds, meeting, work)
+        running[rank.results] = rank
+    ends: list[RankEnd] = []
+    deadline = None
+    try:
+        while running:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select(list(running), [], [], left)
+            if not ready:
+                break
+            for results in ready:
+                ends.append(_ended(running.pop(results)))
+                if deadline is None and (not ends[-1].text or failed(ends[-1].text)):
+                    deadline = time.monotonic() + GRACE_SECONDS
+    finally:
+        for rank in running.values():
+            os.kill(rank.pid, signal.SIGKILL)
+            os.waitpid(rank.pid, 0)
+            os.close(rank.results)
+        os.close(meeting)
+    return ends
+
+
+def _start(
+    number: int, count: int, device: DeviceKind, wait_seconds: float, meeting: int, work: Callable[[], str]
+) -> _Rank:
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(write_end)
+        return _Rank(number, pid, read_end)
+    try:
+        join(number, count, device, _c10d.FileStore(f"/proc/self/fd/{meeting}", count), wait_seconds)
+        content = work().encode()
+        while content:
+            content = content[os.write(write_end, content) :]
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - a child must end here
+        os._exit(1)
+
+
+def _ended(rank: _Rank) -> RankEnd:
+    with os.fdopen(rank.results) as results:
+        text = results.read()
+    _, status = os.waitpid(rank.pid, 0)
+    return RankEnd(rank=rank.number, text=text, status=os.waitstatus_to_exitcode(status))
+
+
+def join(rank: int, count: int, device: DeviceKind, store: Any = None, wait_seconds: float = 60.0) -> None:
+    """Make this process one rank of a job on one node."""
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(count),
+        LOCAL_WORLD_SIZE=str(count),
+        GLOO_SOCKET_IFNAME="lo",
+    )
+    if device is DeviceKind.CUDA:
+        torch.cuda.set_device(rank)
+    distributed.init_process_group(
+        _BACKENDS[device], store=store, rank=rank, world_size=count, timeout=timedelta(seconds=wait_seconds)
+    )
