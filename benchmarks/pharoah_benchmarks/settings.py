@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pharoah_benchmarks.strategies import STRATEGIES
+from pharoah_benchmarks.workload_files import workload_files
 from pharoah_protocol.vocabulary import DeviceKind
 
-_NUMBERS = {
-    "convnet": ("batch", "channels", "depth", "size"),
-    "gpt": ("batch", "depth", "heads", "length", "width"),
-    "mlp": ("batch", "depth", "width"),
-    "recommender": ("bag", "batch", "items", "tables", "width"),
-}
 RANKS = "ranks"
 MOST_RANKS = 8
 """Ranks are processes that share the cores or the devices of one node."""
@@ -22,9 +17,7 @@ _COMMON = {
     "dtype": ("float32", "bfloat16", "float16", "float8_e4m3fn"),
     "optimizer": tuple(f"{kind}/{how}" for kind in ("adamw", "sgd") for how in ("forloop", "foreach", "fused")),
 }
-_CHOICES = dict.fromkeys(_NUMBERS, _COMMON) | {"gpt": {**_COMMON, "attention": ("flash", "math")}}
-
-WORKLOADS = tuple(_NUMBERS)
+"""Settings of every workload, besides the number of ranks."""
 
 
 class SettingError(ValueError):
@@ -33,9 +26,11 @@ class SettingError(ValueError):
 
 def check(workload: object, settings: dict[str, Any]) -> None:
     """Raise SettingError unless `workload` exists and knows each setting: a number above 0 or one of a few words."""
-    if workload not in WORKLOADS:
-        raise SettingError(f"{workload!r} is no workload; known are {', '.join(WORKLOADS)}")
-    numbers, choices = (*_NUMBERS[str(workload)], RANKS), _CHOICES[str(workload)]
+    known = workload_files()
+    if workload not in known:
+        raise SettingError(f"{workload!r} is no workload; known are {', '.join(known)}")
+    file = known[str(workload)]
+    numbers, choices = (*file.settings, RANKS), {**_COMMON, **file.choices}
     for key, value in settings.items():
         if key in choices:
             if value not in choices[key]:

@@ -1,11 +1,14 @@
-"""Workloads of campaigns: each file is one model with its data and loss, readable by itself."""
+"""Workloads of campaigns: each script builds one model with its data and loss, and each data file names a script."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from importlib import import_module
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +16,7 @@ from torch import Tensor, nn
 
 from pharoah_benchmarks.settings import RANKS, check
 from pharoah_benchmarks.strategies import STRATEGIES, Distributed, OptimizerChoice
+from pharoah_benchmarks.workload_files import workload_files
 from pharoah_protocol.vocabulary import DeviceKind
 
 
@@ -72,13 +76,26 @@ def build(name: str, settings: dict[str, Any]) -> TrainingStep:
 
 
 def _made(name: str, settings: dict[str, Any], device: str) -> Workload:
-    make: Callable[..., Workload] = import_module(f"{__name__}.{name}").build
+    file = workload_files()[name]
+    make: Callable[..., Workload] = _script(file.script).build
+    arguments = {**file.defaults, **settings}
     if device == DeviceKind.CPU:
-        return make(**settings)
+        return make(**arguments)
     with torch.device(device):
-        workload = make(**settings)
+        workload = make(**arguments)
     workload.around.append(lambda: torch.device(device))  # batches are made on the device, too
     return workload
+
+
+@cache
+def _script(path: Path) -> Any:
+    """The module of a script, wherever it stands."""
+    spec = spec_from_file_location(f"pharoah_workload_{path.stem}", path)
+    assert spec is not None and spec.loader is not None, "a script is a Python file"
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # data classes look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
 def _distributed(model: nn.Module, optimizer: OptimizerChoice, strategy: str) -> Distributed:
