@@ -28,6 +28,7 @@ EVALUATIONS = {
     "capture": Evaluation("fingerprints.run", "archetypes, dry runs against real steps, cost of capture"),
     "coverage": Evaluation("coverage.run", "public scripts and models: which of them get a dry run"),
     "distributed": Evaluation("distributed.run", "jobs on many ranks, costs, diagnosis, and published traces"),
+    "rank_verdicts": Evaluation("distributed.verdicts", "which distributed jobs get the right answer"),
     "kernel_memory": Evaluation("costs.kernel_memory", "memory that CPU kernels take, beside what is counted"),
     "privacy": Evaluation("privacy.run", "what the exchange reveals, to whom, and what it costs"),
     "storage": Evaluation("storage.run", "what a day of reports weighs, and whether old rows are deleted"),

@@ -37,6 +37,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     settings = json.loads(args.settings)
+    if settings.get("strategy"):
+        torch.distributed.init_process_group("gloo")
     step = _family(args.workload) if args.workload in FAMILIES else build(args.workload, settings)[0]
     seconds: list[float] = []
     began, outcome = time.monotonic(), "ok"

@@ -22,7 +22,8 @@ import transformers.models.auto.modeling_auto
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.campaign.dry_cell import dry_cell
 for name in sys.argv[1:]:
-    print(json.dumps([name, dry_cell(Cell(name, name, {})).fingerprint]))
+    dry = dry_cell(Cell(name, name, {}))
+    print(json.dumps([name, dry.fingerprint or dry.reason]))
 """
 OWN = """
 from torch import nn, randn
