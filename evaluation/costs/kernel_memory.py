@@ -41,8 +41,8 @@ def _mean(rows: int, columns: int, dtype: Any) -> None:
 
 
 def _attention(length: int, dtype: Any) -> None:
-    query = torch.zeros(4, 8, length, 64, dtype=dtype)
-    torch.nn.functional.scaled_dot_product_attention(query, query, query)
+    query = torch.zeros(4, 8, length, 64, dtype=dtype, requires_grad=True)
+    _back(torch.nn.functional.scaled_dot_product_attention(query, query, query))
 
 
 def _convolution(size: int, kernel: int, dtype: Any, order: Any = torch.contiguous_format) -> None:
@@ -77,6 +77,7 @@ KINDS = {
     "product, bfloat16": Kind(_product, (4096, 512, 4096), (64, 64, 64), {"dtype": BFLOAT16}),
     "mean, bfloat16": Kind(_mean, (4096, 4096, BFLOAT16), (64, 64, BFLOAT16)),
     "attention": Kind(_attention, (256, torch.float32), (64, torch.float32)),
+    "attention, bfloat16, odd length": Kind(_attention, (197, BFLOAT16), (64, BFLOAT16)),
     "attention, bfloat16": Kind(_attention, (256, BFLOAT16), (64, BFLOAT16)),
     "convolution": Kind(_convolution, (56, 3, torch.float32), (8, 3, torch.float32)),
     "convolution, at points": Kind(_convolution, (56, 1, torch.float32), (8, 1, torch.float32)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from tests.harness.site import Site, node_profiles, running_site
 
 FOLDER = OUTPUT / "rank_verdicts"
 SCRIPT = str(ROOT / "evaluation" / "scripts" / "train_workload.py")
-LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--master-port", "0", "--nproc-per-node"]
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 STEPS = 5
 CAMPAIGN_SIZES: dict[str, dict[str, int]] = {
     "gpt": {"batch": 2, "length": 32, "width": 64, "depth": 2},
@@ -166,8 +167,9 @@ def _answer(site: Site, node: str, case: Case, folder: Path) -> Answer:
 
 
 def _outcome(output: str) -> str:
-    """The outcome of the first rank that states one which is not `ok`; `died` when none states any."""
-    stated = [json.loads(line)["outcome"] for line in output.splitlines() if line.startswith('{"outcome"')]
+    """The outcome of the first rank that states one which is not `ok`; `died` when none states any. Ranks write into
+    each other's lines."""
+    stated = re.findall(r'\{"outcome": "(\w+)"', output)
     return next((outcome for outcome in stated if outcome != "ok"), stated[0] if stated else "died")
 
 

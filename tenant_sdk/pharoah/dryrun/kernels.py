@@ -85,6 +85,8 @@ _BACKWARD_CODE = {
 """Bytes of code for a convolution's backward pass, by whether it is in float32 and whether it is strided."""
 _GRADIENT_OF_OUTPUT = 10
 """Position among the arguments of `mkldnn_rnn_layer_backward`."""
+_TILE_ROWS = 32
+"""Rows that two tiles of bfloat16 have together."""
 _MERGED_BELOW = 128
 """Batch size below which a recurrent layer multiplies all positions at once in a forward pass."""
 
@@ -96,9 +98,12 @@ def _product(kernels: Kernels, left: torch.Tensor, right: torch.Tensor, result: 
         return Taken(kernels.buffer(inner, columns) if packs else 0)
     if result.dtype != torch.bfloat16:
         return Taken()
-    kept = kernels.code(3 * _MB, 350_000, "product", left.shape, right.shape, left.stride(), right.stride())
+    call = ("product", left.shape, right.shape, left.stride(), right.stride())
+    if _has_tiles():
+        return Taken(kernels.code(1_900_000, 1_800_000, *call))
     # Without tiles of bfloat16 in the processor, all sums are held in float32, and a panel is packed besides.
-    return Taken(kept, 0 if _has_tiles() else 4 * result.numel() + 2 * columns * min(inner, _NARROW_PANEL))
+    passing = 4 * result.numel() + 2 * columns * min(inner, _NARROW_PANEL)
+    return Taken(kernels.code(3 * _MB, 350_000, *call), passing)
 
 
 def _mm(kernels: Kernels, args: Any, result: Any) -> Taken:
@@ -118,12 +123,28 @@ def _mean(_: Kernels, args: Any, __: Any) -> Taken:
 def _bmm(kernels: Kernels, args: Any, result: Any) -> Taken:
     if result.dtype != torch.bfloat16:
         return Taken()
-    return Taken(kernels.code(3_600_000, 300_000, "bmm", args[0].shape, args[1].shape, args[0].stride()))
+    first, later = (1_300_000, 1_300_000) if _has_tiles() else (3_600_000, 300_000)
+    return Taken(kernels.code(first, later, "bmm", args[0].shape, args[1].shape, args[0].stride()))
 
 
 def _attention(kernels: Kernels, args: Any, result: Any) -> Taken:
-    wide, length = result[0].dtype == torch.float32, args[0].shape[-2]
-    return Taken(kernels.buffer(1, length) if wide else kernels.code(4_400_000, 4_400_000, "attention", args[0].shape))
+    if result[0].dtype == torch.float32:
+        return Taken(kernels.buffer(1, args[0].shape[-2]))
+    if _has_tiles():
+        return Taken(kernels.code(1_000_000, 1_000_000, "attention", args[0].shape), 4 * args[0].numel())
+    return Taken(kernels.code(4_400_000, 4_400_000, "attention", args[0].shape))
+
+
+def _attention_backward(kernels: Kernels, args: Any, _: Any) -> Taken:
+    """A float32 number for each element of the queries; with tiles also code, more where lengths do not fit tiles."""
+    query, key = args[1], args[2]
+    if query.dtype == torch.float32:
+        return Taken(passing=4 * query.numel())
+    if not _has_tiles():
+        return Taken()
+    fits = query.shape[-2] % _TILE_ROWS == key.shape[-2] % _TILE_ROWS == 0
+    code = 5_300_000 if fits else 13_300_000
+    return Taken(kernels.code(code, code, "attention backward", query.shape, key.shape), 4 * query.numel())
 
 
 def _convolution(kernels: Kernels, args: Any, result: torch.Tensor) -> Taken:
@@ -133,6 +154,9 @@ def _convolution(kernels: Kernels, args: Any, result: torch.Tensor) -> Taken:
         return Taken(kernels.buffer(*weights.shape[1::-1]) if weights.shape[0] >= _FEWEST_COLUMNS else 0)
     if not _is_reordered(image):
         return Taken(kernels.code(800_000, 500_000, "convolution", *_shape(image, weights)), weights.nbytes)
+    if image.dtype == torch.bfloat16 and _has_tiles():  # image and result are there in oneDNN's order together
+        kept = kernels.code(2_200_000, 1_700_000, "convolution", *_shape(image, weights))
+        return Taken(kept, image.nbytes + weights.nbytes + result.nbytes)
     kept = kernels.code(1_400_000, 1_100_000, "convolution", *_shape(image, weights))
     return Taken(kept, max(image.nbytes + weights.nbytes, result.nbytes))
 
@@ -145,6 +169,8 @@ def _convolution_backward(kernels: Kernels, args: Any, result: Any) -> Taken:
     wide = image.dtype == torch.float32
     outgoing, strided = result[0] is not None, any(step > 1 for step in stride)
     later = _BACKWARD_CODE[wide, strided] if outgoing else 800_000
+    if not wide and _has_tiles():
+        later += 900_000
     kept = kernels.code(later + 400_000, later, "convolution backward", *_shape(image, weights))
     if not _is_reordered(image):
         return Taken(kept, 2 * weights.nbytes)
@@ -207,6 +233,7 @@ _FORMULAS: dict[Any, Callable[[Kernels, Any, Any], Taken]] = {
     aten.bmm: _bmm,
     aten.mean: _mean,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     aten.convolution: _convolution,
     aten.convolution_backward: _convolution_backward,
     aten.mkldnn_rnn_layer: _recurrent,
