@@ -107,11 +107,22 @@ def fsdp1() -> None:
     )
 
 
-def fsdp2(mesh: Any = None, micro_batches: int = 1) -> None:
+def fsdp2(
+    mesh: Any = None, micro_batches: int = 1, after_backward: Callable[[nn.Module], None] = lambda _: None
+) -> None:
     model = Net()
     for layer in [*model.layers, model]:
         fsdp.fully_shard(layer, mesh=mesh)
-    train(model, micro_batches=micro_batches)
+    train(model, after_backward, micro_batches=micro_batches)
+
+
+def fsdp2_clipped() -> None:
+    """The norm of all shards is a collective."""
+
+    def clip(model: nn.Module) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()  # type: ignore[attr-defined]
+
+    fsdp2(after_backward=clip)
 
 
 def hsdp() -> None:
@@ -169,6 +180,76 @@ def manual() -> None:
     train(model, average_and_clip)
 
 
+def zero2() -> None:
+    """Gradients and states in shards by hand: each rank updates its part of a flat buffer, and gathers the others."""
+    model, size, rank = Net(), dist.get_world_size(), dist.get_rank()
+    parameters = list(model.parameters())
+    numel = sum(p.numel() for p in parameters)
+    whole = -(-numel // size) * size
+    shard = nn.Parameter(torch.zeros(whole // size))
+    optimizer = torch.optim.AdamW([shard], foreach=False)
+    for _ in range(STEPS):
+        tokens = torch.randint(0, TOKENS, (4, 16))
+        nn.functional.cross_entropy(model(tokens).reshape(-1, TOKENS), tokens.flatten()).backward()
+        gradients = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
+        shard.grad = torch.empty_like(shard)
+        dist.reduce_scatter_tensor(shard.grad, nn.functional.pad(gradients, (0, whole - numel)))
+        flat = nn.functional.pad(torch.cat([p.data.flatten() for p in parameters]), (0, whole - numel))
+        shard.data.copy_(flat.chunk(size)[rank])
+        optimizer.step()
+        gathered = torch.empty(whole)
+        dist.all_gather_into_tensor(gathered, shard.data)
+        for p, part in zip(parameters, gathered[:numel].split([p.numel() for p in parameters]), strict=True):
+            p.data.copy_(part.view_as(p))
+            p.grad = None
+
+
+class Spread(nn.Module):
+    """Attention over a sequence whose parts lie on the ranks; heads are exchanged for positions and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.merge = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        q, k, v = (_exchange(part) for part in self.project(x).chunk(3, -1))
+        return x + self.merge(_exchange(nn.functional.scaled_dot_product_attention(q, k, v)))
+
+
+def ulysses() -> None:
+    """Sequences in parts, which all-to-alls of heads bring together for attention, beside data parallelism."""
+    train(
+        nn.parallel.DistributedDataParallel(
+            nn.Sequential(nn.Embedding(TOKENS, WIDTH), Spread(), nn.Linear(WIDTH, TOKENS))
+        )
+    )
+
+
+class Tables(nn.Module):
+    """Embedding tables that live on one rank each, between data-parallel layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(TOKENS, WIDTH)
+        self.top = nn.parallel.DistributedDataParallel(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+        )
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        return self.top(_exchange(self.table(ids)))
+
+
+def dlrm() -> None:
+    model = Tables()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    for _ in range(STEPS):
+        clicks = torch.randint(0, 2, (4 * dist.get_world_size(), 1)).float()
+        ids = torch.randint(0, TOKENS, (len(clicks), 3))
+        nn.functional.binary_cross_entropy_with_logits(model(ids), clicks).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def pp() -> None:
     """The first stage of as many as there are ranks."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -202,14 +283,18 @@ STRATEGIES: dict[str, Callable[[], None]] = {
     "ddp": ddp,
     "ddp_unused": lambda: ddp(find_unused_parameters=True),
     "zero1": zero1,
+    "zero2": zero2,
     "fsdp1": fsdp1,
     "fsdp2": fsdp2,
     "fsdp2_accumulated": lambda: fsdp2(micro_batches=3),
+    "fsdp2_clipped": fsdp2_clipped,
     "hsdp": hsdp,
     "tp": tp,
     "sp": sp,
     "tp_fsdp2": tp_fsdp2,
     "ep": ep,
+    "ulysses": ulysses,
+    "dlrm": dlrm,
     "manual": manual,
     "pp": pp,
 }

@@ -30,7 +30,7 @@ SCRIPT = str(ROOT / "evaluation" / "scripts" / "train_workload.py")
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 STEPS = 5
 CAMPAIGN_SIZES: dict[str, dict[str, int]] = {
-    "gpt": {"batch": 2, "length": 32, "width": 64, "depth": 2},
+    "gpt": {"batch": 2, "length": 32, "width": 64, "depth": 3},
     "lstm": {"batch": 4, "length": 16},
     "llama": {"batch": 2, "length": 16},
     "mlp": {"batch": 16, "width": 64},
@@ -38,7 +38,7 @@ CAMPAIGN_SIZES: dict[str, dict[str, int]] = {
     "recommender": {"batch": 16, "items": 100},
 }
 JOB_SIZES: dict[str, dict[str, int]] = {
-    "gpt": {"batch": 3, "length": 128, "width": 128, "depth": 3},
+    "gpt": {"batch": 3, "length": 128, "width": 128, "depth": 4},
     "lstm": {"batch": 8, "length": 64},
     "llama": {"batch": 4, "length": 64, "depth": 3},
     "mlp": {"batch": 64, "width": 256, "depth": 3},

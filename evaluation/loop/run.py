@@ -57,7 +57,7 @@ PAIRS: list[tuple[str, dict[str, Any], str]] = [
     ("recommender", {"batch": 300}, "n1"),
     ("convnet", {"batch": 7}, "n3"),
 ]
-FAMILIES = ["lstm", "autoencoder", "experts", "spectral"]
+FAMILIES = ["recurrence", "autoencoder", "experts", "spectral"]
 JOB_UNDER_WATCH = ["gpt", '{"length": 64, "batch": 4}']
 INJECTION_SECONDS = 90.0
 CLEARING_SECONDS = 60.0

@@ -91,7 +91,7 @@ def _negatives(workload: str, settings: dict[str, int]) -> list[Callable[[], Non
 # Families no campaign file of this repository contains.
 
 
-def _lstm() -> tuple[torch.nn.Module, Callable[[torch.nn.Module], Tensor]]:
+def _recurrence() -> tuple[torch.nn.Module, Callable[[torch.nn.Module], Tensor]]:
     model = torch.nn.LSTM(64, 128, 2)
     return model, lambda net: net(torch.randn(32, 8, 64))[0].pow(2).mean()
 
@@ -140,7 +140,7 @@ def _spectral() -> tuple[torch.nn.Module, Callable[[torch.nn.Module], Tensor]]:
     return _Spectral(), lambda net: net(torch.randn(16, 64)).pow(2).mean()
 
 
-FAMILIES = {"lstm": _lstm, "autoencoder": _autoencoder, "experts": _experts, "spectral": _spectral}
+FAMILIES = {"recurrence": _recurrence, "autoencoder": _autoencoder, "experts": _experts, "spectral": _spectral}
 
 
 def _family(name: str) -> Callable[[], Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -90,14 +91,15 @@ def test_ranks_that_wait_in_vain_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_trial(short).outcome is Outcome.HANG
 
 
-def test_no_rank_is_left_when_one_fails() -> None:
-    ends = on_ranks(3, DeviceKind.CPU, 20.0, _sleep_or_die, lambda _: False)
+def test_no_rank_is_left_when_one_fails(tmp_path: Path) -> None:
+    ends = on_ranks(3, DeviceKind.CPU, 20.0, lambda: _sleep_or_die(tmp_path), lambda _: False)
     assert [(end.rank, end.text, end.status) for end in ends] == [(2, "", 7)]
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert not any(Path("/proc", process.name).exists() for process in tmp_path.iterdir())
 
 
-def _sleep_or_die() -> str:
+def _sleep_or_die(folder: Path) -> str:
+    (folder / str(os.getpid())).touch()
     if os.environ["RANK"] == "2":
         os._exit(7)
     time.sleep(60)

@@ -53,9 +53,11 @@ class Strategy:
 
 
 def units(model: nn.Module) -> list[nn.Module]:
-    """The parts of a model that repeat, where it is cut into pieces: the entries of its longest container."""
+    """The parts of a model that repeat, where it is cut into pieces: the entries of the first container that holds
+    blocks of several modules, and of the longest one in a model without blocks."""
     from torch import nn
 
-    containers = [part for part in model.modules() if isinstance(part, (nn.Sequential, nn.ModuleList))]
+    containers = [part for part in model.modules() if isinstance(part, (nn.Sequential, nn.ModuleList)) and len(part)]
     longest = max(containers, key=len, default=nn.ModuleList())
-    return [part for part in longest if any(True for _ in part.parameters())]
+    chosen = next((part for part in containers if any(any(True for _ in entry.children()) for entry in part)), longest)
+    return [part for part in chosen if any(True for _ in part.parameters())]

@@ -58,6 +58,8 @@ class Recorder(TorchDispatchMode):
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and is_distributed(types):
+            return NotImplemented  # it is dispatched again for the local parts and for what is sent
         result = self._call(func, args, kwargs or {})
         if not self.broken:
             try:
@@ -99,6 +101,12 @@ class Recorder(TorchDispatchMode):
         # direction; evaluation and initialisation under no_grad keep the forward direction.
         inside_function = not torch._C._is_fwd_grad_enabled() and not torch.is_inference_mode_enabled()
         return FORWARD if inside_function else NO_GRAD
+
+
+def is_distributed(types: Iterable[type]) -> bool:
+    """Whether an operator is called with tensors that are spread over ranks."""
+    tensors = sys.modules.get("torch.distributed.tensor")
+    return tensors is not None and any(issubclass(kind, tensors.DTensor) for kind in types)
 
 
 def _ranks() -> dict[str, int]:

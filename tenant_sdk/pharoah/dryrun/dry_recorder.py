@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from pharoah.capture import recorder as capture
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.operator_notes import is_view, reader, storage_of
+from pharoah.capture.recorder import is_distributed
 from pharoah.dryrun.ledger import AllocationLedger
 from pharoah.dryrun.mask_corners import follow as follow_masks
 from pharoah.dryrun.representative_sizes import RepresentativeSizes
@@ -79,6 +80,8 @@ class DryRecorder(capture.Recorder):
         return stand_in(func, *args, **kwargs) if stand_in else func(*args, **kwargs)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and is_distributed(types):
+            return NotImplemented
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             return args[0].fake_device  # asked before nearly every operator
         if self.paused or func is _DEVICE:

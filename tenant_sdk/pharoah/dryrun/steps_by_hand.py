@@ -38,7 +38,11 @@ class StepsByHand:
 
     def read_gradient(self, parameter: torch.Tensor) -> None:
         """The script, or a library, has read the gradient of a tensor that has one."""
-        if parameter.is_leaf and parameter.requires_grad and not self._window.in_optimizer:
+        if not parameter.is_leaf or not parameter.requires_grad:
+            return
+        if self.updating:
+            self._read.setdefault(storage_of(parameter), parameter)
+        elif not self._window.in_optimizer:
             self._read.setdefault(storage_of(parameter), parameter)
             self._window.update_may_begin()
 
