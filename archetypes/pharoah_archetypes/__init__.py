@@ -5,12 +5,12 @@ An operator stream of one training step becomes a `Skeleton`, a skeleton with it
 """
 
 from pharoah_archetypes.canonical import GrammarError, Skeleton, canonicalize, parse
-from pharoah_archetypes.catalogue import Archetype, catalogue
+from pharoah_archetypes.catalogue import Archetype, catalogue, communication_patterns
 from pharoah_archetypes.fingerprint import Fingerprint, FingerprintError
 from pharoah_archetypes.ladder import HARDWARE_RUNGS, canonical_input, hardware_tokens, rung_tokens, size_class
 from pharoah_archetypes.operators import Operator
 from pharoah_archetypes.rungs import RUNGS
-from pharoah_archetypes.similarity import differences, nearest, sent, similarity
+from pharoah_archetypes.similarity import differences, nearest, pattern_of, sent, similarity
 from pharoah_archetypes.sketch import band_tokens
 
 __all__ = [
@@ -26,10 +26,12 @@ __all__ = [
     "canonical_input",
     "canonicalize",
     "catalogue",
+    "communication_patterns",
     "differences",
     "hardware_tokens",
     "nearest",
     "parse",
+    "pattern_of",
     "rung_tokens",
     "sent",
     "similarity",

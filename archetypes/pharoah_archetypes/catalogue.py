@@ -1,4 +1,8 @@
-"""The catalogue: archetypes that have a name, as data files. Adding one needs no code (docs/archetypes.md)."""
+"""The catalogue: archetypes that have a name, as data files. Adding one needs no code (docs/archetypes.md).
+
+What jobs compute and what they send are named apart: the same model on one device and on a thousand has one entry, and
+so has the same way of sending with any model.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,23 @@ class Archetype:
 
 @cache
 def catalogue() -> dict[str, Archetype]:
-    """All archetypes by id. Raises ValueError naming the file when one is incomplete or its id is taken."""
+    """What jobs compute, by id. Raises ValueError naming the file when one is incomplete or its id is taken."""
+    return _read("catalogue")
+
+
+@cache
+def communication_patterns() -> dict[str, Archetype]:
+    """What jobs send, by id: skeletons of collectives alone. Raises ValueError as `catalogue` does."""
+    known = _read("communication")
+    for entry in known.values():
+        if entry.skeleton != entry.skeleton.collectives:
+            raise ValueError(f"{entry.id}.toml: grammar: a communication pattern has collectives only")
+    return known
+
+
+def _read(folder: str) -> dict[str, Archetype]:
     known: dict[str, Archetype] = {}
-    for file in sorted(resources.files(__package__).joinpath("catalogue").iterdir(), key=lambda f: f.name):
+    for file in sorted(resources.files(__package__).joinpath(folder).iterdir(), key=lambda f: f.name):
         data = tomllib.loads(file.read_text())
         try:
             entry = Archetype(

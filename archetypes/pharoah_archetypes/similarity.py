@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from pharoah_archetypes.canonical import PHASES, Skeleton
-from pharoah_archetypes.catalogue import Archetype, catalogue
+from pharoah_archetypes.catalogue import Archetype, catalogue, communication_patterns
 from pharoah_archetypes.sequences import flatten, fold
 from pharoah_archetypes.vocabulary import vocabulary
 
@@ -40,6 +40,12 @@ def sent(skeleton: Skeleton) -> str:
         phase: dict.fromkeys(x for x in sequence if x in collectives) for phase, sequence in skeleton.phases.items()
     }
     return ", ".join(f"{phase} {' '.join(found)}" for phase, found in kinds.items() if found)
+
+
+def pattern_of(skeleton: Skeleton) -> Archetype | None:
+    """The named communication pattern of a job; None for one without a name, and for a job that sends nothing."""
+    sent = skeleton.collectives
+    return next((entry for entry in communication_patterns().values() if entry.skeleton == sent), None)
 
 
 def similarity(left: Skeleton, right: Skeleton) -> float:

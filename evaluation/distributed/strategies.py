@@ -70,6 +70,7 @@ class Experts(nn.Module):
 def _exchange(rows: torch.Tensor) -> Any:
     from torch.distributed.nn.functional import all_to_all_single
 
+    rows = rows.contiguous()
     return all_to_all_single(torch.empty_like(rows), rows)
 
 

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from pharoah_archetypes import Archetype, catalogue, nearest
+from pharoah_archetypes import Archetype, catalogue, communication_patterns, nearest, parse, pattern_of
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.remedies import remedies, remedy
 from pharoah_archetypes.rungs import RUNGS, Rung
@@ -20,9 +20,25 @@ def test_no_two_entries_are_one_archetype() -> None:
         assert one.skeleton != other.skeleton, f"{one.id} and {other.id}"
 
 
+def test_no_two_communication_patterns_are_one() -> None:
+    for one, other in combinations(communication_patterns().values(), 2):
+        assert one.skeleton != other.skeleton, f"{one.id} and {other.id}"
+
+
+@pytest.mark.parametrize("entry", communication_patterns().values(), ids=lambda entry: entry.id)
+def test_a_job_has_the_pattern_of_what_it_sends_whatever_it_computes(entry: Archetype) -> None:
+    lines = entry.grammar.splitlines()
+    computing = [line.replace(": ", ": grad " if line.startswith("bwd") else ": ") for line in lines]
+    if not lines[0].startswith("fwd"):
+        computing = ["fwd: gemm", *computing]
+    assert pattern_of(parse("\n".join(computing))) == entry
+    assert pattern_of(parse("fwd: gemm act gemm\nbwd: grad")) is None
+
+
 def test_the_catalogue_knows_the_common_ones() -> None:
-    assert len(catalogue()) >= 16
-    assert all(entry.mechanism and entry.references for entry in catalogue().values())
+    assert len(catalogue()) >= 19 and len(communication_patterns()) >= 12
+    for entry in (*catalogue().values(), *communication_patterns().values()):
+        assert entry.mechanism and entry.references, entry.id
 
 
 def test_software_that_a_rung_holds_is_in_every_more_specific_rung() -> None:

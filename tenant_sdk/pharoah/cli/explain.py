@@ -25,6 +25,7 @@ from pharoah_archetypes import (
     hardware_tokens,
     nearest,
     parse,
+    pattern_of,
     rung_tokens,
     sent,
 )
@@ -104,7 +105,8 @@ def _show_structure(fingerprint: Fingerprint) -> None:
         for line in differences(entry.skeleton.alone, skeleton.alone)[:4]:
             show(_wrapped(line, 20, 16))
     if letters := sent(skeleton):
-        show(f"sends       {letters}")
+        pattern = pattern_of(skeleton)
+        show(_wrapped(f"sends       {letters}" + (f": {pattern.id} ({pattern.title})" if pattern else ""), 12, 0))
 
 
 def _show_cost(cost: StepCost) -> None:
