@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
@@ -63,8 +62,6 @@ class Outcome:
     """Whether it decides by a value that a dry run does not have."""
     exploring_seconds: float = 0.0
     """How long its branches were followed after the first result."""
-    seconds: float = 0.0
-    """What the dry run took."""
 
     @property
     def is_dry_run(self) -> bool:
@@ -78,19 +75,17 @@ class Outcome:
 
 def outcome(job: Job, interpreter: str) -> Outcome:
     """Run a job for real and dry-run it. `interpreter` has Pharoah and the libraries of the job."""
-    captured: dict[str, str] = {}
-    if job.runs_here:
-        error, captured = _real(job, interpreter)
-        if error:
-            return Outcome(job, failed=error)
-    began = time.monotonic()
+    real = _real(job, interpreter) if job.runs_here else _Run()
+    if real.error:
+        return Outcome(job, failed=real.error)
+    if real.harmed:
+        return Outcome(job, reason=real.harmed)
+    captured = real.captured
     with _place(job) as folder, chdir(folder), _environment(job):
         try:
             dry = dry_run(job.command, DRY_SECONDS)
         except PharoahError as reason:
-            return Outcome(
-                job, reason=str(reason), real=captured.get("archetype", ""), seconds=time.monotonic() - began
-            )
+            return Outcome(job, reason=str(reason), real=captured.get("archetype", ""))
     return Outcome(
         job,
         dry=dry.fingerprint.archetype,
@@ -98,21 +93,32 @@ def outcome(job: Job, interpreter: str) -> Outcome:
         grammars=(dry.fingerprint.grammar, "\n".join(f"{k}: {v}" for k, v in captured.items() if k != "archetype")),
         branched=any("both ways" in sentence for sentence in dry.assumptions),
         exploring_seconds=dry.exploring_seconds,
-        seconds=time.monotonic() - began,
     )
 
 
-def _real(job: Job, interpreter: str) -> tuple[str, dict[str, str]]:
-    """Why it failed, and the structure of the captured step. It runs under `pharoah run`, and alone if that fails."""
+@dataclass(frozen=True)
+class _Run:
+    """A real run."""
+
+    error: str = ""
+    """Why it failed without Pharoah, too; empty when it did not."""
+    harmed: str = ""
+    """Why it failed under Pharoah only, which counts against Pharoah."""
+    captured: Mapping[str, str] = field(default_factory=dict)
+    """The structure of the captured step; empty when no step was captured."""
+
+
+def _real(job: Job, interpreter: str) -> _Run:
+    """The run under `pharoah run`, and alone if that fails."""
     with _place(job) as folder, tempfile.TemporaryDirectory() as state:
         own = {"PHAROAH_STATE_DIR": state, "PHAROAH_KEEP_RUNS": "9"}
         watched = [interpreter, "-m", "pharoah", "run", "--dry-run-timeout-seconds", NO_DRY_RUN_SECONDS, "--"]
         error = _run([*watched, *job.command], folder, {**job.variables, **own})
         if not error:
-            return "", _captured(Path(state))
+            return _Run(captured=_captured(Path(state)))
     with _place(job) as folder:
         alone = _run(list(job.command), folder, job.variables)
-    return (alone, {}) if alone else (f"fails only under pharoah run: {error}", {})
+    return _Run(error=alone) if alone else _Run(harmed=f"fails only under pharoah run: {error}")
 
 
 def _run(command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> str:

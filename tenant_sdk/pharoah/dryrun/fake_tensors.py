@@ -33,7 +33,8 @@ from pharoah.dryrun.repeated_calls import RepeatedCalls
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.step_boundary import Window, before
 from pharoah.dryrun.steps_by_hand import StepsByHand
-from pharoah.dryrun.unknown_sizes import decide_unknown_sizes, pass_checks_of_unknown_values, print_unknown_sizes
+from pharoah.dryrun.torch_checks import pass_checks_of_unknown_values
+from pharoah.dryrun.unknown_sizes import decide_unknown_sizes, print_unknown_sizes
 from pharoah.dryrun.weight_files import give_addresses_to_fakes, save_fakes_as_zeros
 
 

@@ -13,7 +13,6 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from pharoah.dryrun.exploration import UnknownValues
-from pharoah.dryrun.placeholder_numbers import PlaceholderInteger
 from pharoah.dryrun.places import is_library
 
 
@@ -44,15 +43,3 @@ def _decided(original: Any, values: UnknownValues) -> Any:
             return values.decide(False, "branches on a count that depends on values")
 
     return decide
-
-
-def pass_checks_of_unknown_values() -> None:
-    """Let torch's checks pass for a condition that was not computed: a step that is worth checking holds it."""
-    original: Any = torch._check_with
-
-    @functools.wraps(original)
-    def check(error_type: Any, cond: Any, message: Any) -> None:
-        if not isinstance(cond, PlaceholderInteger):
-            original(error_type, cond, message)
-
-    torch._check_with = check

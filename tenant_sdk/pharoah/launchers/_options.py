@@ -1,4 +1,4 @@
-"""Options of Python's interpreter on a command line."""
+"""Options on a command line: those of Python's interpreter, and those that a launcher is given."""
 
 from __future__ import annotations
 
@@ -25,3 +25,16 @@ def skips_site(command: Sequence[str]) -> bool:
         if last and not value:
             next(words, None)  # the option's value
     return False
+
+
+def value_of(words: Sequence[str], *names: str) -> str | None:
+    """The last value that a command line gives an option, as `--name value` or `--name=value`; None without it.
+
+    Underscores in the names of options count as hyphens.
+    """
+    found = None
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") in names:
+            found = value if equals else next(iter(words[at + 1 : at + 2]), "")
+    return found

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah._errors import UnknownReason
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
-from pharoah.launchers._program import Launch, Program
+from pharoah.launchers._options import value_of
+from pharoah.launchers._program import Launch, Program, positive_number
 from pharoah.launchers.torchrun import refuse_by_reason
 
 _NAME = "accelerate"
@@ -27,11 +27,11 @@ def _launch(words: Sequence[str]) -> Launch:
         if rest[:1] != ["launch"]:
             raise UnknownReason("cannot dry-run `accelerate ...`: only `accelerate launch` starts a job")
         rest = rest[1:]
-    text = "\0".join(rest)
-    if (match := re.search(r"(?:^|\0)--config[-_]file[=\0]([^\0]+)", text)) and not Path(match[1]).is_file():
-        raise UnknownReason(f"cannot dry-run `accelerate launch`: there is no file {match[1]}")
-    count = re.search(r"(?:^|\0)--num[-_]processes[=\0](\d+)", text)
-    return Launch(python_beside(words[0]), Program(tuple(rest), _NAME), processes_here=int(count[1]) if count else 1)
+    if (file := value_of(rest, "--config-file")) and not Path(file).is_file():
+        raise UnknownReason(f"cannot dry-run `accelerate launch`: there is no file {file}")
+    count = value_of(rest, "--num-processes")
+    here = positive_number("--num_processes", count) if count else 1
+    return Launch(python_beside(words[0]), Program(tuple(rest), _NAME), processes_here=here)
 
 
 def _first_process(program: Program) -> Program:
@@ -49,29 +49,36 @@ def _first_process(program: Program) -> Program:
     try:
         with _simulated_gpus():
             options, *_ = launch._validate_launch_command(options)
-            variables, is_distributed = _variables(launch, options)
+            start = _start(launch, options)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         raise UnknownReason(f"cannot dry-run `accelerate launch`: {str(error).partition(chr(10))[0]}") from None
-    os.environ.update({name: value for name, value in variables.items() if name not in _NOT_OURS})
+    os.environ.update({name: value for name, value in start.variables.items() if name not in _NOT_OURS})
     module = ["-m"] if options.module else []
     direct = replace(program, arguments=(*module, options.training_script, *options.training_script_args), launcher="")
-    if not is_distributed:
+    if not start.is_distributed:
         return direct
     nodes = int(options.num_machines or 1)
     here = max(1, int(options.num_processes or 1) // nodes)
     return replace(direct, nodes=program.nodes or nodes, processes=program.processes or here)
 
 
-def _variables(launch: Any, options: Any) -> tuple[Mapping[str, str], bool]:
-    """The variables of the first process, and whether torchrun's ranks are started."""
+class _Start(NamedTuple):
+    """How Accelerate starts the first process."""
+
+    variables: Mapping[str, str]
+    is_distributed: bool
+    """Whether the ranks of torchrun are started."""
+
+
+def _start(launch: Any, options: Any) -> _Start:
     if options.tpu and not options.cpu:
         raise UnknownReason("cannot dry-run `accelerate launch --tpu`: only GPUs and CPUs are known")
     if options.use_deepspeed and not options.cpu:
         options.deepspeed_fields_from_accelerate_config = ""
-        return launch.prepare_deepspeed_cmd_env(options)[1], True
+        return _Start(launch.prepare_deepspeed_cmd_env(options)[1], is_distributed=True)
     if (options.use_fsdp or options.use_megatron_lm or options.multi_gpu) and not options.cpu:
-        return launch.prepare_multi_gpu_env(options), True
-    return launch.prepare_simple_launcher_cmd_env(options)[1], False
+        return _Start(launch.prepare_multi_gpu_env(options), is_distributed=True)
+    return _Start(launch.prepare_simple_launcher_cmd_env(options)[1], is_distributed=False)
 
 
 @contextmanager

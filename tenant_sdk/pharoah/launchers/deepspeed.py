@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,19 +9,18 @@ from pathlib import Path
 from pharoah._errors import UnknownReason
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
-from pharoah.launchers._program import Launch, Program
+from pharoah.launchers._options import value_of
+from pharoah.launchers._program import Launch, Program, positive_number
 
 _NAME = "deepspeed"
 
 
 def _launch(words: Sequence[str]) -> Launch:
-    text = "\0".join(words[1:])
-    if (match := re.search(r"(?:^|\0)(?:-H|--hostfile)[=\0]([^\0]+)", text)) and not Path(match[1]).is_file():
-        raise UnknownReason(f"cannot dry-run `deepspeed`: there is no file {match[1]}")
-    count = re.search(r"(?:^|\0)--num_gpus[=\0](\d+)", text)
-    return Launch(
-        python_beside(words[0]), Program(tuple(words[1:]), _NAME), processes_here=int(count[1]) if count else 1
-    )
+    if (file := value_of(words[1:], "-H", "--hostfile")) and not Path(file).is_file():
+        raise UnknownReason(f"cannot dry-run `deepspeed`: there is no file {file}")
+    count = value_of(words[1:], "--num-gpus")
+    here = positive_number("--num_gpus", count) if count else 1
+    return Launch(python_beside(words[0]), Program(tuple(words[1:]), _NAME), processes_here=here)
 
 
 def _first_process(program: Program) -> Program:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,14 +10,15 @@ from typing import NoReturn
 from pharoah._errors import UnknownReason
 from pharoah.capture.hardware import gpu_names, simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
+from pharoah.launchers._options import value_of
 from pharoah.launchers._program import Launch, Program, positive_number, process_count
 
 
 def launch_with(words: Sequence[str], launcher: str) -> Launch:
     """`words` are those of torchrun; `launcher` names who parses them. The number of processes on a node is read here
     already, where the command line gives it: the sidecar waits for so many ranks."""
-    match = re.search(r"(?:^|\0)--nproc[-_]per[-_]node[=\0]([^\0]+)", "\0".join(words[1:]))
-    count = process_count(match[1], gpu_names()) if match else 1
+    asked = value_of(words[1:], "--nproc-per-node")
+    count = process_count(asked, gpu_names()) if asked else 1
     return Launch(python_beside(words[0]), Program(tuple(words[1:]), launcher), processes_here=count)
 
 
