@@ -81,7 +81,7 @@ def outcome(job: Job, interpreter: str) -> Outcome:
     if real.harmed:
         return Outcome(job, reason=real.harmed)
     captured = real.captured
-    with _place(job) as folder, chdir(folder), _environment(job):
+    with place(job) as folder, chdir(folder), _environment(job):
         try:
             dry = dry_run(job.command, DRY_SECONDS)
         except PharoahError as reason:
@@ -110,13 +110,13 @@ class _Run:
 
 def _real(job: Job, interpreter: str) -> _Run:
     """The run under `pharoah run`, and alone if that fails."""
-    with _place(job) as folder, tempfile.TemporaryDirectory() as state:
+    with place(job) as folder, tempfile.TemporaryDirectory() as state:
         own = {"PHAROAH_STATE_DIR": state, "PHAROAH_KEEP_RUNS": "9"}
         watched = [interpreter, "-m", "pharoah", "run", "--dry-run-timeout-seconds", NO_DRY_RUN_SECONDS, "--"]
         error = _run([*watched, *job.command], folder, {**job.variables, **own})
         if not error:
             return _Run(captured=_captured(Path(state)))
-    with _place(job) as folder:
+    with place(job) as folder:
         alone = _run(list(job.command), folder, job.variables)
     return _Run(error=alone) if alone else _Run(harmed=f"fails only under pharoah run: {error}")
 
@@ -155,7 +155,7 @@ def _captured(state: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _place(job: Job) -> Iterator[Path]:
+def place(job: Job) -> Iterator[Path]:
     """A folder with the job's files, for one run."""
     with tempfile.TemporaryDirectory(prefix="pharoah-coverage-") as folder:
         if job.folder:

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from evaluation.coverage import environment
+from evaluation.coverage import environment, launchers
 from evaluation.coverage.job import Job, Outcome, outcome
 from evaluation.coverage.sources import families, loops, public_scripts
 from evaluation.figures import Figures, timed
@@ -36,12 +36,15 @@ def run(arguments: argparse.Namespace) -> int:
     sources |= {library: partial(families, interpreter, library) for library in LIBRARIES}
     if arguments.scripts:
         sources["public_scripts"] = lambda: public_scripts(interpreter, arguments.scripts)
+    if arguments.part in (None, "launchers"):
+        timed("launchers", lambda: launchers.measure(figures, interpreter))
     everything: list[Outcome] = []
     for kind, jobs in sources.items():
         if arguments.part in (None, kind):
             chosen = jobs()[:: QUICK_EVERY if arguments.quick else 1]
             timed(kind, partial(measure, figures, kind, chosen, interpreter, arguments.quick, everything))
-    together(figures, everything)
+    if everything:
+        together(figures, everything)
     return figures.finish(arguments)
 
 
