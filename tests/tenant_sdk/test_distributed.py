@@ -12,7 +12,7 @@ import pytest
 
 from evaluation.distributed.run import environment, real_ranks
 from pharoah import PharoahError
-from pharoah_archetypes import Fingerprint
+from pharoah_archetypes import Archetype, Fingerprint, communication_patterns, parse, pattern_of
 from tests.tenant_sdk.conftest import DryRunner
 
 DryFingerprint = Callable[..., Fingerprint]
@@ -26,7 +26,7 @@ def dry(dry_run: DryRunner) -> DryFingerprint:
 
 @pytest.mark.parametrize(
     ("name", "sends"),
-    [("ddp", "bwd: grad AR"), ("fsdp2", "bwd: (grad AG)+ (grad RS AG)+ (grad RS)+"), ("manual", "opt: AR")],
+    [("ddp", "bwd: grad AR"), ("fsdp2_clipped", "bwd: (grad AG)+ (grad RS AG)+ (grad RS)+"), ("manual", "opt: AR")],
 )
 def test_a_dry_rank_sends_what_real_ranks_send(
     dry: DryFingerprint, name: str, sends: str, monkeypatch: pytest.MonkeyPatch
@@ -38,6 +38,12 @@ def test_a_dry_rank_sends_what_real_ranks_send(
         for key, value in environment(rank, 2).items():
             monkeypatch.setenv(key, value)
         assert dry(["-m", "evaluation.distributed.strategies", name]).grammar == fingerprint.grammar
+
+
+@pytest.mark.parametrize("entry", communication_patterns().values(), ids=lambda entry: entry.id)
+def test_a_strategy_has_the_communication_pattern_that_names_it(entry: Archetype, dry: DryFingerprint) -> None:
+    arguments = ["-m", "torch.distributed.run", "--nproc-per-node", "8", "-m", "evaluation.distributed.strategies"]
+    assert pattern_of(parse(dry([*arguments, entry.variants[0]]).grammar)) == entry
 
 
 SCRIPT = """
