@@ -21,23 +21,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
-from statistics import median, median_high
 from typing import NamedTuple
 
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
 from pharoah_learning.evidence import Trial, on_their_device
 from pharoah_learning.opinions import LEAST_NODES, NodeOutcome, NodeOutcomes, Opinion
 from pharoah_learning.release import LearnedRow, identity
+from pharoah_learning.slow_trials import mark_slow
 from pharoah_protocol.vocabulary import Grade, Outcome, Rung, Scope, Severity
 
 BLOCK_FAILURES = 5
 BLOCK_CONTROLS = 20
-SLOW_RATIO = 1.5
-"""A job is slow on a node when its steps take this many times as long as on nodes of other contexts, beyond what the
-node does to all jobs."""
-
 _WAITED_IN_VAIN = (Outcome.TIMEOUT, Outcome.HANG)
 
 Tokens = tuple[str, ...]
@@ -155,66 +151,6 @@ def learn_incompatibilities(trials: Iterable[Trial]) -> list[LearnedRow]:
     nodes = _nodes_of_contexts(known)
     found = (_row(group, known, nodes) for scope in Scope for rung in RUNGS for group in _groups(scope, rung, known))
     return [row for row in found if row is not None]
-
-
-def mark_slow(trials: Sequence[Trial]) -> list[Trial]:
-    """Trials that finished, but much slower here than elsewhere, get the outcome `slow`.
-
-    A node that slows all workloads by the same factor is not an incompatibility: each workload's ratio is taken
-    relative to the median ratio of its node. A context is slow for a workload where two of its nodes are.
-    """
-    ratios = _step_ratios(trials)
-    by_node: dict[_Place, list[float]] = defaultdict(list)
-    for (_, place), ratio in ratios.items():
-        by_node[place].append(ratio)
-    general = {place: max(1.0, median(found)) for place, found in by_node.items()}
-    slow: dict[tuple[tuple[object, ...], str], set[str]] = defaultdict(set)
-    for (point, place), ratio in ratios.items():
-        if ratio > SLOW_RATIO * general[place]:
-            slow[point, place.context_id].add(place.node)
-    return [
-        replace(trial, outcome=Outcome.SLOW)
-        if trial.outcome is Outcome.OK and _is_slow(trial, slow.get((_point(trial), trial.context_id), set()))
-        else trial
-        for trial in trials
-    ]
-
-
-def _is_slow(trial: Trial, slow_nodes: set[str]) -> bool:
-    """Whether a trial ran on one of the slow nodes of its context, of which there are at least two."""
-    return len(slow_nodes) >= LEAST_NODES and trial.node in slow_nodes
-
-
-class _Place(NamedTuple):
-    """Where a trial ran."""
-
-    context_id: str
-    node: str
-
-
-def _step_ratios(trials: Sequence[Trial]) -> dict[tuple[tuple[object, ...], _Place], float]:
-    """Per workload with its settings and node: its step time over that on the nodes of other contexts.
-
-    The reference is the upper median over at least two nodes elsewhere: one node that reports tiny times does not lower
-    it.
-    """
-    steps: dict[tuple[object, ...], dict[_Place, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in trials:
-        if trial.outcome is Outcome.OK and len(trial.step_seconds) > 1:
-            place = _Place(context_id=trial.context_id, node=trial.node)
-            steps[_point(trial)][place].append(median(trial.step_seconds[1:]))
-    ratios: dict[tuple[tuple[object, ...], _Place], float] = {}
-    for point, by_place in steps.items():
-        medians = {place: median(seconds) for place, seconds in by_place.items()}
-        for place, own in medians.items():
-            elsewhere = [value for other, value in medians.items() if other.context_id != place.context_id]
-            if len(elsewhere) >= LEAST_NODES:
-                ratios[point, place] = own / median_high(elsewhere)
-    return ratios
-
-
-def _point(trial: Trial) -> tuple[object, ...]:
-    return (trial.workload, *sorted(trial.settings.items(), key=str))
 
 
 def _with_tokens(trial: Trial) -> _Known:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pharoah_archetypes import Fingerprint
 from pharoah_learning.evidence import DegradedRun, Trial
-from pharoah_learning.incompatibility import learn_incompatibilities, mark_slow
+from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.models.cross_validation import (
     ALARM_LOG_ODDS,
     BenchmarkLevel,
@@ -23,6 +23,7 @@ from pharoah_learning.models.hazard import risk
 from pharoah_learning.models.proportions import wilson
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.signals import features
+from pharoah_learning.slow_trials import mark_slow
 from pharoah_learning.survival import event_index, fit_survival
 from pharoah_protocol.vocabulary import Fault, Outcome
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window

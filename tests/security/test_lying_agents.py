@@ -18,8 +18,9 @@ from pharoah_auditor.replay import replay
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
 from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.evidence import DegradedRun, LeftOut, OutcomeReport, Trial
-from pharoah_learning.incompatibility import learn_incompatibilities, mark_slow
+from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.shared_outcomes import holds, learn_shared_outcomes
+from pharoah_learning.slow_trials import mark_slow
 from pharoah_learning.survival import fit_survival
 from pharoah_learning.suspects import find_suspects
 from pharoah_learning.usable_trials import NOT_AGREED, OTHER_JOB, OTHER_SOFTWARE, usable_trials
