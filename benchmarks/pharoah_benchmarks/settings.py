@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pharoah_benchmarks.strategies import STRATEGIES
-from pharoah_benchmarks.workload_files import workload_files
+from pharoah_benchmarks.workload_files import WorkloadFileError, workload_files
 from pharoah_protocol.vocabulary import DeviceKind
 
 RANKS = "ranks"
@@ -26,7 +26,10 @@ class SettingError(ValueError):
 
 def check(workload: object, settings: dict[str, Any]) -> None:
     """Raise SettingError unless `workload` exists and knows each setting: a number above 0 or one of a few words."""
-    known = workload_files()
+    try:
+        known = workload_files()
+    except WorkloadFileError as error:
+        raise SettingError(str(error)) from None
     if workload not in known:
         raise SettingError(f"{workload!r} is no workload; known are {', '.join(known)}")
     file = known[str(workload)]

@@ -63,6 +63,8 @@ def workload_files() -> dict[str, WorkloadFile]:
 def _read(folders: tuple[str, ...]) -> dict[str, WorkloadFile]:
     known: dict[str, WorkloadFile] = {}
     for folder in (_OWN, *map(Path, folders)):
+        if not folder.is_absolute() or not folder.is_dir():  # cells run in another folder than their agent
+            raise WorkloadFileError(f"{FOLDERS}: {folder}: not the absolute path of a folder")
         for path in sorted(folder.glob("*.toml")):
             if path.stem in known:
                 raise WorkloadFileError(f"{path}: there is a workload {path.stem} already")

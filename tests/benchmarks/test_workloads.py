@@ -12,7 +12,7 @@ import pytest
 from pharoah_archetypes import Fingerprint, catalogue
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.campaign.cell_runner import run_trial
-from pharoah_benchmarks.campaign.plan import parse_plan
+from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_benchmarks.workload_files import FOLDERS, WorkloadFileError, workload_files
 from pharoah_protocol.vocabulary import Outcome
 
@@ -86,6 +86,13 @@ def test_a_file_that_is_no_workload_names_the_key(text: str, named: str, folder:
         return
     with pytest.raises(WorkloadFileError, match=named.replace("ours.toml", "broken.toml")):
         workload_files()
+
+
+@pytest.mark.parametrize("place", ["workloads", "/nowhere/at/all"])
+def test_a_folder_that_cells_would_not_find_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDERS, place)
+    with pytest.raises(PlanError, match=f"{FOLDERS}: {place}: not the absolute path of a folder"):
+        parse_plan('[[workload]]\nname = "mlp"')
 
 
 def test_two_workloads_of_one_name_are_refused(folder: Path) -> None:
