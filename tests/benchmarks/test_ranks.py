@@ -1,11 +1,15 @@
-"""Cells of several ranks: real processes that train together, and their dry runs."""
+"""Cells of several ranks: real processes that train together, and their dry runs.
+
+All of it happens in forks of a process that has imported torch and run nothing, as in an agent: a process whose threads
+have computed cannot be forked.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
-import time
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,97 +17,112 @@ import torch
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.cell_runner import run_trial
-from pharoah_benchmarks.campaign.fork_server import ForkServer
-from pharoah_benchmarks.campaign.ranks import on_ranks
 from pharoah_benchmarks.strategies import STRATEGIES, Strategy
 from pharoah_protocol.vocabulary import DeviceKind, Outcome
+from tests.harness.torch_server import TorchServer
 
 SMALL = {"width": 32, "batch": 4}
+RUN = """
+import sys
+from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.campaign.fork_server import ForkServer
+server = ForkServer(0)
+for text in sys.argv[1:]:
+    print(server.run(Cell.from_json(text)).to_json())
+"""
+BROKEN = """
+import os, signal, sys, time
+import torch
+from pharoah_benchmarks.campaign import cell_runner
+from pharoah_benchmarks.campaign.cell import Cell
+def broken(*_):
+    rank = os.environ["RANK"]
+    {broken}
+    time.sleep(60)
+cell_runner._train = broken
+print(cell_runner.run_trial(Cell.from_json(sys.argv[1])).to_json())
+"""
+LEFT = """
+import os, sys, time
+from pathlib import Path
+from pharoah_benchmarks.campaign.ranks import on_ranks
+from pharoah_protocol.vocabulary import DeviceKind
+folder = Path(sys.argv[1])
+def sleep_or_die():
+    (folder / str(os.getpid())).touch()
+    if os.environ["RANK"] == "2":
+        os._exit(7)
+    time.sleep(60)
+ends = on_ranks(3, DeviceKind.CPU, 20.0, sleep_or_die, lambda _: False)
+print([(end.rank, end.text, end.status) for end in ends])
+"""
 
 
-def cell(strategy: str, ranks: int, workload: str = "mlp", **settings: object) -> Cell:
+@pytest.fixture(scope="module")
+def server() -> Iterator[TorchServer]:
+    with TorchServer() as server:
+        yield server
+
+
+def cell(strategy: str, ranks: int, workload: str = "mlp", **options: Any) -> Cell:
     own = SMALL if workload == "mlp" else {"batch": 2, "size": 8, "channels": 8}
-    return Cell(f"{workload}/{strategy}", workload, {**own, "strategy": strategy, "ranks": ranks, **settings}, steps=2)
+    settings = {**own, "strategy": strategy, "ranks": ranks}
+    return Cell(f"{workload}/{strategy}", workload, settings, steps=2, **options)
+
+
+def results(server: TorchServer, *cells: Cell) -> list[CellResult]:
+    lines = server.run_code(RUN, *(cell.to_json() for cell in cells)).decode().splitlines()
+    return [CellResult.from_json(line) for line in lines]
+
+
+def result_of(server: TorchServer, broken: str, cell: Cell) -> CellResult:
+    """The result of a cell whose ranks do this instead of training."""
+    return CellResult.from_json(server.run_code(BROKEN.format(broken=broken), cell.to_json()).decode())
 
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES), ids=lambda strategy: strategy.name)
-def test_every_strategy_trains_on_real_ranks_and_computes_on_each_what_one_device_computes(strategy: Strategy) -> None:
-    server = ForkServer(0)
-    distributed = server.run(cell(strategy.name, strategy.least_ranks))
-    assert (distributed.outcome, len(distributed.step_seconds)) == (Outcome.OK, 2), distributed.detail
-    alone = server.run(Cell("mlp", "mlp", SMALL, steps=2))
-    here, there = (Fingerprint.from_json(result.fingerprint) for result in (alone, distributed))
+def test_every_strategy_trains_on_real_ranks_and_computes_on_each_what_one_device_computes(
+    strategy: Strategy, server: TorchServer
+) -> None:
+    alone, spread = results(server, Cell("mlp", "mlp", SMALL, steps=2), cell(strategy.name, strategy.least_ranks))
+    assert (spread.outcome, len(spread.step_seconds)) == (Outcome.OK, 2), spread.detail
+    here, there = (Fingerprint.from_json(result.fingerprint) for result in (alone, spread))
     assert rung_tokens(here, "one-device") == rung_tokens(there, "one-device")
     assert rung_tokens(there, "collectives") and not rung_tokens(here, "collectives")
     assert there.sizes["ranks"] == strategy.least_ranks
 
 
-def test_what_a_strategy_sends_does_not_depend_on_the_model() -> None:
-    server = ForkServer(0)
-    texts = [server.run(cell("fsdp2", 2, workload)).fingerprint for workload in ("mlp", "convnet")]
-    assert len({rung_tokens(Fingerprint.from_json(text), "collectives") for text in texts}) == 1
+def test_what_a_strategy_sends_does_not_depend_on_the_model(server: TorchServer) -> None:
+    found = results(server, *(cell("fsdp2", 2, workload) for workload in ("mlp", "convnet")))
+    assert len({rung_tokens(Fingerprint.from_json(one.fingerprint), "collectives") for one in found}) == 1
 
 
-def test_the_rank_that_fails_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pharoah_benchmarks.campaign.cell_runner as runner
-
-    def fail_on_rank_one(*_: object) -> tuple[Outcome, str]:
-        if os.environ["RANK"] == "1":
-            raise RuntimeError("no such instruction")
-        time.sleep(60)
-        return Outcome.OK, ""
-
-    monkeypatch.setattr(runner, "_train", fail_on_rank_one)
-    result = run_trial(cell("ddp", 2))
-    assert (result.outcome, result.detail) == (Outcome.ERROR, "rank 1: no such instruction")
-
-
-def test_a_rank_that_dies_ends_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pharoah_benchmarks.campaign.cell_runner as runner
-
-    def die_on_rank_one(*_: object) -> tuple[Outcome, str]:
-        import torch.distributed
-
-        if os.environ["RANK"] == "1":
-            os.kill(os.getpid(), signal.SIGKILL)
-        torch.distributed.barrier()
-        return Outcome.OK, ""
-
-    monkeypatch.setattr(runner, "_train", die_on_rank_one)
-    result = run_trial(cell("ddp", 2))
-    assert (result.outcome, result.detail) == (Outcome.CRASH, "rank 1: exit status -9")
+@pytest.mark.parametrize(
+    ("broken", "outcome", "detail"),
+    [
+        ("if rank == '1': raise RuntimeError('no such instruction')", Outcome.ERROR, "rank 1: no such instruction"),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL) if rank == '1' else torch.distributed.barrier()",
+            Outcome.CRASH,
+            "rank 1: exit status -9",
+        ),
+    ],
+)
+def test_the_rank_that_fails_decides(broken: str, outcome: Outcome, detail: str, server: TorchServer) -> None:
+    result = result_of(server, broken, cell("ddp", 2))
+    assert (result.outcome, result.detail) == (outcome, detail)
 
 
-def test_ranks_that_wait_in_vain_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pharoah_benchmarks.campaign.cell_runner as runner
-
-    def wait_on_rank_zero(*_: object) -> tuple[Outcome, str]:
-        import torch
-        import torch.distributed
-
-        if os.environ["RANK"] == "0":
-            torch.distributed.all_reduce(torch.ones(1))
-        time.sleep(60)
-        return Outcome.OK, ""
-
-    monkeypatch.setattr(runner, "_train", wait_on_rank_zero)
-    short = Cell("mlp", "mlp", {**SMALL, "strategy": "ddp", "ranks": 2}, limit_seconds=4)
-    assert run_trial(short).outcome is Outcome.HANG
+def test_ranks_that_wait_in_vain_hang(server: TorchServer) -> None:
+    broken = "if rank == '0': torch.distributed.all_reduce(torch.ones(1))"
+    assert result_of(server, broken, cell("ddp", 2, limit_seconds=4)).outcome is Outcome.HANG
 
 
-def test_no_rank_is_left_when_one_fails(tmp_path: Path) -> None:
-    ends = on_ranks(3, DeviceKind.CPU, 20.0, lambda: _sleep_or_die(tmp_path), lambda _: False)
-    assert [(end.rank, end.text, end.status) for end in ends] == [(2, "", 7)]
+def test_no_rank_is_left_when_one_fails(tmp_path: Path, server: TorchServer) -> None:
+    ends = json.loads(server.run_code(LEFT, str(tmp_path)).decode().translate(str.maketrans("()'", '[]"')))
+    assert ends == [[2, "", 7]]
     assert len(list(tmp_path.iterdir())) == 3
     assert not any(Path("/proc", process.name).exists() for process in tmp_path.iterdir())
-
-
-def _sleep_or_die(folder: Path) -> str:
-    (folder / str(os.getpid())).touch()
-    if os.environ["RANK"] == "2":
-        os._exit(7)
-    time.sleep(60)
-    return "not reached"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")

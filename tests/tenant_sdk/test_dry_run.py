@@ -386,7 +386,7 @@ def test_a_step_function_is_fingerprinted_while_other_threads_are_in_grpc(torch_
         "import os\n"
         "from pharoah.dryrun import dry_run_step\n"
         "def step():\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
-        "print(dry_run_step(step, 30.0).fingerprint.to_json(), flush=True)\n"
+        "print(dry_run_step(step, 90.0).fingerprint.to_json(), flush=True)\n"
         "os._exit(0)\n"
     )
     assert Fingerprint.from_json(torch_server.run_code(BUSY + script)).grammar.startswith("fwd: gemm act gemm")
