@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 
 LONGEST_REPEAT = 256
 LONGEST_SEQUENCE = 20_000
-"""Operator classes of one phase that a grammar may have when it is read: naming them takes 0.35 s (timeit), and texts
-come from agents as well."""
+"""Operator classes of one phase that a grammar may have when it is read: naming them takes half a second (timeit),
+and texts come from agents as well."""
 
 Element = str | tuple["Element", ...]
 """An operator class, or a repeated block of elements."""

@@ -96,3 +96,16 @@ def test_a_mask_that_a_kernel_takes_is_read(text: str, tmp_path: Path, dry_run: 
 def test_a_mask_that_is_changed_through_a_view_is_not_known_any_more(tmp_path: Path, dry_run: DryRunner) -> None:
     changed = "torch.triu(torch.full((T, T), -1e9), 1); mask[:, :] = 0"
     assert not is_causal_in_a_dry_run(changed, ADDED, tmp_path, dry_run)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        "torch.ones(T, T).view(torch.int32).bool()",
+        "torch.triu(torch.ones(T, 2 * T), 1)[:, T:]",
+        "torch.ones(T, T).unflatten(1, (4, T // 4)).flatten(1)",
+        "torch.ones(T, T, 1).squeeze(-1).repeat(1, 1)",
+    ],
+)
+def test_masks_whose_corner_cannot_be_followed_end_no_dry_run(mask: str, tmp_path: Path, dry_run: DryRunner) -> None:
+    assert not is_causal_in_a_dry_run(mask, FILLED, tmp_path, dry_run)

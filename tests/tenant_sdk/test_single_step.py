@@ -35,3 +35,15 @@ print(mode.get_total_flops())
 """
     flops = int(torch_server.run_code(code))
     assert flops == 3 * 2 * (2 * 4 * 8 * 8)  # forward and the weights' gradient, three times
+
+
+def test_a_torch_without_distributed_tensors_is_captured_as_well(torch_server: TorchServer) -> None:
+    """Releases before 2.5 have the module `torch.distributed.tensor` without the class."""
+    code = """
+import sys, types
+import torch
+from pharoah.capture.recorder import is_distributed
+sys.modules["torch.distributed.tensor"] = types.ModuleType("torch.distributed.tensor")
+print(is_distributed((torch.nn.Parameter,)))
+"""
+    assert torch_server.run_code(code) == b"False\n"

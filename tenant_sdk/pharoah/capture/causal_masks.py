@@ -15,8 +15,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 CORNER = 16
-"""Positions on a side of a corner. Shorter corners could be parts of a window; longer ones cost time in a training
-step (15 us for 16 positions, timeit)."""
+"""Positions on a side of a corner. Shorter corners could be parts of a window; longer ones cost time in a captured
+step (0.06 to 0.08 ms for both corners of a mask, timeit)."""
 KNOWN_CORNER = "pharoah_corner"
 """The attribute of a fake tensor that holds the values of its first corner (`pharoah.dryrun.mask_corners`)."""
 _BLOCKED = -1e4

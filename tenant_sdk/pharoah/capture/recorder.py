@@ -104,9 +104,10 @@ class Recorder(TorchDispatchMode):
 
 
 def is_distributed(types: Iterable[type]) -> bool:
-    """Whether an operator is called with tensors that are spread over ranks."""
-    tensors = sys.modules.get("torch.distributed.tensor")
-    return tensors is not None and any(issubclass(kind, tensors.DTensor) for kind in types)
+    """Whether an operator is called with tensors that are spread over ranks. It never raises, since a job calls it."""
+    # Older releases have the module without the class, and any release has it so while the module is imported.
+    distributed_tensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return distributed_tensor is not None and any(issubclass(kind, distributed_tensor) for kind in types)
 
 
 def _ranks() -> dict[str, int]:
