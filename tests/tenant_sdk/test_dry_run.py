@@ -237,6 +237,21 @@ def test_what_only_the_first_step_does_is_no_structure(dry: Callable[..., Finger
     assert "conv" in dry(source + STEP).grammar, "with one step there is nothing to compare with"
 
 
+def test_what_only_the_second_step_does_is_no_structure_and_costs_memory(dry_run_script: DryRunner) -> None:
+    step = f"optimizer.zero_grad()\n{STEP}"
+    plain = dry_run_script(TRAIN + step * 4)
+    for context in ("torch.no_grad()", "torch.enable_grad()"):
+        evaluation = f"with {context}: model(torch.randn(5000, 8)).softmax(-1)\n"
+        evaluated = dry_run_script(TRAIN + step + evaluation + step * 3)
+        assert evaluated.fingerprint == plain.fingerprint
+        assert evaluated.cost.flops == plain.cost.flops
+        assert max(evaluated.cost.memory.events) >= 5000 * 8 * 4 > max(plain.cost.memory.events)
+
+
+def test_an_update_before_the_first_gradient_is_no_step(dry: Callable[..., Fingerprint]) -> None:
+    assert dry(TRAIN + "optimizer.step()\n" + STEP * 4) == dry(TRAIN + STEP * 4)
+
+
 def test_a_script_for_a_gpu_runs_unchanged(dry: Callable[..., Fingerprint]) -> None:
     on_cpu = TRAIN + "x = torch.randn(4, 8)\nmodel(x).pow(2).mean().backward()\noptimizer.step()\n"
     on_gpu = (

@@ -62,7 +62,7 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
 
     def step_seen(found: DryRun, final: bool) -> None:
         fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
-        result = found._replace(fingerprint=fingerprint, assumptions=tuple(values.assumed))
+        result = found._replace(fingerprint=fingerprint, assumptions=(*found.assumptions, *values.assumed))
         report.write(ReportKind.FINAL if final else ReportKind.PROVISIONAL, result.to_json())
 
     values = Explorer(report.reason, report.branch, deadline)

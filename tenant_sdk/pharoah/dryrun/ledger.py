@@ -51,6 +51,11 @@ class Work:
     operations: Counter[OperatorCall] = field(default_factory=Counter)
     transfers: Counter[CollectiveCall] = field(default_factory=Counter)
 
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all operators."""
+        return sum(call.flops * times for call, times in self.operations.items())
+
     def __add__(self, other: Work) -> Work:
         return Work(self.operations + other.operations, self.transfers + other.transfers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -26,11 +26,28 @@ class Finished(BaseException):
         self.fingerprint = fingerprint
 
 
+class _Beginning(NamedTuple):
+    """What a window shows before its first backward pass."""
+
+    operators: int
+    """How many were recorded."""
+    flops: int
+    """Floating-point operations, also of what is not recorded because no gradient is computed."""
+    found: tuple[object, ...]
+    """Its structure, features, and bytes of activations."""
+
+    def does_more(self, first: _Beginning) -> bool:
+        """Whether there is work that the first window did not have."""
+        return self.operators > first.operators or self.flops > first.flops
+
+
 class Window:
     """A step reaches from one step of the first optimizer to its next, as it does when a running job is captured.
 
     With several optimizers (adversarial training, one for each kind of parameter) everything between belongs to the
-    step. With one optimizer, the second step is over as soon as its forward pass has turned out equal to the first.
+    step. With one optimizer, the second step is over as soon as its forward pass has turned out equal to the first. If
+    it does more before its backward pass than the first one, such as an evaluation after the first update, which many
+    scripts make, the third step is the result.
     """
 
     def __init__(
@@ -48,8 +65,15 @@ class Window:
         self.optimizers_made = 0
         self._update_may_begin: int | None = None
         """How many operators had been recorded when the script began to read gradients."""
-        self._provisional: Fingerprint | None = None
-        self._beginnings: list[object] = []
+        self._closed: list[Fingerprint] = []
+        """The fingerprint of each window that has ended."""
+        self._is_between = False
+        """Whether a window has ended where an update begins, and the next one begins where it ends."""
+        self._is_idle = False
+        """Whether an optimizer steps before anything was computed for it, as some scripts do to please a scheduler."""
+        self._custom_kernels: dict[str, None] = {}
+        """Names of operators that the vocabulary does not have."""
+        self._beginnings: list[_Beginning] = []
         """What was recorded in each window before its first backward pass."""
 
     def made(self) -> None:
@@ -81,24 +105,29 @@ class Window:
     def differentiate(self) -> None:
         """A backward pass begins."""
         self._update_may_begin = None
-        if len(self._beginnings) > (self._provisional is not None):
+        if len(self._beginnings) > len(self._closed):
             return  # not the first one of its window
         records = self._recorder.records
         skeleton = capture.skeleton_of(records)
-        self._cost.differentiate()
-        self._beginnings.append((skeleton.text, skeleton.features, capture.activation_bytes(records)))
-        if self._provisional and self.optimizers_made == 1 and self._beginnings[0] == self._beginnings[1]:
-            self._finish(self._provisional)
+        self._custom_kernels |= dict.fromkeys(skeleton.unknown)
+        found = (skeleton.text, skeleton.features, capture.activation_bytes(records))
+        self._beginnings.append(_Beginning(len(records), self._cost.differentiate(), found))
+        if len(self._closed) == self.optimizers_made == 1:
+            first, second = self._beginnings
+            if second.found == first.found and not second.does_more(first):
+                self._finish(self._closed[0])
 
     def begin(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer begins a step."""
         self._recorder.in_optimizer = True
         closure = computes_inside(args, kwargs)
         self._recorder.in_update = not closure  # with one, forward and backward are still to come
-        if closure:
+        self._is_idle = not (closure or self._first or self._beginnings or _has_gradients(optimizer))
+        if closure or self._is_idle:
             return
         if optimizer is self._first:
             self._close()
+            self._is_between = True
         by_torch = type(optimizer).step.__module__.startswith("torch.optim")
         self._cost.update(optimizer, by_torch)
         if by_torch:
@@ -117,13 +146,19 @@ class Window:
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
         self._gradients.clear()
-        self._cost.updated()
         self._recorder.in_optimizer = self._recorder.in_update = False
+        if self._is_idle:
+            return
+        self._cost.updated()
         if self._first is None:
             self._first = optimizer
         if all(optimizer is not known for known in self._optimizers):
             self._optimizers.append(optimizer)
-        if optimizer is self._first:
+        if self._is_between and optimizer is self._first:
+            self._cost.begin_window()
+            self._recorder.records.clear()
+            self._is_between = False
+        elif optimizer is self._first:
             self._close()
 
     def _close(self) -> None:
@@ -134,11 +169,19 @@ class Window:
             self._failed(str(reason))  # reported at once: nothing catches the exceptions of a thread
             raise
         self._cost.end()
-        if self._provisional:
+        if len(self._beginnings) == len(self._closed):
+            self._beginnings.append(_Beginning(0, 0, ()))  # an update without a backward pass
+        self._closed.append(fingerprint)
+        if len(self._closed) > 1 and not self._second_does_more():
             self._finish(fingerprint)
-        self._provisional = fingerprint
         self._report(self._found(fingerprint), False)
         self._recorder.records.clear()
+
+    def _second_does_more(self) -> bool:
+        """Whether the second window has just ended and did more before its backward pass than the first one."""
+        if len(self._closed) != 2 or self.optimizers_made != 1:
+            return False
+        return self._beginnings[1].does_more(self._beginnings[0])
 
     def _finish(self, fingerprint: Fingerprint) -> NoReturn:
         self._report(self._found(fingerprint), True)
@@ -149,12 +192,17 @@ class Window:
             fingerprint,
             self._cost.cost(),
             settings_of(self._optimizers, self._recorder.loaders),
+            tuple(f"what {name} computes is not known: it counts as a custom kernel" for name in self._custom_kernels),
         )
 
     def _fingerprint(self) -> Fingerprint:
         if self._recorder.broken:
             raise ValueError(f"recording stopped: {self._recorder.broken}")
         return capture.fingerprint(self._recorder.records, self._optimizers, compiled=was_compiled())
+
+
+def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
 
 
 def before(owner: Any, name: str, event: Callable[[], None]) -> None:

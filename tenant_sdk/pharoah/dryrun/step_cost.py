@@ -1,4 +1,4 @@
-"""The cost of a step, put together from what the ledger recorded of the first two.
+"""The cost of a step, put together from what the ledger recorded of the first two or three.
 
 A dry run ends as soon as the second forward pass has turned out to be the first one again, and torch's own updates are
 not computed at all: the missing parts are repetitions of recorded ones.
@@ -20,7 +20,7 @@ class StepCostBuilder:
     """Builds the cost of a step; its methods are called where passes and updates begin and end.
 
     The first window reaches from the script's start to the end of the first update, the second one from there to the
-    beginning of that optimizer's next.
+    beginning of that optimizer's next, and a third one from the end of that to the beginning of the one after it.
     """
 
     def __init__(self, recorder: DryRecorder) -> None:
@@ -35,13 +35,16 @@ class StepCostBuilder:
         """Positions in the events of the first window."""
         self._ends: list[int] = []
         """Positions where windows end."""
+        self._beginnings = [0]
+        """Positions where windows begin, the next one's included."""
         self._steps_began = 0
         self._roles: dict[int, str] = {}
 
-    def differentiate(self) -> None:
-        """The first backward pass of a window begins."""
+    def differentiate(self) -> int:
+        """The first backward pass of a window begins. The floating-point operations of the window until then."""
         self._forward.append(self._ledger.cut())
         self._differentiated = self._differentiated or len(self._ledger.events)
+        return self._forward[-1].flops
 
     def update(self, optimizer: torch.optim.Optimizer, by_torch: bool) -> None:
         """An optimizer begins to step. With `by_torch` its cost is that of the stand-ins."""
@@ -71,9 +74,15 @@ class StepCostBuilder:
         freed = {-event for event in events[self._steps_began :] if event < 0}
         self._roles |= {number: STATE for number in made if number not in freed}
 
+    def begin_window(self) -> None:
+        """A window begins after an update that belongs to no window: the one of the first window stands for it."""
+        self._ledger.cut()
+        self._beginnings[-1] = len(self._ledger.events)
+
     def end(self) -> None:
         """A window ends."""
         self._ends.append(len(self._ledger.events))
+        self._beginnings.append(len(self._ledger.events))
         windows = len(self._ends)
         self._forward += [Work()] * (windows - len(self._forward))
         if len(self._backward) < windows:
@@ -100,11 +109,11 @@ class StepCostBuilder:
             roles |= {number: HOST for number in range(1, self._ledger.allocations + 1) if number not in on_gpu}
         life = Lifetimes(self._ledger.events, roles)
         first, now = self._ends[0], len(self._ledger.events)
-        forward, backward = (first, now), (self._differentiated, self._update_began)
+        backward = (self._differentiated, self._update_began)
         update = (self._update_began, first)
-        missing = [backward, update, forward, backward, update]
-        if len(self._ends) == 2:
-            missing = [update, forward, update]
+        missing = [backward, update, (first, now), backward, update]
+        if len(self._ends) > 1:
+            missing = [update, (self._beginnings[-2], now), update]
         elif len(self._forward) == 1:
             missing = []
         for part in missing:
