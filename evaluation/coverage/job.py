@@ -22,6 +22,8 @@ DRY_SECONDS = 120.0
 NO_DRY_RUN_SECONDS = "0.001"
 """A dry run that ends at once: the record of the run then holds what was captured."""
 LONGEST_ERROR = 300
+STOPPED = "stopped"
+"""How the error of a run begins that took too long."""
 VARIABLES = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "WANDB_MODE": "disabled",
     "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "DO_NOT_TRACK": "0",
@@ -39,8 +41,12 @@ class Job:
     folder: Path | None = None
     """Copied for every run, so that no run sees what another one has left; None for an empty one."""
     variables: Mapping[str, str] = field(default_factory=dict)
+    inside: str = "."
+    """Where in the folder the command starts."""
     runs_here: bool = True
     """Whether it can run for real on this machine; a script that wants GPUs is only dry-run."""
+    seconds: float = REAL_SECONDS
+    """How long it runs for real at most. One that takes longer is stopped; it has run if a step was captured."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ def outcome(job: Job, interpreter: str) -> Outcome:
     if real.harmed:
         return Outcome(job, reason=real.harmed)
     captured = real.captured
-    with place(job) as folder, chdir(folder), _environment(job):
+    with place(job) as folder, chdir(folder), job_environment(job):
         try:
             dry = dry_run(job.command, DRY_SECONDS)
         except PharoahError as reason:
@@ -113,15 +119,16 @@ def _real(job: Job, interpreter: str) -> _Run:
     with place(job) as folder, tempfile.TemporaryDirectory() as state:
         own = {"PHAROAH_STATE_DIR": state, "PHAROAH_KEEP_RUNS": "9"}
         watched = [interpreter, "-m", "pharoah", "run", "--dry-run-timeout-seconds", NO_DRY_RUN_SECONDS, "--"]
-        error = _run([*watched, *job.command], folder, {**job.variables, **own})
-        if not error:
-            return _Run(captured=_captured(Path(state)))
+        error = _run([*watched, *job.command], folder, {**job.variables, **own}, job.seconds)
+        captured = _captured(Path(state))
+        if not error or (error.startswith(STOPPED) and captured):
+            return _Run(captured=captured)
     with place(job) as folder:
-        alone = _run(list(job.command), folder, job.variables)
+        alone = _run(list(job.command), folder, job.variables, job.seconds)
     return _Run(error=alone) if alone else _Run(harmed=f"fails only under pharoah run: {error}")
 
 
-def _run(command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> str:
+def _run(command: Sequence[str], folder: Path, variables: Mapping[str, str], seconds: float) -> str:
     """The last lines of standard error of a command that fails; empty for one that succeeds."""
     path = os.pathsep.join((str(Path(command[0]).parent), os.environ.get("PATH", os.defpath)))
     with tempfile.TemporaryFile() as errors:
@@ -130,9 +137,9 @@ def _run(command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> 
             stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
         )  # fmt: skip
         try:
-            code = process.wait(REAL_SECONDS)
+            code = process.wait(seconds)
         except subprocess.TimeoutExpired:
-            return f"took longer than {REAL_SECONDS:g} s"
+            return f"{STOPPED} after {seconds:g} s"
         finally:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -156,15 +163,15 @@ def _captured(state: Path) -> dict[str, str]:
 
 @contextmanager
 def place(job: Job) -> Iterator[Path]:
-    """A folder with the job's files, for one run."""
+    """The folder where the job starts, with copies of its files for one run."""
     with tempfile.TemporaryDirectory(prefix="pharoah-coverage-") as folder:
         if job.folder:
             shutil.copytree(job.folder, folder, dirs_exist_ok=True, symlinks=True)
-        yield Path(folder)
+        yield Path(folder, job.inside)
 
 
 @contextmanager
-def _environment(job: Job) -> Iterator[None]:
+def job_environment(job: Job) -> Iterator[None]:
     """The job's variables in this process's environment, which a dry run inherits."""
     before = dict(os.environ)
     os.environ.update({**VARIABLES, **job.variables})

@@ -1,6 +1,6 @@
 """Trains one tiny model of a public library on random data, as users of that library write it.
 
-`python families LIBRARY NAME [--steps N] [--batch N] [--length N] [--optimizer NAME] [--seed N]`
+`python families LIBRARY NAME [--steps N] [--batch N] [--length N] [--optimizer NAME] [--seed N] [--sizes NAME=N]`
 
 Without a name it prints all names of the library, one per line. It imports nothing but torch and that library, because
 the interpreter that has the libraries may have nothing else.
@@ -37,6 +37,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=32, help="tokens of one text")
     parser.add_argument("--optimizer", choices=("adamw", "sgd"), default="adamw")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sizes", nargs="*", default=[], metavar="NAME=SIZE", help="other sizes (transformers)")
+    parser.add_argument("--autocast", action="store_true", help="compute in bfloat16 where torch does")
+    parser.add_argument("--checkpointing", action="store_true", help="compute activations again (transformers)")
     return parser.parse_args()
 
 
@@ -54,9 +57,12 @@ def train(
     else:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     model.train()
+    if arguments.checkpointing:
+        model.gradient_checkpointing_enable()
     for step in range(arguments.steps):
         optimizer.zero_grad()
-        loss = loss_of_new_batch()
+        with torch.autocast(arguments.device.type, torch.bfloat16, enabled=arguments.autocast):
+            loss = loss_of_new_batch()
         loss.backward()
         optimizer.step()
         print(f"step {step}: loss {loss.item():.4f}", flush=True)

@@ -40,6 +40,7 @@ def build(name: str, arguments: argparse.Namespace) -> tuple[nn.Module, Callable
     """The model, and a function from a new random batch to its loss."""
     import transformers
 
+    resize(arguments.sizes)
     task, _, kind = name.partition(":")
     entry, own = DATA["tasks"][task], [DATA["own"].get(key, {}) for key in (kind, name)]
     values, inputs = entry.get("config", {}), entry["inputs"]
@@ -53,6 +54,12 @@ def build(name: str, arguments: argparse.Namespace) -> tuple[nn.Module, Callable
         return loss
 
     return model, loss_of_new_batch
+
+
+def resize(sizes: list[str]) -> None:
+    """Let configurations keep other sizes, each given as `NAME=SIZE` with a name of a table `sizes`."""
+    for name, _, size in (given.partition("=") for given in sizes):
+        SIZES.update(dict.fromkeys(DATA["sizes"][name]["names"], int(size)))
 
 
 def shrunk(config: Any, corrections: Mapping[str, Any]) -> Any:
