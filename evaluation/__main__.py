@@ -27,6 +27,7 @@ EVALUATIONS = {
     "odd_rank": Evaluation("loop.odd_rank_detection", "one slow rank of several: suspected, and not cleared too early"),
     "capture": Evaluation("fingerprints.run", "archetypes, dry runs against real steps, cost of capture"),
     "coverage": Evaluation("coverage.run", "public scripts and models: which of them get a dry run"),
+    "archetypes": Evaluation("archetypes.run", "which models of public libraries have one archetype"),
     "distributed": Evaluation("distributed.run", "jobs on many ranks, costs, diagnosis, and published traces"),
     "rank_verdicts": Evaluation("distributed.verdicts", "which distributed jobs get the right answer"),
     "kernel_memory": Evaluation("costs.kernel_memory", "memory that CPU kernels take, beside what is counted"),
