@@ -405,3 +405,52 @@ def test_a_step_function_is_fingerprinted_while_other_threads_are_in_grpc(torch_
         "os._exit(0)\n"
     )
     assert Fingerprint.from_json(torch_server.run_code(BUSY + script)).grammar.startswith("fwd: gemm act gemm")
+
+
+def test_a_process_that_trains_is_followed_when_the_script_waits_for_it(dry: Callable[..., Fingerprint]) -> None:
+    source = (
+        "import torch\nimport torch.multiprocessing as mp\n"
+        "def train(rank, model):\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    for _ in range(4):\n"
+        "        model(torch.randn(4, 8)).pow(2).mean().backward()\n"
+        "        optimizer.step()\n"
+        "if __name__ == '__main__':\n"
+        "    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))\n"
+        "    model.share_memory()\n"
+        "    workers = [mp.Process(target=train, args=(rank, model)) for rank in range(2)]\n"
+        "    for worker in workers:\n        worker.start()\n"
+        "    for worker in workers:\n        worker.join()\n"
+    )
+    assert dry(source).archetype == dry(TRAIN + STEP * 4).archetype
+
+
+def test_sparse_tensors_are_recorded(dry: Callable[..., Fingerprint]) -> None:
+    sparse = STEP.replace(
+        "model(torch.randn(4, 8))", "torch.sparse.mm(torch.eye(4).to_sparse(), model(torch.randn(4, 8)))"
+    )
+    assert dry(TRAIN + sparse * 4).grammar.startswith("fwd: gemm act gemm")
+
+
+def test_with_several_optimizers_the_third_step_counts(dry: Callable[..., Fingerprint]) -> None:
+    """The second step shows a sample of what the model makes, as scripts for generative models do."""
+    source = TRAIN.replace("optimizer =", "other = torch.optim.SGD(model[2].parameters(), lr=0.1)\noptimizer =")
+    step = f"{STEP}model(torch.randn(4, 8)).mean().backward()\nother.step()\n"
+    shown = "torch.nn.functional.conv1d(torch.randn(1, 1, 9), torch.randn(1, 1, 3))\n"
+    assert dry(source + step + shown + step * 3) == dry(source + step * 4)
+
+
+def test_a_failure_after_the_first_step_is_named(dry_run_script: DryRunner) -> None:
+    assumed = dry_run_script(TRAIN + STEP + "raise ValueError('no more data')\n").assumptions
+    assert [sentence.partition(":")[0] for sentence in assumed] == ["only the first step was seen"]
+    assert "no more data" in assumed[0]
+
+
+def test_torch_may_ask_whether_a_mask_is_causal(dry_run_script: DryRunner) -> None:
+    layers = "torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16), 2)"
+    source = TRAIN.replace("torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))", layers)
+    mask = "mask = torch.log(torch.tril(torch.ones(6, 6)))\n"
+    step = "model(torch.randn(6, 3, 8), mask=mask).pow(2).mean().backward()\noptimizer.step()\n"
+    found = dry_run_script(source + mask + step * 4)
+    assert "causal" in found.fingerprint.grammar.partition("with:")[2]
+    assert not found.assumptions

@@ -46,8 +46,16 @@ _SCORE_CHANGES = {
 """Operators that apply a mask to the scores of attention that is written out."""
 
 # Older releases have no such function.
-storage_of = getattr(torch._C, "_storage_id", None) or (lambda tensor: tensor.untyped_storage()._cdata)
+_storage_id = getattr(torch._C, "_storage_id", None) or (lambda tensor: tensor.untyped_storage()._cdata)
 _NO_NOTES: frozenset[str] = frozenset()
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's memory, or of the tensor itself where it has no memory of one piece (sparse ones)."""
+    try:
+        return int(_storage_id(tensor))
+    except NotImplementedError:
+        return int(tensor._cdata)
 
 
 class Reader:

@@ -18,7 +18,7 @@ from pharoah.dryrun.audit_hook import install_audit_hook
 from pharoah.dryrun.enter import entered
 from pharoah.dryrun.environment import MITIGATION, RECORD_CODE
 from pharoah.dryrun.late_path import search_as_the_job
-from pharoah.dryrun.reports import Report, ReportKind, reporting
+from pharoah.dryrun.reports import ENDED, Report, ReportKind, reporting
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.sandbox_mode import SCRATCH_FOLDER, Sandbox
 from pharoah.dryrun.shell_commands import InsideShell, run_shell
@@ -76,7 +76,7 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
                 code.start()
             program()
         if not InsideShell.from_environment():  # another program of the shell may step
-            report.reason("the script ended before an optimizer stepped")
+            report.reason(ENDED)
     except (Finished, DataDependentBranch):
         pass  # reported when it happened
     except SystemExit as exit_:

@@ -34,7 +34,6 @@ def install_fake_process_group() -> None:
         _replace(distributed_c10d, name, stand_in)
     _replace(device_mesh, "init_device_mesh", _with_real_tensors)
     device_mesh.DeviceMesh.__init__ = _mesh_on_cpu(device_mesh.DeviceMesh.__init__)  # type: ignore[method-assign]
-    torch.multiprocessing.spawn = _spawn  # type: ignore[attr-defined]
 
 
 def _replace(module: Any, name: str, stand_in: Callable[..., Any]) -> None:
@@ -126,9 +125,3 @@ _OBJECTS: dict[str, Callable[..., Any]] = {
     "recv_object_list": lambda *_, **__: _waits("recv_object_list"),
 }
 """Collectives of pickled objects, as one rank sees them if all other ranks send the same."""
-
-
-def _spawn(fn: Any, args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
-    os.environ.setdefault("LOCAL_RANK", "0")
-    os.environ.setdefault("LOCAL_WORLD_SIZE", str(nprocs))
-    fn(0, *args)

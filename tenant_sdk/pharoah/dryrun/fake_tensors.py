@@ -36,6 +36,7 @@ from pharoah.dryrun.steps_by_hand import StepsByHand
 from pharoah.dryrun.torch_checks import pass_checks_of_unknown_values
 from pharoah.dryrun.unknown_sizes import decide_unknown_sizes, print_unknown_sizes
 from pharoah.dryrun.weight_files import give_addresses_to_fakes, save_fakes_as_zeros
+from pharoah.dryrun.worker_processes import train_in_this_process
 
 
 @contextmanager
@@ -69,6 +70,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     save_without_values(fakes)
     give_addresses_to_fakes()
     save_fakes_as_zeros()
+    train_in_this_process()
     with fakes:
         install_fake_process_group()
         redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU

@@ -20,10 +20,6 @@ aten = torch.ops.aten
 _Corner = torch.Tensor | None
 
 
-class _Unknown(Exception):
-    """The corner of an operand is not known."""
-
-
 def follow(func: Any, args: Any, result: Any) -> None:
     """Give a fake result its corner, when that follows from the corners of the arguments."""
     if type(result) is not FakeTensor:
@@ -32,7 +28,10 @@ def follow(func: Any, args: Any, result: Any) -> None:
     if changed and result._base is not None:
         setattr(result._base, KNOWN_CORNER, None)
     rule = _RULES.get(func)
-    if rule is not None and _has_matrices(result) and (func in _CONSTANTS or any(map(_is_known, args))):
+    if func in _REDUCTIONS and _is_known(args[0]):
+        with unset_fake_temporarily():
+            setattr(result, KNOWN_CORNER, func(_corner(args[0])))
+    elif rule is not None and _has_matrices(result) and (func in _CONSTANTS or any(map(_is_known, args))):
         with unset_fake_temporarily():
             setattr(result, KNOWN_CORNER, _result_of(rule, func, args, result))
     elif changed:
@@ -47,6 +46,12 @@ def _result_of(rule: _Rule, func: Any, args: Any, result: torch.Tensor) -> _Corn
         return None
 
 
+def known_truth(tensor: torch.Tensor) -> bool | None:
+    """Whether a single value that was computed from corners is true; None where it is not known."""
+    known: _Corner = getattr(tensor, KNOWN_CORNER, None)
+    return bool(known) if known is not None and tensor.dim() == 0 else None
+
+
 def _has_matrices(tensor: torch.Tensor) -> bool:
     return tensor.dim() >= 2 and all(type(size) is int and size > 1 for size in tensor.shape[-2:])
 
@@ -58,17 +63,17 @@ def _is_known(argument: Any) -> bool:
 
 
 def _corner(argument: Any) -> torch.Tensor:
-    """The corner of a tensor that has matrices. Raises _Unknown."""
+    """The corner of a tensor that has matrices. Raises LookupError."""
     known: _Corner = getattr(argument, KNOWN_CORNER, None)
     if known is None and type(argument) is torch.Tensor and argument.dim() >= 2 and argument.numel():
         known = first_corner(argument)
     if known is None:
-        raise _Unknown
+        raise LookupError("the corner is not known")
     return known
 
 
 def _operand(argument: Any) -> Any:
-    """The corner of a tensor, or a value that holds for all elements. Raises _Unknown."""
+    """The corner of a tensor, or a value that holds for all elements. Raises LookupError."""
     if not isinstance(argument, torch.Tensor):
         return argument
     if type(argument) is torch.Tensor and argument.dim() < 2:
@@ -80,7 +85,7 @@ def _operand(argument: Any) -> Any:
 
 def _filled(value: Any, result: torch.Tensor) -> torch.Tensor:
     if not is_square(result):
-        raise _Unknown
+        raise LookupError("the corner is not known")
     rows, columns = (min(CORNER, size) for size in result.shape[-2:])
     return torch.full((rows, columns), value, dtype=result.dtype)
 
@@ -109,14 +114,14 @@ def _same(_: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     rows, columns = (min(CORNER, size) for size in result.shape[-2:])
     corner = _corner(args[0])
     if corner.shape not in ((rows, columns), (1, columns), (rows, 1), (1, 1)):
-        raise _Unknown
+        raise LookupError("the corner is not known")
     return corner.broadcast_to((rows, columns)).to(result.dtype)
 
 
 def _reshaped(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     """A view that changes the leading dimensions only."""
     if args[0].dim() < 2 or args[0].shape[-2:] != result.shape[-2:]:
-        raise _Unknown
+        raise LookupError("the corner is not known")
     return _same(func, args, result)
 
 
@@ -125,7 +130,7 @@ def _sliced(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     dim, start, step = _at(args, 1, 0), _at(args, 2, 0), _at(args, 4, 1)
     if dim % args[0].dim() >= args[0].dim() - 2:
         if start not in (0, None) or step != 1:
-            raise _Unknown
+            raise LookupError("the corner is not known")
         rows, columns = (min(CORNER, size) for size in result.shape[-2:])
         return _corner(args[0])[:rows, :columns]
     return _same(func, args, result)
@@ -162,6 +167,8 @@ _CONSTANTS: dict[Any, _Rule] = {
     aten.new_full.default: lambda _, args, result: _filled(args[2], result),
 }
 """Operators that fill a new tensor with one value."""
+_REDUCTIONS = {aten.all.default, aten.any.default}
+"""Torch compares masks with a triangle itself, to find out whether they are causal."""
 _RULES: dict[Any, _Rule] = {
     **_CONSTANTS,
     **dict.fromkeys(_overloads(aten.tril, aten.triu, aten.tril_, aten.triu_), _triangle),
@@ -169,8 +176,8 @@ _RULES: dict[Any, _Rule] = {
     **dict.fromkeys(_overloads(aten.masked_fill, aten.masked_fill_), _masked),
     **dict.fromkeys(
         _overloads(
-            aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub, aten.mul, aten.mul_, aten.neg, aten.fill_, aten.where,
-            aten.logical_not, aten.bitwise_not, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge,
+            aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub, aten.mul, aten.mul_, aten.neg, aten.log, aten.fill_,
+            aten.where, aten.logical_not, aten.bitwise_not, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge,
         ),
         _elementwise,
     ),

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from pharoah.capture.operator_notes import storage_of
 from pharoah.dryrun.exploration import UnknownValues
+from pharoah.dryrun.mask_corners import known_truth
 from pharoah.dryrun.placeholder_numbers import (
     PLAUSIBLE_INTEGER,
     PlaceholderInteger,
@@ -24,7 +25,9 @@ from pharoah.dryrun.placeholder_numbers import (
 from pharoah.dryrun.steps_by_hand import StepsByHand
 
 _LARGEST_LIST = 1 << 16
-"""Elements of a list or an array that is made up."""
+"""Elements of a list that is made up."""
+_LARGEST_ARRAY = 1 << 24
+"""Elements of an array that is made up: a grid of pictures has a few million."""
 _FLOAT_READS = {torch.Tensor.item, torch.Tensor.__float__}
 _SPLITS: set[Any] = {torch.split, torch.Tensor.split, torch.Tensor.split_with_sizes, torch.split_with_sizes}
 _INTEGER_READS = {torch.Tensor.__int__, torch.Tensor.__index__}
@@ -106,6 +109,8 @@ class ReadablePlaceholders(TorchFunctionMode):
     def _read(self, func: Any, tensor: FakeTensor, args: Any) -> Any:
         """What a read of a fake tensor returns; NotImplemented for everything else."""
         if func is torch.Tensor.__bool__:
+            if (known := known_truth(tensor)) is not None:
+                return known
             return self._values.decide(False, "branches on a tensor's value")
         if func in _ARRAYS:
             return self._array(tensor)
@@ -145,7 +150,7 @@ class ReadablePlaceholders(TorchFunctionMode):
 
     def _array(self, tensor: FakeTensor) -> Any:
         """A made-up array, for metrics that are computed outside of torch. Raises DataDependentBranch."""
-        if not all(type(size) is int for size in tensor.shape) or tensor.numel() > _LARGEST_LIST:
+        if not all(type(size) is int for size in tensor.shape) or tensor.numel() > _LARGEST_ARRAY:
             self._values.refuse("reads a large tensor that was not computed as an array")
         self._values.assume(f"an array of the shape {tuple(tensor.shape)} was made up")
         with unset_fake_temporarily():

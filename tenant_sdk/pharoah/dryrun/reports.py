@@ -16,6 +16,8 @@ from pharoah._errors import UnknownReason
 from pharoah.dryrun.audit_hook import SideEffect
 from pharoah.dryrun.places import place_of_fault
 
+ENDED = "the script ended before an optimizer stepped"
+"""The reason of a script that ended as it should, but too early."""
 _LARGEST_REASON_CHARACTERS = 300
 
 
@@ -37,9 +39,9 @@ class ReportKind(StrEnum):
     """What one line of the child's report holds."""
 
     FINAL = "final"
-    """The result of the second step of a way."""
+    """The result of a way."""
     PROVISIONAL = "provisional"
-    """The result of the first step of a way."""
+    """The result of a step of a way that a later step may replace."""
     REASON = "reason"
     """Why a way gives no result."""
     BRANCH = "branch"

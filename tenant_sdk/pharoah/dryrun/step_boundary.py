@@ -47,7 +47,8 @@ class Window:
     With several optimizers (adversarial training, one for each kind of parameter) everything between belongs to the
     step. With one optimizer, the second step is over as soon as its forward pass has turned out equal to the first. If
     it does more before its backward pass than the first one, such as an evaluation after the first update, which many
-    scripts make, the third step is the result.
+    scripts make, the third step is the result. So it is with several optimizers, whose first windows begin and end in
+    different passes.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class Window:
         self.optimizers_made = 0
         self._update_may_begin: int | None = None
         """How many operators had been recorded when the script began to read gradients."""
-        self._closed: list[Fingerprint] = []
-        """The fingerprint of each window that has ended."""
+        self._closed: list[DryRun] = []
+        """The result of each window that has ended."""
         self._is_between = False
         """Whether a window has ended where an update begins, and the next one begins where it ends."""
         self._is_idle = False
@@ -115,7 +116,7 @@ class Window:
         if len(self._closed) == self.optimizers_made == 1:
             first, second = self._beginnings
             if second.found == first.found and not second.does_more(first):
-                self._finish(self._closed[0])
+                self._finish(self._found(self._closed[0].fingerprint))
 
     def begin(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer begins a step."""
@@ -171,21 +172,19 @@ class Window:
         self._cost.end()
         if len(self._beginnings) == len(self._closed):
             self._beginnings.append(_Beginning(0, 0, ()))  # an update without a backward pass
-        self._closed.append(fingerprint)
-        if len(self._closed) > 1 and not self._second_does_more():
-            self._finish(fingerprint)
-        self._report(self._found(fingerprint), False)
+        self._closed.append(self._found(fingerprint))
+        if len(self._closed) == 3 or (len(self._closed) == 2 and not self._second_may_be_odd()):
+            self._finish(self._closed[-1])
+        self._report(self._closed[-1], False)
         self._recorder.records.clear()
 
-    def _second_does_more(self) -> bool:
-        """Whether the second window has just ended and did more before its backward pass than the first one."""
-        if len(self._closed) != 2 or self.optimizers_made != 1:
-            return False
-        return self._beginnings[1].does_more(self._beginnings[0])
+    def _second_may_be_odd(self) -> bool:
+        """Whether the second window may have done what other steps do not."""
+        return self.optimizers_made > 1 or self._beginnings[1].does_more(self._beginnings[0])
 
-    def _finish(self, fingerprint: Fingerprint) -> NoReturn:
-        self._report(self._found(fingerprint), True)
-        raise Finished(fingerprint)
+    def _finish(self, found: DryRun) -> NoReturn:
+        self._report(found, True)
+        raise Finished(found.fingerprint)
 
     def _found(self, fingerprint: Fingerprint) -> DryRun:
         return DryRun(

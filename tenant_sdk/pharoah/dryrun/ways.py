@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pharoah._errors import UnknownReason
-from pharoah.dryrun.reports import Decision, ReportKind, ReportLine
+from pharoah.dryrun.reports import ENDED, Decision, ReportKind, ReportLine
 from pharoah.dryrun.result import DryRun
 
 MOST_LISTED_WAYS = 4
@@ -20,7 +20,8 @@ MOST_SHOWN_CHARACTERS = 60
 
 def together(lines: Sequence[ReportLine]) -> DryRun | None:
     """The result of all ways; None when no way made a step. Raises UnknownReason when they make different steps."""
-    found = _results(lines, ReportKind.FINAL) or _results(lines, ReportKind.PROVISIONAL)
+    final = _results(lines, ReportKind.FINAL)
+    found = final or _results(lines, ReportKind.PROVISIONAL)
     if not found:
         return None
     steps: dict[str, ReportLine] = {}
@@ -33,12 +34,17 @@ def together(lines: Sequence[ReportLine]) -> DryRun | None:
     notes = [f"{branch}: both ways make the same step" for branch in dict.fromkeys(branches)]
     if unfollowed > 0 and branches:
         notes.append(f"{unfollowed} of {len(branches) + 1} ways took too long to follow")
+    if not final:
+        failures = [line.content for line in lines if line.kind is ReportKind.REASON and line.content != ENDED]
+        notes += [f"only the first step was seen: {failure}" for failure in failures[:1]]
     first = found[0][1]
     return first._replace(assumptions=(*first.assumptions, *notes))
 
 
 def _results(lines: Iterable[ReportLine], kind: ReportKind) -> list[tuple[ReportLine, DryRun]]:
-    return [(line, DryRun.from_json(line.content)) for line in lines if line.kind is kind]
+    """The last result of each way."""
+    last = {line.decisions: line for line in lines if line.kind is kind}
+    return [(line, DryRun.from_json(line.content)) for line in last.values()]
 
 
 def _difference(steps: Iterable[ReportLine]) -> str:

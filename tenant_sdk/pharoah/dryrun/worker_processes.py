@@ -1,0 +1,60 @@
+"""Processes that a script starts to train in: what one of them does is done in the dry run's own process.
+
+A worker that shares no queue, pipe or lock with the script can only be waited for. So it does its work when the script
+waits for it, and the first one that trains ends the dry run. Others are started as always. Runs in the dry-run child
+only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+_WAITING = "_pharoah_waiting"
+"""Attribute of processes that were started and have not done their work."""
+
+
+def train_in_this_process() -> None:
+    """Patch the processes of `multiprocessing` and of torch."""
+    start: Any = BaseProcess.start
+    join: Any = BaseProcess.join
+    share: Any = torch.Tensor.share_memory_
+
+    def start_later(self: Any) -> None:
+        if _communicates(self):
+            start(self)
+        else:
+            setattr(self, _WAITING, True)
+
+    def work_now(self: Any, timeout: float | None = None) -> None:
+        if not hasattr(self, _WAITING):
+            join(self, timeout)
+        elif getattr(self, _WAITING):
+            setattr(self, _WAITING, False)
+            self.run()
+
+    def share_memory(self: Any) -> Any:
+        return self if isinstance(self, FakeTensor) else share(self)
+
+    BaseProcess.start, BaseProcess.join = start_later, work_now  # type: ignore[method-assign]
+    torch.Tensor.share_memory_ = share_memory  # type: ignore[method-assign]
+    torch.multiprocessing.spawn = _spawn  # type: ignore[attr-defined]
+
+
+def _spawn(fn: Any, args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+    os.environ.setdefault("LOCAL_RANK", "0")
+    os.environ.setdefault("LOCAL_WORLD_SIZE", str(nprocs))
+    fn(0, *args)
+
+
+def _communicates(process: Any) -> bool:
+    """Whether a process got anything to exchange messages by, as an argument or as an attribute of its own class."""
+    own = {name: value for name, value in vars(process).items() if not name.startswith("_")}
+    given: Iterable[Any] = (*process._args, *process._kwargs.values(), *own.values())
+    flat = [one for value in given for one in (value if isinstance(value, (list, tuple)) else (value,))]
+    return any(type(one).__module__.startswith("multiprocessing.") for one in flat)
