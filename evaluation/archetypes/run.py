@@ -93,7 +93,7 @@ def _all_seen(jobs: Sequence[Job]) -> dict[str, Seen]:
 
 
 def _seen(job: Job) -> Seen:
-    with place(job) as folder, chdir(folder), job_environment(job):
+    with place(job) as folder, chdir(folder), job_environment(job, job.command[0]):
         try:
             dry = dry_run(job.command, DRY_SECONDS)
         except PharoahError as reason:

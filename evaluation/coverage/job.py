@@ -19,6 +19,8 @@ from pharoah.dryrun import dry_run
 REAL_SECONDS = 300.0
 """How long a script may take for real on a busy machine of two cores."""
 DRY_SECONDS = 120.0
+TERMINATION_SECONDS = 10.0
+"""How long a run that took too long has to end by itself."""
 NO_DRY_RUN_SECONDS = "0.001"
 """A dry run that ends at once: the record of the run then holds what was captured."""
 LONGEST_ERROR = 300
@@ -87,7 +89,7 @@ def outcome(job: Job, interpreter: str) -> Outcome:
     if real.harmed:
         return Outcome(job, reason=real.harmed)
     captured = real.captured
-    with place(job) as folder, chdir(folder), job_environment(job):
+    with place(job) as folder, chdir(folder), job_environment(job, interpreter):
         try:
             dry = dry_run(job.command, DRY_SECONDS)
         except PharoahError as reason:
@@ -119,26 +121,28 @@ def _real(job: Job, interpreter: str) -> _Run:
     with place(job) as folder, tempfile.TemporaryDirectory() as state:
         own = {"PHAROAH_STATE_DIR": state, "PHAROAH_KEEP_RUNS": "9"}
         watched = [interpreter, "-m", "pharoah", "run", "--dry-run-timeout-seconds", NO_DRY_RUN_SECONDS, "--"]
-        error = _run([*watched, *job.command], folder, {**job.variables, **own}, job.seconds)
+        with job_environment(job, interpreter):
+            error = _run([*watched, *job.command], folder, own, job.seconds)
         captured = _captured(Path(state))
         if not error or (error.startswith(STOPPED) and captured):
             return _Run(captured=captured)
-    with place(job) as folder:
-        alone = _run(list(job.command), folder, job.variables, job.seconds)
+    with place(job) as folder, job_environment(job, interpreter):
+        alone = _run(list(job.command), folder, {}, job.seconds)
     return _Run(error=alone) if alone else _Run(harmed=f"fails only under pharoah run: {error}")
 
 
 def _run(command: Sequence[str], folder: Path, variables: Mapping[str, str], seconds: float) -> str:
     """The last lines of standard error of a command that fails; empty for one that succeeds."""
-    path = os.pathsep.join((str(Path(command[0]).parent), os.environ.get("PATH", os.defpath)))
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            command, cwd=folder, env={**os.environ, **VARIABLES, "PATH": path, **variables}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+            command, cwd=folder, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=errors, start_new_session=True,
         )  # fmt: skip
         try:
             code = process.wait(seconds)
         except subprocess.TimeoutExpired:
+            process.terminate()  # `pharoah run` ends its job
+            _wait(process, TERMINATION_SECONDS)
             return f"{STOPPED} after {seconds:g} s"
         finally:
             try:
@@ -149,6 +153,13 @@ def _run(command: Sequence[str], folder: Path, variables: Mapping[str, str], sec
         errors.seek(0)
         said = errors.read().decode(errors="replace").strip()
     return f"exit code {code}: {said[-LONGEST_ERROR:]}" if code else ""
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        pass
 
 
 def _captured(state: Path) -> dict[str, str]:
@@ -164,17 +175,18 @@ def _captured(state: Path) -> dict[str, str]:
 @contextmanager
 def place(job: Job) -> Iterator[Path]:
     """The folder where the job starts, with copies of its files for one run."""
-    with tempfile.TemporaryDirectory(prefix="pharoah-coverage-") as folder:
+    with tempfile.TemporaryDirectory(prefix="pharoah-coverage-", ignore_cleanup_errors=True) as folder:
         if job.folder:
             shutil.copytree(job.folder, folder, dirs_exist_ok=True, symlinks=True)
         yield Path(folder, job.inside)
 
 
 @contextmanager
-def job_environment(job: Job) -> Iterator[None]:
-    """The job's variables in this process's environment, which a dry run inherits."""
+def job_environment(job: Job, interpreter: str) -> Iterator[None]:
+    """The job's variables in this process's environment, which runs inherit; programs are those of the interpreter."""
     before = dict(os.environ)
-    os.environ.update({**VARIABLES, **job.variables})
+    path = os.pathsep.join((str(Path(interpreter).parent), os.environ.get("PATH", os.defpath)))
+    os.environ.update({**VARIABLES, "PATH": path, **job.variables})
     try:
         yield
     finally:

@@ -29,10 +29,8 @@ MNIST_FOLDERS = (
     "pytorch-tutorial/tutorials/data",
     "TCN/TCN/mnist_pixel/data/mnist",
 )
-CIFAR_FOLDERS = ("pytorch-cifar/data", "examples/vision_transformer/data")
 TEXTS = {
     "examples/word_language_model/data/wikitext-2/train.txt": 20_000,
-    "examples/distributed/minGPT-ddp/mingpt/input.txt": 20_000,
     "minGPT/projects/chargpt/input.txt": 5_000,
     "pytorch-lightning/data/wikitext-2.txt": 20_000,
     "pytorch-lightning/examples/fabric/language_model/data/wikitext-2.txt": 20_000,
@@ -69,23 +67,14 @@ def mnist(folder: Path) -> None:
             (raw / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, count) + labels.tobytes())
 
 
-def cifar10(folder: Path) -> None:
-    classes = {"label_names": [f"class {number}" for number in range(10)]}
-    for place in CIFAR_FOLDERS:
-        raw = folder / place / "cifar-10-batches-py"
-        raw.mkdir(parents=True, exist_ok=True)
-        for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
-            pixels = CHANCE.integers(0, 256, (200, 3072), dtype=np.uint8)
-            (raw / name).write_bytes(pickle.dumps({"data": pixels, "labels": CHANCE.integers(0, 10, 200).tolist()}))
-        (raw / "batches.meta").write_bytes(pickle.dumps(classes))
-
-
 def texts(folder: Path) -> None:
     for name, words in TEXTS.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         drawn = CHANCE.choice(WORDS, words)
-        path.write_text("\n".join(" ".join(drawn[at : at + 10]) for at in range(0, words, 10)) + "\n")
+        path.write_text(
+            "O God, O God!\n" + "\n".join(" ".join(drawn[at : at + 10]) for at in range(0, words, 10)) + "\n"
+        )
 
 
 def tokens(folder: Path) -> None:
@@ -241,40 +230,6 @@ class Glue(evaluate.Metric):
         return {"accuracy": sum(p == r for p, r in zip(predictions, references)) / len(references)}
 '''
 
-CHECKSUMS = '''"""Python reads this file when it starts. Made-up data has other checksums than torchvision expects."""
-
-import sys
-
-
-class Unchecked:
-    """Loads `torchvision.datasets.utils` and replaces its check of files by one of their presence."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "torchvision.datasets.utils":
-            return None
-        from importlib.machinery import PathFinder
-        from os.path import isfile
-
-        spec = PathFinder.find_spec(name, path, target)
-        load = spec.loader.exec_module
-
-        def exec_module(module):
-            load(module)
-            module.check_integrity = lambda path, md5=None: isfile(path)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-sys.meta_path.insert(0, Unchecked())
-'''
-
-
-def without_checksums(folder: Path) -> None:
-    place = folder / "without_checksums"
-    place.mkdir(exist_ok=True)
-    (place / "sitecustomize.py").write_text(CHECKSUMS)
-
 
 def settings(folder: Path) -> None:
     """The size of diffusers' model, which its script reads from a file."""
@@ -287,7 +242,7 @@ def settings(folder: Path) -> None:
 
 
 MAKERS: tuple[Callable[[Path], None], ...] = (
-    mnist, cifar10, texts, tokens, pictures, citations, molecules, sine_waves, hub, sentence_pairs, without_checksums,
+    mnist, texts, tokens, pictures, citations, molecules, sine_waves, hub, sentence_pairs,
     settings,
 )  # fmt: skip
 
