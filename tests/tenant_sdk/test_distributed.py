@@ -117,6 +117,26 @@ def test_spawned_ranks_are_the_first_of_them(dry: DryFingerprint, tmp_path: Path
     assert dry([str(script)]).grammar == "fwd: gemm\nbwd: grad AR"
 
 
+def test_attention_whose_heads_are_spread_over_gpus_is_one_kernel(
+    dry: DryFingerprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHAROAH_GPUS", "4x A100")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, torch.nn.functional as F\n"
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.tensor import Shard, distribute_tensor\n"
+        "mesh = init_device_mesh('cuda', (4,))\n"
+        "heads = distribute_tensor(torch.randn(2, 8, 16, 4, device='cuda'), mesh, [Shard(1)]).requires_grad_()\n"
+        "optimizer = torch.optim.SGD([heads], lr=0.1)\n"
+        "for _ in range(2):\n"
+        "    attended = F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)\n"
+        "    attended.to_local().sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert dry([str(script)], nodes=1, processes=4).grammar.splitlines()[0] == "fwd: attn"
+
+
 def test_a_world_can_be_asked_for_on_the_command_line(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

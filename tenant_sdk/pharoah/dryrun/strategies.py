@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from pharoah.capture import hardware
 from pharoah.dryrun.ddp_reducer import Reducer
 
 
@@ -30,6 +31,8 @@ def patch_strategies() -> None:
     for name in ("fsdp._fully_shard._fsdp_param", "_composable.fsdp._fsdp_param"):
         _replace_in(f"torch.distributed.{name}", "_chunk_with_empty", lambda _: _Chunks)
     _replace_in("torch.distributed.pipelining.stage", "PipelineStage._recv_meta", _next_stage_agrees)
+    if hardware.simulated_gpus():
+        _replace_in("torch.nn.functional", "scaled_dot_product_attention", _attend_to_own_heads)
 
 
 def _init_with(owner: Any, **fixed: Any) -> None:
@@ -71,6 +74,22 @@ class _Chunks(Sequence[torch.Tensor]):
         if at and start >= whole:
             return self._tensor.new_empty(0)
         return self._tensor.narrow(self._dim, start, min(self._size, whole - start))
+
+
+def _attend_to_own_heads(original: Any) -> Any:
+    """Attention of the heads that this rank has: torch can share the kernels of GPUs among ranks, but not the CPU's."""
+
+    @functools.wraps(original)
+    def attend(query: Any, *others: Any, **options: Any) -> Any:
+        from torch.distributed.tensor import DTensor
+
+        if not isinstance(query, DTensor):
+            return original(query, *others, **options)
+        own = [one.to_local() if isinstance(one, DTensor) else one for one in (query, *others)]
+        options = {name: one.to_local() if isinstance(one, DTensor) else one for name, one in options.items()}
+        return DTensor.from_local(original(*own, **options), query.device_mesh, query.placements, run_check=False)
+
+    return attend
 
 
 def _next_stage_agrees(original: Any) -> Any:
