@@ -26,6 +26,8 @@ from pharoah_protocol.parent_process import end_with_parent
 DRY_RUN_SECONDS = 60.0
 """The longest time that the dry run of one cell may take: as long as a cell itself has in `examples/campaign.toml`."""
 
+MOST_STEPS = 4
+"""A dry run ends within the second step, or with the third one where the second is another than the first."""
 NICENESS = 10
 """Cells that train and calls of tenants come first: the result of a dry run is not needed before learning."""
 
@@ -40,19 +42,19 @@ def dry_cell(cell: Cell) -> DryCell:
 
 
 def _fingerprint(cell: Cell) -> DryCell:
-    """Two steps on fake tensors, as a tenant's dry run takes them."""
+    """Steps on fake tensors until their dry run has seen enough, as a tenant's dry run takes them."""
     try:
         with fake_step(lambda *_: None, UnknownValues(lambda _: None)):
             if cell.ranks > 1:
                 join(0, cell.ranks, cell.ordered_device)
             step, _ = build(cell.workload, cell.settings)
-            step()
-            step()
+            for _ in range(MOST_STEPS):
+                step()
     except Finished as finished:
         return DryCell(fingerprint=finished.fingerprint.to_json())
     except (Exception, DataDependentBranch) as error:  # noqa: BLE001 - whatever a workload raises is the reason
         return DryCell(reason=f"{type(error).__name__}: {error}")
-    return DryCell(reason="its second step did not end")
+    return DryCell(reason=f"its dry run does not end with {MOST_STEPS} steps")
 
 
 def main() -> None:

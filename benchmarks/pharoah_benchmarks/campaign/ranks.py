@@ -18,6 +18,7 @@ import torch
 from torch import distributed
 from torch._C import _distributed_c10d as _c10d
 
+from pharoah_protocol.parent_process import end_with_parent
 from pharoah_protocol.vocabulary import DeviceKind
 
 GRACE_SECONDS = 2.0
@@ -52,13 +53,13 @@ def on_ranks(
     `wait_seconds` is how long a rank waits for the others in a collective.
     """
     meeting = os.memfd_create("pharoah-ranks")  # nothing to delete when these processes are killed
-    running = {}
-    for number in range(count):
-        rank = _start(number, count, device, wait_seconds, meeting, work)
-        running[rank.results] = rank
+    running: dict[int, _Rank] = {}
     ends: list[RankEnd] = []
     deadline = None
     try:
+        for number in range(count):
+            rank = _start(number, count, device, wait_seconds, meeting, work)
+            running[rank.results] = rank
         while running:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready, _, _ = select.select(list(running), [], [], left)
@@ -81,11 +82,12 @@ def _start(
     number: int, count: int, device: DeviceKind, wait_seconds: float, meeting: int, work: Callable[[], str]
 ) -> _Rank:
     read_end, write_end = os.pipe()
-    pid = os.fork()
+    parent, pid = os.getpid(), os.fork()
     if pid:
         os.close(write_end)
         return _Rank(number, pid, read_end)
     try:
+        end_with_parent(parent)
         join(number, count, device, _c10d.FileStore(f"/proc/self/fd/{meeting}", count), wait_seconds)
         content = work().encode()
         while content:
