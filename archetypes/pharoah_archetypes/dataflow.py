@@ -1,7 +1,10 @@
 """From operators to operator classes: a dataflow analysis of one step, for what the names alone do not show.
 
 Every forward value has a set of roots: the embeddings and raw inputs it comes from. Attention whose queries have a
-root that its keys lack is cross attention. A value is identified by the memory it lies in; a write makes a new value.
+root that its keys lack is cross attention. A value also has a source: the product, norm or input that it was computed
+from element by element. An activation that multiplies a value of another source is a gate, and one that multiplies its
+own source is a part of an activation that is written out (GELU, SiLU). A value is identified by the memory it lies in;
+a write makes a new value.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ _FRESH = (
     "aten.lift_fresh",
 )
 
+_ELEMENTWISE = {
+    f"aten.{name}{inplace}" for name in ("add", "sub", "rsub", "mul", "div", "neg", "pow") for inplace in ("", "_")
+}
+"""Operators that activations are written out with, beside those that are activations themselves."""
 _LONGEST_WRITTEN_OUT = 8
 """Operators from the first product of written-out attention to the second, at most."""
 _INSIDE_ATTENTION = {OperatorClass.MASK_FILL, OperatorClass.EMBEDDING, OperatorClass.INDEX}
@@ -110,7 +117,7 @@ def _forward(operator: Operator, values: _Values, step: Step, known: Vocabulary)
             step.traits["gated"] = None
         if operator_class in known.compute:
             values.root(operator, known.activation.get(name, 0))
-        values.derive(operator, activated=operator_class == OperatorClass.ACTIVATION)
+        values.derive(operator, activates=operator_class == OperatorClass.ACTIVATION)
     if operator_class == OperatorClass.CUSTOM_KERNEL:
         step.unknown[name] = None
     if operator_class == OperatorClass.ATTENTION:
@@ -177,8 +184,11 @@ class _Values:
         self._roots: dict[int, int] = {}
         self._same: dict[int, int] = {}
         self._raw: dict[int, int] = {}
+        self._sources: dict[int, int] = {}
         self._activated: set[int] = set()
         self._planted = 0
+        self._written = 0
+        """How many operators have written so far: the number of a new source."""
 
     def plant(self, operator: Operator) -> None:
         """The results are a new root: an embedding."""
@@ -194,13 +204,16 @@ class _Values:
             self._raw[value] = self._new_root()
         self._roots[read] = self._raw[value]
 
-    def derive(self, operator: Operator, activated: bool) -> None:
+    def derive(self, operator: Operator, activates: bool) -> None:
         """The results come from everything that was read."""
-        roots = 0
+        roots = source = 0
         if not operator.name.startswith(_FRESH) and not operator.name.endswith("_like"):
             for read in operator.reads:
                 roots |= self._roots.get(read, 0)
-        self._write(operator, roots, activated)
+        if activates or operator.name in _ELEMENTWISE:
+            source = self._common_source(operator)
+            activates = activates or (source != 0 and not self._activated.isdisjoint(operator.reads))
+        self._write(operator, roots, activates, source)
 
     def forget(self, operator: Operator) -> None:
         """The origin of the results is not known."""
@@ -212,27 +225,39 @@ class _Values:
             return
         source = operator.reads[0]
         activated, value = source in self._activated, self._same.get(source, source)
-        self._write(operator, self._roots.get(source, 0), activated)
+        self._write(operator, self._roots.get(source, 0), activated, self._source_of(source))
         for written in operator.writes:
             if written != source:
                 self._same[written] = value
 
     def is_gated(self, operator: Operator) -> bool:
-        """Whether one operand is the result of an activation and the other another value with a root."""
-        known = [read for read in operator.reads if self._roots.get(read)]
-        return len(set(known)) == 2 and len(self._activated.intersection(known)) == 1
+        """Whether one operand is the result of an activation and the other a value of another source with a root."""
+        known = {read for read in operator.reads if self._roots.get(read)}
+        return len(known) == 2 and len(self._activated & known) == 1 and not self._common_source(operator)
 
     def crosses(self, operands: tuple[int, ...]) -> bool:
         """Whether the first operand has a root that the second lacks."""
         roots = [self._roots.get(operand, 0) for operand in operands]
         return len(roots) == 2 and all(roots) and bool(roots[0] & ~roots[1])
 
+    def _source_of(self, read: int) -> int:
+        """The source of a value; one that nothing known led to is its own."""
+        return self._sources.get(read, -read)
+
+    def _common_source(self, operator: Operator) -> int:
+        """The source that all operands with a root have; 0 when there are several."""
+        sources = {self._source_of(read) for read in operator.reads if self._roots.get(read)}
+        return sources.pop() if len(sources) == 1 else 0
+
     def _new_root(self) -> int:
         self._planted += 1
         return 1 << self._planted
 
-    def _write(self, operator: Operator, roots: int, activated: bool = False) -> None:
+    def _write(self, operator: Operator, roots: int, activated: bool = False, source: int = 0) -> None:
+        """`source` is that of the results; 0 when they are a new one."""
+        self._written += 1
         for written in operator.writes:
+            self._sources[written] = source or self._written
             if roots:
                 self._roots[written] = roots
             else:

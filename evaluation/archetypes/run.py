@@ -112,7 +112,7 @@ def _clusters(figures: Figures, seen: dict[str, Seen]) -> None:
     for names in largest:
         if len(names) > 1:
             print(
-                f"  {len(names)} models: {', '.join(names)}\n    {' / '.join(seen[names[0]].grammar.split())}",
+                f"  {len(names)} models: {', '.join(names)}\n    {' '.join(seen[names[0]].grammar.split())}",
                 flush=True,
             )
     figures.details["clusters"] = {names[0]: names for names in largest}
@@ -134,8 +134,8 @@ def _collisions(figures: Figures, seen: dict[str, Seen], of_class: dict[str, str
         for a, b in combinations(known, 2)
         if of_class[a] != of_class[b] and known[a].archetype == known[b].archetype
     ]
-    for a, b in pairs:
-        print(f"  {a} ({of_class[a]}) and {b} ({of_class[b]}): {' / '.join(seen[a].grammar.split())}", flush=True)
+    for a, b in {frozenset((of_class[a], of_class[b])): (a, b) for a, b in pairs}.values():
+        print(f"  {a} ({of_class[a]}) and {b} ({of_class[b]}): {' '.join(seen[a].grammar.split())}", flush=True)
     figures.add("classes", len({of_class[name] for name in known}), ">= 16", len({of_class[n] for n in known}) >= 16)
     figures.add("archetype_collisions", len(pairs), "0", not pairs)
 
@@ -152,9 +152,7 @@ def _variations(figures: Figures, jobs: Sequence[Job], seen: dict[str, Seen]) ->
     done = {name: one for name, one in found.items() if one.archetype}
     for name, one in done.items():
         if one.archetype != bases[name].archetype:
-            print(
-                f"  {name}: {' / '.join(one.grammar.split())} was {' / '.join(bases[name].grammar.split())}", flush=True
-            )
+            print(f"  {name}: {' '.join(one.grammar.split())} was {' '.join(bases[name].grammar.split())}", flush=True)
     equal = sum(one.archetype == bases[name].archetype for name, one in done.items())
     figures.add("variations", len(VARIATIONS))
     figures.ratio("invariance_ratio", equal, len(done), 1.0)

@@ -111,6 +111,17 @@ def test_a_product_with_an_activated_value_is_a_gate_dropout_is_not() -> None:
     assert "gated" not in canonicalize([*up, *noise]).traits
 
 
+def test_an_activation_that_is_written_out_is_no_gate_and_can_be_one() -> None:
+    written_out = [
+        op("mm", (X, WEIGHTS), (Q,)), op("mul", (Q,), (V,)), op("tanh", (Q,), (K,)), op("add", (K,), (K,)),
+        op("mul", (V, K), (SPARE,)),
+    ]  # fmt: skip
+    assert canonicalize(written_out).text == "fwd: gemm act"
+    assert "gated" not in canonicalize(written_out).traits
+    gate = [op("mm", (X, WEIGHTS), (OTHER,)), op("mul", (SPARE, OTHER), (V,))]
+    assert "gated" in canonicalize([*written_out, *gate]).traits
+
+
 def test_work_done_again_in_the_backward_pass_is_a_feature() -> None:
     plain = canonicalize([*ops("fwd", "mm"), *ops("bwd", "mm")])
     again = canonicalize([*ops("fwd", "mm"), *ops("recompute", "mm"), *ops("bwd", "mm")])
