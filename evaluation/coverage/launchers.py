@@ -32,6 +32,7 @@ FORMS = (
     "python -m torch.distributed.launch --nproc_per_node=1 train.py",
     "accelerate launch --config_file accelerate.yaml train.py",
     "deepspeed --num_gpus 1 train.py",
+    "fabric run train.py",
     "srun -n 1 python train.py",
     "mpirun -np 1 python train.py",
     "uv run train.py",

@@ -190,6 +190,7 @@ def test_given_numbers_take_precedence_over_those_of_the_launcher() -> None:
         ("mpirun --hostfile /no/such/file python train.py", "/no/such/file: No such file"),
         ("accelerate launch --config_file /no/such.yaml train.py", "there is no file /no/such.yaml"),
         ("accelerate config", "only `accelerate launch` starts a job"),
+        ("fabric consolidate checkpoints", "only `fabric run` starts a job"),
         ("deepspeed --hostfile=/no/such train.py", "there is no file /no/such"),
         ("uv sync", "only `uv run` starts a job"),
         ("uv run --with torch train.py", "uv makes its environment only when it runs"),

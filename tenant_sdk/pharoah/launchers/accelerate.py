@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pharoah._errors import UnknownReason
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.launchers._gpus import torch_counts_simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
 from pharoah.launchers._options import value_of
 from pharoah.launchers._program import Launch, Program, positive_number
@@ -47,7 +46,7 @@ def _first_process(program: Program) -> Program:
     refuse_by_reason(parser, "accelerate launch")
     options = parser.parse_args(program.arguments)
     try:
-        with _simulated_gpus():
+        with torch_counts_simulated_gpus():
             options, *_ = launch._validate_launch_command(options)
             start = _start(launch, options)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
@@ -79,19 +78,6 @@ def _start(launch: Any, options: Any) -> _Start:
     if (options.use_fsdp or options.use_megatron_lm or options.multi_gpu) and not options.cpu:
         return _Start(launch.prepare_multi_gpu_env(options), is_distributed=True)
     return _Start(launch.prepare_simple_launcher_cmd_env(options)[1], is_distributed=False)
-
-
-@contextmanager
-def _simulated_gpus() -> Iterator[None]:
-    """While Accelerate looks how many GPUs there are."""
-    import torch
-
-    gpus, before = len(simulated_gpus()), (torch.cuda.device_count, torch.cuda.is_available)
-    torch.cuda.device_count, torch.cuda.is_available = lambda: gpus, lambda: gpus > 0
-    try:
-        yield
-    finally:
-        torch.cuda.device_count, torch.cuda.is_available = before
 
 
 ACCELERATE = Launcher(
