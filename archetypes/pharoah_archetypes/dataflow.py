@@ -33,6 +33,8 @@ _ELEMENTWISE = {
     f"aten.{name}{inplace}" for name in ("add", "sub", "rsub", "mul", "div", "neg", "pow") for inplace in ("", "_")
 }
 """Operators that activations are written out with, beside those that are activations themselves."""
+_DIVISIONS = {"aten.split", "aten.split_with_sizes", "aten.slice"}
+"""Views of parts: a product for both sides of a gate is divided so."""
 _LONGEST_WRITTEN_OUT = 8
 """Operators from the first product of written-out attention to the second, at most."""
 _INSIDE_ATTENTION = {OperatorClass.MASK_FILL, OperatorClass.EMBEDDING, OperatorClass.INDEX}
@@ -110,7 +112,7 @@ def _forward(operator: Operator, values: _Values, step: Step, known: Vocabulary)
         operator_class = OperatorClass.MASK_FILL
     if operator_class in (OperatorClass.EMBEDDING, OperatorClass.EMBEDDING_BAG):
         values.plant(operator)
-    elif name in known.transparent:
+    elif name in known.transparent or name in _DIVISIONS:
         values.copy(operator)
     else:
         if name in ("aten.mul", "aten.mul_") and values.is_gated(operator):
@@ -186,6 +188,8 @@ class _Values:
         self._raw: dict[int, int] = {}
         self._sources: dict[int, int] = {}
         self._activated: set[int] = set()
+        self._divided: set[int] = set()
+        """Memory of which parts are used apart."""
         self._planted = 0
         self._written = 0
         """How many operators have written so far: the number of a new source."""
@@ -226,14 +230,18 @@ class _Values:
         source = operator.reads[0]
         activated, value = source in self._activated, self._same.get(source, source)
         self._write(operator, self._roots.get(source, 0), activated, self._source_of(source))
+        if operator.name in _DIVISIONS:
+            self._divided.update((source, *operator.writes))
         for written in operator.writes:
             if written != source:
                 self._same[written] = value
 
     def is_gated(self, operator: Operator) -> bool:
-        """Whether one operand is the result of an activation and the other a value of another source with a root."""
+        """Whether one operand is the result of an activation, and the other a value with a root that has another source
+        or is another part of the same one."""
         known = {read for read in operator.reads if self._roots.get(read)}
-        return len(known) == 2 and len(self._activated & known) == 1 and not self._common_source(operator)
+        apart = not self._common_source(operator) or not self._divided.isdisjoint(known)
+        return len(known) == 2 and len(self._activated & known) == 1 and apart
 
     def crosses(self, operands: tuple[int, ...]) -> bool:
         """Whether the first operand has a root that the second lacks."""
@@ -258,6 +266,7 @@ class _Values:
         self._written += 1
         for written in operator.writes:
             self._sources[written] = source or self._written
+            self._divided.discard(written)
             if roots:
                 self._roots[written] = roots
             else:

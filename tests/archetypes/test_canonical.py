@@ -122,6 +122,12 @@ def test_an_activation_that_is_written_out_is_no_gate_and_can_be_one() -> None:
     assert "gated" in canonicalize([*written_out, *gate]).traits
 
 
+def test_two_parts_of_one_product_are_a_gate() -> None:
+    parts = [op("mm", (X, WEIGHTS), (Q,)), op("split", (Q,), ()), op("silu", (Q,), (K,)), op("mul", (K, Q), (V,))]
+    assert "gated" in canonicalize(parts).traits
+    assert "gated" not in canonicalize([parts[0], *parts[2:]]).traits
+
+
 def test_work_done_again_in_the_backward_pass_is_a_feature() -> None:
     plain = canonicalize([*ops("fwd", "mm"), *ops("bwd", "mm")])
     again = canonicalize([*ops("fwd", "mm"), *ops("recompute", "mm"), *ops("bwd", "mm")])

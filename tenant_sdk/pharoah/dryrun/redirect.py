@@ -136,14 +136,14 @@ def _answers(names: list[str]) -> dict[str, Any]:
         "get_device_properties": _constant(properties),
         "is_bf16_supported": _constant(properties.major >= 8),
         "mem_get_info": _constant((memory, memory)),
-        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "get_rng_state": lambda *_, **__: torch.get_rng_state(),
         "device": _Context,
         "stream": _Context,
         "Stream": _Idle,
         "Event": _Idle,
-        "current_stream": lambda *_: _Idle(),
-        "default_stream": lambda *_: _Idle(),
-        "memory_stats": lambda *_: defaultdict(int),
+        "current_stream": lambda *_, **__: _Idle(),
+        "default_stream": lambda *_, **__: _Idle(),
+        "memory_stats": lambda *_, **__: defaultdict(int),
         "memory_summary": _constant(""),
         **{
             name: _constant(0)
@@ -168,7 +168,7 @@ def _accelerator_answers(names: list[str]) -> dict[str, Any]:
         "set_stream": _constant(None),
         "device_index": _Context,
         "get_memory_info": of_cuda["mem_get_info"],
-        "get_device_capability": lambda *_: {"supported_dtypes": set(_DTYPES)},
+        "get_device_capability": lambda *_, **__: {"supported_dtypes": set(_DTYPES)},
     }
 
 
