@@ -36,7 +36,7 @@ def test_a_job_has_the_pattern_of_what_it_sends_whatever_it_computes(entry: Arch
 
 
 def test_the_catalogue_knows_the_common_ones() -> None:
-    assert len(catalogue()) >= 19 and len(communication_patterns()) >= 12
+    assert len(catalogue()) >= 30 and len(communication_patterns()) >= 12
     for entry in (*catalogue().values(), *communication_patterns().values()):
         assert entry.mechanism and entry.references, entry.id
 
