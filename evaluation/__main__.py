@@ -62,7 +62,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("name", choices=list(EVALUATIONS), metavar="NAME")
     parser.add_argument("--data", type=Path, help="distributed: folder that holds op_traces/, published traces")
     parser.add_argument(
-        "--part", metavar="MODULE", help="hardening, coverage: this part only, such as consent or loops"
+        "--part",
+        help="hardening, coverage, privacy, distributed: this part only, such as consent, loops, queries, or traces",
     )
     parser.add_argument("--scripts", type=Path, help="coverage: folder of public scripts with a list, commands.toml")
     parser.add_argument("--quick", action="store_true", help="a smaller run that shows the same things")

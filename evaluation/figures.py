@@ -84,7 +84,12 @@ class Figures:
         print("\n".join(self.tables[-1]), flush=True)
 
     def finish(self, arguments: argparse.Namespace) -> int:
-        """Print all figures once more, write JSON and, with `--docs`, the docs. Returns the exit code."""
+        """Print all figures once more, write JSON and, with `--docs`, the docs. Returns the exit code.
+
+        Raises SystemExit when there are none, because no part has the name that was asked for.
+        """
+        if not self.rows:
+            raise SystemExit(f"--part {arguments.part}: not a part of this evaluation; a full run prints their names")
         self.print_all()
         self.document(arguments)
         return self.write(arguments.out)
@@ -169,8 +174,10 @@ def machine() -> str:
     return f"{platform.machine()}, {cores} cores, Python {platform.python_version()}, torch {version('torch')}"
 
 
-def timed(what: str, work: Callable[[], None]) -> None:
-    """Run a part of an evaluation and print how long it took."""
+def timed(what: str, work: Callable[[], None], only: str | None = None) -> None:
+    """Run a part of an evaluation and print how long it took. With `only`, just the part of that name runs."""
+    if only not in (None, what):
+        return
     began = time.monotonic()
     print(f"\n{what}", flush=True)
     work()

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,15 +37,16 @@ TIMEOUT_SECONDS = 300.0
 def run(arguments: argparse.Namespace) -> int:
     figures = Figures("distributed")
     names = ["ddp", "fsdp2", "tp"] if arguments.quick else list(STRATEGIES)
-    timed("world size 1,024", lambda: large_worlds(figures, names))
-    timed("dry runs against real ranks", lambda: against_real_ranks(figures, names))
-    timed("a model of 6.7 billion parameters on 1,024 ranks", lambda: large_model(figures))
-    timed("counted beside torch's own counters", lambda: operation_counts.measure(figures, arguments.quick))
-    timed("does it fit?", lambda: memory_fit.measure(figures, arguments.quick))
-    timed("how long does a step take?", lambda: step_time.measure(figures, arguments.quick))
-    timed("what differs?", lambda: planted_difference.measure(figures, arguments.quick))
-    timed("an odd rank", lambda: odd_rank.measure(figures, arguments.quick))
-    timed("traces", lambda: traces(figures, arguments.data and arguments.data / "op_traces"))
+    part = partial(timed, only=arguments.part)
+    part("world size 1,024", lambda: large_worlds(figures, names))
+    part("dry runs against real ranks", lambda: against_real_ranks(figures, names))
+    part("a model of 6.7 billion parameters on 1,024 ranks", lambda: large_model(figures))
+    part("counted beside torch's own counters", lambda: operation_counts.measure(figures, arguments.quick))
+    part("does it fit?", lambda: memory_fit.measure(figures, arguments.quick))
+    part("how long does a step take?", lambda: step_time.measure(figures, arguments.quick))
+    part("what differs?", lambda: planted_difference.measure(figures, arguments.quick))
+    part("an odd rank", lambda: odd_rank.measure(figures, arguments.quick))
+    part("traces", lambda: traces(figures, arguments.data and arguments.data / "op_traces"))
     return figures.finish(arguments)
 
 

@@ -14,6 +14,7 @@ import random
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 from evaluation.figures import OUTPUT, ROOT, Figures, timed
 from evaluation.privacy import (
@@ -39,27 +40,28 @@ def run(arguments: argparse.Namespace) -> int:
     figures, chance, quick = Figures("privacy"), random.Random(arguments.seed), arguments.quick
     universe = Universe(arguments.seed)
     epoch = universe.epoch()
-    timed("cryptography", lambda: _cryptography(figures, chance, 2_000))
-    timed("time and size of a batch", lambda: query_cost.batches(universe, epoch, figures, 20 if quick else 60))
-    timed(
+    part = partial(timed, only=arguments.part)
+    part("cryptography", lambda: _cryptography(figures, chance, 2_000))
+    part("time and size of a batch", lambda: query_cost.batches(universe, epoch, figures, 20 if quick else 60))
+    part(
         "the exchange alone", lambda: query_leakage.exchange_alone(universe, epoch, figures, 1_000 if quick else 8_000)
     )
-    timed("probe rows", lambda: query_leakage.probe_rows(universe, figures, 8_000))
-    timed("linking two epochs", lambda: query_leakage.linkage(universe, figures, 1 if quick else 8))
-    timed("reports", lambda: report_leakage.with_reports(figures, chance, 1 if quick else 3, 1_000 if quick else 4_000))
-    timed("slowdowns", lambda: report_leakage.slowdowns(figures, chance, 1_000 if quick else 4_000))
-    timed("a tenant that spends its quota", lambda: table_enumeration.rows_opened(universe, epoch, figures))
-    timed("rows and dummies", lambda: table_enumeration.dummies(universe, figures, 2 if quick else 5))
-    timed("split views, omission", lambda: _misbehaviour(figures, chance, 20 if quick else 200))
-    timed("poisoned outcomes", lambda: shared_outcomes.poisoning(figures, chance, 100 if quick else 1_000))
-    timed("lifetimes of pseudonyms", lambda: shared_outcomes.lifetimes(figures, chance, 5 if quick else 25))
-    timed("the payload", lambda: _allow_list(figures))
-    timed(
+    part("probe rows", lambda: query_leakage.probe_rows(universe, figures, 8_000))
+    part("linking two epochs", lambda: query_leakage.linkage(universe, figures, 1 if quick else 8))
+    part("reports", lambda: report_leakage.with_reports(figures, chance, 1 if quick else 3, 1_000 if quick else 4_000))
+    part("slowdowns", lambda: report_leakage.slowdowns(figures, chance, 1_000 if quick else 4_000))
+    part("a tenant that spends its quota", lambda: table_enumeration.rows_opened(universe, epoch, figures))
+    part("rows and dummies", lambda: table_enumeration.dummies(universe, figures, 2 if quick else 5))
+    part("split views, omission", lambda: _misbehaviour(figures, chance, 20 if quick else 200))
+    part("poisoned outcomes", lambda: shared_outcomes.poisoning(figures, chance, 100 if quick else 1_000))
+    part("lifetimes of pseudonyms", lambda: shared_outcomes.lifetimes(figures, chance, 5 if quick else 25))
+    part("the payload", lambda: _allow_list(figures))
+    part(
         "queries",
         lambda: query_cost.queries(universe, figures, FOLDER, 100 if quick else 1_000),
     )
-    timed("times of messages", lambda: query_timing.measure(figures, quick, arguments.seed))
-    timed("other schemes", lambda: _other_schemes(universe, epoch, figures))
+    part("times of messages", lambda: query_timing.measure(figures, quick, arguments.seed))
+    part("other schemes", lambda: _other_schemes(universe, epoch, figures))
     return figures.finish(arguments)
 
 
