@@ -23,8 +23,11 @@ class Archetype:
     mechanism: str
     skeleton: Skeleton
     variants: tuple[str, ...]
-    """Other names of models that are this, and what they change that is no structure."""
+    """Models that the tests train in many forms: all of them are this."""
+    seen_in: tuple[str, ...]
+    """Public models and scripts that are this, as `python -m evaluation archetypes` and `coverage` name them."""
     references: tuple[str, ...]
+    """Where it is described."""
 
     @property
     def grammar(self) -> str:
@@ -58,6 +61,7 @@ def _read(folder: str) -> dict[str, Archetype]:
                 data["mechanism"].strip(),
                 parse(data["grammar"]),
                 tuple(data["variants"]),
+                tuple(data.get("seen_in", ())),
                 tuple(data["references"]),
             )
         except KeyError as missing:

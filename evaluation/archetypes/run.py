@@ -23,6 +23,7 @@ from evaluation.coverage.sources import families
 from evaluation.figures import Figures, timed
 from pharoah import PharoahError
 from pharoah.dryrun import dry_run
+from pharoah_archetypes import catalogue
 
 LIBRARIES = ("torchvision", "timm", "transformers")
 DRY_SECONDS = 120.0
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     timed("models", lambda: seen.update(_all_seen(chosen)))
     _clusters(figures, seen)
     _collisions(figures, seen, of_class)
+    _named(figures, seen)
     varied = [name for name in sorted(of_class) if name.startswith("transformers ") and seen[name].archetype]
     timed("variations", lambda: _variations(figures, [jobs[name] for name in varied[::VARIED_EVERY]], seen))
     return figures.finish(arguments)
@@ -138,6 +140,16 @@ def _collisions(figures: Figures, seen: dict[str, Seen], of_class: dict[str, str
         print(f"  {a} ({of_class[a]}) and {b} ({of_class[b]}): {' '.join(seen[a].grammar.split())}", flush=True)
     figures.add("classes", len({of_class[name] for name in known}), ">= 16", len({of_class[n] for n in known}) >= 16)
     figures.add("archetype_collisions", len(pairs), "0", not pairs)
+
+
+def _named(figures: Figures, seen: dict[str, Seen]) -> None:
+    """Public models that an entry of the catalogue names: has each the entry's archetype?"""
+    listed = [(entry, name) for entry in catalogue().values() for name in entry.seen_in if name in seen]
+    for entry, name in listed:
+        if seen[name].archetype != entry.skeleton.archetype:
+            print(f"  {name} is not {entry.id}: {' '.join(seen[name].grammar.split())}", flush=True)
+    equal = sum(seen[name].archetype == entry.skeleton.archetype for entry, name in listed)
+    figures.ratio("catalogue_names_ratio", equal, len(listed), 1.0)
 
 
 def _variations(figures: Figures, jobs: Sequence[Job], seen: dict[str, Seen]) -> None:
