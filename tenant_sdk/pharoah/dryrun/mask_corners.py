@@ -30,7 +30,7 @@ def follow(func: Any, args: Any, result: Any) -> None:
     rule = _RULES.get(func)
     if func in _REDUCTIONS and _is_known(args[0]):
         with unset_fake_temporarily():
-            setattr(result, KNOWN_CORNER, func(_corner(args[0])))
+            setattr(result, KNOWN_CORNER, _result_of(_reduced, func, args, result))
     elif rule is not None and _has_matrices(result) and (func in _CONSTANTS or any(map(_is_known, args))):
         with unset_fake_temporarily():
             setattr(result, KNOWN_CORNER, _result_of(rule, func, args, result))
@@ -142,6 +142,12 @@ def _at(args: Any, at: int, default: Any) -> Any:
 
 def _triangle(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
     return func(_corner(args[0]).clone(), *args[1:]).to(result.dtype)  # type: ignore[no-any-return]
+
+
+def _reduced(func: Any, args: Any, _: torch.Tensor) -> torch.Tensor:
+    """One value for a whole mask: that of its corner, unless the mask has all its values."""
+    mask: torch.Tensor = args[0]
+    return func(mask if type(mask) is torch.Tensor else _corner(mask))  # type: ignore[no-any-return]
 
 
 def _copied(func: Any, args: Any, result: torch.Tensor) -> torch.Tensor:
