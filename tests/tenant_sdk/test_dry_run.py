@@ -410,15 +410,18 @@ def test_a_step_function_is_fingerprinted_while_other_threads_are_in_grpc(torch_
 def test_a_process_that_trains_is_followed_when_the_script_waits_for_it(dry: Callable[..., Fingerprint]) -> None:
     source = (
         "import torch\nimport torch.multiprocessing as mp\n"
-        "def train(rank, model):\n"
+        "def train(rank, model, steps):\n"
         "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "    for _ in range(4):\n"
         "        model(torch.randn(4, 8)).pow(2).mean().backward()\n"
         "        optimizer.step()\n"
+        "        with steps.get_lock():\n"
+        "            steps.value += 1\n"
         "if __name__ == '__main__':\n"
         "    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))\n"
         "    model.share_memory()\n"
-        "    workers = [mp.Process(target=train, args=(rank, model)) for rank in range(2)]\n"
+        "    steps = mp.Value('i', 0)\n"
+        "    workers = [mp.Process(target=train, args=(rank, model, steps)) for rank in range(2)]\n"
         "    for worker in workers:\n        worker.start()\n"
         "    for worker in workers:\n        worker.join()\n"
     )

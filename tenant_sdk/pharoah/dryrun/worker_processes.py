@@ -1,6 +1,6 @@
 """Processes that a script starts to train in: what one of them does is done in the dry run's own process.
 
-A worker that shares no queue, pipe or lock with the script can only be waited for. So it does its work when the script
+A worker that shares no queue, pipe or event with the script can only be waited for. So it does its work when the script
 waits for it, and the first one that trains ends the dry run. Others are started as always. Runs in the dry-run child
 only.
 """
@@ -53,8 +53,14 @@ def _spawn(fn: Any, args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: 
 
 
 def _communicates(process: Any) -> bool:
-    """Whether a process got anything to exchange messages by, as an argument or as an attribute of its own class."""
+    """Whether a process got anything to wait for others by, as an argument or as an attribute of its own class."""
     own = {name: value for name, value in vars(process).items() if not name.startswith("_")}
     given: Iterable[Any] = (*process._args, *process._kwargs.values(), *own.values())
     flat = [one for value in given for one in (value if isinstance(value, (list, tuple)) else (value,))]
-    return any(type(one).__module__.startswith("multiprocessing.") for one in flat)
+    return any(_waits(type(one)) for one in flat)
+
+
+def _waits(kind: type) -> bool:
+    """Whether a process can wait for others with such an object. Shared values and locks are there for one, too."""
+    shared = kind.__module__ == "multiprocessing.sharedctypes" or kind.__name__ in ("Lock", "RLock")
+    return "multiprocessing" in kind.__module__.split(".") and not shared
