@@ -429,10 +429,11 @@ def test_a_process_that_trains_is_followed_when_the_script_waits_for_it(dry: Cal
 
 
 def test_sparse_tensors_are_recorded(dry: Callable[..., Fingerprint]) -> None:
-    sparse = STEP.replace(
-        "model(torch.randn(4, 8))", "torch.sparse.mm(torch.eye(4).to_sparse(), model(torch.randn(4, 8)))"
-    )
-    assert dry(TRAIN + sparse * 4).grammar.startswith("fwd: gemm act gemm")
+    rows = "adjacent = torch.eye(4).to_sparse()\n"
+    compressed = "adjacent = torch.sparse_csr_tensor([0, 1, 2, 3, 4], [0, 1, 2, 3], [1.0] * 4, size=(4, 4))\n"
+    neighbours = STEP.replace("model(torch.randn(4, 8))", "(adjacent @ model(torch.randn(4, 8)))")
+    for made in (rows, compressed):
+        assert dry(TRAIN + made + neighbours * 4).grammar.startswith("fwd: gemm act gemm")
 
 
 def test_with_several_optimizers_the_third_step_counts(dry: Callable[..., Fingerprint]) -> None:

@@ -21,6 +21,7 @@ from pharoah.dryrun.fake_process_group import install_fake_process_group
 from pharoah.dryrun.patches import (
     follow_resizes,
     load_data_in_this_process,
+    make_sparse_tensors,
     rebind_parameters,
     save_without_values,
     skip_guards,
@@ -56,6 +57,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     before(torch.autograd, "backward", window.differentiate)
     load_data_in_this_process(recorder)
     follow_resizes(recorder)
+    make_sparse_tensors(values.assume)
     RepeatedCalls(recorder).install()
     torch.distributions.Distribution.set_default_validate_args(False)  # a check of values
     print_unknown_sizes()

@@ -9,6 +9,7 @@ import functools
 import inspect
 import os
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -97,6 +98,25 @@ def _revived(
     with _fakes[-1]:
         tensor = torch.empty_strided(shape, stride, dtype=dtype)
         return torch.nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)
+
+
+def make_sparse_tensors(assume: Callable[[str], None]) -> None:
+    """Compressed sparse tensors are made of real parts and become fakes then: torch cannot make them of fake parts."""
+    for name in ("sparse_compressed_tensor", "sparse_csr_tensor", "sparse_csc_tensor"):
+        setattr(torch, name, _of_real_parts(getattr(torch, name), assume))
+
+
+def _of_real_parts(original: Callable[..., torch.Tensor], assume: Callable[[str], None]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(original)
+    def make(rows: Any, columns: Any, values: Any, *rest: Any, **options: Any) -> torch.Tensor:
+        with unset_fake_temporarily():
+            if isinstance(values, FakeTensor):
+                assume("the values of a sparse tensor were made up")
+                values = torch.ones(tuple(values.shape), dtype=values.dtype)
+            made = original(rows, columns, values, *rest, **{**options, "device": "cpu"})
+        return _fakes[-1].from_tensor(made)
+
+    return make
 
 
 def follow_resizes(recorder: DryRecorder) -> None:
