@@ -33,7 +33,6 @@ TEXTS = {
     "examples/word_language_model/data/wikitext-2/train.txt": 20_000,
     "minGPT/projects/chargpt/input.txt": 5_000,
     "pytorch-lightning/data/wikitext-2.txt": 20_000,
-    "pytorch-lightning/examples/fabric/language_model/data/wikitext-2.txt": 20_000,
     "pytorch-tutorial/tutorials/02-intermediate/language_model/data/train.txt": 20_000,
 }
 """How many words each file has."""
@@ -128,31 +127,6 @@ def _planetoid(place: Path, features: np.ndarray, labels: np.ndarray) -> None:
     (place / "ind.cora.test.index").write_text("\n".join(str(paper) for paper in range(640, 700)) + "\n")
 
 
-def molecules(folder: Path) -> None:
-    """188 small graphs in the format of the TU collection."""
-    place = folder / "pytorch_geometric/data/TU/MUTAG/MUTAG/raw"
-    place.mkdir(parents=True, exist_ok=True)
-    edges = [(12 * graph + atom + 1, 12 * graph + (atom + 1) % 12 + 1) for graph in range(188) for atom in range(12)]
-    both = edges + [(b, a) for a, b in edges]
-    files = {
-        "A": [f"{a}, {b}" for a, b in both],
-        "graph_indicator": [str(graph + 1) for graph in range(188) for _ in range(12)],
-        "graph_labels": [str(label) for label in CHANCE.choice([-1, 1], 188)],
-        "node_labels": [str(label) for label in CHANCE.integers(0, 7, 188 * 12)],
-        "edge_labels": [str(label) for label in CHANCE.integers(0, 4, len(both))],
-    }
-    for name, lines in files.items():
-        (place / f"MUTAG_{name}.txt").write_text("\n".join(lines) + "\n")
-
-
-def sine_waves(folder: Path) -> None:
-    import torch
-
-    waves = np.sin(np.arange(1000) / 20 + CHANCE.integers(-80, 80, (100, 1)))
-    with (folder / "examples/time_sequence_prediction/traindata.pt").open("wb") as file:
-        torch.save(waves, file)
-
-
 def hub(folder: Path) -> None:
     """A tiny BERT and a ResNet-50-D, where libraries keep what they have downloaded."""
     import timm  # type: ignore[import-not-found, unused-ignore]
@@ -242,7 +216,7 @@ def settings(folder: Path) -> None:
 
 
 MAKERS: tuple[Callable[[Path], None], ...] = (
-    mnist, texts, tokens, pictures, citations, molecules, sine_waves, hub, sentence_pairs,
+    mnist, texts, tokens, pictures, citations, hub, sentence_pairs,
     settings,
 )  # fmt: skip
 
