@@ -216,8 +216,7 @@ def settings(folder: Path) -> None:
 
 
 MAKERS: tuple[Callable[[Path], None], ...] = (
-    mnist, texts, tokens, pictures, citations, hub, sentence_pairs,
-    settings,
+    mnist, texts, tokens, pictures, citations, hub, sentence_pairs, settings,
 )  # fmt: skip
 
 if __name__ == "__main__":
