@@ -432,7 +432,10 @@ def test_sparse_tensors_are_recorded(dry: Callable[..., Fingerprint]) -> None:
     rows = "adjacent = torch.eye(4).to_sparse()\n"
     compressed = "adjacent = torch.sparse_csr_tensor([0, 1, 2, 3, 4], [0, 1, 2, 3], [1.0] * 4, size=(4, 4))\n"
     neighbours = STEP.replace("model(torch.randn(4, 8))", "(adjacent @ model(torch.randn(4, 8)))")
-    for made in (rows, compressed):
+    named = compressed.replace("([0", "(crow_indices=[0").replace(
+        ", [0, 1, 2, 3], [", ", col_indices=[0, 1, 2, 3], values=["
+    )
+    for made in (rows, compressed, named):
         assert dry(TRAIN + made + neighbours * 4).grammar.startswith("fwd: gemm act gemm")
 
 

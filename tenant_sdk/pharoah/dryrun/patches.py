@@ -108,15 +108,20 @@ def make_sparse_tensors(assume: Callable[[str], None]) -> None:
 
 def _of_real_parts(original: Callable[..., torch.Tensor], assume: Callable[[str], None]) -> Callable[..., torch.Tensor]:
     @functools.wraps(original)
-    def make(rows: Any, columns: Any, values: Any, *rest: Any, **options: Any) -> torch.Tensor:
+    def make(*parts: Any, **options: Any) -> torch.Tensor:
+        if any(isinstance(part, FakeTensor) for part in (*parts, *options.values())):
+            assume("the values of a sparse tensor were made up")
         with unset_fake_temporarily():
-            if isinstance(values, FakeTensor):
-                assume("the values of a sparse tensor were made up")
-                values = torch.ones(tuple(values.shape), dtype=values.dtype)
-            made = original(rows, columns, values, *rest, **{**options, "device": "cpu"})
+            real = [_with_values(part) for part in parts]
+            named = {name: _with_values(part) for name, part in options.items()}
+            made = original(*real, **{**named, "device": "cpu"})
         return _fakes[-1].from_tensor(made)
 
     return make
+
+
+def _with_values(part: Any) -> Any:
+    return torch.ones(tuple(part.shape), dtype=part.dtype) if isinstance(part, FakeTensor) else part
 
 
 def follow_resizes(recorder: DryRecorder) -> None:
