@@ -75,8 +75,9 @@ def main() -> None:
                 escaped[", ".join(group)] = changed
             for pid in outside.left_processes():
                 os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(FileNotFoundError):
-                Path(f"/dev/shm/{outside.nonce}").unlink()
+            for folder in ("/dev/shm", tempfile.gettempdir()):  # what the attempts of a plain process leave there
+                with contextlib.suppress(FileNotFoundError):
+                    Path(folder, outside.nonce).unlink()
     print(json.dumps(asdict(Found(len(names), escaped, failed))))
 
 
@@ -95,9 +96,10 @@ def _dry(script: Path, server: TorchServer) -> str:
 
 def _alone(script: Path) -> str:
     """What a plain process prints as its last words."""
-    with tempfile.TemporaryFile() as errors:  # not a pipe: processes that are left would hold it
-        command = [sys.executable, str(script)]
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, timeout=_SECONDS)
+    # The errors are not a pipe: processes that are left would hold it. Some attempts write to their working directory.
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        command, ignored = [sys.executable, str(script)], subprocess.DEVNULL
+        subprocess.run(command, stdin=ignored, stdout=ignored, stderr=errors, timeout=_SECONDS, cwd=folder)
         errors.seek(0)
         return f"exited with {errors.read().decode(errors='replace').strip()[-200:]}"
 
