@@ -32,16 +32,8 @@ def python() -> str:
         print(f"installing {REQUIREMENTS.relative_to(ROOT)} into {FOLDER.relative_to(ROOT)}", flush=True)
         shutil.rmtree(FOLDER, ignore_errors=True)
         venv.create(FOLDER, with_pip=True)
-        pip = [
-            str(interpreter),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-deps",
-            "--no-build-isolation",
-        ]
+        options = "--quiet --disable-pip-version-check --no-deps --no-build-isolation"
+        pip = [str(interpreter), "-m", "pip", "install", *options.split()]
         first = [line for line in REQUIREMENTS.read_text().splitlines() if line.startswith(("torch==", "setuptools=="))]
         subprocess.run([*pip, *first], check=True)  # what the others are built with
         subprocess.run([*pip, "-r", str(REQUIREMENTS)], env={**os.environ, "DS_BUILD_OPS": "0"}, check=True)

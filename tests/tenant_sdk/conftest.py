@@ -12,9 +12,16 @@ import pytest
 from pharoah import dryrun
 from pharoah.cli import _common
 from pharoah.dryrun import DryRun
+from pharoah_archetypes import Fingerprint
 from tests.harness.torch_server import TorchServer
 
 DryRunner = Callable[..., DryRun]
+TRAIN = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+STEP = "model(torch.randn(4, 8)).pow(2).mean().backward()\noptimizer.step()\n"
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +52,9 @@ def dry_run_script(dry_run: DryRunner, tmp_path: Path) -> DryRunner:
         return dry_run([sys.executable, str(script), *arguments], seconds, **options)
 
     return run
+
+
+@pytest.fixture
+def dry(dry_run_script: DryRunner) -> Callable[..., Fingerprint]:
+    """The fingerprint of a script."""
+    return lambda source, **options: dry_run_script(source, **options).fingerprint

@@ -1,0 +1,100 @@
+"""What one agent may change and send in a day: its facts, and its telemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pharoah_protocol.v1 import AdmitNodeRequest, AgentMessage, Telemetry
+from pharoah_provider.agent_budgets import CHANGES_A_DAY, ROWS_AT_ONCE, AgentBudgets
+from pharoah_provider.services import agent as agent_service
+from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_serving.clock import Clock
+from tests.harness.loopback import node as known_node
+from tests.harness.scripted_agents import scripted_site
+from tests.harness.until import until
+from tests.security.test_lying_agents import LARGE, PLAN, honest_agents
+
+
+def test_an_agent_brings_few_new_contexts_a_day_without_an_operators_word(tmp_path: Path) -> None:
+    agents = [replace(agent, server_facts=(*LARGE, f"try={at}")) for at, agent in enumerate(honest_agents()[:1] * 6)]
+
+    async def inside() -> None:
+        async with scripted_site(tmp_path, [agents[0]]) as site:
+            contexts = set()
+            for agent in agents[1:]:
+                async with site.connected(agent):
+                    (row,) = await site.listing("nodes")
+                    contexts.add(row["context"])
+            assert len(contexts) == CHANGES_A_DAY
+            async with site.connected(agents[5]):
+                (row,) = await site.listing("nodes")
+                assert row["connected"] == "held" and "pharoah-provider admit" in site.notices["n1"]
+                with pytest.raises(Exception, match="no agent is connected"):
+                    await site.campaign(PLAN)
+                await site.call("Operator", "AdmitNode", AdmitNodeRequest(node="n1"))
+                await until(lambda: site.notices["n1"] == "", "the agent to connect again", 10)
+                (row,) = await site.listing("nodes")
+                assert row["connected"] == "yes" and row["context"] not in contexts
+
+    asyncio.run(inside())
+
+
+def test_the_day_of_changes_passes_by_the_providers_clock(tmp_path: Path) -> None:
+    async def inside() -> list[bool]:
+        store, now = DuckStorage(tmp_path / "p.duckdb"), [1e9]
+        budgets = AgentBudgets(store.nodes, Clock(lambda: now[0], lambda: now[0]))
+        held = []
+        try:
+            for number in range(CHANGES_A_DAY + 2):
+                admitted = await budgets.admit(known_node("n1", f"try={number}"))
+                held.append(admitted.held)
+                await store.nodes.put_node(admitted.node)
+            now[0] += 86_401
+            held.append((await budgets.admit(known_node("n1", "try=other"))).held)
+        finally:
+            store.close()
+        return held
+
+    assert asyncio.run(inside()) == [False, False, False, False, True, False]
+
+
+def test_telemetry_beyond_the_budget_is_dropped_and_neither_looked_at_nor_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, within, checked = int(ROWS_AT_ONCE) // 8, list[bool](), list[int]()
+    takes, check = AgentBudgets.takes_rows, agent_service.check_telemetry
+
+    def noted_takes(*arguments: Any) -> bool:
+        within.append(takes(*arguments))
+        return within[-1]
+
+    def noted_check(at: Any, *arguments: Any) -> None:
+        checked.append(len(at))
+        check(at, *arguments)
+
+    monkeypatch.setattr(AgentBudgets, "takes_rows", noted_takes)
+    monkeypatch.setattr(agent_service, "check_telemetry", noted_check)
+
+    def batch(number: int) -> AgentMessage:
+        columns = {"sampled_at": [time.time()] * rows, "metric": ["m"] * rows, "device": [""] * rows}
+        return AgentMessage(telemetry=Telemetry(batch=number, **columns, value=[float(number)] * rows))
+
+    async def inside() -> None:
+        (agent,) = honest_agents()[:1]
+        async with scripted_site(tmp_path, [], [f"agent {agent.name} {agent.token}"]) as site:
+            async with site.connected(agent) as out:
+                for number in range(1, 13):
+                    out.put_nowait(batch(number))
+                await until(lambda: site.acknowledged.get("n1", 0) >= 8, "the batches within the budget", 20)
+                await until(lambda: len(within) == 12, "the batches beyond the budget", 20)
+                (newest,) = await site.listing("telemetry")
+            assert site.acknowledged["n1"] == 8 and newest["value"] <= 8
+            assert within == [True] * 8 + [False] * 4 and checked == [rows] * 8
+
+    asyncio.run(inside())
