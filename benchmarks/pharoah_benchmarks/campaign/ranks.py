@@ -88,6 +88,8 @@ def _start(
         return _Rank(number, pid, read_end)
     try:
         end_with_parent(parent)
+        # torch waits for all ranks with this. A rank that dies while others still connect to it makes them fail, too.
+        os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
         join(number, count, device, _c10d.FileStore(f"/proc/self/fd/{meeting}", count), wait_seconds)
         content = work().encode()
         while content:
