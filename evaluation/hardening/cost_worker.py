@@ -15,7 +15,7 @@ from pathlib import Path
 from evaluation.privacy.exchange_site import ExchangeSite, exchange_site, release_for_node
 from evaluation.privacy.query_cost import _latencies
 from evaluation.privacy.synthetic_release import Universe
-from pharoah.dryrun.parent import dry_run
+from pharoah.dryrun import dry_run
 
 ARCHETYPES = 2_000
 """Enough rows that a table has the size of a real one, and few enough to be sealed in seconds."""
