@@ -14,7 +14,7 @@ from math import ceil
 
 from pharoah_protocol.voprf import group, libsodium
 
-GRID_SECONDS = 0.01
+GRID_SECONDS = 0.005
 """From an answer to the next message of a question. The work between them is that of checking what the provider has
 signed, and does not depend on the job; `timing_work_p999_seconds` of `python -m evaluation hardening` measures it.
 Where tables must be read and checked first, the message leaves some multiples later."""
