@@ -6,7 +6,7 @@ An operator stream of one training step becomes a `Skeleton`, a skeleton with it
 
 from pharoah_archetypes.canonical import GrammarError, Skeleton, canonicalize, parse
 from pharoah_archetypes.catalogue import Archetype, catalogue, communication_patterns
-from pharoah_archetypes.fingerprint import Fingerprint, FingerprintError
+from pharoah_archetypes.fingerprint import SERVES, Fingerprint, FingerprintError
 from pharoah_archetypes.ladder import HARDWARE_RUNGS, canonical_input, hardware_tokens, rung_tokens, size_class
 from pharoah_archetypes.operators import Operator
 from pharoah_archetypes.rungs import RUNGS
@@ -16,6 +16,7 @@ from pharoah_archetypes.sketch import band_tokens
 __all__ = [
     "HARDWARE_RUNGS",
     "RUNGS",
+    "SERVES",
     "Archetype",
     "Fingerprint",
     "FingerprintError",

@@ -84,6 +84,12 @@ class Skeleton:
         return Skeleton(forward, backward, (), self.traits, self.features, self.unknown)
 
     @cached_property
+    def answer(self) -> Skeleton:
+        """What a job that serves computes of this step on one device: its forward pass without a loss."""
+        left_out = vocabulary().collectives | vocabulary().losses
+        return Skeleton(tuple(x for x in self.forward if x not in left_out), traits=self.traits)
+
+    @cached_property
     def collectives(self) -> Skeleton:
         """What the step sends, whatever it computes between."""
         sent = vocabulary().collectives

@@ -127,6 +127,8 @@ def _forward(operator: Operator, values: _Values, step: Step, known: Vocabulary)
     at = known.activation.get(name, 0)
     compares = operator_class in (OperatorClass.ATTENTION, OperatorClass.BATCHED_PRODUCT)
     crosses = compares and values.crosses(operator.reads[at : at + 2])
+    if layer := known.layers.get(name):
+        return [Classified(part) for part in layer]
     return [Classified(operator_class, crosses)] if operator_class else []
 
 

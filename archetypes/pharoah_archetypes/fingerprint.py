@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FORMAT = 3
+SERVES = "serves"
+"""The feature that a job has if it computes answers and trains nothing."""
 LONGEST_TEXT = 1024
 LARGEST_SIZE = 2**63
 _NAME = re.compile("[0-9a-f]{32}")
@@ -33,14 +35,19 @@ class Fingerprint:
     features: dict[str, str]
     """What the software chose: dtype, attention kernel, optimizer."""
     sizes: dict[str, int]
-    """Bytes: `parameters` (all trainable) and `activations` (written by the forward pass); of a distributed job also
-    the number of its `ranks`."""
+    """Bytes: `parameters` (all trainable; of a job that serves, all) and `activations` (written by the forward pass);
+    of a distributed job also the number of its `ranks`."""
     versions: dict[str, str]
     """Software to version; `torch` is always there."""
     hardware: dict[str, str] = field(default_factory=dict)
     """Facts of the machine it was made on: `gpu`, `gpus`, `driver`, `cpu`, `cpus`, `memory`."""
     code: dict[str, str] = field(default_factory=dict)
     """Package to digest of those of its functions that ran, where that was recorded."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether the job computes answers and trains nothing."""
+        return SERVES in self.features
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **self.__dict__}, sort_keys=True)

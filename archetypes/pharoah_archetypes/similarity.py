@@ -21,12 +21,15 @@ class Neighbour(NamedTuple):
 
 
 def nearest(skeleton: Skeleton, count: int = 1) -> list[Neighbour]:
-    """The closest named archetypes with their similarity, closest first; what a job sends is left out of it."""
-    alone = skeleton.alone
-    scored = [
-        (entry.skeleton.alone == alone, similarity(alone, entry.skeleton.alone), entry)
-        for entry in catalogue().values()
-    ]
+    """The closest named archetypes with their similarity, closest first.
+
+    What a job sends is left out of it. A step without a backward pass is compared with the answers that archetypes
+    give: with their forward passes without the loss.
+    """
+    trains = bool(skeleton.backward)
+    alone = skeleton.alone if trains else skeleton.answer
+    known = {id: entry.skeleton.alone if trains else entry.skeleton.answer for id, entry in catalogue().items()}
+    scored = [(known[id] == alone, similarity(alone, known[id]), entry) for id, entry in catalogue().items()]
     scored.sort(key=lambda score: (score[0], score[1]), reverse=True)
     return [
         Neighbour(archetype=entry, similarity=1.0 if same else likeness) for same, likeness, entry in scored[:count]

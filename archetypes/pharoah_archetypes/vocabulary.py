@@ -56,8 +56,11 @@ class Vocabulary:
     """Every class that a skeleton may hold."""
     collectives: frozenset[str]
     compute: frozenset[str]
+    losses: frozenset[str]
     activation: dict[str, int]
     """Which tensor argument of an operator is the activation, where it is not the first."""
+    layers: dict[str, list[str]]
+    """Operators that compute a whole layer, to the classes of what they compute."""
     traits: dict[str, Trait]
     """Operator name to the trait its presence shows."""
     transparent: frozenset[str]
@@ -92,7 +95,9 @@ def vocabulary() -> Vocabulary:
         known,
         frozenset(data["groups"]["collectives"]),
         frozenset(data["groups"]["compute"]),
+        frozenset(data["groups"]["losses"]),
         data["activation"],
+        data["layers"],
         traits,
         frozenset(data["transparent"]["operators"]),
         frozenset(data["silent"]["operators"]),

@@ -135,6 +135,8 @@ class HelloAnswer(Message):
     verdict: dict[str, Any]
     dry_run_needed: bool = False
     """Whether this rank is the one that has to dry-run the job; true for one rank of a node at most."""
+    serves: bool = False
+    """Whether the job is known to compute answers and to train nothing."""
 
 
 @_message("check")

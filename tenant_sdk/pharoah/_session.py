@@ -73,9 +73,11 @@ class Session:
         return self._verdict.run_id
 
     def step(self) -> None:
-        """An optimizer step is over. Microseconds; optional where torch optimizers step by themselves."""
+        """A step is over. Microseconds; optional where torch optimizers step, and where a model answers requests."""
         if self._clock is not None and not hooks.inert():
             self._clock.tick("session")
+        else:
+            hooks.step_stated()
 
     def on_alert(self, callback: AlertCallback) -> AlertCallback:
         """Call `callback(alert)` on a daemon thread for every change of an alert. Usable as a decorator."""
@@ -196,9 +198,9 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
         link = SidecarLink(path, settings.timeout_seconds)
         hello = Hello(rank(), ranks_here(), may_dry_run=dry_run is not None and may_ask())
         answer = link.ask(hello, HelloAnswer, settings.timeout_seconds)
-        verdict = Verdict.from_dict(answer.verdict)
+        verdict, serves = Verdict.from_dict(answer.verdict), answer.serves
         if dry_run is not None and answer.dry_run_needed:
-            verdict = _check(link, settings, dry_run)
+            verdict, serves = _check(link, settings, dry_run)
             link.send(Launch(ranks_here()))
         elif dry_run is not None and starts_a_node_without_rank_0():
             verdict = unknown("rank 0 asks about this job, on another node", verdict.run_id)
@@ -210,6 +212,7 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
     session = Session(verdict, link, settings)
     start_responder(path)
     if session._clock is not None:
+        session._clock.serves = serves
         _watch(session._clock)
     _finish_at_exit(session)
     if answer.dry_run_needed:
@@ -217,15 +220,15 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
     return session
 
 
-def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun]) -> Verdict:
-    """The verdict on a job that was not checked yet, and what its cost means on this node."""
+def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun]) -> tuple[Verdict, bool]:
+    """The verdict on a job that was not checked yet, with what its cost means on this node; and whether it serves."""
     patience = 4 * settings.timeout_seconds
     job = shown(command())
     try:
         dry = dry_run()
     except UnknownReason as reason:
         link.send(RunStarted(job))
-        return Verdict.from_dict(link.ask(Check(pending=str(reason)), CheckAnswer, patience).verdict)
+        return Verdict.from_dict(link.ask(Check(pending=str(reason)), CheckAnswer, patience).verdict), False
     answer = link.ask(Check(dry.fingerprint.to_json()), CheckAnswer, patience)
     verdict = Verdict.from_dict(answer.verdict)
     with Guard("cost"):
@@ -235,8 +238,8 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
         link.send(RunStarted(job, record_of(dry).groups))
         found = tuple(cost_findings(dry.fingerprint, dry.cost, answer.profile, verdict))
         link.send(Findings(tuple(vars(finding) for finding in found)))
-        return verdict.with_findings(*found)
-    return verdict
+        verdict = verdict.with_findings(*found)
+    return verdict, dry.fingerprint.serves
 
 
 def _watch(clock: StepClock) -> None:

@@ -13,6 +13,8 @@ from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, Failure, Mess
 
 SIDECAR = "PHAROAH_SIDECAR"
 """Path of the sidecar's socket, set for ranks by the process that started the sidecar."""
+SERVES = "PHAROAH_SERVES"
+"""Set for ranks of a job that serves, as its dry run has found."""
 DRY_RUN = "PHAROAH_DRY_RUN"
 """Set in the child of a dry run: `register` is inert there."""
 

@@ -54,6 +54,8 @@ def _watch_this_process():
     from pharoah.capture import hooks
 
     hooks.watch_optimizers(_session.join_from_hook)
+    if os.environ.get("PHAROAH_SERVES"):
+        hooks.watch_models(_session.join_from_hook)
     _flight_responder.start_responder_from_hook()
 
 

@@ -7,21 +7,27 @@ no thread, no synchronisation with a device.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pharoah._rank_identity import rank
 from pharoah._sidecar_link import SidecarLink
-from pharoah.capture.single_step import OneStep
+from pharoah.capture.single_step import Captured, OneStep
 from pharoah_protocol.local_messages import Capture, Steps
 from pharoah_protocol.process_memory import resident_bytes
+
+if TYPE_CHECKING:
+    from pharoah.capture.served_models import ServedModels
 
 log = logging.getLogger("pharoah")
 
 CAPTURE_AFTER_STEP = 3
 """Distributed wrappers settle their buckets in step 2; capture comes after."""
 SEND_EVERY_NS = 250_000_000
+SERVING_AFTER_STEPS = 2
+"""Calls of `session.step()` without a step of an optimizer, after which the job is taken for one that serves."""
 FORGOTTEN_AFTER = 100
 """Steps of one other optimizer without one of the first."""
 
@@ -30,13 +36,17 @@ class StepClock:
     """Times the steps of this rank.
 
     A step is what lies between two calls of the first source seen: `session.step()` or an optimizer's step. Calls of
-    the other source are ignored, so that a script that has both counts each step once.
+    the other source are ignored, so that a script that has both counts each step once. The steps of a job that serves
+    are made of calls of its models (`pharoah.capture.served_models`).
     """
 
     def __init__(self, link: SidecarLink, capture_every: int = 0) -> None:
         """With `capture_every` a step is captured again after so many steps."""
         self._link = link
         self._capture_every = capture_every
+        self.serves = False
+        """Whether a dry run has found that the job serves."""
+        self._models: ServedModels | None = None
         self._source = ""
         self._steps = 0
         self._last = 0
@@ -53,6 +63,10 @@ class StepClock:
         """A step is over. Never raises."""
         now = time.perf_counter_ns()
         try:
+            if source == "session":
+                self._stated()
+            elif self._models is not None:  # the job trains after all
+                self._drop_models()
             completes = source != "optimizer" or self._cycle.completed_by(optimizer)
             if source == "optimizer" and self._captured(optimizer, completes):
                 now = time.perf_counter_ns()
@@ -68,6 +82,14 @@ class StepClock:
             log.debug("step clock: %s", fault)
         self._last = now
 
+    def watch_models(self) -> None:
+        """From now on calls of models are the steps of this job, or belong to them."""
+        from pharoah.capture.served_models import ServedModels  # here: it imports torch
+
+        if self._models is None:
+            self._models = ServedModels(self._served, self._send_capture, is_known=self.serves)
+            self._models.install()
+
     def optimizer_begins(self, closure: bool) -> None:
         """An optimizer steps; with a `closure` it computes forward and backward inside."""
         try:
@@ -79,11 +101,37 @@ class StepClock:
         """In a forked child: a capture under way belongs to the parent."""
         try:
             self._capture.drop()
+            self._drop_models()
         except Exception as fault:  # noqa: BLE001 - a child of the user's
             log.debug("capture: %s", fault)
 
     def flush(self) -> None:
         self._send(time.perf_counter_ns())
+
+    def _stated(self) -> None:
+        """The script has called `session.step()`."""
+        if self._models is not None:
+            self._models.end_stated()
+        elif self._steps == SERVING_AFTER_STEPS and not self._cycle.count and "torch" in sys.modules:
+            self.watch_models()
+
+    def _drop_models(self) -> None:
+        if self._models is not None:
+            self._models.remove()
+            self._models = None
+            self._source = "" if self._source == "models" else self._source
+
+    def _served(self, nanoseconds: int) -> None:
+        """A step of a job that serves took so long."""
+        self._source = self._source or "models"
+        if self._source == "models":
+            self._durations.append(nanoseconds)
+            self._steps += 1
+            if (now := time.perf_counter_ns()) - self._sent > SEND_EVERY_NS:
+                self._send(now)
+
+    def _send_capture(self, seen: Captured) -> None:
+        self._link.send(Capture(rank(), seen.fingerprint, seen.operators))
 
     def _send(self, now: int) -> None:
         if self._durations:
@@ -98,7 +146,7 @@ class StepClock:
         elif self._capture.active:
             self._capture.stepped(optimizer)
             if seen := self._capture.leave():
-                self._link.send(Capture(rank(), seen.fingerprint, seen.operators))
+                self._send_capture(seen)
         elif self._is_due():
             self._capture.enter()
         else:

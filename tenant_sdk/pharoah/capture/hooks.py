@@ -22,6 +22,23 @@ def attach(clock: StepClock) -> None:
     _clock = clock
     _prepare()
     watch_optimizers(lambda: clock)
+    if clock.serves:
+        clock.watch_models()
+
+
+def watch_models(clock: Callable[[], StepClock | None]) -> None:
+    """For a job that serves: `clock` is asked at the first call of a model, so nothing is connected before."""
+    from pharoah.capture.serving_steps import Caller, around_calls
+
+    def first(original: Caller, module: Any, args: Any, kwargs: Any) -> Any:
+        take_out()
+        if not _inert:
+            with Guard("models"):
+                if (watching := clock()) is not None:
+                    attach(watching)
+        return original(module, *args, **kwargs)
+
+    take_out = around_calls(first)
 
 
 def watch_optimizers(clock: Callable[[], StepClock | None]) -> None:
@@ -63,9 +80,25 @@ def _prepare() -> None:
 def detach() -> None:
     """Take every hook out again."""
     global _clock
+    if _clock is not None:
+        _clock.abandon()
     _clock = None
     while _handles:
         _handles.pop().remove()
+
+
+_in_dry_run: list[Callable[[], None]] = []
+
+
+def on_stated_step(callback: Callable[[], None]) -> None:
+    """In a dry run, call `callback` whenever the script says that a step is over."""
+    _in_dry_run.append(callback)
+
+
+def step_stated() -> None:
+    """The script says that a step is over, and nothing watches it but a dry run."""
+    for callback in _in_dry_run:
+        callback()
 
 
 def torch_is_loaded() -> bool:

@@ -61,7 +61,7 @@ def storage_of(tensor: torch.Tensor) -> int:
 class Reader:
     """Facts about an operator, worked out once; `read` does what remains for each call."""
 
-    __slots__ = ("_notes", "changes", "communicates", "is_view", "name", "operator_class")
+    __slots__ = ("_notes", "changes", "communicates", "is_composite", "is_view", "name", "operator_class")
 
     def __init__(self, func: Any) -> None:
         schema = getattr(func, "_schema", None)
@@ -69,6 +69,7 @@ class Reader:
         self.operator_class = vocabulary().classes.get(self.name, "")
         self.communicates = self.operator_class in vocabulary().collectives
         self.is_view = is_view(func)
+        self.is_composite = is_composite(func)
         arguments = schema.arguments if schema else []
         self.changes = tuple(at for at, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write)
         """Positions of the arguments that it writes to."""
@@ -131,6 +132,12 @@ def is_view(func: Any) -> bool:
         return False
     alias = schema.returns[0].alias_info if schema.returns else None
     return alias is not None and not alias.is_write
+
+
+def is_composite(func: Any) -> bool:
+    """Whether torch computes an operator by calling others, without a kernel of its own."""
+    has_kernel = getattr(func, "has_kernel_for_dispatch_key", None)
+    return bool(has_kernel and has_kernel(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
 def _notes(name: str, operator_class: str, arguments: list[str]) -> tuple[_Note, ...]:

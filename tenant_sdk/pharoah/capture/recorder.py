@@ -17,13 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pharoah.capture import hardware
 from pharoah.capture.inventory import versions
 from pharoah.capture.operator_notes import Reader, Reading, new, reader
-from pharoah_archetypes import Fingerprint, Operator, Skeleton, canonicalize
+from pharoah_archetypes import SERVES, Fingerprint, Operator, Skeleton, canonicalize
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Phase
 from pharoah_archetypes.vocabulary import vocabulary
 
 MOST_OPERATORS = 1_000_000
 """A step with more operators is not recorded: their records would take gigabytes."""
+_TOO_MANY = f"more than {MOST_OPERATORS:,} operators in one step"
 
 _ELSEWHERE = reader(torch.ops.aten.empty.memory_format)
 """Stands for operators outside the structure that have written to memory."""
@@ -49,6 +50,10 @@ class Recorder(TorchDispatchMode):
         self.records: list[Record] = []
         self.broken = ""
         self.in_optimizer = False
+        self.serves = False
+        """Whether a model is called that may serve: what it computes is structure, with gradients or without."""
+        self.served: list[Record] = []
+        """What was recorded of such calls."""
         self._aside: set[int] = set()
         """Memory written without gradients since the last operator of the forward pass."""
 
@@ -60,16 +65,28 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and is_distributed(types):
             return NotImplemented  # it is dispatched again for the local parts and for what is sent
+        operator = reader(func)
+        if operator.is_composite and torch.is_inference_mode_enabled():
+            return self._decomposed(func, args, kwargs or {})
         result = self._call(func, args, kwargs or {})
         if not self.broken:
             try:
-                self._record(reader(func), args, kwargs, result)
+                self._record(operator, args, kwargs, result)
             except Exception as fault:  # noqa: BLE001 - the user's operator has run; only the recording ends
                 self.broken = f"{type(fault).__name__}: {fault}"
         return result
 
+    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call what an operator is composed of, as autograd does: in inference mode torch dispatches it whole."""
+        with self:
+            return func.decompose(*args, **kwargs)
+
     def _record(self, operator: Reader, args: Any, kwargs: Any, result: Any) -> None:
         phase = self._phase()
+        if self.serves:
+            self.served.append(new(Record, (operator, FORWARD, operator.read(args, kwargs, result))))
+            if len(self.served) > MOST_OPERATORS:
+                self.broken = _TOO_MANY
         if operator.communicates:  # in every phase
             call = operator.read(args, kwargs, result)
             self.records.append(new(Record, (operator, FORWARD if phase == NO_GRAD else phase, call)))
@@ -83,7 +100,7 @@ class Recorder(TorchDispatchMode):
         elif phase != OPTIMIZER:
             self.records.append(new(Record, (operator, phase, _NO_READING)))
         if len(self.records) > MOST_OPERATORS:
-            self.broken = f"more than {MOST_OPERATORS:,} operators in one step"
+            self.broken = _TOO_MANY
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
@@ -151,21 +168,36 @@ def fingerprint(
 
     Raises ValueError when the records hold no structure.
     """
-    records = list(records)
     on_gpu = bool(hardware.simulated_gpus())  # a dry run has its parameters on the CPU
+    families = {_optimizer_family(each, on_gpu) for each in optimizers if not _wraps(each)}
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    return _fingerprint(records, parameters, {"optimizer": "+".join(sorted(families)) or "none"}, compiled=compiled)
+
+
+def serving_fingerprint(records: Iterable[Record], models: Iterable[torch.nn.Module], *, compiled: bool) -> Fingerprint:
+    """The fingerprint of a job that serves, from what one step's calls of its models recorded.
+
+    Raises ValueError when the records hold no structure.
+    """
+    parameters = [parameter for model in models for parameter in model.parameters()]
+    return _fingerprint(records, parameters, {SERVES: "yes"}, compiled=compiled)
+
+
+def _fingerprint(
+    records: Iterable[Record], parameters: Iterable[torch.Tensor], features: dict[str, str], *, compiled: bool
+) -> Fingerprint:
+    records = list(records)
     skeleton = skeleton_of(records)
     if not skeleton.forward:
-        raise ValueError(
-            "no operator with structure was seen before the optimizer stepped: does it train in another thread?"
-        )
+        raise ValueError("no operator with structure was seen in a step: does the script compute in another thread?")
     features = {
         "dtype": _compute_dtype(records),
-        "optimizer": "+".join(sorted({_optimizer_family(each, on_gpu) for each in optimizers if not _wraps(each)}))
-        or "none",
+        **features,
         **({"compiled": "yes"} if compiled else {}),
         **skeleton.features,
     }
-    sizes = {"parameters": _parameter_bytes(optimizers), "activations": activation_bytes(records), **_ranks()}
+    sizes = {"parameters": parameter_bytes(parameters), "activations": activation_bytes(records), **_ranks()}
     return Fingerprint(
         skeleton.archetype, skeleton.compute, skeleton.text, features, sizes, versions(), hardware.facts()
     )
@@ -179,9 +211,9 @@ def skeleton_of(records: Iterable[Record]) -> Skeleton:
     )
 
 
-def _parameter_bytes(optimizers: Sequence[torch.optim.Optimizer]) -> int:
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    return sum(p.numel() * p.element_size() for p in {id(p): p for group in groups for p in group["params"]}.values())
+def parameter_bytes(parameters: Iterable[torch.Tensor]) -> int:
+    """Bytes of parameters, each counted once."""
+    return sum(p.numel() * p.element_size() for p in {id(p): p for p in parameters}.values())
 
 
 def _compute_dtype(records: list[Record]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pharoah._errors import SettingsError
 from pharoah._runtime_folder import private_folder
 from pharoah._settings import Settings
-from pharoah._sidecar_link import SIDECAR, SidecarLink
+from pharoah._sidecar_link import SERVES, SIDECAR, SidecarLink
 from pharoah._sidecar_start import START_SECONDS, start_sidecar, wait_for
 from pharoah._verdict import Verdict
 from pharoah.cost.mitigation import Mitigation
@@ -161,12 +161,12 @@ def exit_code(verdict: Verdict, arguments: argparse.Namespace, settings: Setting
     return 0
 
 
-def inside_pharoah(link: SidecarLink, command: Sequence[str]) -> dict[str, str]:
-    """Environment that lets ranks find the sidecar, and scripts be watched without an edit.
+def inside_pharoah(link: SidecarLink, command: Sequence[str], dry: DryRun | None = None) -> dict[str, str]:
+    """Environment that lets ranks find the sidecar, and scripts be watched without an edit, as `dry` has found them.
 
     Where `site` is not read, nothing would take the folder of our hook out of the search path again.
     """
-    variables = {SIDECAR: link.path}
+    variables = {SIDECAR: link.path, **({SERVES: "1"} if dry and dry.fingerprint.serves else {})}
     if not skips_site(command):
         path = os.environ.get("PYTHONPATH", "")
         variables["PYTHONPATH"] = f"{_INJECTED}{os.pathsep}{path}" if path else str(_INJECTED)

@@ -128,7 +128,7 @@ def _prepared(
         link.send(RunStarted(shown(command), record_of(checked.dry).groups if checked.dry else {}))
         with contextlib.suppress(OSError, ValueError):  # a run that is not monitored is one that was not launched here
             link.ask(Launch(_ranks(command, arguments)), LaunchAnswer, settings.timeout_seconds)
-    variables = _common.inside_pharoah(link, command)
+    variables = _common.inside_pharoah(link, command, checked.dry)
     return Prepared("\n".join(words), code, verdict, link, variables, judged.restrictions)
 
 

@@ -63,7 +63,9 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
     def step_seen(found: DryRun, final: bool) -> None:
         fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
         result = found._replace(fingerprint=fingerprint, assumptions=(*found.assumptions, *values.assumed))
-        report.write(ReportKind.FINAL if final else ReportKind.PROVISIONAL, result.to_json())
+        # A shell may run one program that evaluates a model, and then the one that trains it.
+        is_last = final and not (fingerprint.serves and InsideShell.from_environment())
+        report.write(ReportKind.FINAL if is_last else ReportKind.PROVISIONAL, result.to_json())
 
     values = Explorer(report.reason, report.branch, deadline)
     report.decisions = values.decisions

@@ -16,6 +16,7 @@ from pharoah.capture import recorder as capture
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.operator_notes import is_view, reader, storage_of
 from pharoah.capture.recorder import is_distributed
+from pharoah.dryrun.absorbing_values import decided_by_one_side
 from pharoah.dryrun.ledger import AllocationLedger
 from pharoah.dryrun.mask_corners import follow as follow_masks
 from pharoah.dryrun.representative_sizes import RepresentativeSizes
@@ -86,6 +87,8 @@ class DryRecorder(capture.Recorder):
             return args[0].fake_device  # asked before nearly every operator
         if self.paused or func is _DEVICE:
             return func(*args, **(kwargs or {}))
+        if reader(func).is_composite and torch.is_inference_mode_enabled():
+            return self._decomposed(func, args, kwargs or {})
         overwritten = _overwritten(func, args)
         if overwritten and self.by_hand:
             self.by_hand.wrote(_tensors(overwritten))
@@ -103,6 +106,8 @@ class DryRecorder(capture.Recorder):
             if self.written:
                 self._follow_written(args, result)
             return result
+        if (decided := decided_by_one_side(func, args)) is not None:
+            return decided
         if func in _INDEXED:
             args = (args[0], self._positions(args[1]), *args[2:])
         result = self._recorded(func, types, args, kwargs)
@@ -126,7 +131,7 @@ class DryRecorder(capture.Recorder):
 
     def _prepared(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """An operator that prepares data. Without gradients it is no part of a step: its result is new memory."""
-        if self._phase() != NO_GRAD or reader(func).communicates:
+        if self.serves or self._phase() != NO_GRAD or reader(func).communicates:
             return self._recorded(func, types, args, kwargs)
         result = func(*args, **(kwargs or {}))
         self._aside.update(map(storage_of, _real_tensors((result,))))

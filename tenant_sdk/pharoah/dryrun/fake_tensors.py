@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from pharoah.capture import recorder as capture
+from pharoah.capture.hooks import on_stated_step
 from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.exploration import UnknownValues
 from pharoah.dryrun.fake_process_group import install_fake_process_group
@@ -32,6 +33,7 @@ from pharoah.dryrun.placeholder_values import ReadablePlaceholders
 from pharoah.dryrun.redirect import CudaToCpu, redirect_cuda
 from pharoah.dryrun.repeated_calls import RepeatedCalls
 from pharoah.dryrun.result import DryRun
+from pharoah.dryrun.serving import ServingWindow
 from pharoah.dryrun.step_boundary import Window, before
 from pharoah.dryrun.steps_by_hand import StepsByHand
 from pharoah.dryrun.torch_checks import pass_checks_of_unknown_values
@@ -53,12 +55,17 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     recorder.by_hand = by_hand = StepsByHand(window)
     register_optimizer_step_pre_hook(window.begin)
     register_optimizer_step_post_hook(window.end)
-    before(torch.optim.Optimizer, "__init__", window.made)
-    before(torch.autograd, "backward", window.differentiate)
+    serving = ServingWindow(recorder, window.cost, report)
+    for event in (window.made, serving.train):
+        before(torch.optim.Optimizer, "__init__", event)
+    for event in (window.differentiate, serving.train):
+        before(torch.autograd, "backward", event)
+    on_stated_step(serving.end_stated)
     load_data_in_this_process(recorder)
     follow_resizes(recorder)
     make_sparse_tensors(values.assume)
     RepeatedCalls(recorder).install()
+    serving.install()
     torch.distributions.Distribution.set_default_validate_args(False)  # a check of values
     print_unknown_sizes()
     decide_unknown_sizes(values)
@@ -78,5 +85,11 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
         redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU
         reads = ReadablePlaceholders(values, recorder.written, by_hand)
         with CudaToCpu(recorder.ledger), reads, recorder:
-            yield
+            try:
+                yield
+            except SystemExit as exit_:
+                if not exit_.code:
+                    serving.finish()
+                raise
             by_hand.finish()
+            serving.finish()

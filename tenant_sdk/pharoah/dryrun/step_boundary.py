@@ -56,7 +56,7 @@ class Window:
     ) -> None:
         """`report` gets a result and whether it is final; `failed` gets the reason why there is none."""
         self._recorder = recorder
-        self._cost = StepCostBuilder(recorder)
+        self.cost = StepCostBuilder(recorder)
         self._report = report
         self._failed = failed
         self._first: torch.optim.Optimizer | None = None
@@ -100,7 +100,7 @@ class Window:
     def end_by_hand(self, optimizer: torch.optim.Optimizer) -> None:
         """The update that the script does itself has ended; the optimizer has its parameters by now."""
         del self._recorder.records[self._update_may_begin :]
-        self._cost.note_roles(optimizer)
+        self.cost.note_roles(optimizer)
         self.end(optimizer)
 
     def differentiate(self) -> None:
@@ -112,7 +112,7 @@ class Window:
         skeleton = capture.skeleton_of(records)
         self._custom_kernels |= dict.fromkeys(skeleton.unknown)
         found = (skeleton.text, skeleton.features, capture.activation_bytes(records))
-        self._beginnings.append(_Beginning(len(records), self._cost.differentiate(), found))
+        self._beginnings.append(_Beginning(len(records), self.cost.differentiate(), found))
         if len(self._closed) == self.optimizers_made == 1:
             first, second = self._beginnings
             if second.found == first.found and not second.does_more(first):
@@ -130,7 +130,7 @@ class Window:
             self._close()
             self._is_between = True
         by_torch = type(optimizer).step.__module__.startswith("torch.optim")
-        self._cost.update(optimizer, by_torch)
+        self.cost.update(optimizer, by_torch)
         if by_torch:
             self._take_gradients_off(optimizer)
 
@@ -150,13 +150,13 @@ class Window:
         self._recorder.in_optimizer = self._recorder.in_update = False
         if self._is_idle:
             return
-        self._cost.updated()
+        self.cost.updated()
         if self._first is None:
             self._first = optimizer
         if all(optimizer is not known for known in self._optimizers):
             self._optimizers.append(optimizer)
         if self._is_between and optimizer is self._first:
-            self._cost.begin_window()
+            self.cost.begin_window()
             self._recorder.records.clear()
             self._is_between = False
         elif optimizer is self._first:
@@ -169,7 +169,7 @@ class Window:
         except ValueError as reason:
             self._failed(str(reason))  # reported at once: nothing catches the exceptions of a thread
             raise
-        self._cost.end()
+        self.cost.end()
         if len(self._beginnings) == len(self._closed):
             self._beginnings.append(_Beginning(0, 0, ()))  # an update without a backward pass
         self._closed.append(self._found(fingerprint))
@@ -189,7 +189,7 @@ class Window:
     def _found(self, fingerprint: Fingerprint) -> DryRun:
         return DryRun(
             fingerprint,
-            self._cost.cost(),
+            self.cost.cost(),
             settings_of(self._optimizers, self._recorder.loaders),
             tuple(f"what {name} computes is not known: it counts as a custom kernel" for name in self._custom_kernels),
         )

@@ -6,6 +6,8 @@ not computed at all: the missing parts are repetitions of recorded ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from pharoah.cost.step import ACTIVATION, GRADIENT, KERNEL, PARAMETER, STATE, Memory, Operation, StepCost, Transfer
@@ -39,6 +41,8 @@ class StepCostBuilder:
         """Positions where windows begin, the next one's included."""
         self._steps_began = 0
         self._roles: dict[int, str] = {}
+        self._before_serving = Work()
+        """The work before the step of a job that serves."""
 
     def differentiate(self) -> int:
         """The first backward pass of a window begins. The floating-point operations of the window until then."""
@@ -93,21 +97,39 @@ class StepCostBuilder:
 
     def cost(self) -> StepCost:
         """The cost of the last step. Call it when a window ends or the second backward pass begins."""
-        work = self._forward[-1] + self._backward[-1] + self._update
+        return self._cost(self._forward[-1] + self._backward[-1] + self._update, self._memory())
+
+    def begin_serving(self) -> None:
+        """A step of a job that serves begins."""
+        work = self._ledger.work
+        self._before_serving = Work(work.operations.copy(), work.transfers.copy())
+
+    def serving_cost(self, parameters: Iterable[torch.Tensor]) -> StepCost:
+        """The cost of the step that was recorded since `begin_serving`; nothing of it is to be repeated."""
+        for parameter in parameters:
+            self._roles[self._ledger.number_of(local(parameter))] = PARAMETER
+        before, now = self._before_serving, self._ledger.work
+        work = Work(now.operations - before.operations, now.transfers - before.transfers)
+        return self._cost(work, self._lifetimes().memory())
+
+    def _cost(self, work: Work, memory: Memory) -> StepCost:
         return StepCost(
             operations=tuple(Operation(*row, times) for row, times in work.operations.items()),
             transfers=tuple(Transfer(*row, times) for row, times in work.transfers.items()),
-            memory=self._memory(),
+            memory=memory,
             process_bytes=data_bytes(),
             uncounted=tuple(sorted(self._ledger.uncounted)),
         )
 
-    def _memory(self) -> Memory:
+    def _lifetimes(self) -> Lifetimes:
         roles = dict.fromkeys(self._ledger.activations, ACTIVATION) | self._roles
         roles |= dict.fromkeys(self._ledger.of_kernels, KERNEL)
         if (on_gpu := self._ledger.on_gpu) is not None:
             roles |= {number: HOST for number in range(1, self._ledger.allocations + 1) if number not in on_gpu}
-        life = Lifetimes(self._ledger.events, roles)
+        return Lifetimes(self._ledger.events, roles)
+
+    def _memory(self) -> Memory:
+        life = self._lifetimes()
         first, now = self._ends[0], len(self._ledger.events)
         backward = (self._differentiated, self._update_began)
         update = (self._update_began, first)

@@ -39,6 +39,11 @@ class JobCheck:
         self.client = VerdictClient(self._run_id, settings)
         self.verdict = Verdict(VerdictStatus.PENDING, reason="no rank has asked yet", run_id=self._run_id)
 
+    @property
+    def serves(self) -> bool:
+        """Whether the job computes answers and trains nothing, as far as it is known."""
+        return self.client.checked is not None and self.client.checked.serves
+
     def expect(self, ranks: int) -> None:
         """A rank has reported how many ranks this node has."""
         self._ranks.expect(ranks)

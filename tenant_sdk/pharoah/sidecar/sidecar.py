@@ -54,7 +54,7 @@ class Sidecar:
     async def _hello(self, message: messages.Hello, _: Connection) -> messages.Message:
         self._job.expect(message.ranks)
         needed = message.may_dry_run and self._job.claim_dry_run()
-        return messages.HelloAnswer(vars(self._job.verdict), needed)
+        return messages.HelloAnswer(vars(self._job.verdict), needed, self._job.serves)
 
     async def _check(self, message: messages.Check, _: Connection) -> messages.Message:
         verdict = await self._job.ask(message.fingerprint, message.pending)
@@ -90,7 +90,8 @@ class Sidecar:
 
     async def _register_responder(self, _: messages.RegisterResponder, connection: Connection) -> None:
         connection.use = ConnectionUse.RESPONDER
-        self._hangs.watch()
+        if not self._job.serves:  # a job that serves may wait for requests as long as it likes
+            self._hangs.watch()
 
     async def _flight_record(self, message: messages.FlightRecord, _: Connection) -> None:
         self._hangs.add(message.rank, message.calls)

@@ -1,0 +1,38 @@
+"""Results that one side alone decides: true, or anything, is true; and false, and anything, is false.
+
+Libraries end loops so: a text is finished when it has reached its length, whatever its last token is. Runs in the
+dry-run child only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+_OR = {torch.ops.aten.bitwise_or.Tensor, torch.ops.aten.logical_or.default}
+_AND = {torch.ops.aten.bitwise_and.Tensor, torch.ops.aten.logical_and.default, torch.ops.aten.mul.Tensor}
+_DTYPES = (torch.bool, torch.int64)
+"""The known side is a condition, or a count of what is left."""
+MOST_ELEMENTS = 1 << 16
+
+
+def decided_by_one_side(func: Any, args: tuple[Any, ...]) -> torch.Tensor | None:
+    """The result of an operator of two tensors of one shape, if the one with values decides it."""
+    if func not in _OR and func not in _AND:
+        return None
+    left, right = args[0], args[1]
+    known, unknown = (left, right) if isinstance(right, FakeTensor) else (right, left)
+    if type(known) is not torch.Tensor or known.dtype not in _DTYPES or known.numel() > MOST_ELEMENTS:
+        return None
+    if not isinstance(unknown, FakeTensor) or unknown.shape != known.shape or unknown.is_floating_point():
+        return None
+    logical = func in (torch.ops.aten.logical_or.default, torch.ops.aten.logical_and.default)
+    dtype = torch.bool if logical else torch.promote_types(known.dtype, unknown.dtype)
+    with unset_fake_temporarily():
+        if func in _OR and known.dtype == torch.bool == unknown.dtype and bool(known.all()):
+            return torch.ones(known.shape, dtype=dtype)
+        if func in _AND and not bool(known.any()):
+            return torch.zeros(known.shape, dtype=dtype)
+    return None

@@ -1,0 +1,219 @@
+"""Jobs that serve: which calls of models are a step, in a dry run and in the running job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from pharoah._errors import UnknownReason
+from pharoah_archetypes import Fingerprint, Skeleton, catalogue, nearest
+from tests.harness.torch_server import TorchServer
+from tests.tenant_sdk.conftest import STEP, TRAIN, DryRunner
+
+MODEL = TRAIN.partition("optimizer")[0]
+TWO_MODELS = """
+import torch
+encoder = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+decoder = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 3), torch.nn.Flatten(), torch.nn.Tanh())
+def request():
+    with torch.no_grad():
+        for _ in range(2):
+            hidden = encoder(torch.randn(1, 8))
+        for _ in range(5):
+            decoder(hidden[:, None])
+"""
+GENERATES = """
+import torch
+from torch import nn
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.project, self.head = nn.Embedding(16, 8), nn.Linear(8, 24), nn.Linear(8, 16)
+    def forward(self, tokens, kept=None):
+        query, key, value = self.project(self.table(tokens)).chunk(3, -1)
+        if kept is not None:
+            key, value = torch.cat([kept[0], key], 1), torch.cat([kept[1], value], 1)
+        mixed = nn.functional.scaled_dot_product_attention(
+            query[:, None], key[:, None], value[:, None], is_causal=kept is None
+        )
+        return self.head(mixed[:, 0]), (key, value)
+model = Decoder().eval()
+@torch.inference_mode()
+def request(length=6, more=4):
+    logits, kept = model(torch.randint(0, 16, (1, length)))
+    for _ in range(more):
+        logits, kept = model(logits[:, -1:].argmax(-1), kept)
+"""
+FUSED = """
+import torch
+layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+model = torch.nn.TransformerEncoder(layer, 2).eval()
+@torch.no_grad()
+def request():
+    model(torch.randn(2, 5, 8))
+"""
+
+
+def requests(call: str, count: int = 6) -> str:
+    return f"for number in range({count}):\n    {call}\n"
+
+
+@pytest.mark.parametrize("context", ["torch.inference_mode()", "torch.no_grad()", "torch.enable_grad()"])
+def test_a_model_that_answers_is_a_step(context: str, dry: Callable[..., Fingerprint]) -> None:
+    found = dry(MODEL + f"with {context}:\n    for _ in range(6): model(torch.randn(4, 8))\n")
+    assert found.serves
+    assert found.grammar == "fwd: gemm act gemm"
+    assert found.sizes["parameters"] == (8 * 8 + 8 + 8 + 1) * 4
+    assert "optimizer" not in found.features
+
+
+def test_an_evaluation_before_training_is_no_service(dry: Callable[..., Fingerprint]) -> None:
+    evaluation = "with torch.no_grad():\n    for _ in range(9): model(torch.randn(4, 8))\n"
+    found = dry(MODEL + evaluation + TRAIN.partition("1))\n")[2] + STEP * 4)
+    assert found == dry(TRAIN + STEP * 4)
+
+
+def test_a_script_that_only_evaluates_although_it_could_train_serves(dry: Callable[..., Fingerprint]) -> None:
+    source = MODEL + "import sys\nif len(sys.argv) > 9: torch.optim.SGD(model.parameters(), lr=1)\n"
+    assert dry(source + "with torch.no_grad(): model(torch.randn(4, 8))\n").serves
+    assert dry(source + "with torch.no_grad(): model(torch.randn(4, 8))\nsys.exit(0)\n").serves
+
+
+def test_a_failure_is_not_a_service(dry_run_script: DryRunner) -> None:
+    with pytest.raises(UnknownReason, match="no such data"):
+        dry_run_script(TRAIN + "with torch.no_grad(): model(torch.randn(4, 8))\nraise OSError('no such data')\n")
+
+
+def test_a_service_that_never_ends_has_a_result(dry: Callable[..., Fingerprint]) -> None:
+    assert dry(MODEL + "while True:\n    model(torch.randn(4, 8))\n", seconds=30.0).serves
+
+
+def test_several_models_are_one_step(dry: Callable[..., Fingerprint]) -> None:
+    assert dry(TWO_MODELS + requests("request()")).grammar == "fwd: gemm act conv act"
+
+
+def test_a_prompt_and_its_tokens_are_one_step(dry_run_script: DryRunner) -> None:
+    found = dry_run_script(GENERATES + requests("request(5 + number)"))
+    one_call = dry_run_script(GENERATES + requests("request(6, 0)"))
+    assert found.fingerprint.archetype == one_call.fingerprint.archetype
+    assert found.assumptions == ("the cost is that of a request with 4 calls for one more token",)
+    assert found.cost.flops > one_call.cost.flops
+
+
+def test_a_script_may_say_itself_where_steps_end(dry: Callable[..., Fingerprint]) -> None:
+    source = MODEL + "import pharoah\nsession = pharoah.register()\n"
+    other = "with torch.no_grad(): torch.nn.Sequential(torch.nn.Conv1d(1, 1, 3))(torch.randn(1, 1, 9))\n"
+    calls = "with torch.no_grad(): model(torch.randn(4, 8)); model(torch.randn(4, 8))\n"
+    assert "conv" not in dry(source + calls + other + "session.step()\n" + calls + "session.step()\n").grammar
+
+
+def test_memory_and_work_are_those_of_the_step(dry_run_script: DryRunner) -> None:
+    source = "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(64, 32, bias=False))\n"
+    calls = "with torch.inference_mode():\n    for _ in range(4): answer = model(torch.randn(16, 64))\n"
+    cost = dry_run_script(source + calls).cost
+    assert cost.flops == 2 * 16 * 64 * 32
+    assert sum(
+        size for size, role in zip(allocations(cost.memory.events), cost.memory.roles, strict=True) if role == "p"
+    ) == (64 * 32 * 4)
+
+
+def allocations(events: object) -> list[int]:
+    return [event for event in events if event >= 0]  # type: ignore[attr-defined]
+
+
+def test_an_answer_has_the_name_of_what_is_trained() -> None:
+    for entry in catalogue().values():
+        answers = Skeleton(entry.skeleton.answer.forward, traits=entry.skeleton.traits)
+        assert nearest(answers)[0].similarity == 1.0
+        assert nearest(answers)[0].archetype.skeleton.answer == entry.skeleton.answer
+
+
+CAPTURES = """
+import json, torch
+from pharoah.capture import hooks
+from pharoah.capture.clock import StepClock
+from pharoah_protocol.local_messages import Capture, Steps
+seen = {"captures": [], "steps": 0}
+class Sink:
+    def send(self, message):
+        if isinstance(message, Capture): seen["captures"].append(message.fingerprint)
+        if isinstance(message, Steps): seen["steps"] += len(message.durations)
+clock = StepClock(Sink())
+"""
+
+
+def captured(
+    server: TorchServer, source: str, before: str = "clock.serves = True\nhooks.attach(clock)\n"
+) -> dict[str, object]:
+    """What the clock of a running job sends."""
+    code = CAPTURES + before + source + "clock.flush()\nprint(json.dumps(seen))\n"
+    seen: dict[str, object] = json.loads(server.run_code(code))
+    return seen
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        MODEL + requests("with torch.inference_mode(): model(torch.randn(4, 8))"),
+        TWO_MODELS + requests("request()"),
+        GENERATES + requests("request()"),
+        FUSED + requests("request()"),
+    ],
+    ids=["calls", "two models", "tokens", "fused layers"],
+)
+def test_the_captured_step_is_that_of_the_dry_run(
+    source: str, dry: Callable[..., Fingerprint], torch_server: TorchServer
+) -> None:
+    seen = captured(torch_server, source)
+    (found,) = seen["captures"]  # type: ignore[misc]
+    assert Fingerprint.from_json(found).archetype == dry(source).archetype
+
+
+def test_time_between_requests_is_no_step_time(torch_server: TorchServer) -> None:
+    source = GENERATES + "import time\n" + requests("request(6, 3); time.sleep(0.2)", 4)
+    code = CAPTURES.replace(
+        'seen["steps"] += len(message.durations)', 'seen.setdefault("times", []).extend(message.durations)'
+    )
+    before = "clock.serves = True\nhooks.attach(clock)\n"
+    seen = json.loads(torch_server.run_code(code + before + source + "clock.flush()\nprint(json.dumps(seen))\n"))
+    assert len(seen["times"]) == 4 * 3, "one for each token after the first"
+    assert max(seen["times"]) < 200_000_000
+
+
+def test_a_job_that_trains_after_all_is_timed_by_its_optimizer(torch_server: TorchServer) -> None:
+    evaluation = "with torch.no_grad(): model(torch.randn(4, 8))\n"
+    seen = captured(torch_server, TRAIN + evaluation * 3 + STEP * 6)
+    (found,) = seen["captures"]  # type: ignore[misc]
+    assert not Fingerprint.from_json(found).serves
+
+
+def test_stated_steps_without_an_optimizer_are_captured(torch_server: TorchServer) -> None:
+    source = MODEL + requests("with torch.no_grad():model(torch.randn(4, 8))\n    clock.tick('session')", 9)
+    (found,) = captured(torch_server, source, before="")["captures"]  # type: ignore[misc]
+    assert Fingerprint.from_json(found).grammar == "fwd: gemm act gemm"
+    by_hand = MODEL + requests("model(torch.randn(4, 8)).sum().backward()\n    clock.tick('session')", 9)
+    assert not captured(torch_server, by_hand, before="")["captures"], "it may be a training by hand"
+
+
+def test_what_a_model_raises_passes_through(torch_server: TorchServer) -> None:
+    source = MODEL + requests(
+        "try: model(torch.randn(4, 9 if number == 3 else 8))\n    except RuntimeError as error: print(end='')"
+    )
+    assert captured(torch_server, source)["steps"] == 5
+
+
+def test_the_patch_is_taken_out_again(torch_server: TorchServer) -> None:
+    code = CAPTURES + "before = torch.nn.Module.__call__\nclock.serves = True\nhooks.attach(clock)\n"
+    code += "assert torch.nn.Module.__call__ is not before\nhooks.detach()\nprint(torch.nn.Module.__call__ is before)\n"
+    assert torch_server.run_code(code) == b"True\n"
+
+
+def test_threads_have_steps_of_their_own(torch_server: TorchServer) -> None:
+    source = GENERATES + "from concurrent.futures import ThreadPoolExecutor\n"
+    source += "with ThreadPoolExecutor(4) as pool:\n    list(pool.map(lambda _: request(), range(40)))\n"
+    seen = captured(torch_server, source)
+    (found,) = seen["captures"]  # type: ignore[misc]
+    assert seen["steps"] == 40 * 4
+    assert "attn" in Fingerprint.from_json(found).grammar
