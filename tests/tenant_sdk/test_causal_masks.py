@@ -19,6 +19,7 @@ CAUSAL = {
     "minus infinity above the diagonal": "torch.triu(torch.full((T, T), float('-inf')), diagonal=1)",
     "lowest number above the diagonal": "torch.full((T, T), torch.finfo(torch.float32).min).triu(1)",
     "as nn.Transformer makes it": "nn.Transformer.generate_square_subsequent_mask(T)",
+    "infinite flags of it": "nn.Transformer.generate_square_subsequent_mask(T).isinf()",
     "positions compared": "torch.arange(T)[:, None] >= torch.arange(T)[None, :]",
     "a window of earlier positions": "((p := torch.arange(T))[:, None] >= p) & (p[:, None] < p + 4)",
     "part of a long buffer": "torch.tril(torch.ones(2048, 2048)).view(1, 1, 2048, 2048)[0, :, :T, :T]",

@@ -183,7 +183,8 @@ _RULES: dict[Any, _Rule] = {
     **dict.fromkeys(
         _overloads(
             aten.add, aten.add_, aten.sub, aten.sub_, aten.rsub, aten.mul, aten.mul_, aten.neg, aten.log, aten.fill_,
-            aten.where, aten.logical_not, aten.bitwise_not, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge,
+            aten.abs, aten.isinf, aten.isnan, aten.where,
+            aten.logical_not, aten.bitwise_not, aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge,
         ),
         _elementwise,
     ),

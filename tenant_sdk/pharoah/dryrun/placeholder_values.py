@@ -13,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
+from pharoah.capture.causal_masks import KNOWN_CORNER
 from pharoah.capture.operator_notes import storage_of
 from pharoah.dryrun.exploration import UnknownValues
 from pharoah.dryrun.mask_corners import known_truth
@@ -117,6 +118,8 @@ class ReadablePlaceholders(TorchFunctionMode):
         if tensor.is_complex():
             return NotImplemented
         if func in _FINITE_CHECKS:
+            if getattr(tensor, KNOWN_CORNER, None) is not None:
+                return NotImplemented  # a mask that is written with infinities: its values are followed
             with unset_fake_temporarily():
                 return torch.full(tuple(tensor.shape), _FINITE_CHECKS[func], dtype=torch.bool)
         if func is torch.Tensor.tolist and tensor.numel() <= _LARGEST_LIST:
