@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from pharoah_benchmarks.strategies import STRATEGIES
 from pharoah_benchmarks.workload_files import WorkloadFileError, workload_files
 from pharoah_protocol.vocabulary import DeviceKind
 
+
+class Task(StrEnum):
+    """What a cell does with the model of its workload."""
+
+    TRAIN = "train"
+    SERVE = "serve"
+    """It answers requests, without gradients."""
+
+
+TASK = "task"
 RANKS = "ranks"
 MOST_RANKS = 8
 """Ranks are processes that share the cores or the devices of one node."""
 _COMMON = {
     "device": tuple(DeviceKind),
+    TASK: tuple(Task),
     "strategy": tuple(STRATEGIES.entries),
     "dtype": ("float32", "bfloat16", "float16", "float8_e4m3fn"),
     "optimizer": tuple(f"{kind}/{how}" for kind in ("adamw", "sgd") for how in ("forloop", "foreach", "fused")),
@@ -43,6 +55,8 @@ def check(workload: object, settings: dict[str, Any]) -> None:
         elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise SettingError(f"{key}: {value!r} is not a whole number above 0")
     _check_ranks(settings)
+    if settings.get(TASK) == Task.SERVE and (only := {"optimizer", "strategy", RANKS} & settings.keys()):
+        raise SettingError(f"{min(only)}: no setting of a workload that serves")
 
 
 def _check_ranks(settings: dict[str, Any]) -> None:

@@ -65,12 +65,12 @@ def main() -> None:
 
 
 def _negatives(workload: str, settings: dict[str, int]) -> list[Callable[[], None]]:
-    _, optimizer = build(workload, settings)
+    _, model = build(workload, settings)
     longer, _ = build(workload, {**settings, "length": settings.get("length", 128) * 3 // 2})
 
     def checkpoint() -> None:
         with tempfile.TemporaryFile() as file:
-            torch.save(optimizer.state_dict(), file)
+            torch.save(model.state_dict(), file)
             time.sleep(2.0)  # a slow file system
 
     def evaluate() -> None:

@@ -22,8 +22,8 @@ import transformers.models.auto.modeling_auto
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.campaign.dry_cell import dry_cell
 for name in sys.argv[1:]:
-    dry = dry_cell(Cell(name, name, {}))
-    print(json.dumps([name, dry.fingerprint or dry.reason]))
+    dry, served = dry_cell(Cell(name, name, {})), dry_cell(Cell(name, name, {"task": "serve"}))
+    print(json.dumps([name, [dry.fingerprint or dry.reason, served.fingerprint or served.reason]]))
 """
 OWN = """
 from torch import nn, randn
@@ -51,7 +51,15 @@ def test_each_workload_of_the_catalogue_has_the_archetype_that_its_file_names() 
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     found = dict(json.loads(line) for line in lines)
     for name, entry in wanted.items():
-        assert Fingerprint.from_json(found[name]).archetype == catalogue()[entry].skeleton.archetype, name
+        trained, served = map(Fingerprint.from_json, found[name])
+        assert trained.archetype == catalogue()[entry].skeleton.archetype, name
+        assert served.serves and "bwd" not in served.grammar, name
+
+
+@pytest.mark.parametrize("name", ["gpt", "recommender", "t5", "vit", "whisper"])
+def test_each_workload_can_serve(name: str) -> None:
+    result = run_trial(Cell("c", name, {"task": "serve", "batch": 2}, steps=2))
+    assert (result.outcome, result.detail) == (Outcome.OK, "")
 
 
 @pytest.mark.usefixtures("folder")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pharoah._settings import Settings
+from pharoah.comparison.history import History
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from tests.harness.jobs import Job
 from tests.harness.site import running_site
@@ -19,6 +21,10 @@ repeats = 2
 name = "mlp"
 steps = 2
 settings = { width = 64, batch = 16 }
+[[workload]]
+name = "mlp"
+steps = 2
+settings = { width = 64, batch = 16, task = "serve" }
 """
 SCRIPT = [sys.executable, "evaluation/scripts/train_workload.py"]
 
@@ -40,9 +46,17 @@ def test_a_campaign_becomes_verdicts(tmp_path: Path) -> None:
             "steps": 5,
             "step_seconds": 0,
         }
+        answers = [*SCRIPT, "mlp", '{"width": 64, "batch": 16, "task": "serve"}', "--seconds", "3"]
+        serving = Job(site, "n1", answers, tmp_path / "serving")
+        assert serving.wait() == 0, serving.output()
+        assert serving.verdict()["status"] == "compatible" and serving.verdict()["rung"] == "exact"
+        assert serving.output().count("pharoah") == 1, "the captured step is the one that was checked"
+        state = site.tenant_environment("n1")["PHAROAH_STATE_DIR"]
+        watched = max(History(Settings(state_folder=state)).runs(), key=lambda run: run.began)
+        assert watched.steps > 9, "calls of the model were timed"
         new = Job(site, "n1", [*SCRIPT, "lstm", "--steps", "5"], tmp_path / "new", "--strict")
         assert new.wait() == 11, "unknown and --strict: not started"
         assert new.verdict()["status"] == "unknown"
         runs = site.listing("runs")
-        assert [run["end_state"] for run in runs] == ["ok"], "what was not started never joined"
+        assert [run["end_state"] for run in runs] == ["ok", "ok"], "what was not started never joined"
         assert {row["benchmark"] for row in site.listing("probes")} == set(MICRO_BENCHMARKS.entries)

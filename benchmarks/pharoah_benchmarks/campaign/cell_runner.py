@@ -105,8 +105,8 @@ def _first_line(error: BaseException) -> str:
 
 
 def _train(cell: Cell, measured: _Measured) -> tuple[Outcome, str]:
-    step, optimizer = build(cell.workload, cell.settings)
-    measured.device, measured.device_model = _device(optimizer)
+    step, model = build(cell.workload, cell.settings)
+    measured.device, measured.device_model = _device(model)
     seconds = measured.step_seconds
     watcher = _Watcher(cell, measured.windows)
     began = time.perf_counter()
@@ -117,16 +117,16 @@ def _train(cell: Cell, measured: _Measured) -> tuple[Outcome, str]:
             after = time.perf_counter()
             seconds.append(after - before)
             if not math.isfinite(loss):
-                return Outcome.NAN, f"loss is {loss} at step {len(seconds)}"
+                return Outcome.NAN, f"the result of step {len(seconds)} is {loss}"
             watcher.step(after - began, after - before)
     finally:
         watcher.close()
     return Outcome.OK, ""
 
 
-def _device(optimizer: torch.optim.Optimizer) -> tuple[DeviceKind, str]:
+def _device(model: torch.nn.Module) -> tuple[DeviceKind, str]:
     """Kind and model of the device that the parameters are on. Raises ValueError for a kind that has no name here."""
-    device: torch.device = optimizer.param_groups[0]["params"][0].device
+    device = next(model.parameters()).device
     kind = DeviceKind(device.type)
     return kind, device_model() if kind is DeviceKind.CPU else torch.cuda.get_device_name(device)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pharoah_benchmarks.settings import RANKS, check
+from pharoah_benchmarks.settings import RANKS, TASK, Task, check
 from pharoah_benchmarks.strategies import STRATEGIES, Distributed, OptimizerChoice
 from pharoah_benchmarks.workload_files import workload_files
 from pharoah_protocol.vocabulary import DeviceKind
@@ -27,44 +27,51 @@ def dtype_of(model: nn.Module) -> torch.dtype:
 
 @dataclass
 class Workload:
-    """A model and where its batches come from. `loss` takes the model and one batch."""
+    """A model and where its batches come from. `loss` and `answer` take the model and one batch."""
 
     model: nn.Module
     batch: Callable[[], tuple[Tensor, ...]]
     loss: Callable[[nn.Module, tuple[Tensor, ...]], Tensor]
     around: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)
     """Contexts the forward pass runs in (attention kernel, autocast)."""
+    answer: Callable[[nn.Module, tuple[Tensor, ...]], Tensor] = lambda model, drawn: model(drawn[0])
+    """What the model answers when it serves; by default what it makes of the first tensor of a batch."""
 
 
-class TrainingStep(NamedTuple):
-    """One training step of a workload, ready to be called."""
+class WorkloadStep(NamedTuple):
+    """One step of a workload, ready to be called."""
 
     step: Callable[[], Tensor]
-    """Does the step and returns the loss."""
-    optimizer: torch.optim.Optimizer
-    """The optimizer inside the step."""
+    """Does the step and returns the loss, or the mean of the answer; not a number where that went wrong."""
+    model: nn.Module
+    """The model inside the step."""
 
 
-def build(name: str, settings: dict[str, Any]) -> TrainingStep:
-    """Make the training step of a workload.
+def build(name: str, settings: dict[str, Any]) -> WorkloadStep:
+    """Make the step of a workload.
 
-    Common settings: `dtype` (float32, bfloat16 by autocast, float16 parameters), `optimizer` (adamw or sgd, with an
-    implementation: `adamw/foreach`), `device`, and `strategy`, which needs the process group of `ranks` ranks. Raises
-    SettingError.
+    Common settings: `task` (train or serve), `dtype` (float32, bfloat16 by autocast, float16 parameters), `optimizer`
+    (adamw or sgd, with an implementation: `adamw/foreach`), `device`, and `strategy`, which needs the process group of
+    `ranks` ranks. Raises SettingError.
     """
     check(name, settings)
     settings = dict(settings)
     dtype, kind = settings.pop("dtype", "float32"), settings.pop("optimizer", "adamw/forloop")
     device, strategy = settings.pop("device", DeviceKind.CPU), settings.pop("strategy", "")
     settings.pop(RANKS, None)
+    task = settings.pop(TASK, Task.TRAIN)
     workload = _made(name, settings, device)
     _apply_dtype(workload, dtype, device)
-    model, optimizer, after_backward = _distributed(workload.model, _optimizer(kind), strategy)
+    if task == Task.SERVE:
+        return _serving(workload)
+    return _training(workload, _distributed(workload.model, _optimizer(kind), strategy))
+
+
+def _training(workload: Workload, distributed: Distributed) -> WorkloadStep:
+    model, optimizer, after_backward = distributed
 
     def step() -> Tensor:
-        with ExitStack() as stack:
-            for context in workload.around:
-                stack.enter_context(context())
+        with _around(workload):
             loss = workload.loss(model, workload.batch())
         loss.backward()
         after_backward()
@@ -72,7 +79,26 @@ def build(name: str, settings: dict[str, Any]) -> TrainingStep:
         optimizer.zero_grad()
         return loss.detach()
 
-    return TrainingStep(step=step, optimizer=optimizer)
+    return WorkloadStep(step, workload.model)
+
+
+def _serving(workload: Workload) -> WorkloadStep:
+    model = workload.model.eval()
+
+    @torch.inference_mode()
+    def step() -> Tensor:
+        with _around(workload):
+            return workload.answer(model, workload.batch()).float().mean()
+
+    return WorkloadStep(step, model)
+
+
+@contextmanager
+def _around(workload: Workload) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in workload.around:
+            stack.enter_context(context())
+        yield
 
 
 def _made(name: str, settings: dict[str, Any], device: str) -> Workload:

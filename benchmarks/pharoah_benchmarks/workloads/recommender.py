@@ -34,4 +34,4 @@ def build(batch: int = 256, tables: int = 4, items: int = 20_000, width: int = 3
     def loss(net: nn.Module, drawn: tuple[Tensor, ...]) -> Tensor:
         return F.binary_cross_entropy_with_logits(net(drawn[0], drawn[1]), drawn[2])
 
-    return Workload(model, draw, loss)
+    return Workload(model, draw, loss, answer=lambda net, drawn: net(drawn[0], drawn[1]))

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from pharoah_benchmarks.workloads import Workload, dtype_of
 
 CLASSES, LETTERS = 10, 5
+NEW_TOKENS = 4
+"""Tokens that a model which generates adds to each request."""
 LOWEST_TOKEN = 10
 """Lower ones have a special meaning."""
 
@@ -47,7 +49,19 @@ def build(
     def loss(net: nn.Module, drawn: tuple[Tensor, ...]) -> Tensor:
         return net(**dict(zip(inputs, drawn, strict=True))).loss  # type: ignore[no-any-return]
 
-    return Workload(model, draw, loss)
+    def answer(net: nn.Module, drawn: tuple[Tensor, ...]) -> Tensor:
+        given = {name: value for name, value in zip(inputs, drawn, strict=True) if name != "labels"}
+        if isinstance(net, transformers.GenerationMixin):
+            # A text of fixed length: no token ends it. Generation that is made for one kind of model is left out.
+            net.generation_config.eos_token_id = None
+            lengths = {"min_new_tokens": NEW_TOKENS, "max_new_tokens": NEW_TOKENS}
+            texts: Tensor = transformers.GenerationMixin.generate(
+                net, **given, **lengths, do_sample=False, pad_token_id=0
+            )
+            return texts
+        return net(**given).logits  # type: ignore[no-any-return]
+
+    return Workload(model, draw, loss, answer=answer)
 
 
 _Draw = Callable[[int, Mapping[str, int], Any, int], Tensor]

@@ -30,13 +30,13 @@ def watch_models(clock: Callable[[], StepClock | None]) -> None:
     """For a job that serves: `clock` is asked at the first call of a model, so nothing is connected before."""
     from pharoah.capture.serving_steps import Caller, around_calls
 
-    def first(original: Caller, module: Any, args: Any, kwargs: Any) -> Any:
+    def first(_: Caller, module: Any, args: Any, kwargs: Any) -> Any:
         take_out()
         if not _inert:
             with Guard("models"):
                 if (watching := clock()) is not None:
                     attach(watching)
-        return original(module, *args, **kwargs)
+        return type(module).__call__(module, *args, **kwargs)  # which is watched by now
 
     take_out = around_calls(first)
 

@@ -105,10 +105,10 @@ def around_calls(call: Callable[[Caller, torch.nn.Module, tuple[Any, ...], dict[
     torch compiles, modules are called as without it.
     """
     original: Any = torch.nn.Module.__call__
-    here, is_compiling = _Here(), torch.compiler.is_compiling
+    here = _Here()
 
     def called(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or here.is_inside or not is_model(self):
+        if torch.compiler.is_compiling() or here.is_inside or not is_model(self):
             return original(self, *args, **kwargs)
         here.is_inside = True
         try:
