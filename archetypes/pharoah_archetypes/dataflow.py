@@ -137,6 +137,8 @@ def _class_of(operator: Operator, known: Vocabulary) -> str:
     operator_class = known.classes.get(operator.name, "")
     if "integer" in operator.notes or "rank1" in operator.notes:
         return ""
+    if operator_class == OperatorClass.BATCHED_PRODUCT and "shared" in operator.notes:
+        return OperatorClass.PRODUCT
     if operator_class == OperatorClass.CONVOLUTION and "transposed" in operator.notes:
         return OperatorClass.UPSAMPLING
     if operator_class == OperatorClass.CONVOLUTION and "depthwise" in operator.notes:

@@ -37,6 +37,7 @@ class Operator:
     | `transposed` | a convolution that enlarges                                                         |
     | `depthwise`  | a convolution with a filter for each channel                                        |
     | `rank1`      | a product of a column and a row, as in rotary angles: no contraction                |
+    | `shared`     | a batch of products with one matrix                                                 |
     """
 
     name: str

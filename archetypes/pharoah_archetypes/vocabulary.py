@@ -18,6 +18,7 @@ class OperatorClass(StrEnum):
     ACTIVATION = "act"
     ATTENTION = "attn"
     BATCHED_PRODUCT = "bmm"
+    PRODUCT = "gemm"
     CONVOLUTION = "conv"
     DEPTHWISE = "dwconv"
     """A convolution of each channel with a filter of its own."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.coverage.job import REAL_SECONDS, Job
+from pharoah._sidecar_link import SERVES
 
 HERE = Path(__file__).parent
 LIST = "commands.toml"
@@ -19,6 +20,13 @@ def loops(interpreter: str) -> list[Job]:
     """Training loops as people write them, one file each."""
     scripts = sorted((HERE / "loops").glob("*.py"))
     return [Job(script.stem, (interpreter, str(script))) for script in scripts]
+
+
+def serving(interpreter: str) -> list[Job]:
+    """Scripts that compute answers and train nothing, one file each. Their real runs are without a dry run, so they are
+    said to serve."""
+    scripts = sorted((HERE / "serving").glob("*.py"))
+    return [Job(script.stem, (interpreter, str(script)), variables={SERVES: "1"}) for script in scripts]
 
 
 def families(interpreter: str, library: str) -> list[Job]:

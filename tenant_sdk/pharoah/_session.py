@@ -19,7 +19,7 @@ from pharoah._inject.pharoah_finder import Finder
 from pharoah._listener import AlertCallback, Listener
 from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown, starts_a_node_without_rank_0
 from pharoah._settings import Settings
-from pharoah._sidecar_link import DRY_RUN, SIDECAR, SidecarLink
+from pharoah._sidecar_link import DRY_RUN, SERVES, SIDECAR, SidecarLink
 from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
@@ -212,7 +212,7 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
     session = Session(verdict, link, settings)
     start_responder(path)
     if session._clock is not None:
-        session._clock.serves = serves
+        session._clock.serves = serves or bool(os.environ.get(SERVES))
         _watch(session._clock)
     _finish_at_exit(session)
     if answer.dry_run_needed:

@@ -54,6 +54,19 @@ model = torch.nn.TransformerEncoder(layer, 2).eval()
 def request():
     model(torch.randn(2, 5, 8))
 """
+SLICED = """
+import torch
+class Head(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(8, 4, bias=False)
+    def forward(self, x):
+        return self.head(x[:, -1:])
+model = Head().eval()
+def request():
+    with torch.inference_mode():
+        model(torch.randn(3, 5, 8))
+"""
 
 
 def requests(call: str, count: int = 6) -> str:
@@ -88,6 +101,13 @@ def test_a_failure_is_not_a_service(dry_run_script: DryRunner) -> None:
 
 def test_a_service_that_never_ends_has_a_result(dry: Callable[..., Fingerprint]) -> None:
     assert dry(MODEL + "while True:\n    model(torch.randn(4, 8))\n", seconds=30.0).serves
+
+
+@pytest.mark.parametrize("context", ["torch.inference_mode()", "torch.no_grad()", "torch.enable_grad()"])
+def test_one_matrix_for_a_batch_is_one_product(context: str, dry: Callable[..., Fingerprint]) -> None:
+    """Without gradients torch repeats the matrix when the positions do not lie beside each other in memory."""
+    source = SLICED.replace("torch.inference_mode()", context)
+    assert dry(source + requests("request()")).grammar == "fwd: gemm"
 
 
 def test_several_models_are_one_step(dry: Callable[..., Fingerprint]) -> None:
@@ -160,8 +180,9 @@ def captured(
         TWO_MODELS + requests("request()"),
         GENERATES + requests("request()"),
         FUSED + requests("request()"),
+        SLICED + requests("request()"),
     ],
-    ids=["calls", "two models", "tokens", "fused layers"],
+    ids=["calls", "two models", "tokens", "fused layers", "one matrix for a batch"],
 )
 def test_the_captured_step_is_that_of_the_dry_run(
     source: str, dry: Callable[..., Fingerprint], torch_server: TorchServer

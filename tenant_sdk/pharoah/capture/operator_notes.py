@@ -38,6 +38,9 @@ The recorder makes two for every operator of a captured step."""
 _Note = Callable[[_Call], str]
 """Reads one note off a call; an empty string is no note."""
 
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+"""The key of kernels that call other operators."""
+_DEVICE_KEYS = ("CPU", "CUDA", "XPU", "MPS")
 _MASK_ARGUMENTS = {"attn_mask", "attn_bias", "mask"}
 """Arguments of attention kernels that hold a mask."""
 _SCORE_CHANGES = {
@@ -135,9 +138,14 @@ def is_view(func: Any) -> bool:
 
 
 def is_composite(func: Any) -> bool:
-    """Whether torch computes an operator by calling others, without a kernel of its own."""
-    has_kernel = getattr(func, "has_kernel_for_dispatch_key", None)
-    return bool(has_kernel and has_kernel(torch._C.DispatchKey.CompositeImplicitAutograd))
+    """Whether torch computes an operator by calling others, without a kernel of its own on any device.
+
+    The method of the operator counts formulas in Python as well; a call of a kernel that is missing ends the process.
+    """
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    has_kernel, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
+    return has_kernel(name, COMPOSITE.name) and not any(has_kernel(name, key) for key in _DEVICE_KEYS)
 
 
 def _notes(name: str, operator_class: str, arguments: list[str]) -> tuple[_Note, ...]:
@@ -154,6 +162,7 @@ def _notes(name: str, operator_class: str, arguments: list[str]) -> tuple[_Note,
             notes.append(_depthwise(arguments.index("groups")))
     if name in ("aten.bmm", "aten.baddbmm"):
         notes.append(lambda call: "rank1" if _known(call.args[-2].shape[-1]) == 1 else "")
+        notes.append(lambda call: "shared" if _is_repeated(call.args[-1]) or _is_repeated(call.args[-2]) else "")
     if name in MASK_FILLS:
         mask = 0 if name == "aten.where" else 1
         notes.append(lambda call: "pairs" if _is_pair_mask(call.args[mask]) and not _integer(call) else "")
@@ -185,6 +194,11 @@ def _depthwise(groups: int) -> _Note:
 
 def _is_depthwise(groups: int, filters: torch.Tensor) -> bool:
     return groups > 1 and _known(filters.shape[1]) == 1
+
+
+def _is_repeated(matrices: torch.Tensor) -> bool:
+    """Whether all matrices of a batch are one in memory. torch multiplies with one so when no gradient is needed."""
+    return _known(matrices.shape[0]) > 1 and _known(matrices.stride(0)) == 0 and matrices.stride(-1) != 0
 
 
 def _integer(call: _Call) -> str:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.capture import hardware
 from pharoah.capture.inventory import versions
-from pharoah.capture.operator_notes import Reader, Reading, new, reader
+from pharoah.capture.operator_notes import COMPOSITE, Reader, Reading, new, reader
 from pharoah_archetypes import SERVES, Fingerprint, Operator, Skeleton, canonicalize
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Phase
@@ -79,7 +79,7 @@ class Recorder(TorchDispatchMode):
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call what an operator is composed of, as autograd does: in inference mode torch dispatches it whole."""
         with self:
-            return func.decompose(*args, **kwargs)
+            return func._op_dk(COMPOSITE, *args, **kwargs)  # `decompose` prefers formulas that autograd does not use
 
     def _record(self, operator: Reader, args: Any, kwargs: Any, result: Any) -> None:
         phase = self._phase()
