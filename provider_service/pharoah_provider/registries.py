@@ -8,6 +8,8 @@ from typing import Any
 
 from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah._finding_kind import finding_kinds
+from pharoah.dryrun.extensions import GROUP as EXTENSIONS
+from pharoah.dryrun.extensions import extensions
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah.launchers import launchers
 from pharoah_benchmarks.micro import GROUP as MICRO
@@ -71,6 +73,18 @@ OVERVIEWS = (
             "name": lambda entry: entry.name,
             "help": lambda entry: entry.help,
             "least_ranks": lambda entry: entry.least_ranks,
+        },
+    ),
+    Overview(
+        name="extensions",
+        group=EXTENSIONS,
+        package="pharoah.dryrun.extensions",
+        entries=extensions(),
+        columns={
+            "name": lambda entry: entry.name,
+            "help": lambda entry: entry.help,
+            "distribution": lambda entry: entry.distribution,
+            "version": lambda entry: entry.version,
         },
     ),
     Overview(

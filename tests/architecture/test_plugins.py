@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pharoah._finding_kind import GROUP as FINDINGS
+from pharoah.dryrun.extensions import GROUP as EXTENSIONS
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGIES
@@ -91,6 +92,26 @@ ENTRY = Launcher("tidyrun", "a command, tidily", ("tidyrun",), lambda words: lau
         """
 from pharoah.launchers import launch_of
 assert launch_of(["tidyrun", "torchrun", "train.py"]).program.launcher == "torchrun"
+""",
+    ),
+    Plugin(
+        "extensions",
+        EXTENSIONS,
+        "fastkernels",
+        """
+from pharoah.dryrun.extensions import Extension
+ENTRY = Extension(
+    name="fastkernels", help="the fastest kernels", distribution="fast-kernels", version="1.2",
+    modules=lambda: {"fastkernels": {"twice": lambda x: 2 * x}},
+)
+""",
+        """
+from importlib.metadata import version
+from pharoah.dryrun.extensions import missing_extension, substitute
+assert missing_extension(ModuleNotFoundError(name="fastkernels")) == "fastkernels"
+substitute(["fastkernels"])
+from fastkernels import twice
+assert twice(2) == 4 and version("fast_kernels") == "1.2"
 """,
     ),
     Plugin(

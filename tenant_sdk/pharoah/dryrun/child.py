@@ -16,7 +16,7 @@ from pathlib import Path
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.audit_hook import install_audit_hook
 from pharoah.dryrun.enter import entered
-from pharoah.dryrun.environment import MITIGATION, RECORD_CODE
+from pharoah.dryrun.environment import EXTENSIONS, MITIGATION, RECORD_CODE
 from pharoah.dryrun.late_path import search_as_the_job
 from pharoah.dryrun.reports import ENDED, Report, ReportKind, reporting
 from pharoah.dryrun.result import DryRun
@@ -49,6 +49,7 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
     """Run a program until its step is over."""
     from pharoah.dryrun.executed_code import ExecutedCode
     from pharoah.dryrun.exploration import DataDependentBranch, Explorer
+    from pharoah.dryrun.extensions import missing_extension, substitute
     from pharoah.dryrun.fake_tensors import fake_step
     from pharoah.dryrun.mitigations import apply_mitigation
     from pharoah.dryrun.step_boundary import Finished
@@ -69,6 +70,9 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
 
     values = Explorer(report.reason, report.branch, deadline)
     report.decisions = values.decisions
+    if names := os.environ.get(EXTENSIONS):
+        substitute(names.split(","))
+        values.assumed += [f"{name} cannot be imported: substitutes compute its functions" for name in names.split(",")]
     try:
         with fake_step(step_seen, values):
             install_audit_hook(side_effect, isolated=sandbox.is_isolated, folder=os.environ.get(SCRATCH_FOLDER, ""))
@@ -83,6 +87,10 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
         pass  # reported when it happened
     except SystemExit as exit_:
         report.reason(f"the script exited with {exit_.code} before an optimizer stepped")
+    except ImportError as error:
+        if name := missing_extension(error):
+            report.write(ReportKind.MISSING, name)
+        raise
 
 
 def prepared(program: Program) -> Callable[[], Callable[[], object]]:

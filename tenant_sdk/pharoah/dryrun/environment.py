@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pharoah._errors import UnknownReason
 from pharoah._sidecar_link import DRY_RUN
@@ -15,6 +15,8 @@ from pharoah_archetypes.devices import device_named, devices
 
 RECORD_CODE = "PHAROAH_DRY_RUN_CODE"
 """Set when the fingerprint shall also state which code of which packages ran."""
+EXTENSIONS = "PHAROAH_DRY_RUN_EXTENSIONS"
+"""Names of extensions that get substitutes, with commas between them."""
 MITIGATION = "PHAROAH_DRY_RUN_MITIGATION"
 """The mitigation to apply, as `Mitigation.to_json` writes it."""
 SIMULATED_GPUS = "PHAROAH_GPUS"
@@ -31,9 +33,11 @@ def child_environment(
     record_code: bool,
     mitigation: Mitigation | None,
     gpus: str = "",
+    substitutes: Sequence[str] = (),
 ) -> dict[str, str]:
     """The environment of the child: the one that the job would have, and `own` variables of the dry run.
 
+    `substitutes` are the extensions (`pharoah.dryrun.extensions`) that get some.
     `gpus` takes precedence over PHAROAH_GPUS. Raises UnknownReason when either is not a list of known GPUs.
     """
     return {
@@ -45,6 +49,7 @@ def child_environment(
         "OMP_NUM_THREADS": "1",
         "TORCHDYNAMO_DISABLE": "1",
         **({RECORD_CODE: "1"} if record_code else {}),
+        **({EXTENSIONS: ",".join(substitutes)} if substitutes else {}),
         **({MITIGATION: mitigation.to_json()} if mitigation else {}),
         **own,
     }

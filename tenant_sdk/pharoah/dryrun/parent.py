@@ -89,19 +89,35 @@ def dry_run(
     launch = launch_of(command).on(nodes, processes)
     if change and change.nodes > 1:
         launch = launch.on_more_nodes(change.nodes)
-    try:
+    deadline, substitutes = time.monotonic() + timeout_seconds, list[str]()
+
+    def attempt(seconds: float) -> DryRun:
         with tempfile.TemporaryFile() as errors, _scratch_folder() as folder:
             own = sandbox_variables(folder, allow_unprotected=allow_unprotected)
             environment = child_environment(
-                launch.environment(), own, record_code=record_code, mitigation=change, gpus=gpus
-            )
+                launch.environment(), own, record_code=record_code, mitigation=change, gpus=gpus,
+                substitutes=substitutes,
+            )  # fmt: skip
+            return _in_child(lambda report: start(launch, environment, report, errors, seconds), seconds, errors)
 
-            def begin(report: int) -> ChildProcess:
-                return start(launch, environment, report, errors, timeout_seconds)
-
-            return _in_child(begin, timeout_seconds, errors)
+    try:
+        while True:
+            try:
+                return attempt(max(0.0, deadline - time.monotonic()))
+            except _MissingExtension as missing:
+                if missing.name in substitutes:
+                    raise
+                substitutes.append(missing.name)
     except OSError as error:
         raise UnknownReason(f"the dry run could not start: {error}") from None
+
+
+class _MissingExtension(UnknownReason):
+    """The script needs a library of CUDA kernels that cannot be imported."""
+
+    def __init__(self, reason: str, name: str) -> None:
+        super().__init__(reason)
+        self.name = name
 
 
 def dry_run_step(step: Callable[[], object], timeout_seconds: float, *, allow_unprotected: bool = False) -> DryRun:
@@ -180,6 +196,8 @@ def _outcome(process: ChildProcess, results: int, timeout_seconds: float, errors
         raise UnknownReason("the script wrote into the file that takes the result of the dry run") from None
     # Later reasons are consequences of the first one.
     reason = next((line.content for line in reported if line.kind is ReportKind.REASON), "")
+    if missing := next((line.content for line in reported if line.kind is ReportKind.MISSING), ""):
+        raise _MissingExtension(reason, missing)
     if lines is None or (late and not reason):
         raise UnknownReason(f"the dry run took longer than {timeout_seconds:g} s")
     raise UnknownReason(reason or _reason_without_report(status, errors))

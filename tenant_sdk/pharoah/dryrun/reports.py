@@ -44,6 +44,8 @@ class ReportKind(StrEnum):
     """The result of a step of a way that a later step may replace."""
     REASON = "reason"
     """Why a way gives no result."""
+    MISSING = "missing"
+    """The name of an extension that the script needs and that cannot be imported."""
     BRANCH = "branch"
     """A branch whose other way will be followed as well."""
 
