@@ -252,7 +252,7 @@ def dlrm() -> None:
 
 
 def pp() -> None:
-    """The first stage of as many as there are ranks."""
+    """As many stages as there are ranks."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,29 @@ def test_launchers_without_torch_number_the_ranks_by_their_own_variables(
     monkeypatch.setenv("SLURM_NTASKS", "6")
     variables = launch_of(command.split()).program.rank_environment()
     assert expected.items() <= variables.items() and "RANK" not in variables
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (
+            "torchrun --nnodes 2 --nproc-per-node 4 train.py",
+            {"RANK": "6", "LOCAL_RANK": "2", "GROUP_RANK": "1", "WORLD_SIZE": "8"},
+        ),
+        (
+            "srun -N2 --ntasks-per-node=4 python train.py",
+            {"SLURM_PROCID": "6", "SLURM_LOCALID": "2", "SLURM_NODEID": "1"},
+        ),
+        (
+            "mpirun -np 8 -H a:4,b:4 python train.py",
+            {"OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_LOCAL_RANK": "2", "PMI_RANK": "6"},
+        ),
+    ],
+)
+def test_a_later_rank_has_its_place_on_its_node(command: str, expected: dict[str, str]) -> None:
+    launch = launch_of(command.split())
+    program = first_rank(replace(launch, program=replace(launch.program, rank=6)))
+    assert expected.items() <= program.rank_environment().items()
 
 
 def test_a_launcher_within_srun_counts_the_ranks() -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from evaluation.distributed.run import environment, real_ranks
 from pharoah import PharoahError
+from pharoah.dryrun import DryRun, later_stages, parent
+from pharoah.dryrun.result import NextStage
 from pharoah_archetypes import Archetype, Fingerprint, communication_patterns, parse, pattern_of
 from tests.tenant_sdk.conftest import DryRunner
 
@@ -38,6 +40,36 @@ def test_a_dry_rank_sends_what_real_ranks_send(
         for key, value in environment(rank, 2).items():
             monkeypatch.setenv(key, value)
         assert dry(["-m", "evaluation.distributed.strategies", name]).grammar == fingerprint.grammar
+
+
+def test_every_stage_of_a_pipeline_is_dry_run_as_its_rank_steps(
+    dry_run: DryRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages: dict[int, DryRun] = {}
+
+    def noted(first: DryRun, attempt: Callable[[NextStage], DryRun]) -> DryRun:
+        stages[0] = first
+
+        def one(stage: NextStage) -> DryRun:
+            return stages.setdefault(stage.rank, attempt(stage))
+
+        return later_stages.with_later_stages(first, one)
+
+    monkeypatch.setattr(parent, "with_later_stages", noted)
+    arguments = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "3",
+        "-m",
+        "evaluation.distributed.strategies",
+        "pp",
+    ]
+    found = dry_run([sys.executable, *arguments], 120.0)
+    real = [fingerprint and fingerprint.grammar for fingerprint in real_ranks("pp", 3)]
+    assert [stages[rank].fingerprint.grammar for rank in range(3)] == real
+    assert found.fingerprint == stages[0].fingerprint
+    assert found.cost in [stage.cost for stage in stages.values()]
 
 
 @pytest.mark.parametrize("entry", communication_patterns().values(), ids=lambda entry: entry.id)

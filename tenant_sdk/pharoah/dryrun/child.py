@@ -16,7 +16,7 @@ from pathlib import Path
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.audit_hook import install_audit_hook
 from pharoah.dryrun.enter import entered
-from pharoah.dryrun.environment import EXTENSIONS, MITIGATION, RECORD_CODE
+from pharoah.dryrun.environment import EXTENSIONS, MAIL, MITIGATION, RECORD_CODE
 from pharoah.dryrun.late_path import search_as_the_job
 from pharoah.dryrun.reports import ENDED, Report, ReportKind, reporting
 from pharoah.dryrun.result import DryRun
@@ -52,6 +52,7 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
     from pharoah.dryrun.extensions import missing_extension, substitute
     from pharoah.dryrun.fake_tensors import fake_step
     from pharoah.dryrun.mitigations import apply_mitigation
+    from pharoah.dryrun.pipeline_stages import open_mail, with_next_stage
     from pharoah.dryrun.step_boundary import Finished
 
     program = prepare()
@@ -63,7 +64,9 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
 
     def step_seen(found: DryRun, final: bool) -> None:
         fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
-        result = found._replace(fingerprint=fingerprint, assumptions=(*found.assumptions, *values.assumed))
+        result = with_next_stage(found)._replace(
+            fingerprint=fingerprint, assumptions=(*found.assumptions, *values.assumed)
+        )
         # A shell may run one program that evaluates a model, and then the one that trains it.
         is_last = final and not (fingerprint.serves and InsideShell.from_environment())
         report.write(ReportKind.FINAL if is_last else ReportKind.PROVISIONAL, result.to_json())
@@ -76,6 +79,8 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
     try:
         with fake_step(step_seen, values):
             install_audit_hook(side_effect, isolated=sandbox.is_isolated, folder=os.environ.get(SCRATCH_FOLDER, ""))
+            if mail := os.environ.get(MAIL):
+                open_mail(mail)
             if change := os.environ.get(MITIGATION):
                 apply_mitigation(Mitigation.from_json(change))
             if code:

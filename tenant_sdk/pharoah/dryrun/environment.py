@@ -17,6 +17,8 @@ RECORD_CODE = "PHAROAH_DRY_RUN_CODE"
 """Set when the fingerprint shall also state which code of which packages ran."""
 EXTENSIONS = "PHAROAH_DRY_RUN_EXTENSIONS"
 """Names of extensions that get substitutes, with commas between them."""
+MAIL = "PHAROAH_DRY_RUN_MAIL"
+"""Objects that the stage before this one of a pipeline has sent."""
 MITIGATION = "PHAROAH_DRY_RUN_MITIGATION"
 """The mitigation to apply, as `Mitigation.to_json` writes it."""
 SIMULATED_GPUS = "PHAROAH_GPUS"
@@ -34,10 +36,12 @@ def child_environment(
     mitigation: Mitigation | None,
     gpus: str = "",
     substitutes: Sequence[str] = (),
+    mail: str = "",
 ) -> dict[str, str]:
     """The environment of the child: the one that the job would have, and `own` variables of the dry run.
 
-    `substitutes` are the extensions (`pharoah.dryrun.extensions`) that get some.
+    `substitutes` are the extensions (`pharoah.dryrun.extensions`) that get some. `mail` is what an earlier stage of a
+    pipeline has sent.
     `gpus` takes precedence over PHAROAH_GPUS. Raises UnknownReason when either is not a list of known GPUs.
     """
     return {
@@ -50,6 +54,7 @@ def child_environment(
         "TORCHDYNAMO_DISABLE": "1",
         **({RECORD_CODE: "1"} if record_code else {}),
         **({EXTENSIONS: ",".join(substitutes)} if substitutes else {}),
+        **({MAIL: mail} if mail else {}),
         **({MITIGATION: mitigation.to_json()} if mitigation else {}),
         **own,
     }

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from pharoah.dryrun.pipeline_stages import receive_objects, send, send_objects
 from pharoah.dryrun.redirect import to_cpu
 from pharoah.dryrun.strategies import patch_strategies
 
@@ -80,6 +81,8 @@ _GROUPS: dict[str, Callable[..., Any]] = {
     "is_gloo_available": lambda *_: True,
     "barrier": lambda *_, **__: None,
     "monitored_barrier": lambda *_, **__: None,
+    "send": send,
+    "isend": send,
 }
 
 
@@ -112,6 +115,12 @@ def _scatter_object_list(_: Any, received: list[Any], sent: list[Any] | None = N
     received[0] = sent[torch.distributed.get_rank()]
 
 
+def _recv_object_list(_: Any, received: list[Any], src: int | None = None, *__: Any, **___: Any) -> int:
+    if not receive_objects(received):
+        _waits("recv_object_list")
+    return src or 0
+
+
 def _waits(name: str, *_: Any, **__: Any) -> NoReturn:
     raise OtherRank(f"{name}: this rank waits for an object of another rank, and a dry run has only one")
 
@@ -121,7 +130,7 @@ _OBJECTS: dict[str, Callable[..., Any]] = {
     "gather_object": _gather_object,
     "broadcast_object_list": _broadcast_object_list,
     "scatter_object_list": _scatter_object_list,
-    "send_object_list": lambda *_, **__: None,
-    "recv_object_list": lambda *_, **__: _waits("recv_object_list"),
+    "send_object_list": send_objects,
+    "recv_object_list": _recv_object_list,
 }
 """Collectives of pickled objects, as one rank sees them if all other ranks send the same."""

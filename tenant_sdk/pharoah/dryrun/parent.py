@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -23,8 +24,9 @@ from pharoah._errors import UnknownReason
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.environment import child_environment, sandbox_variables
 from pharoah.dryrun.late_path import start_code, with_late_path
+from pharoah.dryrun.later_stages import with_later_stages
 from pharoah.dryrun.reports import ReportKind, ReportLine
-from pharoah.dryrun.result import DryRun
+from pharoah.dryrun.result import DryRun, NextStage
 from pharoah.dryrun.ways import together
 from pharoah.launchers import Launch, launch_of
 
@@ -91,19 +93,21 @@ def dry_run(
         launch = launch.on_more_nodes(change.nodes)
     deadline, substitutes = time.monotonic() + timeout_seconds, list[str]()
 
-    def attempt(seconds: float) -> DryRun:
+    def attempt(stage: NextStage | None = None) -> DryRun:
+        seconds = max(0.0, deadline - time.monotonic())
+        one = replace(launch, program=replace(launch.program, rank=stage.rank)) if stage else launch
         with tempfile.TemporaryFile() as errors, _scratch_folder() as folder:
             own = sandbox_variables(folder, allow_unprotected=allow_unprotected)
             environment = child_environment(
-                launch.environment(), own, record_code=record_code, mitigation=change, gpus=gpus,
-                substitutes=substitutes,
+                one.environment(), own, record_code=record_code, mitigation=change, gpus=gpus,
+                substitutes=substitutes, mail=stage.mail if stage else "",
             )  # fmt: skip
-            return _in_child(lambda report: start(launch, environment, report, errors, seconds), seconds, errors)
+            return _in_child(lambda report: start(one, environment, report, errors, seconds), seconds, errors)
 
     try:
         while True:
             try:
-                return attempt(max(0.0, deadline - time.monotonic()))
+                return with_later_stages(attempt(), attempt)
             except _MissingExtension as missing:
                 if missing.name in substitutes:
                     raise

@@ -9,6 +9,17 @@ from pharoah.cost.step import StepCost
 from pharoah_archetypes import Fingerprint
 
 
+class NextStage(NamedTuple):
+    """The stage of a pipeline that follows the one that was dry-run."""
+
+    rank: int
+    """The rank that this one sends to."""
+    last_rank: int
+    """The last rank of the pipeline."""
+    mail: str
+    """Objects that were sent, as `pharoah.dryrun.pipeline_stages` writes them."""
+
+
 class DryRun(NamedTuple):
     """What a dry run learned about a job."""
 
@@ -20,6 +31,8 @@ class DryRun(NamedTuple):
     """Values that the dry run made up and branches that it followed, one sentence each."""
     exploring_seconds: float = 0.0
     """How long branches were followed after the first result."""
+    next_stage: NextStage | None = None
+    """In a pipeline, the stage that follows."""
 
     def to_json(self) -> str:
         return json.dumps([self.fingerprint.to_json(), self.cost.to_json(), *self[2:]])
@@ -27,5 +40,12 @@ class DryRun(NamedTuple):
     @classmethod
     def from_json(cls, text: str) -> DryRun:
         """Read what `to_json` wrote in the same release."""
-        fingerprint, cost, settings, assumptions, seconds = json.loads(text)
-        return cls(Fingerprint.from_json(fingerprint), StepCost.from_json(cost), settings, tuple(assumptions), seconds)
+        fingerprint, cost, settings, assumptions, seconds, stage = json.loads(text)
+        return cls(
+            Fingerprint.from_json(fingerprint),
+            StepCost.from_json(cost),
+            settings,
+            tuple(assumptions),
+            seconds,
+            NextStage(*stage) if stage else None,
+        )

@@ -39,6 +39,8 @@ class Program:
     times_nodes: int = 1
     """Factor on the number of nodes."""
     ranks_by: RankVariables = RankVariables.TORCH
+    rank: int = 0
+    """Which process of the job it is."""
 
     @property
     def is_distributed(self) -> bool:
@@ -46,11 +48,14 @@ class Program:
         return bool(self.launcher) or self.nodes is not None or self.processes is not None
 
     def rank_environment(self) -> dict[str, str]:
-        """What a launcher would set for the first process of the first node; nothing for a job without ranks."""
+        """What a launcher would set for the process; nothing for a job without ranks."""
         if not self.is_distributed:
             return {}
         nodes, processes = (self.nodes or 1) * self.times_nodes, self.processes or 1
-        return _RANK_VARIABLES[self.ranks_by](nodes, processes)
+        node, local = divmod(self.rank, processes)
+        places = {"rank": self.rank, "local": local, "node": node}
+        own = {name: str(places[which]) for name, which in _PLACES[self.ranks_by].items()}
+        return _RANK_VARIABLES[self.ranks_by](nodes, processes) | own
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -142,7 +147,7 @@ def positive_number(option: str, value: str) -> int:
 def _torch_variables(nodes: int, processes: int) -> dict[str, str]:
     ranks = nodes * processes
     return {
-        "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0", "WORLD_SIZE": str(ranks),
+        "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(processes), "GROUP_WORLD_SIZE": str(nodes), "ROLE_WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "dry-run",
         "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
@@ -153,7 +158,7 @@ def _slurm_variables(nodes: int, processes: int) -> dict[str, str]:
     tasks = f"{processes}(x{nodes})" if nodes > 1 else str(processes)
     ranks = str(nodes * processes)
     return {
-        "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks,
+        "SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks,
         "SLURM_NNODES": str(nodes), "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_TASKS_PER_NODE": tasks,
         "SLURM_NTASKS_PER_NODE": str(processes), "SLURM_STEP_NUM_TASKS": ranks, "SLURM_STEP_ID": "0",
         "SLURM_JOB_ID": os.environ.get("SLURM_JOB_ID", "1"),
@@ -166,12 +171,20 @@ def _slurm_variables(nodes: int, processes: int) -> dict[str, str]:
 def _mpi_variables(nodes: int, processes: int) -> dict[str, str]:
     ranks = str(nodes * processes)
     return {
-        "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": ranks, "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-        "OMPI_COMM_WORLD_LOCAL_SIZE": str(processes), "OMPI_COMM_WORLD_NODE_RANK": "0",
-        "PMI_RANK": "0", "PMI_SIZE": ranks, "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": str(processes),
+        "OMPI_COMM_WORLD_SIZE": ranks, "OMPI_COMM_WORLD_LOCAL_SIZE": str(processes), "PMI_SIZE": ranks,
+        "MPI_LOCALNRANKS": str(processes),
     }  # fmt: skip
 
 
+_PLACES = {
+    RankVariables.TORCH: {"RANK": "rank", "LOCAL_RANK": "local", "GROUP_RANK": "node", "ROLE_RANK": "rank"},
+    RankVariables.SLURM: {"SLURM_PROCID": "rank", "SLURM_LOCALID": "local", "SLURM_NODEID": "node"},
+    RankVariables.MPI: {
+        "OMPI_COMM_WORLD_RANK": "rank", "OMPI_COMM_WORLD_LOCAL_RANK": "local", "OMPI_COMM_WORLD_NODE_RANK": "local",
+        "PMI_RANK": "rank", "MPI_LOCALRANKID": "local",
+    },
+}  # fmt: skip
+"""Variables that say which process of a job it is: by its rank, by its place on its node, or by its node."""
 _RANK_VARIABLES = {
     RankVariables.TORCH: _torch_variables,
     RankVariables.SLURM: _slurm_variables,

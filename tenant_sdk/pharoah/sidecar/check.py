@@ -10,7 +10,7 @@ from dataclasses import replace
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict, unknown
 from pharoah.findings.other_than_checked import OTHER_THAN_CHECKED
-from pharoah.sidecar.rank_comparison import RankComparison
+from pharoah.sidecar.rank_comparison import RankComparison, is_staged
 from pharoah.sidecar.verdict_client import VerdictClient
 from pharoah_archetypes import Fingerprint, differences, parse
 from pharoah_protocol.vocabulary import VerdictStatus
@@ -95,6 +95,8 @@ class JobCheck:
             self._set(unknown(reason, self._run_id))
         elif self.verdict.status == VerdictStatus.PENDING:
             self._captured = self._captured or step
+        elif rank and self.client.checked and is_staged(parse(self.client.checked.grammar)):
+            pass  # another stage of the pipeline than the one that was checked
         elif self.client.checked and (difference := _difference(self.client.checked, step, compiled)):
             self.add_findings(OTHER_THAN_CHECKED.found(difference=difference))
         self.add_findings(*self._ranks.add(rank, step, operators))

@@ -40,7 +40,7 @@ class RankComparison:
         groups: dict[_Seen, list[int]] = defaultdict(list)
         for number, one in sorted(self._seen.items()):
             groups[one].append(number)
-        if len(groups) == 1 or any(_STAGED in word for one in groups for word in one.skeleton.phases.values()):
+        if len(groups) == 1 or any(is_staged(one.skeleton) for one in groups):
             return ()
         usual = max(groups, key=lambda one: len(groups[one]))
         return tuple(
@@ -48,6 +48,11 @@ class RankComparison:
             for odd in groups
             if odd is not usual
         )
+
+
+def is_staged(skeleton: Skeleton) -> bool:
+    """Whether a step is that of one stage of a pipeline."""
+    return any(_STAGED in sequence for sequence in skeleton.phases.values())
 
 
 def _difference(usual: _Seen, most: list[int], odd: _Seen, numbers: list[int]) -> str:
