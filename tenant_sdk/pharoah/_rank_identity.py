@@ -26,11 +26,6 @@ def rank() -> int:
     return number if number is not None else _from_launcher(*_RANK) or 0
 
 
-def starts_a_node_without_rank_0() -> bool:
-    """Whether this rank is the first of its node, and rank 0 runs on another one."""
-    return not _spawned() and rank() > 0 and _from_launcher(*_LOCAL_RANK) == 0
-
-
 def ranks_here() -> int:
     """Ranks on this node; those that a script spawned are all taken to be here."""
     return (_from_group("get_world_size") if _spawned() else None) or _from_launcher(*_RANKS_HERE) or 1
@@ -43,8 +38,13 @@ def is_one_of_several() -> bool:
 
 
 def may_ask() -> bool:
-    """Whether this process may dry-run and ask for its job. Spawned ranks all may before they know their numbers."""
-    return rank() == 0 if _spawned() or _from_launcher(*_RANK) is not None else True
+    """Whether this process may dry-run its job and ask about it, for its node.
+
+    The first rank of each node may. Where only the number in the job is known, rank 0 may. Spawned ranks all may before
+    they know their numbers.
+    """
+    local = None if _spawned() else _from_launcher(*_LOCAL_RANK)
+    return (rank() if local is None else local) == 0
 
 
 def command() -> list[str]:

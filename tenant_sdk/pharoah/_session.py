@@ -17,7 +17,7 @@ from pharoah._flight_responder import start_responder, start_responder_from_hook
 from pharoah._guard import Guard
 from pharoah._inject.pharoah_finder import Finder
 from pharoah._listener import AlertCallback, Listener
-from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown, starts_a_node_without_rank_0
+from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown
 from pharoah._settings import Settings
 from pharoah._sidecar_link import DRY_RUN, SERVES, SIDECAR, SidecarLink
 from pharoah._verdict import Verdict, unknown
@@ -65,7 +65,8 @@ class Session:
     @property
     def verdict(self) -> Verdict:
         """The newest verdict: a `pending` one becomes final after the first steps were captured."""
-        return self._listener.verdict or self._verdict if self._listener else self._verdict
+        newer = self._listener.verdict if self._listener else None
+        return self._verdict if newer is None else newer
 
     @property
     def run_id(self) -> str:
@@ -201,9 +202,6 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
         verdict, serves = Verdict.from_dict(answer.verdict), answer.serves
         if dry_run is not None and answer.dry_run_needed:
             verdict, serves = _check(link, settings, dry_run)
-            link.send(Launch(ranks_here()))
-        elif dry_run is not None and starts_a_node_without_rank_0():
-            verdict = unknown("rank 0 asks about this job, on another node", verdict.run_id)
             link.send(Launch(ranks_here()))
     except (OSError, ValueError) as error:
         if link is not None:

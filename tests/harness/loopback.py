@@ -104,10 +104,14 @@ class Loopback:
     async def call(self, service: str, method: str, request: Any, who: str = "acme") -> Any:
         return await getattr(Stub(self.channel, service), method)(request, timeout=5, metadata=bearer(who))
 
-    async def agent(self, name: str, seconds_of: Callable[[str], float]) -> None:
-        """Connect a node whose benchmarks take `seconds_of(benchmark)`; returns once it is connected."""
+    async def agent(self, name: str, seconds_of: Callable[[str], float], stands_on: Node | None = None) -> None:
+        """Connect a node whose benchmarks take `seconds_of(benchmark)`; returns once it is connected.
+
+        `stands_on` is the node where it has other facts than usual.
+        """
         connected = asyncio.Event()
-        self._agents.append(asyncio.create_task(_agent(self.channel, node(name), seconds_of, connected)))
+        agent = _agent(self.channel, stands_on or node(name), seconds_of, connected)
+        self._agents.append(asyncio.create_task(agent))
         await connected.wait()
 
     async def disconnect_agents(self) -> None:

@@ -258,3 +258,14 @@ def test_a_dry_run_honours_env_options_and_launcher(tmp_path: Path, monkeypatch:
     assert dry_run(command, 60.0).fingerprint.sizes["parameters"] == 4 * (8 * 6 + 6)
     with pytest.raises(UnknownReason, match=r"^--nnodes=none: not a number of nodes$"):
         dry_run([sys.executable, "-m", "torch.distributed.run", "--nnodes=none", str(script)], 60.0)
+
+
+def test_a_rank_of_another_node_is_dry_run_as_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = {"RANK": "9", "LOCAL_RANK": "1", "GROUP_RANK": "1", "LOCAL_WORLD_SIZE": "8"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    launch = launch_of(["python", "train.py"])
+    first = launch.environment()
+    assert [first[name] for name in place] == ["0", "0", "0", "8"] and "SLURM_PROCID" not in first
+    stage = replace(launch, program=replace(launch.program, rank=11)).environment()
+    assert [stage[name] for name in place] == ["11", "3", "1", "8"]

@@ -52,10 +52,7 @@ class Program:
         if not self.is_distributed:
             return {}
         nodes, processes = (self.nodes or 1) * self.times_nodes, self.processes or 1
-        node, local = divmod(self.rank, processes)
-        places = {"rank": self.rank, "local": local, "node": node}
-        own = {name: str(places[which]) for name, which in _PLACES[self.ranks_by].items()}
-        return _RANK_VARIABLES[self.ranks_by](nodes, processes) | own
+        return _RANK_VARIABLES[self.ranks_by](nodes, processes) | _place(self.rank, processes, self.ranks_by)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -125,9 +122,17 @@ class Launch:
         )
 
     def environment(self) -> dict[str, str]:
-        """The environment in which the job's first process starts."""
+        """The environment in which the process starts that `program.rank` numbers.
+
+        That is another one than this process where a launcher has started this one as a rank of the job.
+        """
         inherited = {} if self.clears_environment else os.environ
-        return {**{k: v for k, v in inherited.items() if k not in self.removed}, **self.variables}
+        found = {**{k: v for k, v in inherited.items() if k not in self.removed}, **self.variables}
+        for by, size in _RANKS_OF_A_NODE.items():
+            processes = found.get(size, "")
+            place = _place(self.program.rank, int(processes) if processes.isdecimal() else 1, by)
+            found |= {name: value for name, value in place.items() if name in found}
+        return found
 
 
 def process_count(value: str, gpus: Sequence[str]) -> int:
@@ -142,6 +147,13 @@ def positive_number(option: str, value: str) -> int:
     if not re.fullmatch(r"[1-9]\d{0,5}", value):
         raise UnknownReason(f"{option}={value}: not a number of {'nodes' if 'nodes' in option else 'processes'}")
     return int(value)
+
+
+def _place(rank: int, processes: int, by: RankVariables) -> dict[str, str]:
+    """The variables that say which process of a job it is, with so many `processes` on each node."""
+    node, local = divmod(rank, max(processes, 1))
+    places = {"rank": rank, "local": local, "node": node}
+    return {name: str(places[which]) for name, which in _PLACES[by].items()}
 
 
 def _torch_variables(nodes: int, processes: int) -> dict[str, str]:
@@ -190,3 +202,9 @@ _RANK_VARIABLES = {
     RankVariables.SLURM: _slurm_variables,
     RankVariables.MPI: _mpi_variables,
 }
+_RANKS_OF_A_NODE = {
+    RankVariables.TORCH: "LOCAL_WORLD_SIZE",
+    RankVariables.SLURM: "SLURM_NTASKS_PER_NODE",
+    RankVariables.MPI: "OMPI_COMM_WORLD_LOCAL_SIZE",
+}
+"""Variables that hold the number of processes on each node."""

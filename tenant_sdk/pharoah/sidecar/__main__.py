@@ -10,14 +10,15 @@ from pathlib import Path
 from pharoah._guard import DEBUG
 from pharoah._runtime_folder import remove_folder
 from pharoah._settings import Settings
-from pharoah.sidecar.job_identity import job_id
+from pharoah.sidecar.job_identity import job_identity
 from pharoah.sidecar.sidecar import Sidecar
 
 
 def main() -> None:
     path, settings, run_id = Path(sys.argv[1]), Settings(**json.loads(sys.argv[2])), sys.argv[3]
     logging.basicConfig(level=logging.DEBUG if os.environ.get(DEBUG) else logging.WARNING)
-    sidecar = Sidecar(path, settings, bytes.fromhex(run_id) if run_id else os.urandom(16), job_id(os.environ, settings))
+    own_id = bytes.fromhex(run_id) if run_id else os.urandom(16)
+    sidecar = Sidecar(path, settings, own_id, job_identity(os.environ, settings))
     try:
         asyncio.run(sidecar.serve())
     finally:

@@ -59,12 +59,6 @@ class JobCheck:
         self.verdict = await self.client.check(fingerprint, pending)
         return self.verdict
 
-    async def leave_asking_to_rank_0(self) -> None:
-        """This node has no rank that may ask: it only joins the run, and the node of rank 0 asks about the job."""
-        self.asked = True
-        verdict = await self.client.connect()
-        self._set(verdict or unknown("rank 0 asks about this job, on another node", self._run_id))
-
     def add_launch_findings(self, *findings: Finding) -> None:
         """What this machine found out before the launch; it changes the status."""
         self.verdict = self.verdict.with_findings(*findings)

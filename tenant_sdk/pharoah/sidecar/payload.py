@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah._settings import Settings
-from pharoah.sidecar.job_identity import job_id
+from pharoah.sidecar.job_identity import job_identity
 from pharoah.sidecar.run_reporter import TIME_STEP_DIGITS
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import pseudonyms
@@ -142,7 +142,9 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
         Outgoing("Exchange/Decide", DecideRequest(offer_id=offer_id, accept=True)),
         Outgoing(
             "Runs/JoinRun",
-            JoinRunRequest(run_id=run_id, ticket=ticket, ranks=1, consent=consent, job_id=job_id(os.environ, settings)),
+            JoinRunRequest(
+                run_id=run_id, ticket=ticket, ranks=1, consent=consent, job_id=job_identity(os.environ, settings).job_id
+            ),
         ),
         Outgoing("Runs/WatchAlerts", WatchAlertsRequest(run_id=run_id)),
         Outgoing("Runs/Report", report),

@@ -10,17 +10,21 @@ from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
 from pharoah.sidecar.check import JobCheck
 from pharoah.sidecar.hang_watch import HangWatch
+from pharoah.sidecar.job_identity import JobIdentity
 from pharoah.sidecar.monitored_run import MonitoredRun
+from pharoah.sidecar.node_verdicts import NodeVerdicts
 from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, Handler
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import local_messages as messages
 from pharoah_protocol.vocabulary import EndState
 
+_ONE_NODE = JobIdentity()
+
 
 class Sidecar:
     """Ends when the last connection has closed. Each handler below serves the message of its name."""
 
-    def __init__(self, path: Path, settings: Settings, run_id: bytes, job_id: bytes = b"") -> None:
+    def __init__(self, path: Path, settings: Settings, run_id: bytes, identity: JobIdentity = _ONE_NODE) -> None:
         self._run_id = run_id
         self._end_state = EndState.FAILED  # unless a rank reports another before the last connection closes
         self._ended = False
@@ -40,7 +44,8 @@ class Sidecar:
         }
         self._server = ConnectionServer(path, handlers)
         self._job = JobCheck(run_id, settings, self._announce)
-        self._run = MonitoredRun(run_id, job_id, settings, self._deliver)
+        self._run = MonitoredRun(run_id, identity.job_id, settings, self._deliver)
+        self._nodes = NodeVerdicts(identity, settings, lambda: self._job.verdict, self._job.add_findings)
         self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
 
     async def serve(self) -> None:
@@ -50,6 +55,7 @@ class Sidecar:
         finally:
             await self._hangs.stop()
             await self._end_run()
+            await self._nodes.stop()
 
     async def _hello(self, message: messages.Hello, _: Connection) -> messages.Message:
         self._job.expect(message.ranks)
@@ -65,12 +71,11 @@ class Sidecar:
 
     async def _launch(self, message: messages.Launch, _: Connection) -> messages.Message:
         client = self._job.client
-        if not self._job.asked:
-            await self._job.leave_asking_to_rank_0()
         if client.provider and client.node and not self._run.reporter:
             join_time = client.join_time()
             self._run.launch(client.provider, client.node.ticket, message.ranks, join_time)
             self._job.launched(join_time)
+            self._nodes.share()
         return messages.LaunchAnswer(self._run_id.hex())
 
     async def _run_started(self, message: messages.RunStarted, _: Connection) -> None:
