@@ -1,0 +1,1 @@
+"""What learning finds in data whose truth is known, beside simpler methods."""

@@ -1,0 +1,78 @@
+"""Incompatible pairs in simulated production runs: how many of those that are called are true, and how many are found.
+
+Two observers stand beside the method: simpler ones on the same runs, and an oracle that knows the true odds of every
+run and so needs no adjustment.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import poisson
+
+from evaluation.figures import Figures
+from evaluation.learning.simpler_methods import SIMPLER, Mask
+from evaluation.learning.simulated_runs import Simulated, simulate
+from pharoah_learning.incompatible_pairs import Call, find_incompatible_pairs
+from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
+from pharoah_learning.models.false_discovery import q_values
+
+SEEDS, QUICK_SEEDS = 12, 4
+SIZES = {"": 30_000, "_1e5": 100_000}
+"""Suffixes of the figures to numbers of runs."""
+BOUNDS = {"": (0.95, 0.75), "_1e5": (0.95, 0.95)}
+
+
+def measure(figures: Figures, seed: int, *, quick: bool) -> None:
+    """Precision and recall over fresh fleets, with the hidden cause on."""
+    rows = []
+    for suffix, runs in SIZES.items():
+        fleets = [simulate(runs, 1000 * seed + n, hidden=True) for n in range(QUICK_SEEDS if quick else SEEDS)]
+        called = [_called(fleet) for fleet in fleets]
+        precision, recall = BOUNDS[suffix]
+        hits, calls, planted = _counted(fleets, called)
+        figures.ratio(f"incompat_precision{suffix}", hits, calls, precision)
+        figures.ratio(f"incompat_recall{suffix}", hits, planted, recall)
+        rows.append([f"{runs:,}", "this method", *_shares(hits, calls, planted)])
+        for name, method in SIMPLER.items():
+            counted = _counted(fleets, [method(fleet.seen) for fleet in fleets])
+            shares = _shares(*counted)
+            figures.add(f"incompat_{name}_precision{suffix}", counted[0] / max(1, counted[1]))
+            figures.add(f"incompat_{name}_recall{suffix}", counted[0] / counted[2])
+            rows.append([f"{runs:,}", name.replace("_", " "), *shares])
+        rows.append([f"{runs:,}", "oracle", *_shares(*_counted(fleets, [_oracle(fleet) for fleet in fleets]))])
+    figures.table(
+        "Incompatible pairs called in simulated runs with a hidden cause; the oracle knows the odds of every run.",
+        ["runs", "method", "precision", "recall"],
+        rows,
+    )
+
+
+def _called(fleet: Simulated) -> Mask:
+    mask = np.zeros(fleet.incompatible.shape, dtype=bool)
+    for one in find_incompatible_pairs(fleet.seen, seed=1):
+        if one.call is Call.INCOMPATIBLE:
+            mask[fleet.seen.archetypes.index(one.archetype), fleet.seen.contexts.index(one.context)] = True
+    return mask
+
+
+def _oracle(fleet: Simulated) -> Mask:
+    """Failures of each pair against those that the true odds without its own effect give."""
+    seen, p_values = fleet.seen, np.ones(fleet.incompatible.shape)
+    for a, c in np.ndindex(*p_values.shape):
+        chosen = (seen.archetype == a) & seen.in_context[:, c]
+        p: NDArray[np.float64] = expit(fleet.log_odds[chosen] - fleet.effects[a, c])
+        p_values[a, c] = poisson.sf(seen.failed[chosen].sum() - 1, p.sum())
+    found: Mask = q_values(p_values) <= LARGEST_FALSE_RATE
+    return found
+
+
+def _counted(fleets: list[Simulated], called: list[Mask]) -> tuple[int, int, int]:
+    """True calls, calls, and planted pairs, over all fleets."""
+    hits = sum(int((mask & fleet.incompatible).sum()) for fleet, mask in zip(fleets, called, strict=True))
+    return hits, sum(int(mask.sum()) for mask in called), sum(int(fleet.incompatible.sum()) for fleet in fleets)
+
+
+def _shares(hits: int, calls: int, planted: int) -> list[str]:
+    return [f"{hits / calls:.2f} of {calls}" if calls else "no calls", f"{hits / planted:.2f}"]

@@ -1,0 +1,73 @@
+"""Confirmation of a suspect by paired runs in random order, which may be looked at after every pair.
+
+A pair is discordant when one of its runs fails and the other does not. Without an effect each of the two is as likely
+to be the one that failed. The evidence is an e-process: a likelihood ratio against that, averaged over effects (Robbins
+1970; Ramdas and others 2023). Under no effect it exceeds 1 / alpha at any time with a probability of at most alpha
+(Ville 1939), so a campaign may stop as soon as it does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pharoah_learning.models.mantel_haenszel import Array
+
+LARGEST_FALSE_RATE = 0.05
+"""So many suspects without an effect are confirmed at most: their rows warn."""
+LARGEST_FALSE_BLOCK_RATE = 0.001
+"""So many suspects without an effect block at most. A row that blocks stops the jobs of all tenants, and a provider
+has hundreds of suspects in a year. Where the suspected run always fails, 13 pairs are enough."""
+_EFFECTS = np.array([0.55, 0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.90, 0.99])
+"""Probabilities that the suspected run is the one that fails, over which the evidence is averaged: odds ratios from 1.2
+to 9, and a run that nearly always fails."""
+
+
+class Evidence(NamedTuple):
+    """How the discordant pairs of a suspect have ended."""
+
+    against: int
+    """Pairs in which only the suspected run failed."""
+    for_it: int
+    """Pairs in which only the other run failed."""
+
+    @property
+    def e_value(self) -> float:
+        """At least 1 / `LARGEST_FALSE_RATE` confirms the suspect."""
+        return float(np.exp(_log_e(self.against, self.for_it)))
+
+    @property
+    def confirms(self) -> bool:
+        return self.e_value >= 1 / LARGEST_FALSE_RATE
+
+    @property
+    def blocks(self) -> bool:
+        return self.e_value >= 1 / LARGEST_FALSE_BLOCK_RATE
+
+    def refutes(self, least_ratio: float) -> bool:
+        """Whether the evidence against an odds ratio of `least_ratio` or more is as strong as a confirmation needs."""
+        return _against_effect(self.against, self.for_it, least_ratio) >= 1 / LARGEST_FALSE_RATE
+
+
+@cache
+def _log_e(against: int, for_it: int) -> float:
+    ratios = against * np.log(2 * _EFFECTS) + for_it * np.log(2 * (1 - _EFFECTS))
+    return float(logsumexp(ratios) - np.log(len(_EFFECTS)))
+
+
+@cache
+def _against_effect(against: int, for_it: int, least_ratio: float) -> float:
+    """The likelihood ratio of no effect to the smallest effect that matters; a supermartingale under any larger one."""
+    share = least_ratio / (1 + least_ratio)
+    return float(np.exp(against * np.log(0.5 / share) + for_it * np.log(0.5 / (1 - share))))
+
+
+def e_values(against: Array, for_it: Array) -> Array:
+    """The e-values of many suspects, or of one suspect after each pair."""
+    a, f = np.asarray(against, dtype=float)[..., None], np.asarray(for_it, dtype=float)[..., None]
+    logs = a * np.log(2 * _EFFECTS) + f * np.log(2 * (1 - _EFFECTS))
+    found: Array = np.exp(logsumexp(logs, axis=-1) - np.log(len(_EFFECTS)))
+    return found
