@@ -67,6 +67,9 @@ def parser() -> argparse.ArgumentParser:
         help="hardening, coverage, privacy, distributed: this part only, such as consent, loops, queries, or traces",
     )
     parser.add_argument("--scripts", type=Path, help="coverage: folder of public scripts with a list, commands.toml")
+    parser.add_argument(
+        "--simulator-data", type=Path, metavar="FILE", help="learning: runs of others with their truth, CSV or Parquet"
+    )
     parser.add_argument("--quick", action="store_true", help="a smaller run that shows the same things")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the figures to this file, as JSON")

@@ -6,17 +6,21 @@ run and so needs no adjustment.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import poisson
 
 from evaluation.figures import Figures
+from evaluation.learning.runs_file import RunsFileError, read_runs
 from evaluation.learning.simpler_methods import SIMPLER, Mask
 from evaluation.learning.simulated_runs import Simulated, simulate
 from pharoah_learning.incompatible_pairs import Call, find_incompatible_pairs
 from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
 from pharoah_learning.models.false_discovery import q_values
+from pharoah_learning.observations import Observations
 
 SEEDS, QUICK_SEEDS = 12, 4
 SIZES = {"": 30_000, "_1e5": 100_000}
@@ -29,7 +33,7 @@ def measure(figures: Figures, seed: int, *, quick: bool) -> None:
     rows = []
     for suffix, runs in SIZES.items():
         fleets = [simulate(runs, 1000 * seed + n, hidden=True) for n in range(QUICK_SEEDS if quick else SEEDS)]
-        called = [_called(fleet) for fleet in fleets]
+        called = [_called(fleet.seen) for fleet in fleets]
         precision, recall = BOUNDS[suffix]
         hits, calls, planted = _counted(fleets, called)
         figures.ratio(f"incompat_precision{suffix}", hits, calls, precision)
@@ -49,11 +53,26 @@ def measure(figures: Figures, seed: int, *, quick: bool) -> None:
     )
 
 
-def _called(fleet: Simulated) -> Mask:
-    mask = np.zeros(fleet.incompatible.shape, dtype=bool)
-    for one in find_incompatible_pairs(fleet.seen, seed=1):
+def measure_file(figures: Figures, path: Path) -> None:
+    """The same for runs of others. Exits with a message for a file that cannot be read."""
+    try:
+        seen, incompatible = read_runs(path)
+    except (RunsFileError, OSError) as error:
+        raise SystemExit(f"--simulator-data: {error}") from None
+    planted = int(incompatible.sum())
+    figures.add("runs", len(seen))
+    for name, method in {"": _called, **SIMPLER}.items():
+        mask = method(seen)
+        key = f"{name}_" if name else ""
+        figures.ratio(f"incompat_{key}precision", int((mask & incompatible).sum()), int(mask.sum()))
+        figures.ratio(f"incompat_{key}recall", int((mask & incompatible).sum()), planted)
+
+
+def _called(seen: Observations) -> Mask:
+    mask = np.zeros((len(seen.archetypes), len(seen.contexts)), dtype=bool)
+    for one in find_incompatible_pairs(seen, seed=1):
         if one.call is Call.INCOMPATIBLE:
-            mask[fleet.seen.archetypes.index(one.archetype), fleet.seen.contexts.index(one.context)] = True
+            mask[seen.archetypes.index(one.archetype), seen.contexts.index(one.context)] = True
     return mask
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,7 +146,7 @@ def _share(part: NDArray[np.float64], rest: NDArray[np.float64]) -> NDArray[np.f
     return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
-def codes_of(values: Sequence[object]) -> Codes:
+def codes_of(values: Sequence[object] | NDArray[Any]) -> Codes:
     """Codes of a confounder's values: text in alphabetical order, numbers in order and in bins where there are many."""
     column = np.asarray(values)
     kinds, codes = np.unique(column, return_inverse=True)

@@ -108,6 +108,7 @@ def test_models_are_pure() -> None:
             "collections",
             "dataclasses",
             "functools",
+            "itertools",
             "math",
             "numpy",
             "scipy",
