@@ -9,6 +9,7 @@ import secrets
 import time
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,9 @@ from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import RunReporter
 from pharoah.sidecar.unreported_ends import KEPT_ENDS, KEPT_SECONDS, UnreportedEnds
 from pharoah_protocol.reports import ReportedLevels
-from pharoah_protocol.v1 import EndRunRequest
+from pharoah_protocol.v1 import EndRunRequest, JoinRunRequest
 from pharoah_protocol.vocabulary import EndState
+from pharoah_provider.services.runs import RunsServicer
 from tests.harness.loopback import Loopback, loopback, ticket
 from tests.harness.runs import rows
 from tests.harness.until import until
@@ -121,3 +123,22 @@ def test_a_folder_that_cannot_be_written_costs_only_the_memory(settings: Setting
     ends.keep(end)
     ends.forget(end)
     assert ends.all() == []
+
+
+def test_a_run_that_ends_while_it_joins_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    join, joining = RunsServicer.JoinRun, asyncio.Event()
+
+    async def slow(self: RunsServicer, request: JoinRunRequest, context: Any) -> Any:
+        joining.set()
+        await asyncio.sleep(0.2)  # the run ends meanwhile; the order of the two messages is what is tested
+        return await join(self, request, context)
+
+    async def inside() -> None:
+        async with loopback(tmp_path) as site:
+            run = ReportedRun(site)
+            await asyncio.wait_for(joining.wait(), 30)
+            await run.end(EndState.OK)
+            assert await end_states(site) == ["ok"]
+
+    monkeypatch.setattr(RunsServicer, "JoinRun", slow)
+    asyncio.run(inside())

@@ -69,7 +69,9 @@ class TorchServer:
             output.seek(0)
             errors.seek(0)
             if status:
-                raise subprocess.CalledProcessError(status, list(arguments), output.read(), errors.read())
+                failed = subprocess.CalledProcessError(status, list(arguments), output.read(), errors.read())
+                failed.add_note(failed.stderr.decode(errors="replace"))
+                raise failed
             return output.read()
 
     def _fork(self, request: Mapping[str, Any], files: Sequence[int]) -> _Child:

@@ -38,14 +38,12 @@ def test_a_campaign_becomes_verdicts(tmp_path: Path) -> None:
         assert site.operator("campaign", str(plan)).wait(200) == 0, site.log("provider")
         learned, _ = site.operator("learn").communicate(timeout=60)
         assert "release 1 sealed as epoch" in learned
-        known = Job(site, "n1", [*SCRIPT, "mlp", '{"width": 64, "batch": 16}', "--steps", "5"], tmp_path / "known")
+        # Runs join two seconds after the answer: a job must last longer to be seen.
+        known = Job(site, "n1", [*SCRIPT, "mlp", '{"width": 64, "batch": 16}', "--seconds", "3"], tmp_path / "known")
         assert known.wait() == 0, known.output()
         assert known.verdict()["status"] == "compatible" and known.verdict()["rung"] == "exact"
-        assert json.loads(known.output().splitlines()[-1]) | {"step_seconds": 0} == {
-            "outcome": "ok",
-            "steps": 5,
-            "step_seconds": 0,
-        }
+        done = json.loads(known.output().splitlines()[-1])
+        assert done["outcome"] == "ok" and done["steps"] >= 5
         answers = [*SCRIPT, "mlp", '{"width": 64, "batch": 16, "task": "serve"}', "--seconds", "3"]
         serving = Job(site, "n1", answers, tmp_path / "serving")
         assert serving.wait() == 0, serving.output()

@@ -98,6 +98,8 @@ class RunReporter:
         self._renewed: NodeTicket | None = None
         """A new node ticket, for the next report."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._joining: asyncio.Task[Any] | None = None
+        """The newest request to join. It is not cancelled with the rest: the provider must not see the end first."""
         self._seen: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_ALERTS)
         self._heard = 0
         self.dropped = 0
@@ -160,12 +162,18 @@ class RunReporter:
         )
         try:
             async with asyncio.timeout(0.9 * self._settings.shutdown_timeout_seconds):
+                if self._joining:
+                    await asyncio.wait({self._joining})
                 await self._send_rest()
                 self._ends.keep(end)  # this process may be killed before the provider answers
                 await self._send_end(end)
         except (TimeoutError, grpc.aio.AioRpcError) as error:
             self._ends.keep(end)
             log.info("the end of this run will be reported by the next run that joins: %s", error)
+        finally:
+            if self._joining:
+                self._joining.cancel()
+                await asyncio.gather(self._joining, return_exceptions=True)
 
     async def _send_rest(self) -> None:
         """The last seconds, if the provider takes them: the end of the run matters more."""
@@ -258,7 +266,8 @@ class RunReporter:
         request = JoinRunRequest(
             run_id=self._run_id, ticket=ticket, ranks=self._ranks, consent=consent, job_id=self._job_id
         )
-        answer = await self._call("JoinRun", request)
+        self._joining = asyncio.create_task(self._call("JoinRun", request))
+        answer = await asyncio.shield(self._joining)
         self._attempt, self.alias = answer.attempt, sanitize_text(answer.node_alias, 64)
         self._was_joined, self._renewed = True, None
 
