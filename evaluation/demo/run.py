@@ -56,7 +56,7 @@ def run(_: argparse.Namespace) -> int:
 
 def _campaign(site: Site, summary: dict[str, Any]) -> None:
     print(flush=True)
-    if site.operator("campaign", str(CAMPAIGN)).wait() != 0:
+    if site.operator("campaign", "run", str(CAMPAIGN)).wait() != 0:
         raise SystemExit(f"the campaign failed; logs are in {site.folder}")
     learned, _ = site.operator("learn").communicate()
     print("\n".join(f"  {line}" for line in learned.splitlines()), flush=True)

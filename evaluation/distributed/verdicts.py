@@ -136,7 +136,7 @@ def _table(values: dict[str, Any]) -> str:
 def _learn(site: Site, quick: bool) -> None:
     file = site.folder / "campaign.toml"
     file.write_text(campaign(quick))
-    if site.operator("campaign", str(file)).wait() != 0:
+    if site.operator("campaign", "run", str(file)).wait() != 0:
         raise SystemExit(f"the campaign failed; logs are in {site.folder}")
     learned, _ = site.operator("learn").communicate()
     print(learned, end="")

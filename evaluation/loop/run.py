@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _learn(site: Site) -> None:
-    if site.operator("campaign", str(ROOT / "examples" / "campaign.toml")).wait() != 0:
+    if site.operator("campaign", "run", str(ROOT / "examples" / "campaign.toml")).wait() != 0:
         raise SystemExit(f"the campaign failed; logs are in {site.folder}")
     learned, _ = site.operator("learn").communicate()
     print(learned, end="")

@@ -81,6 +81,8 @@ class Trial:
     """What the cell ran on. Trials that predate the field ran on the CPU."""
     context_device: DeviceKind = DeviceKind.CPU
     """What the facts of its context name: a context with a GPU is a context of that GPU."""
+    block: str = ""
+    """The block of its campaign: cells that ran on one node, one after another. Empty before blocks were recorded."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Trial:

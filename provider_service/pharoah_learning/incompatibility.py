@@ -3,9 +3,9 @@
 One node proves nothing: its agent may be malicious. So evidence weighs by node (`opinions`, ADR 21).
 
 * A row warns where trials of two nodes agree on the failure. What one node alone reports is a suspect (`suspects`).
-* A row blocks only with at least 5 of 5 failures of one kind, on at least two nodes and on every node that has run it,
-  and with at least 20 matched controls, on at least two nodes, without one. A failure that one node alone shows among
-  the controls does not count: the trials of that node are no controls.
+* A row blocks only with failures of one kind in at least 5 blocks of campaigns and no success, on at least two nodes
+  and on every node that has run it, and with at least 20 matched controls, on at least two nodes, without such a
+  failure. A failure that one node alone shows among the controls does not count: its trials are no controls.
 * A row is `ok` where it worked on two nodes, or on the only node of its server configuration, and at most one failed.
 
 What one device computes (rung `one-device`) is learned from jobs that send nothing, and what is sent (rung
@@ -101,12 +101,21 @@ class _Compared:
     treated: NodeOutcomes
     controls: NodeOutcomes
     """Without the trials of a node that alone shows the failure."""
+    failing_blocks: int
+    """In how many blocks of campaigns it failed. Failures of one block may have one passing cause."""
 
     @classmethod
-    def of(cls, outcome: Outcome, treated: NodeOutcomes, controls: Sequence[_Known]) -> _Compared:
+    def of(cls, outcome: Outcome, treated: Sequence[_Known], controls: Sequence[_Known]) -> _Compared:
         outcomes = _outcomes(controls)
         alone = outcomes.with_outcome(outcome)
-        return cls(outcome, treated, outcomes.without(alone if len(alone) < LEAST_NODES else set()))
+        failing = [trial.row for trial in treated if trial.row.outcome is outcome]
+        return cls(
+            outcome,
+            _outcomes(treated),
+            outcomes.without(alone if len(alone) < LEAST_NODES else set()),
+            # Trials from before blocks were recorded count each for itself.
+            len({row.block for row in failing if row.block}) + sum(not row.block for row in failing),
+        )
 
     @property
     def counts(self) -> _Counts:
@@ -127,7 +136,7 @@ class _Compared:
         everywhere = all(self.treated.opinion(node, self.outcome) is Opinion.ALWAYS for node in self.treated.by_node)
         never_without = counts.base_failures == 0 and counts.base_runs >= BLOCK_CONTROLS
         enough_nodes = len(self.controls.by_node) >= LEAST_NODES
-        blocks = everywhere and counts.failures >= BLOCK_FAILURES and never_without and enough_nodes
+        blocks = everywhere and self.failing_blocks >= BLOCK_FAILURES and never_without and enough_nodes
         return Severity.BLOCK if blocks else Severity.WARN
 
 
@@ -190,12 +199,12 @@ def _row(group: _Group, known: Sequence[_Known], nodes: Mapping[str, set[str]]) 
     outcome = outcomes.agreed_failure()
     if outcome is None:
         return _working_row(group, outcomes, controls, nodes)
-    compared = _Compared.of(outcome, outcomes, controls)
+    compared = _Compared.of(outcome, group.treated, controls)
     severity = compared.severity(group.rung)
     if severity is not Severity.BLOCK and compared.counts.base_failures and group.rung is not Rung.MAJOR:
         # It may fail in every context: then only settings can be the contrast.
         other_settings = [t for t in controls if t.settings not in {x.settings for x in group.treated}]
-        stricter = _Compared.of(outcome, outcomes, other_settings)
+        stricter = _Compared.of(outcome, group.treated, other_settings)
         if stricter.severity(group.rung) is Severity.BLOCK:
             severity, controls, compared = Severity.BLOCK, other_settings, stricter
     return _learned(group, severity, outcome, compared.counts, _remedy(group.treated, controls, outcome))

@@ -16,9 +16,14 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.domain import Node, NodeState
 from pharoah_serving.clock import Clock
-from pharoah_serving.errors import NotReady
+from pharoah_serving.errors import Invalid, NotReady
 
 T = TypeVar("T")
+
+
+class WrongAnswer(NotReady):
+    """An agent answers another order than it was sent."""
+
 
 KEPT_PROBES = 20
 """Intervals of orders that are kept per node: reports of a window come seconds after it, not minutes."""
@@ -35,7 +40,7 @@ class OrderKind(StrEnum):
     LOOK = "look"
     """Whether anything runs on the node that is not the agent's own."""
     STOP = "stop"
-    """Stop working on the order with this id: nobody waits for it any more."""
+    """Stop working on the order with this id, and forget its result: nobody waits for it any more."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,14 @@ class Connection:
         self._waiting: dict[str, asyncio.Queue[Any]] = {}
 
     @contextlib.asynccontextmanager
-    async def order(self, kind: OrderKind, content: dict[str, Any]) -> AsyncIterator[asyncio.Queue[Any]]:
-        """Send an order; its results arrive on the queue. An order that is given up is stopped on the node as well."""
-        order_id = secrets.token_hex(8)
+    async def order(
+        self, kind: OrderKind, content: dict[str, Any], order_id: str = ""
+    ) -> AsyncIterator[asyncio.Queue[Any]]:
+        """Send an order; its results arrive on the queue. An order that is given up is stopped on the node as well.
+
+        `order_id`: of an order that may be sent again; an agent that has done it already answers with its result.
+        """
+        order_id = order_id or secrets.token_hex(8)
         results: asyncio.Queue[Any] = asyncio.Queue()
         self._waiting[order_id] = results
         try:
@@ -94,6 +104,10 @@ class Connection:
     def busy(self) -> bool:
         """Whether results of an order are awaited."""
         return bool(self._waiting)
+
+    def release(self, order_id: str) -> None:
+        """The result of an order is stored: its agent need not keep it."""
+        self.orders.put_nowait(Order(OrderKind.STOP, {}, order_id))
 
     def send_state(self, state: NodeState) -> None:
         """What is known of the node, for its agent."""
@@ -249,29 +263,38 @@ class Fleet:
                     while waiting:
                         result = _expected(await results.get(), BenchmarkResult, node)
                         if result.benchmark not in waiting or len(result.seconds) > repeats:
-                            raise NotReady(f"node {node}: its agent answers another order than it was sent")
+                            raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
                         waiting.remove(result.benchmark)
                         probes.append(replace(result, beside_job=beside_job))
         except TimeoutError:
             raise NotReady(f"node {node}: the micro-benchmarks did not come back in time") from None
         return probes
 
-    async def run_cell(self, node: str, cell: Cell) -> CellResult:
-        """Run one cell on a node. Raises NotReady when the node is not there or goes away."""
+    async def run_cell(self, node: str, cell: Cell, order_id: str = "") -> CellResult:
+        """Run one cell on a node. Raises NotReady when the node is not there or goes away, WrongAnswer when its agent
+        answers another order.
+
+        With an `order_id` the order can be sent again, and the agent keeps its result until `release`.
+        """
         content = {"cell": cell.to_json(), "limit_seconds": cell.limit_seconds}
         connection = self._connection(node)
         try:
             with self._noted(node):
                 async with (
                     asyncio.timeout(cell.limit_seconds + 90),
-                    connection.order(OrderKind.CELL, content) as results,
+                    connection.order(OrderKind.CELL, content, order_id) as results,
                 ):
                     result = _expected(await results.get(), CellResult, node)
                     if result.cell != cell.id or (result.windows and cell.degradation is None):
-                        raise NotReady(f"node {node}: its agent answers another order than it was sent")
+                        raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
                     return result
         except TimeoutError:
             raise NotReady(f"node {node}: cell {cell.id} did not come back in time") from None
+
+    def release(self, node: str, order_id: str) -> None:
+        """The result of an order is stored. An agent that is away keeps it for a while."""
+        if node in self._connections:
+            self._connections[node].release(order_id)
 
     def _know(self, node: Node) -> None:
         if before := self._known.get(node.node):
@@ -298,9 +321,11 @@ class Fleet:
 
 
 def _expected(result: Any, kind: type[T], node: str) -> T:
-    """What an order is answered with. Raises NotReady for anything else, and for an agent that has gone."""
+    """What an order is answered with. Raises WrongAnswer for anything else, NotReady for an agent that has gone."""
     if result is None:
         raise NotReady(f"node {node}: its agent went away")
+    if isinstance(result, Invalid):
+        raise WrongAnswer(f"node {node}: {result}")
     if not isinstance(result, kind):
-        raise NotReady(f"node {node}: its agent answers another order than it was sent")
+        raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
     return result

@@ -42,7 +42,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     for line in left_out.lines():
         yield line
     if not table.trials:
-        raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign FILE)")
+        raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign run FILE)")
     found = sum(_is_exact_incompatibility(row) for row in table.rows)
     yield f"table: {len(table.rows)} rows from {len(table.trials)} trials; {found} exact incompatibilities"
     yield _about(table.suspects)

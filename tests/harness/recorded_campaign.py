@@ -8,14 +8,13 @@ import time
 from pathlib import Path
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
-from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Outcome
-from pharoah_provider.campaigns import Campaign
+from pharoah_provider.campaigns.book import Campaigns
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet, OrderKind
-from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.duckdb import DuckStorage
+from pharoah_serving.clock import Clock
 
 PLAN = 'name = "recorded"\nrepeats = 1\n[[workload]]\nname = "mlp"\n'
 
@@ -28,8 +27,8 @@ async def orders_of_a_campaign(database: Path) -> set[tuple[tuple[str, ...], int
     try:
         async with asyncio.TaskGroup() as group:  # an agent that fails ends the campaign, too
             answering = group.create_task(_answer(connection, ordered))
-            own = OwnFingerprints(storage.evidence)
-            async for _ in Campaign(parse_plan(PLAN), fleet, storage.evidence, own).run():
+            campaigns = Campaigns(storage, fleet, lambda _: False, Clock())
+            async for _ in campaigns.follow((await campaigns.plan(PLAN)).campaign_id):
                 pass
             answering.cancel()
     finally:

@@ -31,7 +31,7 @@ from pharoah_protocol.v1 import (
     ProbeResult,
     RunCampaignRequest,
 )
-from pharoah_provider import campaigns
+from pharoah_provider.campaigns import run as campaign_run
 from pharoah_provider.first_start import make_provider
 from pharoah_provider.services.server import provider
 from tests.harness.database import new_database
@@ -43,6 +43,9 @@ OPERATOR = "o" * 32
 CALL_SECONDS = 30.0
 COMPANION_START_SECONDS = 0.01
 """Scripted agents start no companion, so the campaign need not wait for one before it measures beside it."""
+
+AWAY_SECONDS, POLL_SECONDS = 2.0, 0.05
+"""How long a campaign waits for a scripted agent that is away, and how often it looks for it."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,12 @@ class ScriptedSite:
     acknowledged: dict[str, int] = field(default_factory=dict)
     """Number of the newest batch of telemetry that was acknowledged, by node."""
 
-    async def campaign(self, text: str) -> list[str]:
-        """Run a campaign; a line for each finished cell."""
+    async def campaign(self, text: str = "", campaign_id: str = "") -> list[str]:
+        """Run a campaign, or go on with one; a line for each finished work."""
         stub = Stub(self.channel, "Operator")
-        answers = stub.RunCampaign(RunCampaignRequest(campaign=text), metadata=_bearer(OPERATOR))
-        return [f"{answer.node} {answer.cell}: {answer.outcome}" async for answer in answers]
+        request = RunCampaignRequest(campaign=text, campaign_id=campaign_id)
+        answers = stub.RunCampaign(request, metadata=_bearer(OPERATOR))
+        return [f"{answer.node} {answer.cell}: {answer.outcome}" async for answer in answers if answer.node]
 
     async def learn(self) -> list[str]:
         """Learn a release; the lines that were printed."""
@@ -157,7 +161,9 @@ async def scripted_site(
     async with AsyncExitStack() as stack:
         sockets = stack.enter_context(socket_folder())
         settings = replace(settings, listen=f"unix:{sockets}/p.sock")
-        stack.enter_context(patch.object(campaigns, "COMPANION_START_SECONDS", COMPANION_START_SECONDS))
+        stack.enter_context(patch.object(campaign_run, "COMPANION_START_SECONDS", COMPANION_START_SECONDS))
+        stack.enter_context(patch.object(campaign_run, "AWAY_SECONDS", AWAY_SECONDS))
+        stack.enter_context(patch.object(campaign_run, "POLL_SECONDS", POLL_SECONDS))
         endpoint = await stack.enter_async_context(provider(settings))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(endpoint))
         site = ScriptedSite(channel)

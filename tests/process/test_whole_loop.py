@@ -35,7 +35,7 @@ def test_a_campaign_becomes_verdicts(tmp_path: Path) -> None:
     plan.write_text(CAMPAIGN)
     profiles = {"n1": {"cpus": [min(os.sched_getaffinity(0))], "threads": 1}}
     with running_site(tmp_path / "site", profiles) as site:
-        assert site.operator("campaign", str(plan)).wait(200) == 0, site.log("provider")
+        assert site.operator("campaign", "run", str(plan)).wait(200) == 0, site.log("provider")
         learned, _ = site.operator("learn").communicate(timeout=60)
         assert "release 1 sealed as epoch" in learned
         # Runs join two seconds after the answer: a job must last longer to be seen.

@@ -19,7 +19,7 @@ def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[in
 
 
 def test_a_missing_campaign_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, error = run_command(capsys, "campaign", str(tmp_path / "none.toml"))
+    code, error = run_command(capsys, "campaign", "run", str(tmp_path / "none.toml"))
     assert code == 1 and "none.toml" in error
 
 

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from evaluation.hardening.consent import largest_share
-from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.release import BenchmarkBaseline, Release
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.vocabulary import Attribution, EndState
-from pharoah_provider.campaigns import Campaign
+from pharoah_provider.campaigns.book import Campaigns
 from pharoah_provider.domain import Node, Run
 from pharoah_provider.fleet import Connection, OrderKind
 from pharoah_provider.monitoring.budgets import SHARE
@@ -32,8 +31,8 @@ from pharoah_provider.monitoring.consent import (
 from pharoah_provider.monitoring.orders import OCCUPIED_SECONDS, SHARED_SECONDS
 from pharoah_provider.monitoring.run_budgets import JoinBudgets
 from pharoah_provider.monitoring.watched_runs import LOST_SECONDS
-from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.services.runs import RunsServicer
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import NotReady
 from pharoah_serving.quotas import Quotas
 from tests.harness.listings import listed
@@ -283,14 +282,13 @@ def test_windows_during_our_own_orders_are_masked_on_the_whole_host(tmp_path: Pa
 
 
 def test_a_campaign_leaves_hosts_with_runs_alone(tmp_path: Path) -> None:
-    plan = parse_plan('name = "all"\nrepeats = 1\n[[workload]]\nname = "mlp"\n')
+    plan = 'name = "all"\nrepeats = 1\n[[workload]]\nname = "mlp"\n'
 
     async def work(site: MonitoredSite) -> None:
         for node in ("n1", "n5"):
             await site.join(node, tenant="willing")
         with pytest.raises(NotReady, match="runs go on"):
-            evidence = site.storage.evidence
-            Campaign(plan, site.fleet, evidence, OwnFingerprints(evidence), site.monitor.in_use)
+            await Campaigns(site.storage, site.fleet, site.monitor.in_use, Clock()).plan(plan)
 
     at_site(tmp_path, work)
 

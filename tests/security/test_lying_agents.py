@@ -25,7 +25,6 @@ from pharoah_learning.suspects import find_suspects
 from pharoah_learning.usable_trials import NOT_AGREED, OTHER_JOB, OTHER_SOFTWARE, usable_trials
 from pharoah_protocol.v1 import ExportAuditBundleRequest, ForgetRequest
 from pharoah_protocol.vocabulary import Fault, Outcome, Scope, Severity
-from pharoah_provider.cell_queue import CellQueue
 from pharoah_provider.domain import Run
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.services.agent import _cell_result
@@ -246,30 +245,6 @@ def test_one_node_lifts_the_threshold_of_risk_for_nobody() -> None:
     slow = dict.fromkeys(after.coefficients, 0.0) | {"slowdown": 0.41}
     risky = sum(after.coefficients[name] * (slow[name] - after.means[name]) for name in slow)
     assert risky > after.threshold, "steps that take 1.5 times as long are risky, whatever one node reports"
-
-
-def test_a_campaign_spreads_the_repeats_of_a_cell_over_two_nodes() -> None:
-    def share(nodes: list[str], repeats: int) -> dict[str, set[str]]:
-        """One node takes as much as it is given, then the others do."""
-        queue = CellQueue(parse_plan(PLAN.replace("= 5", f"= {repeats}")).cells, nodes)
-        ran: dict[str, set[str]] = {content: set() for content in CELLS}
-        for node in nodes:
-            while (cell := queue.take(node)) is not None:
-                ran[content_of(cell)].add(node)
-        assert not len(queue)
-        return ran
-
-    for repeats in (1, 2, 5):
-        assert all(len(nodes) == 2 for nodes in share(["a", "b"], repeats).values())
-        assert all(nodes == {"a"} for nodes in share(["a"], repeats).values())
-    queue = CellQueue(list(CELLS.values()), ["a", "b"])
-    first = queue.take("b")
-    assert first is not None
-    queue.give_up("b", first)
-    taken = 0
-    while queue.take("a") is not None:
-        taken += 1
-    assert taken == 2 * len(CELLS), "what a node that has gone did not run is run by the other one"
 
 
 # evidence that cannot be used

@@ -52,6 +52,11 @@ class Cell:
         return int(self.settings.get(RANKS, 1))
 
     @property
+    def content(self) -> str:
+        """What it trains: workload and settings, as a text that is equal for equal contents."""
+        return json.dumps([self.workload, self.settings], sort_keys=True)
+
+    @property
     def ordered_device(self) -> DeviceKind:
         """What it is to run on."""
         return DeviceKind(self.settings.get("device", DeviceKind.CPU))

@@ -426,7 +426,9 @@ Global___LookOrder: _TypeAlias = LookOrder  # noqa: Y015
 
 @_typing.final
 class StopOrder(_message.Message):
-    """Nobody waits for the results of this order any more; a run may have come to the node."""
+    """Nobody waits for the results of this order any more: they are stored, or a run may have come to the node. The agent
+    stops working on it, and need not keep its result.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -19,24 +19,124 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class RunCampaignRequest(_message.Message):
+class PlanCampaignRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CAMPAIGN_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
     campaign: _builtins.str
     """The campaign file, TOML."""
+    seed: _builtins.int
+    """Of the order of blocks and cells; drawn where it is not given."""
     def __init__(
         self,
         *,
         campaign: _builtins.str = ...,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "campaign", b"campaign", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___PlanCampaignRequest: _TypeAlias = PlanCampaignRequest  # noqa: Y015
+
+@_typing.final
+class PlanCampaignResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAMPAIGN_ID_FIELD_NUMBER: _builtins.int
+    WORKS_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    CONTEXTS_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    campaign_id: _builtins.str
+    works: _builtins.int
+    blocks: _builtins.int
+    contexts: _builtins.int
+    seed: _builtins.int
+    def __init__(
+        self,
+        *,
+        campaign_id: _builtins.str = ...,
+        works: _builtins.int = ...,
+        blocks: _builtins.int = ...,
+        contexts: _builtins.int = ...,
+        seed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["campaign", b"campaign"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "campaign_id", b"campaign_id", "contexts", b"contexts", "seed", b"seed", "works", b"works"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+Global___PlanCampaignResponse: _TypeAlias = PlanCampaignResponse  # noqa: Y015
+
+@_typing.final
+class RunCampaignRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAMPAIGN_FIELD_NUMBER: _builtins.int
+    CAMPAIGN_ID_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    campaign: _builtins.str
+    """The campaign file of a new campaign, TOML."""
+    campaign_id: _builtins.str
+    """A campaign that was planned before, or has been begun; then without a file."""
+    seed: _builtins.int
+    def __init__(
+        self,
+        *,
+        campaign: _builtins.str = ...,
+        campaign_id: _builtins.str = ...,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "campaign", b"campaign", "campaign_id", b"campaign_id", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
 Global___RunCampaignRequest: _TypeAlias = RunCampaignRequest  # noqa: Y015
+
+@_typing.final
+class CancelCampaignRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAMPAIGN_ID_FIELD_NUMBER: _builtins.int
+    campaign_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        campaign_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["campaign_id", b"campaign_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelCampaignRequest: _TypeAlias = CancelCampaignRequest  # noqa: Y015
+
+@_typing.final
+class CancelCampaignResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelCampaignResponse: _TypeAlias = CancelCampaignResponse  # noqa: Y015
 
 @_typing.final
 class RunCampaignResponse(_message.Message):
@@ -47,12 +147,15 @@ class RunCampaignResponse(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    CAMPAIGN_ID_FIELD_NUMBER: _builtins.int
     done: _builtins.int
-    """Cells that are finished, of `total`."""
+    """Works that are finished, of `total`."""
     total: _builtins.int
     node: _builtins.str
+    """Empty in the first message."""
     cell: _builtins.str
     outcome: _builtins.str
+    campaign_id: _builtins.str
     def __init__(
         self,
         *,
@@ -61,10 +164,11 @@ class RunCampaignResponse(_message.Message):
         node: _builtins.str = ...,
         cell: _builtins.str = ...,
         outcome: _builtins.str = ...,
+        campaign_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "done", b"done", "node", b"node", "outcome", b"outcome", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["campaign_id", b"campaign_id", "cell", b"cell", "done", b"done", "node", b"node", "outcome", b"outcome", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
@@ -42,6 +42,8 @@ from pharoah_provider.owned_tasks import OwnedTasks
 log = logging.getLogger("pharoah.agent")
 
 KEPT_BATCHES = 500
+KEPT_RESULTS = 16
+"""Results of cells that the provider has not released: it was away when they came. A result has at most 4 MB."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
 
 
@@ -66,6 +68,8 @@ class AgentStream:
         """Work that the provider has ordered; it goes on while the connection is made again."""
         self._by_id: dict[str, asyncio.Task[None]] = {}
         """The same work by the id of its order, so that it can be stopped."""
+        self._kept: OrderedDict[str, AgentMessage] = OrderedDict()
+        """Results of cells by the id of their order, until the provider has stored them."""
         self.node_state = NodeStateAnswer()
         """What the provider has sent of this node."""
 
@@ -110,6 +114,7 @@ class AgentStream:
                         case "node_state":
                             self.node_state = _node_state(order.node_state)
                         case "stop":
+                            self._kept.pop(order.stop.order_id, None)
                             if going := self._by_id.get(order.stop.order_id):
                                 going.cancel()
                         case "probe":
@@ -153,7 +158,11 @@ class AgentStream:
             await self._out.put(AgentMessage(telemetry=message))
 
     def _start(self, order_id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Orders run beside each other: a probe may be wanted while a cell trains."""
+        """Orders run beside each other: a probe may be wanted while a cell trains. One that runs already, because the
+        provider has sent it again after a restart, goes on."""
+        if order_id in self._by_id:
+            work.close()
+            return
         task = self._by_id[order_id] = self._orders.start(work)
         task.add_done_callback(lambda _: self._by_id.pop(order_id, None))
 
@@ -206,13 +215,20 @@ class AgentStream:
             return {"seconds": [], "error": f"{type(error).__name__}: {error}"}
 
     async def _cell(self, order: CellOrder) -> None:
+        if order.order_id in self._kept:
+            await self._out.put(self._kept[order.order_id])
+            return
         cell = Cell.from_json(order.cell)
         try:
             outcome = await self._fork_server.ask(order.cell, order.limit_seconds + 75)
         except (ChildDied, TimeoutError) as error:
             detail = f"the campaign process ended: {error}"
             outcome = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail).to_json()
-        await self._out.put(AgentMessage(cell=CellResultMessage(order_id=order.order_id, outcome=outcome.strip())))
+        result = AgentMessage(cell=CellResultMessage(order_id=order.order_id, outcome=outcome.strip()))
+        self._kept[order.order_id] = result
+        while len(self._kept) > KEPT_RESULTS:
+            self._kept.popitem(last=False)
+        await self._out.put(result)
 
 
 def _node_state(message: NodeState) -> NodeStateAnswer:

@@ -8,10 +8,10 @@ LISTING = Listing(
     name="cells",
     help="cells of campaigns and their outcomes",
     columns=("node", "workload", "settings", "degradation", "outcome", "step_seconds"),
-    wide_columns=("id", "campaign", "detail"),
+    wide_columns=("id", "campaign", "block", "detail"),
     rows=select("""
-        SELECT result_id AS id, campaign, cell, node, context_id AS context, workload, settings, degradation, outcome,
-               detail, list_median(step_seconds[2:]) AS step_seconds
+        SELECT result_id AS id, campaign, block, cell, node, context_id AS context, workload, settings, degradation,
+               outcome, detail, list_median(step_seconds[2:]) AS step_seconds
         FROM cells ORDER BY ran_at
     """),
 )

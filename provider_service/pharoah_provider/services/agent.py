@@ -101,7 +101,12 @@ class AgentServicer:
                     case "probe":
                         connection.result(message.probe.order_id, _probe(connection.node.node, message.probe, now))
                     case "cell":
-                        connection.result(message.cell.order_id, _cell_result(message.cell.outcome))
+                        try:
+                            result = _cell_result(message.cell.outcome)
+                        except Invalid as error:
+                            connection.result(message.cell.order_id, error)
+                            raise
+                        connection.result(message.cell.order_id, result)
                     case "look":
                         connection.result(message.look.order_id, Looked(message.look.idle))
         finally:

@@ -6,12 +6,14 @@ import json
 import time
 from collections.abc import AsyncIterator
 
-from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
+from pharoah_benchmarks.campaign.plan import PlanError
 from pharoah_learning.release import Release
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.v1 import (
     AdmitNodeRequest,
     AdmitNodeResponse,
+    CancelCampaignRequest,
+    CancelCampaignResponse,
     ExportAuditBundleRequest,
     ExportAuditBundleResponse,
     ForgetRequest,
@@ -20,6 +22,8 @@ from pharoah_protocol.v1 import (
     LearnResponse,
     ListRequest,
     ListResponse,
+    PlanCampaignRequest,
+    PlanCampaignResponse,
     ReinstateRequest,
     ReinstateResponse,
     RevokeRequest,
@@ -30,42 +34,60 @@ from pharoah_protocol.v1 import (
     RunCampaignResponse,
 )
 from pharoah_provider.audit_bundle import audit_bundle
-from pharoah_provider.campaigns import Campaign
+from pharoah_provider.campaigns.book import Campaigns
+from pharoah_provider.campaigns.works import Campaign
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning import learn
 from pharoah_provider.listings import LISTINGS, ListingSources
 from pharoah_provider.monitoring.monitor import Monitor
-from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.publication import Publisher, RestoredRelease
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_serving import Context
-from pharoah_serving.errors import Invalid, NotReady
+from pharoah_serving.errors import Invalid
 from pharoah_serving.keys import Keys
 
 
 class OperatorServicer:
     """Decodes calls of operators, and encodes the answers."""
 
-    def __init__(self, store: Storage, keys: Keys, fleet: Fleet, publisher: Publisher, monitor: Monitor) -> None:
+    def __init__(
+        self, store: Storage, keys: Keys, fleet: Fleet, publisher: Publisher, monitor: Monitor, campaigns: Campaigns
+    ) -> None:
         self._store, self._keys, self._fleet = store, keys, fleet
-        self._publisher, self._monitor = publisher, monitor
-        self._campaign: Campaign | None = None
+        self._publisher, self._monitor, self._campaigns = publisher, monitor, campaigns
+
+    async def PlanCampaign(self, request: PlanCampaignRequest, _: Context) -> PlanCampaignResponse:
+        campaign = await self._planned(request)
+        works = await self._store.campaigns.works(campaign.campaign_id)
+        return PlanCampaignResponse(
+            campaign_id=campaign.campaign_id,
+            works=len(works),
+            blocks=len({work.block for work in works}),
+            contexts=len({work.context_id for work in works}),
+            seed=campaign.seed,
+        )
 
     async def RunCampaign(self, request: RunCampaignRequest, _: Context) -> AsyncIterator[RunCampaignResponse]:
+        if bool(request.campaign) == bool(request.campaign_id):
+            raise Invalid("campaign, campaign_id: give one of them")
+        campaign_id = request.campaign_id
+        if request.campaign:
+            self._campaigns.check_free()
+            campaign_id = (await self._planned(request)).campaign_id
+        yield RunCampaignResponse(campaign_id=campaign_id)
+        async for progress in self._campaigns.follow(campaign_id):
+            yield RunCampaignResponse(campaign_id=campaign_id, **progress.__dict__)
+
+    async def CancelCampaign(self, request: CancelCampaignRequest, _: Context) -> CancelCampaignResponse:
+        await complete_despite_cancellation(self._campaigns.cancel(request.campaign_id))
+        return CancelCampaignResponse()
+
+    async def _planned(self, request: PlanCampaignRequest | RunCampaignRequest) -> Campaign:
         try:
-            plan = parse_plan(request.campaign)
+            return await self._campaigns.plan(request.campaign, request.seed if request.HasField("seed") else None)
         except PlanError as error:
             raise Invalid(f"campaign: {error}") from None
-        if self._campaign is not None:
-            raise NotReady("a campaign is running already")
-        own = OwnFingerprints(self._store.evidence)
-        self._campaign = Campaign(plan, self._fleet, self._store.evidence, own, self._monitor.in_use)
-        try:
-            async for progress in self._campaign.run():
-                yield RunCampaignResponse(**progress.__dict__)
-        finally:
-            self._campaign = None
 
     async def Learn(self, _: LearnRequest, __: Context) -> AsyncIterator[LearnResponse]:
         self._publisher.require_time()  # trials are counted until now, and an auditor counts them again

@@ -69,10 +69,12 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
                 for work in (upkeep.run(), calls.recorder.run(), *watches, state.monitor.keep_watch()):
                     background.start(work)
                 log.info("metrics on %s", metrics_at)
+                await state.campaigns.restore()
                 yield endpoint
         finally:
             status.set_status(serving=False)
             state.monitor.drain()
+            await state.campaigns.close()
             calls.peers.close()
             await server.stop(DRAIN_SECONDS)
             await state.monitor.close()
@@ -96,7 +98,7 @@ def _servicers(state: ProviderState) -> dict[str, Any]:
         "Runs": RunsServicer(store, state.monitor, state.intake, state.joins, state.quotas, clock),
         "Pseudonyms": PseudonymServicer(state.pseudonym_keys, store.sharing.count_evaluation),
         "Agent": AgentServicer(store.nodes, fleet, state.metrics, clock),
-        "Operator": OperatorServicer(store, keys, fleet, publisher, state.monitor),
+        "Operator": OperatorServicer(store, keys, fleet, publisher, state.monitor, state.campaigns),
     }
     assert servicers.keys() == RULES.keys()
     return servicers

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from pharoah_protocol.log.checkpoint import log_origin
+from pharoah_provider.campaigns.book import Campaigns
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.high_water import HighWater, state_folder
 from pharoah_provider.monitoring.intake import Intake
@@ -49,6 +50,7 @@ class ProviderState:
     fleet: Fleet
     publisher: Publisher
     monitor: Monitor
+    campaigns: Campaigns
     quotas: Quotas
     joins: JoinBudgets
     intake: Intake
@@ -94,6 +96,7 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
         fleet=fleet,
         publisher=publisher,
         monitor=monitor,
+        campaigns=Campaigns(store, fleet, monitor.in_use, clock),
         quotas=quotas,
         joins=joins,
         intake=Intake(store.runs, monitor, metrics, clock, ReportBudgets(clock, reported_today)),

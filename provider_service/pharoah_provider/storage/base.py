@@ -5,7 +5,7 @@ Every method that writes returns once the change is committed. Every method rais
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
@@ -13,6 +13,7 @@ from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, Out
 from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
+from pharoah_provider.campaigns.works import Campaign, CampaignState, Work
 from pharoah_provider.domain import MeasuredOrder, Node, Report, Resource, Run, Transition
 from pharoah_provider.storage.records import EpochRecord, ReportedAmount, SignedHead
 
@@ -126,7 +127,9 @@ class EvidenceStore(Protocol):
     What is forgotten, and rows that cannot be read, are left out and counted in `left_out`.
     """
 
-    async def append_cell(self, campaign: str, node: Node, cell: Cell, result: CellResult) -> None: ...
+    async def append_cell(self, campaign: str, node: Node, cell: Cell, result: CellResult) -> None:
+        """The result of a cell that belongs to no planned work."""
+
     async def trials(self, before: float = float("inf"), left_out: LeftOut | None = None) -> list[Trial]:
         """Trials that ran until then (unix seconds), in the order in which they ran, as learning saw them then."""
         ...
@@ -150,6 +153,35 @@ class EvidenceStore(Protocol):
 
     async def outcome_reports(self, period: int) -> list[OutcomeReport]: ...
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
+
+
+class CampaignStore(Protocol):
+    """Campaigns, their works and the results of these."""
+
+    async def put_campaign(self, campaign: Campaign, works: Sequence[Work]) -> None: ...
+    async def campaigns(self) -> list[Campaign]:
+        """All, oldest first."""
+        ...
+
+    async def works(self, campaign_id: str) -> list[Work]:
+        """In the order of the plan."""
+        ...
+
+    async def set_state(self, campaign_id: str, state: CampaignState, reason: str = "") -> None: ...
+    async def assign_block(self, campaign_id: str, work: Work) -> None:
+        """The block of a work belongs to the node of the work."""
+
+    async def move_blocks(self, campaign_id: str, blocks: Set[int], added: Sequence[Work]) -> None:
+        """What waits in these blocks is moved, and these works are added."""
+
+    async def drop_work(self, campaign_id: str, work: Work) -> None:
+        """Nobody will do it."""
+
+    async def finish_cell(self, campaign: Campaign, work: Work, node: Node, cell: Cell, result: CellResult) -> None:
+        """A cell is done, and its result is kept: both or neither. A second result of one work changes nothing."""
+
+    async def finish_baseline(self, campaign: Campaign, work: Work, results: Sequence[BenchmarkResult]) -> None:
+        """A baseline is done, and its results are kept: both or neither."""
 
 
 class SharingStore(Protocol):
@@ -268,6 +300,8 @@ class Storage(Protocol):
     def orders(self) -> OrderStore: ...
     @property
     def evidence(self) -> EvidenceStore: ...
+    @property
+    def campaigns(self) -> CampaignStore: ...
     @property
     def sharing(self) -> SharingStore: ...
     @property

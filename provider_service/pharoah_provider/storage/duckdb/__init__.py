@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pharoah_provider.storage.duckdb.campaigns import DuckCampaignStore
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.evidence import DuckEvidenceStore
 from pharoah_provider.storage.duckdb.incidents import DuckIncidentStore
@@ -28,6 +29,7 @@ class DuckStorage:
         self.incidents = DuckIncidentStore(database)
         self.orders = DuckOrderStore(database)
         self.evidence = DuckEvidenceStore(database)
+        self.campaigns = DuckCampaignStore(database)
         self.sharing = DuckSharingStore(database)
         self.published = DuckPublishedStore(database)
         self.log = DuckLogStore(database)

@@ -25,7 +25,7 @@ from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
 from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome, Purpose
 from pharoah_protocol.windows import Window
 from pharoah_provider.domain import Node, Run
-from pharoah_provider.storage.duckdb.database import Change, Database, executing
+from pharoah_provider.storage.duckdb.database import Change, Database, appending, executing
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
 
@@ -45,27 +45,7 @@ class DuckEvidenceStore:
         self._log = DuckLogStore(database)
 
     async def append_cell(self, campaign: str, node: Node, cell: Cell, result: CellResult) -> None:
-        values = {
-            "campaign": campaign,
-            "cell": cell.id,
-            "node": node.node,
-            "context_id": node.context_id,
-            "device_id": node.device_id,
-            "workload": cell.workload,
-            "settings": _settings_of(cell),
-            "degradation": cell.degradation.kind if cell.degradation else "",
-            "outcome": result.outcome,
-            "detail": result.detail,
-            "step_seconds": list(result.step_seconds),
-            "windows": json.dumps([asdict(window) for window in result.windows]),
-            "fingerprint": result.fingerprint,
-            "context": json.dumps(result.context),
-            "ran_at": time.time(),
-            "device": result.device,
-            "context_device": named_device(node.server_facts),
-            "result_id": secrets.token_hex(8),
-        }
-        await self._db.execute(SQL["append_cell"], list(values.values()))
+        await self._db.apply(append_cell(campaign, node, cell, result))
 
     async def trials(self, before: float = float("inf"), left_out: LeftOut | None = None) -> list[Trial]:
         own: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -81,10 +61,7 @@ class DuckEvidenceStore:
         return list(_read(EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _degraded_run))
 
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None:
-        names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at", "error")
-        columns: dict[str, Sequence[Any]] = {name: [getattr(probe, name) for probe in probes] for name in names}
-        seconds = [list(probe.seconds) for probe in probes]
-        await self._db.append("probes", {**columns, "seconds": seconds, "purpose": [purpose] * len(probes)})
+        await self._db.apply(append_probes(probes, purpose))
 
     async def baseline_probes(self, left_out: LeftOut | None = None) -> list[BenchmarkResult]:
         forgotten = ForgottenEvidence.after(await self._log.forgotten())
@@ -154,6 +131,7 @@ def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
         ran_at=row["ran_at"],
         device=DeviceKind(row["device"]),
         context_device=DeviceKind(row["context_device"]),
+        block=row["block"],
     )
 
 
@@ -179,3 +157,37 @@ def put_outcome_report(report: OutcomeReport) -> Change:
     """The change that stores how a run ended under the job's pseudonym; the first report about a run stands."""
     names = ("run_id", "period", "name", "organisation", "context_id", "failed")
     return executing(SQL["put_outcome_report"], [*(getattr(report, name) for name in names), time.time()])
+
+
+def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block: str = "") -> Change:
+    """The change that stores the result of a cell. `block`: the campaign and the number of the block."""
+    values = {
+        "campaign": campaign,
+        "cell": cell.id,
+        "node": node.node,
+        "context_id": node.context_id,
+        "device_id": node.device_id,
+        "workload": cell.workload,
+        "settings": _settings_of(cell),
+        "degradation": cell.degradation.kind if cell.degradation else "",
+        "outcome": result.outcome,
+        "detail": result.detail,
+        "step_seconds": list(result.step_seconds),
+        "windows": json.dumps([asdict(window) for window in result.windows]),
+        "fingerprint": result.fingerprint,
+        "context": json.dumps(result.context),
+        "ran_at": time.time(),
+        "device": result.device,
+        "context_device": named_device(node.server_facts),
+        "result_id": secrets.token_hex(8),
+        "block": block,
+    }
+    return executing(SQL["append_cell"], list(values.values()))
+
+
+def append_probes(probes: Sequence[BenchmarkResult], purpose: str) -> Change:
+    """The change that stores results of micro-benchmarks."""
+    names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at", "error")
+    columns: dict[str, Sequence[Any]] = {name: [getattr(probe, name) for probe in probes] for name in names}
+    seconds = [list(probe.seconds) for probe in probes]
+    return appending("probes", {**columns, "seconds": seconds, "purpose": [purpose] * len(probes)})

@@ -1,0 +1,76 @@
+"""The works of a campaign in randomised complete blocks.
+
+A block holds every cell of one workload once. Its cells run on one node, one after another, in an order that the seed
+draws. So two settings are compared on the same node within minutes, and a bad minute or a bad node harms both (Fisher,
+The Design of Experiments, 1935). Repeats of a block come later, and run on other nodes where the context has some.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.campaign.plan import CampaignPlan
+from pharoah_learning.opinions import LEAST_NODES
+from pharoah_provider.campaigns.works import Work, WorkKind
+from pharoah_provider.domain import Node
+
+
+def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int) -> list[Work]:
+    """All works for these nodes: the cells for each of their contexts, the degraded cells for the context that most of
+    them share, and a baseline for each node. Equal arguments give equal works."""
+    contexts: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        contexts[node.context_id].append(node.node)
+    found: list[Work] = []
+    blocks = 0
+    for context, names in sorted(contexts.items()):
+        cells = [*plan.cells, *(_once_more(plan.cells) if len(names) >= LEAST_NODES else ())]
+        for arms in _blocks_of(cells, random.Random(f"{seed}/{context}")):
+            found += (_work(WorkKind.CELL, context, blocks, cell) for cell in arms)
+            blocks += 1
+    plainest = max(sorted(contexts), key=lambda context: len(contexts[context]))
+    for cell in plan.degraded:
+        found.append(_work(WorkKind.DEGRADED, plainest, blocks, cell))
+        blocks += 1
+    for node in sorted(nodes, key=lambda node: node.node):
+        found.append(replace(_work(WorkKind.BASELINE, node.context_id, blocks, None), node=node.node))
+        blocks += 1
+    return [replace(work, number=number) for number, work in enumerate(found)]
+
+
+def begun_again(works: Iterable[Work], number: int, block: int) -> list[Work]:
+    """The same block for another node: all its cells, those that are done as well, so that it is complete again.
+
+    `number`, `block`: the first ones that are free."""
+    return [replace(work, number=number + at, block=block, node="") for at, work in enumerate(works)]
+
+
+def _work(kind: WorkKind, context: str, block: int, cell: Cell | None) -> Work:
+    return Work(number=0, kind=kind, context_id=context, block=block, cell=cell)
+
+
+def _blocks_of(cells: Iterable[Cell], rng: random.Random) -> Iterator[list[Cell]]:
+    """Blocks in a drawn order, each with its cells in a drawn order: all first repeats before the second ones."""
+    repeats: dict[int, dict[str, list[Cell]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        repeats[cell.repeat][cell.workload].append(cell)
+    for _, workloads in sorted(repeats.items()):
+        blocks = [arms for _, arms in sorted(workloads.items())]
+        rng.shuffle(blocks)
+        for arms in blocks:
+            rng.shuffle(arms)
+            yield arms
+
+
+def _once_more(cells: Sequence[Cell]) -> list[Cell]:
+    """A second repeat of each cell that has one: one node proves nothing (ADR 21)."""
+    repeats: dict[str, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        repeats[cell.content].append(cell)
+    return [
+        replace(same[0], id=f"{same[0].id}+", repeat=same[0].repeat + 1) for same in repeats.values() if len(same) == 1
+    ]

@@ -1,0 +1,90 @@
+"""What a campaign consists of, as it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pharoah_benchmarks.campaign.cell import Cell
+
+
+class CampaignState(StrEnum):
+    """Where a campaign stands."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    """A provider that starts again goes on with it."""
+    PAUSED = "paused"
+    """No node could do what is left. It can be resumed."""
+    CANCELLED = "cancelled"
+    """An operator has ended it. It can be resumed."""
+    DONE = "done"
+
+
+class WorkKind(StrEnum):
+    """What is done on a node."""
+
+    CELL = "cell"
+    DEGRADED = "degraded cell"
+    BASELINE = "baseline"
+    """Rounds of micro-benchmarks on the idle node, and beside a job of the provider's own."""
+
+
+class WorkState(StrEnum):
+    """What came of a piece of work."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    MOVED = "moved"
+    """Its block began again on another node, because its own was away."""
+    DROPPED = "dropped"
+    """All nodes of its context were excluded from the campaign."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One piece of work: one cell, or the baseline of one node."""
+
+    number: int
+    """Its place in the plan. One result is kept for each."""
+    kind: WorkKind
+    context_id: str
+    block: int
+    """Works of a block are done on one node, one after another."""
+    cell: Cell | None = None
+    """None for a baseline."""
+    node: str = ""
+    """The node that has taken its block; empty before."""
+    state: WorkState = WorkState.WAITING
+
+    @property
+    def subject(self) -> str:
+        """What the blocks of one workload have in common."""
+        return f"{self.kind}/{self.cell.workload if self.cell else ''}"
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.cell.id if self.cell else str(self.kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """A campaign as it is stored."""
+
+    campaign_id: str
+    name: str
+    text: str
+    """The campaign file."""
+    seed: int
+    """Draws the order of blocks, and of the cells within each."""
+    state: CampaignState
+    created_at: float
+    """Unix seconds."""
+    reason: str = ""
+    """Why it is paused."""
+
+    def order_id(self, work: Work) -> str:
+        """The name of the order for a piece of work: the same after every restart, so that an agent that has done it
+        already answers with its result."""
+        return f"{self.campaign_id}.{work.number}"

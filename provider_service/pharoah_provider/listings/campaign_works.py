@@ -1,0 +1,18 @@
+"""The works of campaigns."""
+
+from __future__ import annotations
+
+from pharoah_provider.listings._listing import Listing, select
+
+LISTING = Listing(
+    name="campaign-works",
+    help="the works of campaigns in the order of their plans",
+    columns=("campaign", "number", "block", "kind", "node", "cell", "state"),
+    wide_columns=("context", "ended_at"),
+    rows=select("""
+        SELECT campaign_id AS campaign, number, block, kind, node,
+               json_extract_string(nullif(cell, ''), '$.id') AS cell,
+               campaign_works.state AS state, context_id AS context, ended_at
+        FROM campaign_works JOIN campaigns USING (campaign_id) ORDER BY created_at, number
+    """),
+)
