@@ -61,10 +61,10 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", choices=list(EVALUATIONS), metavar="NAME")
-    parser.add_argument("--data", type=Path, help="distributed: folder that holds op_traces/, published traces")
+    parser.add_argument("--data", type=Path, help="distributed, learning: folder of public data of others")
     parser.add_argument(
         "--part",
-        help="hardening, coverage, privacy, distributed: this part only, such as consent, loops, queries, or traces",
+        help="hardening, learning, coverage, privacy, distributed: this part only, such as consent, or loops",
     )
     parser.add_argument("--scripts", type=Path, help="coverage: folder of public scripts with a list, commands.toml")
     parser.add_argument(

@@ -7,11 +7,8 @@ form of every attack.
 from __future__ import annotations
 
 import argparse
-import sys
-from functools import partial
-from importlib import import_module
 
-from evaluation.figures import Figures, timed
+from evaluation.parts import run_parts
 
 PARTS = {
     "job_start": "a job under agents that answer anything, with streams that cannot be written",
@@ -29,16 +26,4 @@ PARTS = {
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure all parts, or the one that was asked for. Returns the exit code."""
-    chosen = [arguments.part] if arguments.part else list(PARTS)
-    if chosen[0] not in PARTS:
-        print(f"--part {arguments.part}: not a part; there are {', '.join(PARTS)}", file=sys.stderr)
-        return 2
-    figures = Figures("hardening")
-    for name in chosen:
-        part = Figures(f"hardening {name}")
-        measure = import_module(f"evaluation.hardening.{name}").measure
-        timed(PARTS[name], partial(measure, part, arguments.quick, arguments.seed))
-        part.document(arguments)
-        figures.include(part)
-    figures.print_all()
-    return figures.write(arguments.out)
+    return run_parts("hardening", PARTS, arguments, lambda part, to: part.measure(to, arguments.quick, arguments.seed))

@@ -5,6 +5,8 @@ The simulated pairs are looked at after every one of them, as a campaign does.
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 
 from evaluation.figures import Figures
@@ -15,10 +17,10 @@ DISCORDANT_PAIRS = 400
 """Pairs after which a campaign would give up."""
 
 
-def measure(figures: Figures, seed: int, *, quick: bool) -> None:
+def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """The rate of false confirmations, and the pairs that true effects take."""
-    rng = np.random.default_rng(seed)
-    suspects = QUICK_SUSPECTS if quick else SUSPECTS
+    rng = np.random.default_rng(arguments.seed)
+    suspects = QUICK_SUSPECTS if arguments.quick else SUSPECTS
     confirmed = _first_confirmed(rng.random((suspects, DISCORDANT_PAIRS)) < 0.5)
     false = int((confirmed <= DISCORDANT_PAIRS).sum())
     rate = false / suspects

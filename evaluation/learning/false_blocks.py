@@ -8,6 +8,7 @@ cells: both arms once in each block, on the same node, until the evidence blocks
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -49,7 +50,7 @@ class Confirmed:
     """Blocks of randomised cells that ran, over all pairs."""
 
 
-def measure(figures: Figures, seed: int, *, quick: bool) -> None:
+def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """Pairs without an effect that block after their confirmation, in each kind of misleading runs."""
     misleading: dict[str, Callable[[Simulated, np.random.Generator], Simulated]] = {
         "pair_specific_cause": with_pair_specific_cause,
@@ -59,9 +60,9 @@ def measure(figures: Figures, seed: int, *, quick: bool) -> None:
     rows, false = [], 0
     for name, mislead in misleading.items():
         total = Confirmed()
-        for number in range(QUICK_FLEETS if quick else FLEETS):
-            rng = np.random.default_rng([seed, number])
-            fleet = mislead(simulate(RUNS, 2000 * seed + number, hidden=True), rng)
+        for number in range(QUICK_FLEETS if arguments.quick else FLEETS):
+            rng = np.random.default_rng([arguments.seed, number])
+            fleet = mislead(simulate(RUNS, 2000 * arguments.seed + number, hidden=True), rng)
             _confirm(fleet, total, rng, bad_minutes=name == "bad_minutes")
         false += total.false_blocks
         figures.add(f"false_suspects_{name}", total.false_asked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, xlogy
@@ -17,12 +19,12 @@ RUNS_PER_VERSION = (10, 50, 500)
 DRAWS, QUICK_DRAWS = 40, 8
 
 
-def measure(figures: Figures, seed: int, *, quick: bool) -> None:
+def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """The Kullback-Leibler divergence of the estimates from the true rates, in thousandths of a nat per run."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(arguments.seed)
     rows = []
     for runs in RUNS_PER_VERSION:
-        draws = [_divergences(runs, rng) for _ in range(QUICK_DRAWS if quick else DRAWS)]
+        draws = [_divergences(runs, rng) for _ in range(QUICK_DRAWS if arguments.quick else DRAWS)]
         means = {name: float(np.mean([draw[name] for draw in draws])) for name in draws[0]}
         best_fixed = min(value for name, value in means.items() if name != "shrinkage")
         own = means["shrinkage"]

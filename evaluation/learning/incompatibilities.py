@@ -6,6 +6,7 @@ run and so needs no adjustment.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +29,14 @@ SIZES = {"": 30_000, "_1e5": 100_000}
 BOUNDS = {"": (0.95, 0.75), "_1e5": (0.95, 0.95)}
 
 
-def measure(figures: Figures, seed: int, *, quick: bool) -> None:
+def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """Precision and recall over fresh fleets, with the hidden cause on."""
     rows = []
     for suffix, runs in SIZES.items():
-        fleets = [simulate(runs, 1000 * seed + n, hidden=True) for n in range(QUICK_SEEDS if quick else SEEDS)]
+        fleets = [
+            simulate(runs, 1000 * arguments.seed + n, hidden=True)
+            for n in range(QUICK_SEEDS if arguments.quick else SEEDS)
+        ]
         called = [_called(fleet.seen) for fleet in fleets]
         precision, recall = BOUNDS[suffix]
         hits, calls, planted = _counted(fleets, called)

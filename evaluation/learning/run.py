@@ -1,29 +1,30 @@
-"""`python -m evaluation learning`: what offline learning finds where the truth is known."""
+"""`python -m evaluation learning`: what offline learning finds, in runs whose truth is known and in real ones.
+
+Each part is one module of this room with a function `measure(figures, arguments)`.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from functools import partial
 
 from evaluation.figures import Figures
-from evaluation.learning import confirmations, false_blocks, granularity, incompatibilities
+from evaluation.learning import incompatibilities
+from evaluation.parts import run_parts
+
+PARTS = {
+    "incompatibilities": "incompatible pairs in simulated runs with a hidden cause",
+    "confirmations": "randomised confirmation of suspects",
+    "false_blocks": "production runs that mislead, and the randomised cells that decide",
+    "granularity": "failure rates of versions, borrowed from archetype and family",
+    "campaign_kills": "a campaign whose provider and agents are killed",
+}
+"""Module of this room to what it measures, in the order in which they run."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure all parts, or the one of `--part`. Returns the exit code."""
-    figures = Figures("learning")
     if arguments.simulator_data:
+        figures = Figures("learning")
         incompatibilities.measure_file(figures, arguments.simulator_data)
         return figures.finish(arguments)
-    parts: dict[str, Callable[[Figures], None]] = {
-        "incompatibilities": partial(incompatibilities.measure, seed=arguments.seed, quick=arguments.quick),
-        "confirmations": partial(confirmations.measure, seed=arguments.seed, quick=arguments.quick),
-        "false_blocks": partial(false_blocks.measure, seed=arguments.seed, quick=arguments.quick),
-        "granularity": partial(granularity.measure, seed=arguments.seed, quick=arguments.quick),
-    }
-    for name, measure in parts.items():
-        if arguments.part in (None, name):
-            print(f"\n{name}", flush=True)
-            measure(figures)
-    return figures.finish(arguments)
+    return run_parts("learning", PARTS, arguments, lambda part, to: part.measure(to, arguments))

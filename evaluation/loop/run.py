@@ -156,7 +156,7 @@ def _killed(site: Site, figures: Figures, times: int) -> None:
     for number in range(times):
         job = _watched_job(site, "n1", FOLDER / f"killed-{number}", 14.0)
         _until(lambda job=job: _reports(site, job), 40)
-        site.kill_provider()
+        site.kill("provider")
         completed += job.wait() == 0 and json.loads(job.output().splitlines()[-1])["outcome"] == "ok"
         site.start_provider()
         _until(lambda: len(site.listing("nodes")) == len(site.profiles), 30)

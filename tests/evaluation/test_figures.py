@@ -11,9 +11,13 @@ import pytest
 from evaluation import figures
 from evaluation.__main__ import EVALUATIONS, parser
 from evaluation.figures import DOCS, PAGES, Figures, write_section
-from evaluation.hardening.run import PARTS
+from evaluation.hardening.run import PARTS as HARDENING
+from evaluation.learning.run import PARTS as LEARNING
 
-SECTIONS = [name for name in EVALUATIONS if name not in ("demo", "hardening")] + [f"hardening {part}" for part in PARTS]
+ROOMS = {"hardening": HARDENING, "learning": LEARNING}
+"""Evaluations whose parts have a section each."""
+SECTIONS = [name for name in EVALUATIONS if name != "demo" and name not in ROOMS]
+SECTIONS += [f"{room} {part}" for room, parts in ROOMS.items() for part in parts]
 """Sections of the docs that evaluations write."""
 
 

@@ -82,11 +82,11 @@ class Site:
         self._start_witness()
         self.start_provider()
         for node in self.profiles:
-            self._start_agent(node)
+            self.start_agent(node)
         self._wait(lambda: len(self.listing("nodes")) == len(self.profiles), "the agents to connect")
 
     def start_provider(self) -> None:
-        """Also again, after `kill_provider`: same files, same port."""
+        """Also again, after it was killed: same files, same port."""
         files = {
             "--db": "provider.duckdb",
             "--keys": "keys",
@@ -106,10 +106,24 @@ class Site:
         self.provider_key = self._said_key()
         (self.folder / "provider.pub").write_text(self.provider_key)
 
-    def kill_provider(self) -> None:
-        process = self._processes.pop("provider")
+    def start_agent(self, node: str) -> None:
+        """Also again, after it was killed: same key, same socket."""
+        arguments = ["run", "--node", node, "--endpoint", self.endpoint]
+        arguments += [*self._as(f"agent-{node}"), "--socket", str(self.agent_socket(node))]
+        arguments += ["--key", str(self.folder / f"{node}.key"), "--profile", json.dumps(self.profiles[node])]
+        arguments += ["--host", f"host of core {self.profiles[node]['cpus'][0]}"]
+        command = [sys.executable, "-m", "pharoah_provider.agent.cli", *arguments]
+        self._spawn(node, self.on_cores(node, command))
+
+    def kill(self, name: str) -> None:
+        """Kill `provider` or the agent of a node, as the operating system does it."""
+        process = self._processes.pop(name)
         process.kill()
         process.wait()
+
+    def pid(self, name: str) -> int:
+        """The process of `provider`, or of the agent of a node."""
+        return self._processes[name].pid
 
     def stop(self, service_seconds: float) -> None:
         """End jobs, their sidecars, then the services, which have `service_seconds` to finish what they do."""
@@ -204,14 +218,6 @@ class Site:
         self._wait(lambda: said in self.log("witness"), "the witness to listen")
         key = self.log("witness").rpartition(said)[2].split()[0]
         (self.folder / "witnesses").write_text(f"{key} http://{address}\n")
-
-    def _start_agent(self, node: str) -> None:
-        arguments = ["run", "--node", node, "--endpoint", self.endpoint]
-        arguments += [*self._as(f"agent-{node}"), "--socket", str(self.agent_socket(node))]
-        arguments += ["--key", str(self.folder / f"{node}.key"), "--profile", json.dumps(self.profiles[node])]
-        arguments += ["--host", f"host of core {self.profiles[node]['cpus'][0]}"]
-        command = [sys.executable, "-m", "pharoah_provider.agent.cli", *arguments]
-        self._spawn(node, self.on_cores(node, command))
 
     def _spawn(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
