@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pharoah_archetypes import Fingerprint
-from pharoah_benchmarks.settings import RANKS
+from pharoah_benchmarks.settings import ENVIRONMENT, RANKS
 from pharoah_protocol import bounds
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.text import sanitize_text
@@ -50,6 +50,11 @@ class Cell:
     def ranks(self) -> int:
         """Processes that train together."""
         return int(self.settings.get(RANKS, 1))
+
+    @property
+    def environment(self) -> str:
+        """The text of its environment; empty for what its agent runs in."""
+        return str(self.settings.get(ENVIRONMENT, ""))
 
     @property
     def content(self) -> str:
@@ -120,6 +125,27 @@ class CellResult:
             raise ValueError("step_seconds: expected a list")
         bounds.check_durations("step_seconds", result.step_seconds)
         return result
+
+
+@dataclass(frozen=True)
+class NotBuilt:
+    """The answer to a cell whose environment its node cannot build. The cell did not run: this is no outcome."""
+
+    cell: str
+    not_built: str
+    """The reason."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def read_answer(text: str) -> CellResult | NotBuilt:
+    """What an agent answers to a cell. Raises ValueError, KeyError or TypeError for anything else."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or "not_built" not in data:
+        return CellResult.from_json(text)
+    cell, reason = sanitize_text(str(data["cell"]), LONGEST_DETAIL), str(data["not_built"])
+    return NotBuilt(cell=cell, not_built=sanitize_text(reason, LONGEST_DETAIL))
 
 
 @dataclass(frozen=True)

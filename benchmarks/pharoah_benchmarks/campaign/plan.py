@@ -9,6 +9,15 @@ steps = 4
 vary = { attention = ["flash", "math"], length = [128, 1024] }   # every combination
 also = [{ dtype = "bfloat16" }]                                  # single points beside the grid
 
+[[workload]]
+name = "bert"
+vary = { environment = ["transformers"] }                        # each environment of the group, or one by its name
+
+[[environment]]                                                  # or a file (pharoah_benchmarks.environments.files)
+name = "transformers"
+packages = ["transformers=={version}"]
+versions = ["4.40.2", "4.50.3"]
+
 [degrade]
 workload = "gpt"
 seconds = 8
@@ -26,10 +35,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
-from pharoah_benchmarks.settings import SettingError, check
+from pharoah_benchmarks.environments import EnvironmentFileError, NamedEnvironments
+from pharoah_benchmarks.settings import ENVIRONMENT, SettingError, check
 from pharoah_protocol.vocabulary import Fault
 
-_TOP = {"name", "repeats", "workload", "degrade", "limit_seconds"}
+_TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
 _DEGRADE = {"workload", "settings", "seconds", "healthy", "cpu_stressors", "leaks", "ramp_seconds"}
 
@@ -58,20 +68,30 @@ def parse_plan(text: str) -> CampaignPlan:
     _known(data, _TOP, "")
     repeats = _number(data, "repeats", 5)
     limit = float(_number(data, "limit_seconds", 60))
-    cells = [cell for entry in _tables(data, "workload") for cell in _workload_cells(entry, repeats, limit)]
+    try:
+        named = NamedEnvironments(_tables(data, "environment"))
+    except EnvironmentFileError as error:
+        raise PlanError(str(error)) from None
+    cells = [cell for entry in _tables(data, "workload") for cell in _workload_cells(entry, named, repeats, limit)]
     if not cells:
         raise PlanError("workload: a campaign needs at least one [[workload]]")
-    degraded = tuple(_degraded_cells(_table(data, "degrade"), limit)) if "degrade" in data else ()
+    degraded = tuple(_degraded_cells(_table(data, "degrade"), named, limit)) if "degrade" in data else ()
     return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded)
 
 
-def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[Cell]:
+def _workload_cells(entry: dict[str, Any], named: NamedEnvironments, repeats: int, limit: float) -> list[Cell]:
     _known(entry, _WORKLOAD, "workload.")
     name = str(entry.get("name"))
     fixed, vary, also = _table(entry, "settings"), _table(entry, "vary"), _tables(entry, "also")
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
             raise PlanError(f"workload.vary.{key}: expected a list of values")
+    try:
+        if ENVIRONMENT in vary:
+            vary = {**vary, ENVIRONMENT: [text for value in vary[ENVIRONMENT] for text in named.all_of(value)]}
+        fixed, *also = (_with_environment(settings, named) for settings in (fixed, *also))
+    except EnvironmentFileError as error:
+        raise PlanError(f"workload: {ENVIRONMENT}: {error}") from None
     grid = [dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values())]
     return [
         Cell(
@@ -88,10 +108,13 @@ def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[C
     ]
 
 
-def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
+def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: float) -> list[Cell]:
     _known(entry, _DEGRADE, "degrade.")
     name = str(entry.get("workload"))
-    settings = _checked("degrade", name, _table(entry, "settings"))
+    try:
+        settings = _checked("degrade", name, _with_environment(_table(entry, "settings"), named))
+    except EnvironmentFileError as error:
+        raise PlanError(f"degrade: {ENVIRONMENT}: {error}") from None
     seconds, ramp = float(_number(entry, "seconds", 8)), _amounts([entry.get("ramp_seconds", 3)], "ramp_seconds")[0]
     kinds = [Degradation(Fault.NONE)] * _number(entry, "healthy", 4)
     kinds += [
@@ -103,6 +126,11 @@ def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
         Cell(f"degrade/{d.kind}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=d)
         for i, d in enumerate(kinds)
     ]
+
+
+def _with_environment(settings: dict[str, Any], named: NamedEnvironments) -> dict[str, Any]:
+    """The settings with the text of the environment in place of its name. Raises EnvironmentFileError."""
+    return settings | ({ENVIRONMENT: named.one(settings[ENVIRONMENT])} if ENVIRONMENT in settings else {})
 
 
 def _id(name: str, settings: dict[str, Any], repeat: int) -> str:

@@ -18,7 +18,7 @@ from pharoah_protocol.vocabulary import Fault, Outcome
 from pharoah_provider.campaigns.open_works import OpenWorks
 from pharoah_provider.campaigns.works import Campaign, Work, WorkKind, WorkState
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import Fleet, WrongAnswer
+from pharoah_provider.fleet import Fleet, NotBuiltThere, WrongAnswer
 from pharoah_provider.micro_benchmarks import measure
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.base import CampaignStore
@@ -138,8 +138,11 @@ class CampaignRun:
             excluded = bool(candidates) and all(node in self._excluded for node in candidates)
             # Nobody else can measure a node that is gone; the campaign of the others need not wait for it.
             if excluded or (not work.cell and somebody and self._all_measured() and self._is_gone(work.node)):
-                await self._store.drop_work(campaign, work)
-                self._works.finish(work, WorkState.DROPPED)
+                await self._drop(work, "all nodes that could do it have left the campaign")
+
+    async def _drop(self, work: Work, reason: str) -> None:
+        await self._store.drop_work(self._campaign.campaign_id, work, reason)
+        self._works.finish(work, WorkState.DROPPED)
 
     def _all_measured(self) -> bool:
         """Whether no cell is left that a node could run."""
@@ -176,12 +179,16 @@ class CampaignRun:
         try:
             outcome = await (self._cell(node, work, work.cell) if work.cell else self._baseline(node, work))
         except* NotReady as failures:
-            self._failed(node, work, next(iter(_leaves(failures))))
+            await self._failed(node, work, next(iter(_leaves(failures))))
         else:
             self._works.finish(work)
             self._report_work(node.node, work.name, outcome)
 
-    def _failed(self, node: Node, work: Work, error: NotReady) -> None:
+    async def _failed(self, node: Node, work: Work, error: NotReady) -> None:
+        if isinstance(error, NotBuiltThere):  # other nodes may have what this one lacks; their blocks go on
+            await self._drop(work, str(error))
+            self._report_work(node.node, work.name, f"not built: {error}")
+            return
         self._works.put_back(work)
         self._attempts[node.node, work.number] += 1
         if isinstance(error, WrongAnswer) or self._attempts[node.node, work.number] >= MOST_ATTEMPTS:

@@ -38,7 +38,7 @@ class WorkState(StrEnum):
     MOVED = "moved"
     """Its block began again on another node, because its own was away."""
     DROPPED = "dropped"
-    """All nodes of its context were excluded from the campaign."""
+    """Nobody will do it: all nodes that could have left the campaign, or its node cannot build its environment."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -174,8 +174,8 @@ class CampaignStore(Protocol):
     async def move_blocks(self, campaign_id: str, blocks: Set[int], added: Sequence[Work]) -> None:
         """What waits in these blocks is moved, and these works are added."""
 
-    async def drop_work(self, campaign_id: str, work: Work) -> None:
-        """Nobody will do it."""
+    async def drop_work(self, campaign_id: str, work: Work, reason: str) -> None:
+        """Nobody will do it; `reason` says why, for people."""
 
     async def finish_cell(self, campaign: Campaign, work: Work, node: Node, cell: Cell, result: CellResult) -> None:
         """A cell is done, and its result is kept: both or neither. A second result of one work changes nothing."""

@@ -56,8 +56,8 @@ class DuckCampaignStore:
         moves = [executing(SQL["move_block"], [campaign_id, block]) for block in sorted(blocks)]
         await self._db.apply(*moves, _added(campaign_id, added))
 
-    async def drop_work(self, campaign_id: str, work: Work) -> None:
-        await self._db.execute(*_ending(campaign_id, work, WorkState.DROPPED))
+    async def drop_work(self, campaign_id: str, work: Work, reason: str) -> None:
+        await self._db.execute(*_ending(campaign_id, work, WorkState.DROPPED, reason))
 
     async def finish_cell(self, campaign: Campaign, work: Work, node: Node, cell: Cell, result: CellResult) -> None:
         kept = append_cell(campaign.name, node, cell, result, f"{campaign.campaign_id}/{work.block}")
@@ -67,8 +67,8 @@ class DuckCampaignStore:
         await self._db.apply(_finished(campaign, work, append_probes(results, Purpose.BASELINE)))
 
 
-def _ending(campaign_id: str, work: Work, state: WorkState) -> Statement:
-    return Statement(SQL["end_work"], [state, time.time(), campaign_id, work.number])
+def _ending(campaign_id: str, work: Work, state: WorkState, reason: str = "") -> Statement:
+    return Statement(SQL["end_work"], [state, time.time(), reason, campaign_id, work.number])
 
 
 def _finished(campaign: Campaign, work: Work, kept: Change) -> Change:

@@ -17,4 +17,5 @@ UPDATE campaign_works SET node = ? WHERE campaign_id = ? AND block = ?
 UPDATE campaign_works SET state = 'moved' WHERE campaign_id = ? AND block = ? AND state = 'waiting'
 
 -- name: end_work
-UPDATE campaign_works SET state = ?, ended_at = ? WHERE campaign_id = ? AND number = ? AND state = 'waiting'
+UPDATE campaign_works SET state = ?, ended_at = ?, reason = ?
+WHERE campaign_id = ? AND number = ? AND state = 'waiting'
