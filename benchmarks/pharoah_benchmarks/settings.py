@@ -8,7 +8,7 @@ from typing import Any
 from pharoah_benchmarks.environments import Environment, EnvironmentTextError
 from pharoah_benchmarks.strategies import STRATEGIES
 from pharoah_benchmarks.workload_files import WorkloadFileError, workload_files
-from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
 
 
 class Task(StrEnum):
@@ -21,8 +21,6 @@ class Task(StrEnum):
 
 TASK = "task"
 RANKS = "ranks"
-ENVIRONMENT = "environment"
-"""The software that a cell runs in, as the text of an environment; by default what its agent runs in."""
 MOST_RANKS = 8
 """Ranks are processes that share the cores or the devices of one node."""
 _COMMON = {

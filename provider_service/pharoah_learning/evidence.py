@@ -68,7 +68,7 @@ class Trial:
     step_seconds: tuple[float, ...]
     fingerprint: str
     """What the agent of the node states about the job that the cell trained; `usable_trials` replaces it by what the
-    provider knows."""
+    provider knows. Empty where the cell failed before it had a model."""
     node: str = ""
     """Name of the node, which is the identity of its agent."""
     own_fingerprints: tuple[str, ...] = ()
@@ -83,6 +83,8 @@ class Trial:
     """What the facts of its context name: a context with a GPU is a context of that GPU."""
     block: str = ""
     """The block of its campaign: cells that ran on one node, one after another. Empty before blocks were recorded."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Software to version, read back in the environment of the cell."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Trial:

@@ -8,9 +8,10 @@ does it needs torch; it runs beside the campaign at a low priority, and ends wit
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.cell import Cell, DryCell
 from pharoah_benchmarks.environments import BuildError
 from pharoah_learning.release import identity
@@ -53,6 +54,11 @@ class OwnFingerprints:
                 if dry.reason:
                     log.warning("cell %s cannot be dry-run here: %s", cell.id, dry.reason)
                 await self._evidence.put_own_fingerprint(cell, self.software, dry)
+
+    async def of(self, cells: Sequence[Cell]) -> dict[str, Fingerprint]:
+        """`Cell.content` to the fingerprint of the cell, where its dry run gave one."""
+        texts = await self._evidence.own_fingerprints(cells, self.software)
+        return {content: Fingerprint.from_json(text) for content, text in texts.items()}
 
 
 def _torch_version() -> str:

@@ -7,17 +7,18 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pharoah_archetypes import Fingerprint
-from pharoah_benchmarks.settings import ENVIRONMENT, RANKS
+from pharoah_benchmarks.settings import RANKS
 from pharoah_protocol import bounds
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, DeviceKind, Fault, Outcome
+from pharoah_protocol.vocabulary import ENVIRONMENT, MEASURED_OUTCOMES, DeviceKind, Fault, Outcome
 from pharoah_protocol.windows import Window
 
 LONGEST_DETAIL = 1000
 """Characters of an error message that are kept."""
 LONGEST_CONTEXT = 4096
-"""Characters of the effective values of a cell, as JSON; there are seven values of a line each."""
+"""Characters of the effective values of a cell, as JSON; there are a few values of a line each, and the versions of
+what the inventory of software knows."""
 
 
 @dataclass(frozen=True)
@@ -199,4 +200,7 @@ def _context(data: Any) -> dict[str, Any]:
     limit = data.get("memory_limit", 0)
     if not bounds.is_number(limit) or not 0 <= limit <= bounds.LARGEST_MEMORY_BYTES:
         raise ValueError(f"context.memory_limit: {limit!r:.40} is not a number of bytes up to a petabyte")
+    versions = data.get("versions", {})
+    if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
+        raise ValueError("context.versions: expected an object of texts")
     return data

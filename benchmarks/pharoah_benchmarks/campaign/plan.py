@@ -2,6 +2,7 @@
 
 name = "nightly"
 repeats = 5
+skip_same_code = true    # run one of the environments in which a workload executes the same code
 
 [[workload]]
 name = "gpt"
@@ -36,10 +37,10 @@ from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_benchmarks.environments import EnvironmentFileError, NamedEnvironments
-from pharoah_benchmarks.settings import ENVIRONMENT, SettingError, check
-from pharoah_protocol.vocabulary import Fault
+from pharoah_benchmarks.settings import SettingError, check
+from pharoah_protocol.vocabulary import ENVIRONMENT, Fault
 
-_TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds"}
+_TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds", "skip_same_code"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
 _DEGRADE = {"workload", "settings", "seconds", "healthy", "cpu_stressors", "leaks", "ramp_seconds"}
 
@@ -57,6 +58,8 @@ class CampaignPlan:
     """To be run once in every context."""
     degraded: tuple[Cell, ...]
     """To be run once each, anywhere without other load."""
+    skip_same_code: bool = False
+    """Whether one environment is enough of those in which a workload executes the same code."""
 
 
 def parse_plan(text: str) -> CampaignPlan:
@@ -76,7 +79,10 @@ def parse_plan(text: str) -> CampaignPlan:
     if not cells:
         raise PlanError("workload: a campaign needs at least one [[workload]]")
     degraded = tuple(_degraded_cells(_table(data, "degrade"), named, limit)) if "degrade" in data else ()
-    return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded)
+    skip = data.get("skip_same_code", False)
+    if not isinstance(skip, bool):
+        raise PlanError(f"skip_same_code: {skip!r} is not true or false")
+    return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded, skip)
 
 
 def _workload_cells(entry: dict[str, Any], named: NamedEnvironments, repeats: int, limit: float) -> list[Cell]:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pharoah_benchmarks.settings import ENVIRONMENT, RANKS, TASK, Task, check
+from pharoah_benchmarks.settings import RANKS, TASK, Task, check
 from pharoah_benchmarks.strategies import STRATEGIES, Distributed, OptimizerChoice
 from pharoah_benchmarks.workload_files import workload_files
-from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
