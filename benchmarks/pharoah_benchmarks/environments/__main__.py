@@ -9,12 +9,16 @@ A node without a package index gets its environments in this way, while it has o
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 from pathlib import Path
 
-from pharoah_benchmarks.environments.answer import BuildError
+from pharoah_benchmarks.environments._environment import Environment
+from pharoah_benchmarks.environments.answer import BuildAnswer
 from pharoah_benchmarks.environments.files import EnvironmentFileError, environment_file
 from pharoah_benchmarks.environments.store import EnvironmentStore
+from pharoah_protocol.own_python import own_environment, own_module
 
 
 def main() -> int:
@@ -37,12 +41,23 @@ def _build(files: list[Path]) -> int:
             print(error, file=sys.stderr)  # noqa: T201
             return 2
         for name, environment in group.environments.items():
-            try:
-                print(f"{name}: {EnvironmentStore().interpreter(environment)}", flush=True)  # noqa: T201
-            except BuildError as error:
-                print(f"{name}: not built: {error}", file=sys.stderr)  # noqa: T201
+            answer = _built(environment)
+            if answer.reason:
+                print(f"{name}: not built: {answer.reason}", file=sys.stderr)  # noqa: T201
                 failed += 1
+            else:
+                print(f"{name}: {answer.python}", flush=True)  # noqa: T201
     return int(failed > 0)
+
+
+def _built(environment: Environment) -> BuildAnswer:
+    """Built in the same way as an agent builds it, so that the agent finds it."""
+    command = own_module("pharoah_benchmarks.environments.builder", environment.text)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=own_environment(os.environ))
+    try:
+        return BuildAnswer.from_json(done.stdout)
+    except (ValueError, KeyError, TypeError):
+        return BuildAnswer(reason=f"the builder ended with status {done.returncode}")
 
 
 def _list() -> int:
