@@ -103,12 +103,10 @@ class Campaign:
         """The simple rule: versions that differ in the last number alone are the same."""
         return self._pairs(lambda _, version: version.rpartition(".")[0])
 
-    def skipped(self, same: Iterable[Pair]) -> list[Pair]:
-        """One pair for each version that need not run: with the first version that is the same."""
-        first: dict[tuple[str, str], Pair] = {}
-        for pair in same:
-            first.setdefault((pair.family, pair.later), pair)
-        return list(first.values())
+    def skipped_runs(self, same: Iterable[Pair]) -> int:
+        """Runs of versions that need not run, because an earlier one is the same."""
+        later = {(pair.later, pair.family) for pair in same}
+        return sum(len(self.cells[place].outcomes) for place in later)
 
     def missed(self, same: Iterable[Pair]) -> list[Pair]:
         """Pairs that count as the same and differ in outcome or structure."""

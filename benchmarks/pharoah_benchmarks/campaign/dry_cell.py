@@ -10,8 +10,12 @@ environments run the same code, one of them is enough.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
@@ -20,10 +24,14 @@ from pathlib import Path
 import torch
 import torch._dynamo  # every script pays for this import at its first optimizer; here once
 
+from pharoah._errors import UnknownReason
 from pharoah.dryrun.executed_code import ExecutedCode
-from pharoah.dryrun.exploration import DataDependentBranch, UnknownValues
+from pharoah.dryrun.exploration import DataDependentBranch, Explorer
 from pharoah.dryrun.fake_tensors import fake_step
+from pharoah.dryrun.reports import Report, ReportKind, ReportLine, reporting
+from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.step_boundary import Finished
+from pharoah.dryrun.ways import together
 from pharoah_benchmarks.campaign.cell import Cell, DryCell
 from pharoah_benchmarks.campaign.forked import in_child
 from pharoah_benchmarks.campaign.ranks import join
@@ -53,22 +61,68 @@ def dry_cell(cell: Cell, record_code: bool = False) -> DryCell:
 
 
 def _fingerprint(cell: Cell, record_code: bool, further: dict[str, str]) -> DryCell:
-    """Steps on fake tensors until their dry run has seen enough, as a tenant's dry run takes them."""
-    code = ExecutedCode(further)
-    if record_code:
+    """Steps on fake tensors until their dry run has seen enough, as a tenant's dry run takes them.
+
+    Branches on values are followed both ways, each in a process of its own (`pharoah.dryrun.exploration`).
+    """
+    results = os.memfd_create("pharoah-dry-cell")  # nothing to delete when these processes are killed
+    child = os.fork()
+    if not child:
+        report = Report(results)
+        with reporting(report):
+            _step(cell, report, ExecutedCode(further) if record_code else None)
+    _, status = os.waitpid(child, 0)
+    os.lseek(results, 0, os.SEEK_SET)
+    with os.fdopen(results, "rb") as file:
+        lines = [ReportLine.from_json(line) for line in file]
+    try:
+        found = together(lines)
+    except UnknownReason as reason:
+        return DryCell(reason=str(reason))
+    if found is None:
+        reasons = [line.content for line in lines if line.kind is ReportKind.REASON]
+        return DryCell(reason=reasons[0] if reasons else f"its process ended with status {status}")
+    return DryCell(fingerprint=replace(found.fingerprint, code=_code_of_all_ways(lines)).to_json())
+
+
+def _step(cell: Cell, report: Report, code: ExecutedCode | None) -> None:
+    """Report the result of every way."""
+
+    def seen(found: DryRun, final: bool) -> None:
+        if final:
+            fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
+            report.write(ReportKind.FINAL, found._replace(fingerprint=fingerprint).to_json())
+
+    values = Explorer(report.reason, report.branch, time.monotonic() + DRY_RUN_SECONDS)
+    report.decisions = values.decisions
+    if code:
         code.start()
     try:
-        with fake_step(lambda *_: None, UnknownValues(lambda _: None)):
+        with fake_step(seen, values):
             if cell.ranks > 1:
                 join(0, cell.ranks, cell.ordered_device)
             step, _ = build(cell.workload, cell.settings)
             for _ in range(MOST_STEPS):
                 step()
-    except Finished as finished:
-        return DryCell(fingerprint=replace(finished.fingerprint, code=code.digests()).to_json())
-    except (Exception, DataDependentBranch) as error:  # noqa: BLE001 - whatever a workload raises is the reason
-        return DryCell(reason=f"{type(error).__name__}: {error}")
-    return DryCell(reason=f"its dry run does not end with {MOST_STEPS} steps")
+        report.reason(f"its dry run does not end with {MOST_STEPS} steps")
+    except (Finished, DataDependentBranch):
+        pass  # reported when it happened
+
+
+def _code_of_all_ways(lines: Iterable[ReportLine]) -> dict[str, str]:
+    """The digests of the code that ran, over all ways."""
+    digests: dict[str, set[str]] = defaultdict(set)
+    for line in lines:
+        if line.kind is ReportKind.FINAL:
+            for package, digest in DryRun.from_json(line.content).fingerprint.code.items():
+                digests[package].add(digest)
+    return {
+        package: found.pop() if len(found) == 1 else _digest_of(found) for package, found in sorted(digests.items())
+    }
+
+
+def _digest_of(digests: set[str]) -> str:
+    return hashlib.blake2b("\n".join(sorted(digests)).encode(), digest_size=16).hexdigest()
 
 
 @cache

@@ -15,18 +15,20 @@ from typing import Any
 MOST_ITEMS, MOST_DEPTH = 1000, 4
 """A container counts up to so many of its items, and down to such a depth."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_NO_DIFFERENCE = {"__version__"}
-"""Variables that differ between any two versions: a version that writes its own name does nothing else for that."""
+_NO_DIFFERENCE = {"__version__", "__file__", "__path__", "__spec__"}
+"""Variables that differ between any two versions, or places: code that writes the name of its version does nothing
+else for that."""
 _BOOKKEEPING = {"__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__"}
 
 
 def left_behind(ran: Mapping[CodeType, str]) -> Iterator[tuple[str, str]]:
     """Module and one line, for each thing. `ran`: code that ran, and the names of its modules."""
     for function in gc.get_objects():
-        # A function that another one makes gets its defaults there, from code that ran.
-        if type(function) is FunctionType and function.__code__ in ran and "<locals>" not in function.__qualname__:
+        if type(function) is FunctionType and (code := function.__code__) in ran:
+            if "<locals>" in code.co_qualname:  # one of many that another function makes, which gives it its defaults
+                continue
             defaults = _described(function.__defaults__), _described(function.__kwdefaults__)
-            yield ran[function.__code__], f"defaults {function.__qualname__} {defaults}"
+            yield ran[code], f"defaults {code.co_qualname} {defaults}"
     for name in sorted(set(ran.values()) & sys.modules.keys()):
         for variable in tuple(vars(sys.modules[name]).values()):
             if isinstance(variable, type) and variable.__module__ == name:
