@@ -10,6 +10,8 @@ from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah._finding_kind import finding_kinds
 from pharoah.dryrun.extensions import GROUP as EXTENSIONS
 from pharoah.dryrun.extensions import extensions
+from pharoah.end_causes import GROUP as END_CAUSES
+from pharoah.end_causes import end_causes
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah.launchers import launchers
 from pharoah_benchmarks.micro import GROUP as MICRO
@@ -142,6 +144,17 @@ OVERVIEWS = (
             "meaning": lambda entry: entry.help,
             "severity": lambda entry: entry.severity,
             "text": lambda entry: entry.text,
+        },
+    ),
+    Overview(
+        name="end-causes",
+        group=END_CAUSES,
+        package="pharoah.end_causes",
+        entries=end_causes(),
+        columns={
+            "name": lambda entry: entry.name,
+            "recognises": lambda entry: entry.help,
+            "order": lambda entry: entry.order,
         },
     ),
     Overview(

@@ -16,6 +16,7 @@ import pytest
 
 from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah.dryrun.extensions import GROUP as EXTENSIONS
+from pharoah.end_causes import GROUP as END_CAUSES
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGIES
@@ -171,6 +172,23 @@ incident = Incident(Resource.node("n1"), state=CONFIRMED, since=0.0)
 assert incident.ruled(86_400.0) is None
 assert incident.ruled(8 * 86_400.0) is IncidentState.named("chronic") and incident.confirmed
 assert incident.calmed() is CLEARED
+""",
+    ),
+    Plugin(
+        "end-causes",
+        END_CAUSES,
+        "exit-75",
+        """
+from pharoah.end_causes import EndCause, JudgedEnd
+from pharoah_protocol.vocabulary import EndState
+
+ENTRY = EndCause("exit-75", "a job that asks to be moved (sysexits(3), EX_TEMPFAIL)", 1000,
+                 lambda facts: JudgedEnd(EndState.MOVED) if facts.status == 75 else None)
+""",
+        """
+from pharoah.end_causes import EndFacts, judged
+from pharoah_protocol.vocabulary import EndState
+assert judged(EndFacts(status=75), EndState.FAILED).state is EndState.MOVED
 """,
     ),
     Plugin(
