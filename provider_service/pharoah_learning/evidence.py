@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome
+from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Fault, Outcome
 from pharoah_protocol.windows import Window
 
 LONGEST_NAME = 64
@@ -23,6 +23,7 @@ class EvidenceKind(StrEnum):
     DEGRADED_RUN = "degraded run"
     BENCHMARK_RESULT = "benchmark result"
     OUTCOME_REPORT = "outcome report"
+    REVEALED_RUN = "revealed run"
     ROW = "row"
     """A learned row, which could not be sealed."""
 
@@ -145,6 +146,32 @@ class OutcomeReport:
     organisation: str
     context_id: str
     failed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevealedRun:
+    """A run that has ended, and that its tenant has revealed in plain words."""
+
+    organisation: str
+    fingerprint: str
+    """The tenant's word: nobody can check it."""
+    facts: tuple[str, ...]
+    """Of the node it ran on, as `name=value`."""
+    ranks: int
+    """Processes on that node."""
+    state: EndState
+    attribution: Attribution
+    ended_at: float
+    """Unix seconds."""
+
+
+COUNTED_STATES = (EndState.OK, EndState.FAILED)
+"""End states that say something about the job and its node."""
+
+
+def end_counts(state: EndState, attribution: Attribution) -> bool:
+    """Whether the end of a run says something about its job that may be counted: what the user caused does not."""
+    return state in COUNTED_STATES and attribution is not Attribution.USER
 
 
 def process_died(outcome: str) -> bool:

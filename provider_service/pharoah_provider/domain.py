@@ -70,8 +70,13 @@ class Run:
 
     @property
     def organisation(self) -> str:
-        """Whose run it is where many accounts must not count as many: the first part of the tenant's name."""
-        return self.tenant.partition("/")[0]
+        """Whose run it is where many accounts must not count as many."""
+        return organisation_of(self.tenant)
+
+
+def organisation_of(tenant: str) -> str:
+    """The first part of a tenant's name."""
+    return tenant.partition("/")[0]
 
 
 class Found(StrEnum):

@@ -10,7 +10,7 @@ from typing import overload
 from weakref import WeakValueDictionary
 
 from pharoah_archetypes import Fingerprint, FingerprintError
-from pharoah_learning.evidence import OutcomeReport
+from pharoah_learning.evidence import OutcomeReport, end_counts
 from pharoah_learning.release import identity
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
@@ -47,18 +47,11 @@ LARGEST_BATCH = 4096
 MOST_RANKS = 1024
 LARGEST_FINGERPRINT = 1 << 18
 ID_BYTES = 16
-COUNTED_STATES = (EndState.OK, EndState.FAILED)
-"""End states that say something about the job and its node."""
 OLDEST_SECONDS = 86_400.0
 SHORTEST_RENEWAL_SECONDS = 60.0
 """A node ticket that comes sooner after another one is not looked at."""
 LARGEST_NUMBER = 1 << 40
 """The largest number of a second: 2^40 seconds are thirty thousand years."""
-
-
-def outcome_counts(state: EndState, attribution: Attribution) -> bool:
-    """Whether the end of a run says something about its job that others may count."""
-    return state in COUNTED_STATES and attribution is not Attribution.USER
 
 
 class RunsServicer:
@@ -141,7 +134,7 @@ class RunsServicer:
         state, attribution = _end_state(request.state), _attribution(request.attribution)
         outcome = (
             await self._outcome_report(run, request, failed=state is EndState.FAILED)
-            if request.pseudonym and outcome_counts(state, attribution)
+            if request.pseudonym and end_counts(state, attribution)
             else None
         )
         await complete_despite_cancellation(self._end(run, state, attribution, outcome))

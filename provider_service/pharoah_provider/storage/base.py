@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
-from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, Trial
+from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, RevealedRun, Trial
 from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
@@ -153,6 +153,10 @@ class EvidenceStore(Protocol):
 
     async def outcome_reports(self, period: int) -> list[OutcomeReport]: ...
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
+    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
+        """Runs that have ended and were revealed until then (unix seconds), in the order in which they were."""
+        ...
+
 
 
 class CampaignStore(Protocol):

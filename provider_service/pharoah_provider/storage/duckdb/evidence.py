@@ -18,13 +18,14 @@ from pharoah_learning.evidence import (
     EvidenceKind,
     LeftOut,
     OutcomeReport,
+    RevealedRun,
     Trial,
     process_died,
 )
 from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
-from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome, Purpose
+from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Fault, Outcome, Purpose
 from pharoah_protocol.windows import Window
-from pharoah_provider.domain import Node, Run
+from pharoah_provider.domain import Node, Run, organisation_of
 from pharoah_provider.storage.duckdb.database import Change, Database, appending, executing
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
@@ -95,6 +96,11 @@ class DuckEvidenceStore:
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
         await self._db.execute(SQL["put_revealed"], [run.run_id, run.tenant, context_id, fingerprint, time.time()])
 
+    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
+        forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
+        rows = await self._db.read(SQL["revealed_runs"], [before])
+        return list(_read(EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _revealed_run))
+
 
 def _read(
     kind: EvidenceKind,
@@ -146,6 +152,18 @@ def _degraded_run(row: Row) -> DegradedRun:
 def _benchmark_result(row: Row) -> BenchmarkResult:
     names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
     return BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"]))
+
+
+def _revealed_run(row: Row) -> RevealedRun:
+    return RevealedRun(
+        organisation=organisation_of(row["tenant"]),
+        fingerprint=row["fingerprint"],
+        facts=tuple(row["server_facts"] or ()),
+        ranks=row["ranks"],
+        state=EndState(row["end_state"]),
+        attribution=Attribution(row["attribution"]),
+        ended_at=row["ran_at"],
+    )
 
 
 def _settings_of(cell: Cell) -> str:
