@@ -84,6 +84,10 @@ class Trial:
     """What the facts of its context name: a context with a GPU is a context of that GPU."""
     block: str = ""
     """The block of its campaign: cells that ran on one node, one after another. Empty before blocks were recorded."""
+    losses: tuple[float, ...] = ()
+    """What each step computed. Empty before losses were recorded."""
+    seed: int = 0
+    """Trials of one seed have drawn the same weights and the same data."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Trial:
@@ -94,6 +98,7 @@ class Trial:
                 "outcome": Outcome(data["outcome"]),
                 "step_seconds": tuple(data["step_seconds"]),
                 "own_fingerprints": tuple(data.get("own_fingerprints", ())),
+                "losses": tuple(data.get("losses", ())),
                 "device": DeviceKind(data.get("device", DeviceKind.CPU)),
                 "context_device": DeviceKind(data.get("context_device", DeviceKind.CPU)),
             }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -85,4 +85,4 @@ def _archetype(text: str) -> str:
 
 
 def _month(at: float) -> str:
-    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m")

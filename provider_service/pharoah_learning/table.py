@@ -13,6 +13,7 @@ from pharoah_learning.release import LearnedRow, Suspect
 from pharoah_learning.sealing import sealable
 from pharoah_learning.suspects import find_suspects
 from pharoah_learning.usable_trials import usable_trials
+from pharoah_learning.wrong_trials import mark_wrong
 from pharoah_protocol.vocabulary import RowKind
 
 
@@ -32,7 +33,7 @@ class LearnedTable:
 
 def learn_table(trials: Iterable[Trial], left_out: LeftOut) -> LearnedTable:
     """Rows and suspects from stored trials. What cannot be used is added to `left_out`; nothing is raised for it."""
-    used = usable_trials(trials, left_out)
+    used = mark_wrong(usable_trials(trials, left_out))
     rows = learn_plans(learn_incompatibilities(used), used)
     found = sealable([*rows, *learn_near_duplicates(rows, used)])
     for row in found.left_out:

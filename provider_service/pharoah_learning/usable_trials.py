@@ -21,7 +21,7 @@ from functools import lru_cache
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
 from pharoah_learning.opinions import LEAST_NODES
-from pharoah_protocol.bounds import check_durations
+from pharoah_protocol.bounds import check_durations, is_number
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, Rung
 
@@ -113,6 +113,8 @@ def _unusable(trial: Trial) -> str:
         check_durations("step_seconds", trial.step_seconds)
     except (ValueError, TypeError):
         return "its step times cannot have been measured"
+    if not all(is_number(loss) for loss in trial.losses) or not isinstance(trial.seed, int):
+        return "its losses cannot have been computed"
     return ""
 
 

@@ -158,7 +158,6 @@ class EvidenceStore(Protocol):
         ...
 
 
-
 class CampaignStore(Protocol):
     """Campaigns, their works and the results of these."""
 

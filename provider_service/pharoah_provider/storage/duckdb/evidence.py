@@ -138,6 +138,8 @@ def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
         device=DeviceKind(row["device"]),
         context_device=DeviceKind(row["context_device"]),
         block=row["block"],
+        losses=tuple(row["losses"] or ()),
+        seed=row["seed"] or 0,
     )
 
 
@@ -199,6 +201,8 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "context_device": named_device(node.server_facts),
         "result_id": secrets.token_hex(8),
         "block": block,
+        "losses": list(result.losses),
+        "seed": cell.repeat,
     }
     return executing(SQL["append_cell"], list(values.values()))
 

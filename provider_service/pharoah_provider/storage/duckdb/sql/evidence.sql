@@ -2,8 +2,8 @@
 INSERT INTO cells (
     campaign, cell, node, context_id, device_id, workload, settings, degradation, outcome, detail, step_seconds,
     windows, fingerprint, context, ran_at, device, context_device, result_id,
-    block
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?)
+    block, losses, seed
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?)
 
 -- name: trials
 SELECT * FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at <= ? ORDER BY ran_at
