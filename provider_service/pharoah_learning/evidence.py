@@ -161,7 +161,7 @@ class RevealedRun:
     fingerprint: str
     """The tenant's word: nobody can check it."""
     facts: tuple[str, ...]
-    """Of the node it ran on, as `name=value`."""
+    """The facts of its node, as `name=value`."""
     ranks: int
     """Processes on that node."""
     state: EndState

@@ -1,4 +1,4 @@
-"""A signal ends a job: one that asks it to end cancels it, and others tell what went wrong."""
+"""A signal ends a job: one that asks it to end cancels it, and others show what went wrong."""
 
 from __future__ import annotations
 
