@@ -17,7 +17,8 @@ from pharoah_learning.observations import Codes, Flags, Observations, Stratified
 LEVEL = 0.05
 """What is left after a cluster has been left out must still refute at this level that there is no association."""
 LARGEST_CLUSTERS = 20
-"""So many clusters are left out in turn, those with most failures first: the others hold fewer failures than these."""
+"""So many clusters are left out in turn, those with most failures of the pair and those with most other runs of the
+archetype: the remaining ones hold fewer."""
 
 
 class Support(NamedTuple):
@@ -57,13 +58,19 @@ def support(seen: Observations, counted: Stratified, pair: tuple[int, int]) -> S
     fewest, rests_on = len(seen), ""
     for name, codes in seen.clusters.items():
         cluster = codes[own]
-        failing, failures = np.unique(cluster[exposed & failed], return_counts=True)
+        failing = _largest(cluster[exposed & failed])
         fewest = min(fewest, len(failing))
-        largest = failing[np.argsort(-failures, kind="stable")][:LARGEST_CLUSTERS]
+        largest = np.union1d(failing[:LARGEST_CLUSTERS], _largest(cluster[~exposed])[:LARGEST_CLUSTERS])
         left = [_p_without(cluster != one, exposed, failed, counted.stratum[own]) for one in largest]
-        if not rests_on and (len(failing) < 2 or max(left) > LEVEL):
+        if not rests_on and max(left) > LEVEL:
             rests_on = name
     return Support(fewest if seen.clusters else 0, rests_on)
+
+
+def _largest(clusters: Codes) -> Codes:
+    """The clusters that occur, those with most runs first."""
+    found, runs = np.unique(clusters, return_counts=True)
+    return found[np.argsort(-runs, kind="stable")]
 
 
 def _p_without(kept: Flags, exposed: Flags, failed: Flags, stratum: Codes) -> float:

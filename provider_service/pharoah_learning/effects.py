@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pharoah_learning.models.clusters import Difference, difference
+from pharoah_learning.models.clusters import difference
 from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.observations import Codes, Flags, strata_of
@@ -87,6 +87,8 @@ class EffectFinding:
     """The ratio that is left without the cluster that supports it most; NaN when nothing is left."""
     held_equal: tuple[str, ...]
     inseparable_from: tuple[str, ...]
+    rests_on: str
+    """The kind of cluster of which one alone makes the effect; empty where none does."""
     reason: str
     """Why it is not called; empty when it is."""
 
@@ -174,19 +176,15 @@ def _effect(seen: Measured, one: _Comparison) -> EffectFinding:
         least_ratio=float(np.exp(worst.least)),
         held_equal=design.held,
         inseparable_from=design.inseparable,
-        reason=f"rests on one {kind}" if fewest < 2 or _vanishes(worst) else "",
+        rests_on=kind if fewest < 2 or not worst.least * np.sign(worst.value) > 0 else "",
+        reason="",
     )
-
-
-def _vanishes(found: Difference) -> bool:
-    """Whether nothing of the effect is left without one cluster."""
-    return bool(not found.least * np.sign(found.value) > 0)
 
 
 def _judged(one: EffectFinding) -> EffectFinding:
     """The finding with its call. The reasons are tried in order of what a reader must know first."""
-    if one.reason:
-        return one
+    if one.rests_on and (one.clusters < 2 or one.q <= SUSPECT_FALSE_RATE):
+        return replace(one, reason=f"rests on one {one.rests_on}")
     if one.q > SUSPECT_FALSE_RATE:
         return replace(one, reason="no clear difference")
     if max(one.ratio, 1 / one.ratio) < LEAST_CHANGE_RATIO:
@@ -206,20 +204,29 @@ class _Design(NamedTuple):
 
 
 def _held_equal(in_group: Flags, clusters: Mapping[str, Codes], others: Mapping[str, Names]) -> _Design:
-    """The finest strata that keep enough clusters on both sides, and the columns that cannot be held equal.
+    """The comparison that holds most equal: within clusters, or between clusters where that keeps more columns apart.
 
-    Clusters are not inseparable: that hosts differ is what the spread between clusters is for.
+    Clusters are not inseparable: that hosts differ is what the spread between clusters is for. The throughput is not
+    looked at, so the choice favours no result.
     """
+    columns = {name: _codes(names) for name, names in others.items()}
+    within = _design(in_group, clusters, {**clusters, **columns})
+    between = _design(in_group, clusters, columns)
+    return between if len(between.inseparable) < len(within.inseparable) else within
+
+
+def _design(in_group: Flags, clusters: Mapping[str, Codes], columns: Mapping[str, Codes]) -> _Design:
+    """The strata of all columns that leave enough clusters on both sides, tried one after another."""
     stratum, held, inseparable = np.zeros(len(in_group), dtype=np.int64), [], []
-    columns = [*clusters.items(), *((name, _codes(names)) for name, names in others.items())]
-    for name, codes in columns:
+    for name, codes in columns.items():
         finer = strata_of([stratum, codes], len(in_group))
-        before = _comparable(in_group, stratum)
         if _fewest(in_group, finer, clusters) >= LEAST_CLUSTERS:
             stratum = finer
             held.append(name)
-        elif name not in clusters and _differs(codes[before], stratum[before]):
-            inseparable.append(name)
+        elif name not in clusters:
+            compared = _comparable(in_group, stratum)
+            if _differs(codes[compared], stratum[compared]):
+                inseparable.append(name)
     return _Design(stratum, tuple(held), tuple(inseparable))
 
 

@@ -72,6 +72,8 @@ class PairFinding:
     """Hosts, or clusters of the kind of which there are fewest, in which runs of the pair failed; 0 where unknown."""
     rests_on: str = ""
     """The kind of cluster of which one alone makes the finding; it is declined for that."""
+    reason: str = ""
+    """Why it is not called; empty when it is."""
 
 
 def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:
@@ -95,11 +97,30 @@ def _without_any_cluster(
     one: PairFinding, seen: Observations, counted: Stratified, pair: tuple[int, int], clustered_q: float
 ) -> PairFinding:
     """The finding as far as its clusters carry it: runs of one host are not so many pieces of evidence."""
-    if not seen.clusters or one.call is Call.DECLINED:
-        return one
+    if not seen.clusters:
+        return replace(one, reason=_reason(one.call, ""))
     clusters, rests_on = support(seen, counted, pair)
-    call = Call.DECLINED if rests_on else one.call if clustered_q <= LARGEST_FALSE_RATE else Call.SUSPECT
-    return replace(one, call=call, clusters=clusters, rests_on=rests_on, q=max(one.q, clustered_q))
+    call = one.call
+    if rests_on:
+        call = Call.DECLINED
+    elif call is not Call.DECLINED and clustered_q > LARGEST_FALSE_RATE:
+        call = Call.SUSPECT
+    q = max(one.q, clustered_q)
+    return replace(one, call=call, clusters=clusters, rests_on=rests_on, q=q, reason=_reason(call, rests_on))
+
+
+def _reason(call: Call, rests_on: str) -> str:
+    if rests_on:
+        return f"rests on one {rests_on}"
+    match call:
+        case Call.INCOMPATIBLE:
+            return ""
+        case Call.SUSPECT:
+            return "too few runs or clusters to call it"
+        case Call.INSEPARABLE:
+            return "another context comes with it"
+        case Call.DECLINED:
+            return "another context, a confounder or chance may be the cause"
 
 
 def _calls(found: Contrasts, own_p: np.ndarray, q: np.ndarray, failures: np.ndarray) -> dict[tuple[int, int], Call]:

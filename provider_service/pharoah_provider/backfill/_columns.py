@@ -166,4 +166,6 @@ def _days(table: Table, field: Field) -> Names:
 def _became(table: Table, columns: ColumnMap) -> Iterator[Became]:
     for field in columns:
         values = field.of(table)
-        yield Became(" or ".join(field.columns), field.name, len(np.unique(values[values != ""])), int((values == "").sum()))
+        yield Became(
+            " or ".join(field.columns), field.name, len(np.unique(values[values != ""])), int((values == "").sum())
+        )

@@ -69,7 +69,7 @@ def read(path: Path) -> Table:
 
 
 def expanded(node_list: str) -> list[str]:
-    """The nodes of a list such as `n[01-03,07],login1`, in its order. Raises BackfillError for one that cannot be read."""
+    """The nodes of a list such as `n[01-03,07],login1`, in its order. Raises BackfillError for a list that is none."""
     if node_list in NO_NODES:
         return []
     found, place = [], 0
@@ -82,7 +82,7 @@ def expanded(node_list: str) -> list[str]:
         found += names
         place = matched.end() + 1
         if place <= len(node_list) and node_list[place - 1] != ",":
-            raise BackfillError(f"node list {node_list!r} cannot be read at {node_list[place - 1:]!r}")
+            raise BackfillError(f"node list {node_list!r} cannot be read at {node_list[place - 1 :]!r}")
     return found
 
 
