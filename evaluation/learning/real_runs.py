@@ -27,8 +27,7 @@ from pharoah_learning.incompatible_pairs import Call, PairFinding, find_incompat
 from pharoah_learning.past_runs import PastRuns, measured, observations
 from pharoah_protocol.attribution import rules
 from pharoah_protocol.vocabulary import Attribution, EndState
-from pharoah_provider.backfill import SOURCES, Imported, columns_of
-from pharoah_provider.backfill._column_map import read_map_file
+from pharoah_provider.backfill import SOURCES, Imported, columns_of, read_map_file
 
 MAPS = Path(__file__).parent / "maps"
 LAMBDA, MLPERF = "lambda_dlbench", "mlperf_training"
@@ -40,15 +39,17 @@ PLANTED_RATIO = 0.5
 """The share of the runs of a planted pair that fail."""
 LEAST_HOSTS = 8
 """Hosts of a planted pair: what fewer could show is not to be called."""
+_KIND = re.compile(r",|;| with ")
+"""What ends the first part of a reason, which many findings share."""
 LONGEST_TABLE = 40
 """Rows of a table in the docs; `--out` has all findings."""
 
-ALL_MUST = ("lambda_false_incompatibilities", "lambda_effects", "attribution_accuracy_lambda")
+LAMBDA_KEYS = ("lambda_false_incompatibilities", "lambda_effects", "attribution_accuracy_lambda")
 
 
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """Both data sets, each where it is present."""
-    for keys, folder, part in ((ALL_MUST, LAMBDA, _lambda), (("mlperf_effects",), MLPERF, _mlperf)):
+    for keys, folder, part in ((LAMBDA_KEYS, LAMBDA, _lambda), (("mlperf_effects",), MLPERF, _mlperf)):
         if arguments.data is None:
             reason = "needs --data DIR"
         elif not (arguments.data / folder / "runs.csv.gz").is_file():
@@ -81,7 +82,7 @@ def _lambda(figures: Figures, arguments: argparse.Namespace) -> None:
 
 def _mlperf(figures: Figures, arguments: argparse.Namespace) -> None:
     runs = _imported(arguments, MLPERF).runs
-    pairs = find_incompatible_pairs(observations(runs), arguments.seed) if runs.failed.any() else []
+    pairs = find_incompatible_pairs(observations(runs), arguments.seed)
     _effects(figures, "mlperf_effects", find_effects(measured(runs)), pairs)
 
 
@@ -144,7 +145,8 @@ def _effects(figures: Figures, key: str, effects: Sequence[EffectFinding], pairs
     """The number of effects that were examined, and a table of what was found."""
     clusters = "hosts" if key.startswith("lambda") else "submitters"
     figures.add(key, len(effects) + len(pairs), "> 0", bool(effects or pairs))
-    calls = Counter((str(one.call), one.reason.partition(",")[0].partition(" with ")[0]) for one in (*effects, *pairs))
+    examined: list[EffectFinding | PairFinding] = [*effects, *pairs]
+    calls = Counter((str(one.call), _KIND.split(one.reason)[0]) for one in examined)
     rows = [_pair_cells(one) for one in pairs] + [_effect_cells(one) for one in effects]
     figures.details[key] = rows
     declined = [row for row in rows if row[2] == EffectCall.DECLINED and "failures" not in row[1]]

@@ -45,8 +45,8 @@ def clustered_p_values(seen: Observations, counted: Stratified) -> Array:
         for c in range(len(seen.contexts)):
             mean = (counted.counts.exposed_runs[:, c] / np.maximum(runs, 1))[place]
             score = (seen.in_context[:, c] - mean) * failure
-            scores = np.bincount(own, score, len(seen.archetypes) * width).reshape(-1, width)
-            found[:, c] = np.maximum(found[:, c], score_p_values(scores))
+            scores = np.bincount(own, score, len(seen.archetypes) * width).astype(float)
+            found[:, c] = np.maximum(found[:, c], score_p_values(scores.reshape(-1, width)))
     return found
 
 
@@ -76,8 +76,12 @@ def _largest(clusters: Codes) -> Codes:
 def _p_without(kept: Flags, exposed: Flags, failed: Flags, stratum: Codes) -> float:
     """One-sided p of no association among the runs that are kept."""
     codes = np.unique(stratum[kept], return_inverse=True)[1]
-    exposed, failed = exposed[kept], failed[kept]
-    cells = [exposed & failed, exposed & ~failed, ~exposed & failed, ~exposed & ~failed]
-    return float(
-        p_values(Strata(*(np.bincount(codes[cell], minlength=int(codes.max(initial=0)) + 1) for cell in cells)))
+    width = int(codes.max(initial=0)) + 1
+
+    def count(chosen: Flags) -> Array:
+        return np.bincount(codes[chosen[kept]], minlength=width).astype(float)
+
+    strata = Strata(
+        count(exposed & failed), count(exposed & ~failed), count(~exposed & failed), count(~exposed & ~failed)
     )
+    return float(p_values(strata))

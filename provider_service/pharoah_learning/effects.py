@@ -189,12 +189,11 @@ def _judged(one: EffectFinding) -> EffectFinding:
         return replace(one, reason="no clear difference")
     if max(one.ratio, 1 / one.ratio) < LEAST_CHANGE_RATIO:
         return replace(one, reason="too small to matter")
-    if one.inseparable_from:
-        reason = f"changes with {', '.join(one.inseparable_from)}"
-        return replace(one, call=EffectCall.INSEPARABLE, reason=reason)
+    changing = f"changes with {', '.join(one.inseparable_from)}" if one.inseparable_from else ""
     if one.q > LARGEST_FALSE_RATE:
-        return replace(one, call=EffectCall.SUSPECT, reason="may be chance")
-    return replace(one, call=EffectCall.CALLED)
+        return replace(one, call=EffectCall.SUSPECT, reason="; ".join(filter(None, ("may be chance", changing))))
+    call = EffectCall.INSEPARABLE if changing else EffectCall.CALLED
+    return replace(one, call=call, reason=changing)
 
 
 class _Design(NamedTuple):
@@ -233,7 +232,7 @@ def _design(in_group: Flags, clusters: Mapping[str, Codes], columns: Mapping[str
 def _differs(codes: Codes, stratum: Codes) -> bool:
     """Whether runs of one stratum differ in a column."""
     pairs = np.unique(np.stack([stratum, codes]), axis=1)
-    return pairs.shape[1] > len(np.unique(stratum))
+    return bool(pairs.shape[1] > len(np.unique(stratum)))
 
 
 def _comparable(in_group: Flags, stratum: Codes) -> Flags:

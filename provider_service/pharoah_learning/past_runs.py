@@ -55,7 +55,8 @@ class PastRuns:
     @property
     def failed(self) -> Flags:
         """The runs that count as failures."""
-        return (self.end_state == EndState.FAILED) & ~np.isin(self.attribution, SAYS_NOTHING)
+        found: Flags = (self.end_state == EndState.FAILED) & ~np.isin(self.attribution, SAYS_NOTHING)
+        return found
 
     def attributed(self) -> Counter[tuple[str, str]]:
         """How many runs have each end state and attribution."""

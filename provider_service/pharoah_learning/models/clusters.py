@@ -25,11 +25,10 @@ def score_p_values(scores: Array) -> Array:
     run's stratum. Without an association each sign of a score is as likely as the other, so no p is smaller than that
     of as many equal signs as there are clusters of equal weight.
     """
-    squares = (scores**2).sum(axis=-1)
+    squares = np.asarray((scores**2).sum(axis=-1))
     known = squares > 0
-    one = np.ones_like(squares)
-    z = np.divide(scores.sum(axis=-1), np.sqrt(squares), out=-one, where=known)
-    equal_clusters = np.divide(squares**2, (scores**4).sum(axis=-1), out=0 * one, where=known)
+    z = np.divide(scores.sum(axis=-1), np.sqrt(squares), out=np.zeros(squares.shape), where=known)
+    equal_clusters = np.divide(squares**2, (scores**4).sum(axis=-1), out=np.zeros(squares.shape), where=known)
     return np.where(known, np.maximum(norm.sf(z), 0.5**equal_clusters), 1.0)
 
 

@@ -4,7 +4,7 @@ Each source is one file here, or an entry point in the group `pharoah.backfill`.
 suspects; it never makes a row that blocks a job.
 """
 
-from pharoah_provider.backfill._column_map import ColumnMap, read_map
+from pharoah_provider.backfill._column_map import ColumnMap, read_map, read_map_file
 from pharoah_provider.backfill._columns import Imported, columns_of
 from pharoah_provider.backfill._registry import GROUP, SOURCES
 from pharoah_provider.backfill._source import BackfillError, BackfillSource, Table
@@ -19,4 +19,5 @@ __all__ = [
     "Table",
     "columns_of",
     "read_map",
+    "read_map_file",
 ]

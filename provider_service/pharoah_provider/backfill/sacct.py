@@ -11,9 +11,13 @@ import numpy as np
 
 from pharoah_provider.backfill._source import BackfillError, BackfillSource, Table
 
-NEEDED = ("JobID", "State", "ExitCode", "NodeList")
+NEEDED = ("JobID", "JobName", "State", "ExitCode", "NodeList")
+USED = ("AllocTRES", "Partition", "AllocNodes", "Start")
+"""Columns that the map uses where they were printed."""
 NOT_OVER = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD")
 """States of jobs that have not ended (Slurm, JOB STATE CODES). Their rows are left out."""
+FAILURES = ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
+"""States that speak against a node."""
 NO_NODES = ("", "None assigned")
 LONGEST_RANGE = 100_000
 """Nodes that one range of a node list names at most: no cluster is larger."""
@@ -23,6 +27,9 @@ model = "JobName"
 error = "State"
 exit_status = "ExitCode"
 identity = ["JobID"]
+[time]
+column = "Start"
+pattern = '^\\d.*' # sacct prints Unknown for a job that never began
 [end_state]
 column = "State"
 pattern = '^\\w+'
@@ -37,6 +44,11 @@ DEADLINE = "time_limit"
 CANCELLED = "cancelled"
 REVOKED = "moved"
 PREEMPTED = "preempted"
+[context]
+gpu = { column = "AllocTRES", pattern = 'gres/gpu:([\\w.-]+)' }
+partition = "Partition"
+[confounders]
+nodes = "AllocNodes"
 [clusters]
 host = "Host"
 """
@@ -56,13 +68,15 @@ def read(path: Path) -> Table:
     if missing := [name for name in NEEDED if name not in header]:
         raise BackfillError(
             f"{path}: the header lacks {missing[0]}; expected what `sacct --parsable2 --format="
-            f"{','.join(NEEDED)},...` prints"
+            f"{','.join((*NEEDED, *USED))}` prints"
         )
     rows = [row for row in _rows(path, header, lines[1:]) if _ended(row)]
-    columns = {name: np.array([row[name] for row in rows], dtype=str) for name in header}
+    columns = {
+        name: np.array([row.get(name, "") for row in rows], dtype=str) for name in dict.fromkeys((*header, *USED))
+    }
     nodes = [expanded(row["NodeList"]) for row in rows]
     failures = Counter(
-        node for row, own in zip(rows, nodes, strict=True) if not row["State"].startswith("COMPLETED") for node in own
+        node for row, own in zip(rows, nodes, strict=True) if row["State"].startswith(FAILURES) for node in own
     )
     columns["Host"] = np.array([max(own, key=lambda node: (failures[node], node), default="") for own in nodes], str)
     return Table(path, columns)
@@ -72,7 +86,8 @@ def expanded(node_list: str) -> list[str]:
     """The nodes of a list such as `n[01-03,07],login1`, in its order. Raises BackfillError for a list that is none."""
     if node_list in NO_NODES:
         return []
-    found, place = [], 0
+    found: list[str] = []
+    place = 0
     while place < len(node_list):
         matched = _PIECE.match(node_list, place)
         if matched is None or not matched[0] or (matched[2] is None and not matched[1]):
