@@ -6,7 +6,7 @@ Runs say more together than one by one, so they are columns (numpy) and not obje
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,8 @@ class Observations:
     """Name to codes from 0 on, shape (runs,); for ordered ones neighbouring codes are neighbouring values."""
     failed: Flags
     """Shape (runs,). Failures that are the user's own are not failures here."""
+    clusters: Mapping[str, Codes] = field(default_factory=dict)
+    """Kind of cluster, such as `host`, to codes from 0 on, shape (runs,): runs of one cluster share causes."""
 
     def __len__(self) -> int:
         return len(self.failed)
@@ -78,6 +80,8 @@ class Stratified:
     """What the strata keep apart; a name with `/2` was made coarser once."""
     unmatched_ratio: float
     """The share of exposed runs without another run in their stratum."""
+    stratum: Codes
+    """Shape (runs,): the stratum of each run."""
 
 
 def stratified(seen: Observations) -> Stratified:
@@ -88,12 +92,13 @@ def stratified(seen: Observations) -> Stratified:
     levels = {name: codes.astype(np.int64) for name, codes in seen.confounders.items()}
     halvings = dict.fromkeys(levels, 0)
     while True:
-        counts = _counted(seen, strata_of(list(levels.values()), len(seen)))
+        stratum = strata_of(list(levels.values()), len(seen))
+        counts = _counted(seen, stratum)
         unmatched = _unmatched(counts)
         widest = max(levels, key=lambda name: int(levels[name].max(initial=0)), default="")
         if unmatched <= 1 - LEAST_MATCHED_RATIO or not widest or not levels[widest].any():
             names = tuple(name + "/2" * halvings[name] for name in levels)
-            return Stratified(counts, names, unmatched)
+            return Stratified(counts, names, unmatched, stratum)
         levels[widest] = levels[widest] // 2
         halvings[widest] += 1
 

@@ -25,6 +25,8 @@ from pharoah_protocol.incident_states import INCIDENT_STATES
 from pharoah_protocol.registry import Registry
 from pharoah_provider.agent.signals import AGENT_SIGNALS
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
+from pharoah_provider.backfill import GROUP as BACKFILL_GROUP
+from pharoah_provider.backfill import SOURCES
 from pharoah_provider.listings import GROUP as LISTING_GROUP
 from pharoah_provider.listings import LISTINGS
 
@@ -166,6 +168,17 @@ OVERVIEWS = (
             "name": lambda entry: entry.name,
             "programs": lambda entry: ", ".join(entry.programs),
             "starts": lambda entry: entry.help,
+        },
+    ),
+    Overview(
+        name="backfill",
+        group=BACKFILL_GROUP,
+        package="pharoah_provider.backfill",
+        entries=SOURCES,
+        columns={
+            "name": lambda entry: entry.name,
+            "reads": lambda entry: entry.help,
+            "map": lambda entry: "its own" if entry.map else "needed",
         },
     ),
 )

@@ -23,6 +23,7 @@ from pharoah_benchmarks.strategies import GROUP as STRATEGIES
 from pharoah_learning.signals import GROUP as SIGNALS
 from pharoah_protocol.incident_states import GROUP as INCIDENT_STATES
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
+from pharoah_provider.backfill import GROUP as BACKFILL
 from pharoah_provider.listings import GROUP as LISTINGS
 from pharoah_provider.registries import OVERVIEWS, markdown
 from tests.harness.plugins import write_plugin
@@ -229,6 +230,24 @@ from pharoah._finding_kind import finding_kinds
 from pharoah.cli.main import main
 assert finding_kinds()["quota-low"].found(hours=3).what == "only 3 GPU hours are left"
 assert main(["findings"]) == 0
+""",
+    ),
+    Plugin(
+        "backfill",
+        BACKFILL,
+        "ledger",
+        """
+import numpy as np
+from pharoah_provider.backfill import BackfillSource, Table
+
+def read(path):
+    return Table(path, {"what": np.array(["bert"]), "end": np.array(["ok"])})
+
+ENTRY = BackfillSource("ledger", "a ledger of jobs", read, 'model = "what"\\nend_state = "end"')
+""",
+        """
+from pharoah_provider.cli import main
+assert main(["backfill", "any.file", "--source", "ledger"]) == 0
 """,
     ),
 ]
