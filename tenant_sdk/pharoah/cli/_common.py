@@ -55,6 +55,9 @@ def add_dry_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus", default="", metavar="LIST", help="GPUs to check for, such as `8x H100` (default: this machine's)"
     )
+    parser.add_argument(
+        "--gpu-driver", default="", metavar="VERSION", help="NVIDIA driver to check for, such as `550.54.14`"
+    )
 
 
 def _count(text: str) -> int:
@@ -141,6 +144,7 @@ def dry_run_of(
         change=change,
         allow_unprotected=settings.allow_unprotected_dry_run,
         gpus=arguments.gpus,
+        gpu_driver=arguments.gpu_driver,
     )
 
 
