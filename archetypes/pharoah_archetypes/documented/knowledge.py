@@ -150,7 +150,8 @@ def _together(statements: Sequence[Statement], value: str) -> _Found:
     if len({says for says, _ in certain}) > 1:
         return _Found(None, certain[0][1], "documents contradict each other")
     says, statement = (certain or said)[0]
-    return _Found(says, statement, {True: statement.note, None: statement.unclear_note}.get(says, ""))
+    undecided = statement.unclear_note or f"the document does not decide it for {value}"
+    return _Found(says, statement, {True: statement.note, False: "", None: undecided}[says])
 
 
 def _inferred(rule: Inference, statements: Sequence[Statement], release: Release, value: str) -> _Found:

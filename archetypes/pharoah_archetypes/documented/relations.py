@@ -129,8 +129,7 @@ class Relation:
 
 T = TypeVar("T")
 _TEXTS = ("subject", "about", "question", "remedy", "source")
-_OPTIONALT = TypeVar("T")
-_TEXTS = ("unless", "unless_note", "listed", "listed_source")
+_OPTIONAL_TEXTS = ("unless", "unless_note", "listed", "listed_source")
 _OF_STATEMENT = {"release", "allows", "code", "unclear", "given", "note", "unclear_note", "source", "as_of"}
 
 
@@ -150,8 +149,8 @@ def read_relation(name: str, text: str) -> Relation:
     if not isinstance(builds, list) or not all(isinstance(pattern, str) for pattern in builds):
         raise ValueError(f"{name}: builds: expected a list of patterns")
     rows = data.get("statement")
-    if not isinstance(rows, list) or not rows:
-        raise ValueError(f"{name}: statement: expected at least one")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{name}: statement: expected at least one table [[statement]]")
     return Relation(
         name,
         inference=_member(Inference, data, "inference", name),
