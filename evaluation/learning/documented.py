@@ -153,7 +153,7 @@ def values_of(relation: Relation) -> Iterator[str]:
     yield from ALWAYS_ASKED.get(relation.about, ())
     for statement in relation.statements:
         if isinstance(statement.allows, DeviceCode):
-            yield from ("{}.{}".format(*code.capability) for code in statement.allows.codes)
+            yield from (str(code.capability) for code in statement.allows.codes)
         elif isinstance(statement.allows, Releases):
             for bound in (one.bound for bounds in statement.allows.ranges for one in bounds):
                 yield str(bound)

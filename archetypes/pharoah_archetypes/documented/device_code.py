@@ -14,14 +14,24 @@ from typing import NamedTuple
 
 from pharoah_archetypes.documented.releases import any_of, read_release
 
-TEGRA = frozenset({(3, 2), (5, 3), (6, 2), (7, 2), (8, 7), (11, 0)})
-"""Compute capabilities of Tegra devices (developer.nvidia.com/cuda-gpus, Jetson products)."""
 _SEPARATORS = re.compile(r"[\s;,]+")
 _POINTED = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
 _FLAG = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 _NOTE = re.compile(r"\[\d+\]")
 
-Capability = tuple[int, int]
+
+class Capability(NamedTuple):
+    """A compute capability, which CUDA writes as 9.0."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+TEGRA = frozenset(map(Capability._make, ((3, 2), (5, 3), (6, 2), (7, 2), (8, 7), (11, 0))))
+"""Compute capabilities of Tegra devices (developer.nvidia.com/cuda-gpus, Jetson products)."""
 
 
 class Code(NamedTuple):
@@ -39,10 +49,10 @@ class Code(NamedTuple):
         if self.suffix == "a" or device < self.capability:
             return False
         if self.suffix == "f":
-            return None if device[0] == self.capability[0] else False
+            return None if device.major == self.capability.major else False
         if self.ptx:
             return True
-        if device[0] != self.capability[0]:
+        if device.major != self.capability.major:
             return False
         return None if {device, self.capability} & TEGRA else True
 
@@ -63,8 +73,8 @@ class DeviceCode(NamedTuple):
 
     def above(self, value: str) -> bool:
         """Whether a device is certainly of a later generation than all of the code, without PTX code for it."""
-        major = read_capability(value)[0]
-        return all(code.capability[0] < major and not (code.ptx and not code.suffix) for code in self.codes)
+        major = read_capability(value).major
+        return all(code.capability.major < major and not (code.ptx and not code.suffix) for code in self.codes)
 
     def below(self, value: str) -> bool:
         """Whether a device is certainly earlier than all of the code."""
@@ -73,11 +83,11 @@ class DeviceCode(NamedTuple):
 
 
 def read_capability(text: str) -> Capability:
-    """`9.0` as (9, 0). Raises ValueError for another text."""
+    """`9.0` as a compute capability. Raises ValueError for another text."""
     numbers = read_release(text).numbers
     if len(numbers) != 2:
         raise ValueError(f"{text!r} is not a compute capability such as 9.0")
-    return numbers[0], numbers[1]
+    return Capability(*numbers)
 
 
 def read_device_code(text: str) -> DeviceCode:
@@ -85,11 +95,11 @@ def read_device_code(text: str) -> DeviceCode:
     codes: list[Code] = []
     for part in filter(None, _SEPARATORS.split(_NOTE.sub("", text))):
         if match := _POINTED.fullmatch(part):
-            capability = int(match[1]), int(match[2])
+            capability = Capability(int(match[1]), int(match[2]))
             codes.append(Code(capability, match[3]))
             codes += [Code(capability, match[3], ptx=True)] if match[4] else []
         elif match := _FLAG.fullmatch(part):
-            codes.append(Code((int(match[2]), int(match[3])), match[4], ptx=match[1] == "compute"))
+            codes.append(Code(Capability(int(match[2]), int(match[3])), match[4], ptx=match[1] == "compute"))
         else:
             raise ValueError(f"{part!r} is no device code: write `8.0`, `9.0a`, `12.0+PTX`, `sm_80` or `compute_120`")
     if not codes:

@@ -128,6 +128,7 @@ class Relation:
 
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 _TEXTS = ("subject", "about", "question", "remedy", "source")
 _OPTIONAL_TEXTS = ("unless", "unless_note", "listed", "listed_source")
 _OF_STATEMENT = {"release", "allows", "code", "unclear", "given", "note", "unclear_note", "source", "as_of"}
@@ -199,11 +200,11 @@ def _text(data: Mapping[str, Any], key: str, where: str) -> str:
     return value
 
 
-def _member(kind: type[Any], data: Mapping[str, Any], key: str, where: str) -> Any:
-    try:
-        return kind(_text(data, key, where))
-    except ValueError:
-        raise ValueError(f"{where}: {key}: expected one of {', '.join(kind)}") from None
+def _member(kind: type[E], data: Mapping[str, Any], key: str, where: str) -> E:
+    text = _text(data, key, where)
+    if text not in set(kind):
+        raise ValueError(f"{where}: {key}: expected one of {', '.join(kind)}")
+    return kind(text)
 
 
 def _day(data: Mapping[str, Any], where: str) -> str:
