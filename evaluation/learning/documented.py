@@ -75,21 +75,25 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         return
     rng = random.Random(arguments.seed)
     halves = QUICK_HALVES if arguments.quick else HALVES
-    rows, totals = [], Counter[str]()
-    for table, relations in relations_of(folder).items():
-        held_out, nearest, own = Counts(), Counts(), Counts()
+    rows, totals, left_out = [], Counter[str](), list[str]()
+    for table, relations in relations_of(folder, left_out).items():
+        held_out, alone, nearest, own = Counts(), Counts(), Counts(), Counts()
         for relation in relations:
             for without, releases in held_out_of(relation, rng, halves):
                 for question in questions(relation, releases):
                     ask(without, question, held_out)
+                    if len(releases) == 1:
+                        ask(without, question, alone)
                     nearest.add(question.expected, nearest_answer(without, question), str(question))
             for question in questions(relation, {statement.release for statement in relation.statements}):
                 ask_ours(question, own)
-        for name, counts in (("heldout", held_out), ("nearest", nearest), ("own", own)):
+        for name, counts in (("heldout", held_out), ("alone", alone), ("nearest", nearest), ("own", own)):
             totals.update({f"{name} {what}": getattr(counts, what) for what in ("right", "unknown", "wrong", "asked")})
             figures.details[f"{table} {name} wrong"] = counts.examples[:20]
         rows.append([table, *(f"{one.right} / {one.unknown} / {one.wrong}" for one in (held_out, nearest, own))])
     _report(figures, totals)
+    figures.add("documented_rows_left_out", len(left_out))
+    figures.details["rows left out"] = left_out[:20]
     figures.table(
         "Answers that are right, unknown and wrong.",
         ["table", "release taken out", "nearest release instead", "our own data, nothing taken out"],
@@ -103,6 +107,7 @@ def _report(figures: Figures, totals: Counter[str]) -> None:
     figures.add("documented_heldout_wrong", wrong, "0", wrong == 0 and asked > 0, f"n={asked}")
     figures.ratio("documented_heldout_right_ratio", totals["heldout right"], asked)
     figures.ratio("documented_heldout_unknown_ratio", totals["heldout unknown"], asked)
+    figures.ratio("documented_one_heldout_right_ratio", totals["alone right"], totals["alone asked"])
     figures.add("documented_nearest_release_wrong", totals["nearest wrong"], interval=f"n={totals['nearest asked']}")
     own_wrong, own_asked = totals["own wrong"], totals["own asked"]
     figures.add("documented_own_wrong", own_wrong, "0", own_wrong == 0 and own_asked > 0, f"n={own_asked}")

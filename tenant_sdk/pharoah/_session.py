@@ -236,7 +236,7 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
 
         link.send(RunStarted(job, record_of(dry).groups))
         found = (
-            *documented_findings(dry.fingerprint, dry.cost),
+            *documented_findings(dry.fingerprint, dry.cost, verdict),
             *cost_findings(dry.fingerprint, dry.cost, answer.profile, verdict),
         )
         link.send(Findings(tuple(vars(finding) for finding in found)))

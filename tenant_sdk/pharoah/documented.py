@@ -4,56 +4,57 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 
-from pharoah._verdict import Finding
+from pharoah._verdict import Finding, Verdict
 from pharoah.capture import hardware
 from pharoah.cost.step import StepCost
 from pharoah.findings.documented_incompatible import DOCUMENTED_INCOMPATIBLE
 from pharoah_archetypes import Fingerprint
 from pharoah_archetypes.devices import device_named
-from pharoah_archetypes.documented import Answer, Compatibility, Consequence, Knowledge, documents
-from pharoah_protocol.vocabulary import FindingSeverity
+from pharoah_archetypes.documented import Answer, Compatibility, Consequence, documents
+from pharoah_protocol.vocabulary import FindingSeverity, Rung
 
 _SEVERITIES = {
     Consequence.FAILS: FindingSeverity.BLOCK,
     Consequence.UNSUPPORTED: FindingSeverity.WARN,
-    Consequence.NOT_PUBLISHED: FindingSeverity.INFO,
 }
 _SENTENCES = {
     Consequence.FAILS: "does not work",
     Consequence.UNSUPPORTED: "is not supported",
-    Consequence.NOT_PUBLISHED: "was not published",
 }
 _OF_GPU = ("driver", "capability", "forward_compatibility")
 """Facts that matter to a job that computes on a GPU."""
 _CUDA_BUILD = re.compile(r"cu(\d+)(\d)")
 
 
-def documented_findings(
-    fingerprint: Fingerprint, cost: StepCost, knowledge: Knowledge | None = None
-) -> Iterator[Finding]:
+def documented_findings(fingerprint: Fingerprint, cost: StepCost, verdict: Verdict) -> Iterator[Finding]:
     """A finding for everything that does not go together in a job, on the machine that it was dry-run for.
 
-    A build that its vendor has not published is no finding: the job has imported it, so somebody has made it.
+    `verdict` is what is known about such runs there: where they worked, a document that says otherwise only warns.
     """
-    for answer in (knowledge or documents()).answers(facts_of(fingerprint, cost)):
-        if answer.relation.consequence is not Consequence.NOT_PUBLISHED:
-            yield from finding_of(answer)
-
-
-def finding_of(answer: Answer) -> Iterator[Finding]:
-    """The finding of an answer, if it is `incompatible`."""
-    if answer.compatibility is Compatibility.INCOMPATIBLE:
+    worked = verdict.ok and verdict.rung == Rung.EXACT
+    for answer in objections(documents().answers(facts_of(fingerprint, cost))):
         consequence = answer.relation.consequence
         yield DOCUMENTED_INCOMPATIBLE.found(
-            severity=_SEVERITIES[consequence],
+            severity=FindingSeverity.WARN if worked else _SEVERITIES[consequence],
             consequence=_SENTENCES[consequence],
             question=answer.question,
             evidence="; ".join(filter(None, (answer.source, answer.why))),
             remedy=answer.remedy,
         )
+
+
+def objections(answers: Iterable[Answer]) -> Iterator[Answer]:
+    """The answers that speak against what is installed.
+
+    A build that its vendor has not published is none: it is here, so somebody has made it.
+    """
+    for answer in answers:
+        published = answer.relation.consequence is not Consequence.NOT_PUBLISHED
+        if published and answer.compatibility is Compatibility.INCOMPATIBLE:
+            yield answer
 
 
 def facts_of(fingerprint: Fingerprint, cost: StepCost) -> dict[str, str]:
@@ -67,7 +68,7 @@ def facts_of(fingerprint: Fingerprint, cost: StepCost) -> dict[str, str]:
     return facts if on_gpu else {name: value for name, value in facts.items() if name not in _OF_GPU}
 
 
-def installed_facts(knowledge: Knowledge | None = None) -> dict[str, str]:
+def installed_facts() -> dict[str, str]:
     """The facts of this machine and of what is installed here. Imports none of it."""
     library, version = platform.libc_ver()
     found = {
@@ -76,7 +77,7 @@ def installed_facts(knowledge: Knowledge | None = None) -> dict[str, str]:
         "driver": hardware.driver(),
         **_of_this_machine(),
     }
-    for name in (knowledge or documents()).names - found.keys():
+    for name in documents().names - found.keys():
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -74,6 +74,24 @@ def test_all_files_of_a_release_count_together(tables: Path, about: str, value: 
     assert says(tables / "compat_facts", "torch_cuda_python", "torch", "2.0.1", about, value) == expected
 
 
+def test_rows_that_cannot_be_read_are_left_out_and_named(tables: Path) -> None:
+    folder = tables / "compat_facts"
+    (folder / "cuda_min_driver.csv").write_text(DRIVERS + "twelve,525,,\n13.x,,,\n10.1\n")
+    (folder / "pytorch_release_matrix.csv").write_text(
+        "torch,python,stable_cuda,experimental_cuda,stable_rocm\n"
+        '2.5,">=3.9,<=3.12, (3.13 experimental)",11.8;12.1;12.4,,6.2\n'
+        '2.13,">=3.10, <=(3.15, 3.15t experimental)",12.6;13.0,13.2,7.2\n'
+    )
+    left_out: list[str] = []
+    found = relations_of(folder, left_out)
+    assert len(left_out) == 3 and "'twelve' is not a version number" in left_out[0]
+    assert len(found["cuda_min_driver"][0].statements) == 4
+    matrix = ("pytorch_release_matrix", "torch")
+    assert says(folder, *matrix, "2.5.1", "python", "3.13") == "unknown"
+    assert says(folder, *matrix, "2.13.0", "python", "3.16") == "incompatible"
+    assert says(folder, *matrix, "2.13.0", "cuda", "13.2") == "compatible"
+
+
 def test_the_tables_are_asked_about_what_was_taken_out(tables: Path) -> None:
     figures = Figures("documented")
     measure(figures, argparse.Namespace(data=tables, seed=3, quick=True))

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hardware
 from pharoah.cli.main import main
 from pharoah.documented import complete, documented_findings, facts_of, installed_facts
 from pharoah_archetypes.documented import Knowledge, documents
 from pharoah_archetypes.documented.relations import read_relation
+from pharoah_protocol.vocabulary import Rung, VerdictStatus
 from tests.tenant_sdk.conftest import STEP, TRAIN, DryRunner
 
+NOTHING = unknown("no provider")
 CUDA_BUILD = """
 import torch
 torch.version.cuda = "12.4"
@@ -53,16 +56,27 @@ def test_a_driver_that_is_too_old_for_the_cuda_of_the_job_blocks_it(tmp_path: Pa
     assert "NVIDIA CUDA Compatibility" in finding["evidence"] and "525.60.13" in finding["remedy"]
 
 
+def test_runs_that_worked_count_more_than_a_document(dry_run_script: DryRunner) -> None:
+    dry = dry_run_script(ON_GPU, gpus="H100", gpu_driver="470.82.01")
+    worked = Verdict(VerdictStatus.COMPATIBLE, rung=Rung.EXACT, runs=20)
+    severities = [
+        finding.severity
+        for verdict in (NOTHING, worked)
+        for finding in documented_findings(dry.fingerprint, dry.cost, verdict)
+    ]
+    assert severities == ["block", "warn"]
+
+
 def test_a_driver_that_is_new_enough_adds_nothing(dry_run_script: DryRunner) -> None:
     dry = dry_run_script(ON_GPU, gpus="H100", gpu_driver="550.54.14")
     assert {"driver": "550.54.14", "cuda": "12.4"}.items() <= facts_of(dry.fingerprint, dry.cost).items()
-    assert not list(documented_findings(dry.fingerprint, dry.cost))
+    assert not list(documented_findings(dry.fingerprint, dry.cost, NOTHING))
 
 
 def test_a_job_that_does_not_use_the_gpu_is_not_blocked_by_its_driver(dry_run_script: DryRunner) -> None:
     dry = dry_run_script(CUDA_BUILD + TRAIN + STEP, gpus="H100", gpu_driver="470.82.01")
     assert dry.fingerprint.hardware["driver"] == "470.82.01"
-    assert not list(documented_findings(dry.fingerprint, dry.cost))
+    assert not list(documented_findings(dry.fingerprint, dry.cost, NOTHING))
 
 
 def test_the_driver_of_gpus_that_are_not_here_is_unknown(
@@ -78,7 +92,7 @@ def test_the_driver_of_gpus_that_are_not_here_is_unknown(
 def test_libraries_of_different_releases_are_a_warning(tmp_path: Path, dry_run_script: DryRunner) -> None:
     (tmp_path / "torchvision.py").write_text('__version__ = "0.16.0"\n')
     dry = dry_run_script("import torchvision\n" + TRAIN + STEP)
-    (finding,) = documented_findings(dry.fingerprint, dry.cost)
+    (finding,) = documented_findings(dry.fingerprint, dry.cost, NOTHING)
     assert finding.severity == "warn" and finding.code == "documented-incompatible"
     assert finding.what.endswith(f"is not supported: torchvision 0.16.0 with torch {metadata.version('torch')}")
     assert all(len(line) <= 80 for line in finding.lines())
@@ -88,13 +102,13 @@ def test_a_build_that_nobody_published_is_no_finding(dry_run_script: DryRunner) 
     dry = dry_run_script(CUDA_BUILD.replace("12.4", "12.5") + TRAIN + STEP)
     answers = list(documents().answers(facts_of(dry.fingerprint, dry.cost)))
     assert any(one.relation.name == "torch_cuda" and one.compatibility == "incompatible" for one in answers)
-    assert not list(documented_findings(dry.fingerprint, dry.cost))
+    assert not list(documented_findings(dry.fingerprint, dry.cost, NOTHING))
 
 
 def test_device_code_that_torch_lists_is_a_fact(dry_run_script: DryRunner) -> None:
     lists = 'torch._C._cuda_getArchFlags = lambda: "sm_50 sm_80 sm_90"\n'
     dry = dry_run_script(ON_GPU.replace(TRAIN, lists + TRAIN), gpus="B200", gpu_driver="570.86.10")
-    (finding,) = documented_findings(dry.fingerprint, dry.cost)
+    (finding,) = documented_findings(dry.fingerprint, dry.cost, NOTHING)
     assert "a GPU of compute capability 10.0" in finding.what and finding.severity == "block"
 
 
@@ -133,6 +147,12 @@ def test_the_command_answers_by_hand_in_80_columns(capsys: pytest.CaptureFixture
     assert (found["relation"], found["answer"]) == ("torch_python", "compatible")
     assert main(["documented", "torch=2.6.0"]) == 0
     assert "nothing is documented about these facts together" in capsys.readouterr().out
+
+
+def test_a_driver_that_is_no_version_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--gpu-driver", "newest", "--", "python", "train.py"])
+    assert "'newest' is not a version such as 550.54.14" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

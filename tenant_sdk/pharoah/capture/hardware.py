@@ -71,7 +71,7 @@ def driver() -> str:
 
 
 def forward_compatibility() -> str:
-    """Version of a forward-compatibility package (`cuda-compat`) on this machine; empty without one.
+    """Version of a forward-compatibility package (`cuda-compat`) of this machine, of one of several; empty without one.
 
     Such a package brings a newer user-mode driver (`libcuda`) than belongs to the kernel module.
     """

@@ -72,7 +72,7 @@ def judged_here(checked: Checked, trial: Trial | None = None, command: Sequence[
             yield from advise(command, dry.cost, needs.budget, trial)
 
     if dry is not None:
-        verdict = verdict.with_findings(*documented_findings(dry.fingerprint, dry.cost))
+        verdict = verdict.with_findings(*documented_findings(dry.fingerprint, dry.cost, verdict))
         verdict = verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, suggest))
         if dry.assumptions:
             verdict = verdict.with_findings(VALUES_ASSUMED.found(evidence="; ".join(dry.assumptions)))

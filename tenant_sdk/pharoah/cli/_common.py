@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import textwrap
@@ -56,7 +57,11 @@ def add_dry_run_options(parser: argparse.ArgumentParser) -> None:
         "--gpus", default="", metavar="LIST", help="GPUs to check for, such as `8x H100` (default: this machine's)"
     )
     parser.add_argument(
-        "--gpu-driver", default="", metavar="VERSION", help="NVIDIA driver to check for, such as `550.54.14`"
+        "--gpu-driver",
+        type=_version,
+        default="",
+        metavar="VERSION",
+        help="NVIDIA driver to check for, such as `550.54.14` (default: this machine's)",
     )
 
 
@@ -64,6 +69,12 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
+
+
+def _version(text: str) -> str:
+    if not re.fullmatch(r"\d+(\.\d+)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a version such as 550.54.14")
+    return text
 
 
 def add_command(parser: argparse.ArgumentParser) -> None:

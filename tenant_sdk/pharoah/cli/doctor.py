@@ -15,7 +15,7 @@ from pharoah._settings import Settings
 from pharoah.cli import _common
 from pharoah.cli._output import show
 from pharoah.comparison.history import History
-from pharoah.documented import installed_facts
+from pharoah.documented import installed_facts, objections
 from pharoah_archetypes.documented import Compatibility, documents
 
 Check = Callable[[Settings], str]
@@ -58,8 +58,7 @@ def _torch(_: Settings) -> str:
 
 def _documented(_: Settings) -> str:
     answers = list(documents().answers(installed_facts()))
-    against = [answer for answer in answers if answer.compatibility is Compatibility.INCOMPATIBLE]
-    if against:
+    if against := list(objections(answers)):
         raise UnknownReason("; ".join(f"not {answer.question}: {answer.remedy}" for answer in against))
     known = sum(answer.compatibility is Compatibility.COMPATIBLE for answer in answers)
     return f"what is installed goes together: {known} of {len(answers)} questions answered; see `pharoah documented`"
