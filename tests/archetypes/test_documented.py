@@ -236,8 +236,16 @@ def test_the_more_precise_statement_counts_first() -> None:
 
 
 def test_a_release_that_is_not_precise_gets_the_answer_of_all_its_parts() -> None:
-    relation = small("2.1.0 0.16.0\n2.1.1 0.16.1")
-    assert [says(relation, "2.1", one) for one in ("0.16.0", "0.15.0")] == [UNKNOWN, NO]
+    relation = small("2.0.1 0.15.2\n2.1.0 0.16.0\n2.1.1 0.16.1\n2.2.0 0.17.0")
+    assert [says(relation, "2.1", one) for one in ("0.15.0", "0.16.0", "0.18.0")] == [NO, UNKNOWN, NO]
+
+
+def test_parts_that_nobody_names_may_differ() -> None:
+    """FBGEMM 0.4.1 added Python 3.11; the compatibility table has 0.4.0 and 0.5.0 only."""
+    pythons = small("0.3.0 >=3.7,<=3.9\n0.4.0 >=3.8,<=3.10\n0.5.0 >=3.8,<=3.11")
+    assert [says(pythons, "0.4", one) for one in ("3.7", "3.11", "3.12")] == [UNKNOWN, UNKNOWN, NO]
+    assert says(pythons, "0.4", "3.9") is YES
+    assert says(pythons, "0.4.1", "3.11") is UNKNOWN
 
 
 RELATIONS = st.sampled_from(sorted(documents().relations))

@@ -18,6 +18,9 @@ from pharoah_archetypes.documented.device_code import read_device_code
 from pharoah_archetypes.documented.relations import Inference, Relation, Statement, read_relation
 from pharoah_archetypes.documented.releases import Release, read_release
 
+_LARGEST_NUMBER = 10**9
+"""Above every number of a release (`releases.read_release`)."""
+
 
 class Compatibility(StrEnum):
     """What documents say about two facts."""
@@ -112,17 +115,19 @@ def _asked(relation: Relation, release: Release, value: str, facts: Mapping[str,
     if not relation.is_about(release):
         return _Found(None, why=f"no document is about the build {facts[relation.subject]}")
     statements = [statement for statement in relation.statements if statement.holds_for(facts)]
-    found = _named(statements, release, value) or _inferred(relation.inference, statements, release, value)
+    rule = relation.inference
+    found = (
+        _named(statements, release, value)
+        or _of_parts(rule, statements, release, value)
+        or _inferred(rule, statements, release, value)
+    )
     if found.says is False and facts.get(relation.unless):
         return _Found(None, found.statement, relation.unless_note)
     return found
 
 
 def _named(statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
-    """What the statements about the release say; None where there are none.
-
-    Statements about parts of the release count where all of them say the same: `2.1` is 2.1.0, 2.1.1 and 2.1.2.
-    """
+    """What the statements about the release say, the most precise ones first; None where there are none."""
     about = sorted((s for s in statements if s.release.covers(release)), key=lambda s: -len(s.release.numbers))
     first: _Found | None = None
     for _, equally_precise in groupby(about, key=lambda s: len(s.release.numbers)):
@@ -130,17 +135,23 @@ def _named(statements: Sequence[Statement], release: Release, value: str) -> _Fo
         first = first or found
         if found.says is not None:
             return found
-    if first is not None:
-        return first
-    parts = [statement for statement in statements if release.covers(statement.release)]
+    return first
+
+
+def _of_parts(rule: Inference, statements: Sequence[Statement], release: Release, value: str) -> _Found | None:
+    """What statements about parts of the release say, such as 2.1.0 and 2.1.1 for 2.1; None where there are none.
+
+    There may be other parts before, between and after them, so what is inferred for those has to be the same.
+    """
+    parts = {statement.release for statement in statements if release.covers(statement.release)}
     if not parts:
         return None
-    answers = {statement.release: _named(statements, statement.release, value) or _Found(None) for statement in parts}
-    said = {found.says for found in answers.values()}
-    one = next(iter(answers.values()))
-    if len(said) == 1:
-        return one
-    return _Found(None, one.statement, f"it depends on which release of {release} it is")
+    found = [_named(statements, part, value) or _Found(None) for part in sorted(parts, key=lambda one: one.numbers)]
+    ends = [Release((*release.numbers, number)) for number in (-1, _LARGEST_NUMBER)]
+    found += [_inferred(rule, statements, end, value) for end in ends]
+    if len({one.says for one in found}) == 1:
+        return found[0]
+    return _Found(None, found[0].statement, f"it depends on which release of {release} it is")
 
 
 def _together(statements: Sequence[Statement], value: str) -> _Found:

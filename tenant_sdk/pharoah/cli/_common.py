@@ -59,7 +59,6 @@ def add_dry_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-driver",
         type=_version,
-        default="",
         metavar="VERSION",
         help="NVIDIA driver to check for, such as `550.54.14` (default: this machine's)",
     )
@@ -155,7 +154,7 @@ def dry_run_of(
         change=change,
         allow_unprotected=settings.allow_unprotected_dry_run,
         gpus=arguments.gpus,
-        gpu_driver=arguments.gpu_driver,
+        gpu_driver=arguments.gpu_driver or "",
     )
 
 
