@@ -17,6 +17,7 @@ PARTS = {
     "false_blocks": "production runs that mislead, and the randomised cells that decide",
     "granularity": "failure rates of versions, borrowed from archetype and family",
     "real_runs": "effects in public runs of other people, and who caused their failures",
+    "documented": "what vendors document, asked about releases that were taken out",
     "campaign_kills": "a campaign whose provider and agents are killed",
 }
 """Module of this room to what it measures, in the order in which they run."""

@@ -236,9 +236,13 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
     with Guard("cost"):
         from pharoah.comparison.record import record_of  # here: they bring the archetypes
         from pharoah.cost.findings import cost_findings
+        from pharoah.documented import documented_findings
 
         link.send(RunStarted(job, record_of(dry).groups))
-        found = tuple(cost_findings(dry.fingerprint, dry.cost, answer.profile, verdict))
+        found = (
+            *documented_findings(dry.fingerprint, dry.cost, verdict),
+            *cost_findings(dry.fingerprint, dry.cost, answer.profile, verdict),
+        )
         link.send(Findings(tuple(vars(finding) for finding in found)))
         verdict = verdict.with_findings(*found)
     return verdict, dry.fingerprint.serves
