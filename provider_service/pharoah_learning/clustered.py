@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pharoah_learning.models.clusters import score_p_values
 from pharoah_learning.models.mantel_haenszel import Array, Strata, p_values
+from pharoah_learning.models.run_clusters import score_p_values
 from pharoah_learning.observations import Codes, Flags, Observations, Stratified
 
 LEVEL = 0.05

@@ -3,8 +3,8 @@
 Two values of one column, such as two drivers, are compared within strata that agree in everything else that can be held
 equal: first in the cluster itself (pairs within one host), then in each other column, in the order in which the columns
 are given. A column that cannot be held equal, because it changes whenever the two values do, is inseparable from them.
-Clusters count, not runs (`models.clusters`): an effect that rests on one host or one submitter is declined. Throughput
-is compared, and not the time until a model is trained, which depends on chance.
+Clusters count, not runs (`models.run_clusters`): an effect that rests on one host or one submitter is declined.
+Throughput is compared, and not the time until a model is trained, which depends on chance.
 
 This is a pure function of what is handed over, without randomness.
 """
@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pharoah_learning.models.clusters import difference
 from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
 from pharoah_learning.models.false_discovery import q_values
+from pharoah_learning.models.run_clusters import difference
 from pharoah_learning.observations import Codes, Flags, strata_of
 from pharoah_protocol.vocabulary import Grade
 

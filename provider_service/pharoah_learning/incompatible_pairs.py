@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +75,13 @@ class PairFinding:
     """The kind of cluster of which one alone makes the finding; it is declined for that."""
     reason: str = ""
     """Why it is not called; empty when it is."""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> PairFinding:
+        """Read what `asdict` gave, also as it comes back from JSON. Raises KeyError, TypeError or ValueError."""
+        together = tuple(data["inseparable_from"])
+        matched = MatchedPairs(*data["matched"])
+        return cls(**{**data, "call": Call(data["call"]), "matched": matched, "inseparable_from": together})
 
 
 def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:

@@ -1,7 +1,7 @@
 """What production runs show: which archetypes fail on nodes with which facts, from runs that tenants have revealed.
 
-A revealed run is a tenant's word, so organisations count and not runs: a pair stands only where the runs of several
-organisations have failed, and with each organisation left out. Nothing here makes a row: a pair is a reason to run
+A revealed run is a tenant's word, so organisations count and not runs: a pair stands only where it survives without
+any one of them (`clustered`). Nothing here makes a row: a pair is a reason to run
 randomised cells (docs/adr/0033).
 """
 
@@ -39,7 +39,7 @@ def learn_production(runs: Iterable[RevealedRun], left_out: LeftOut) -> list[Pai
     """Pairs of an archetype and a fact of nodes, the most certain first. Never raises, whatever tenants have sent."""
     usable = _usable(runs, left_out)
     seen = observations(usable)
-    return find_incompatible_pairs(seen, SEED) if seen.contexts and len(seen.archetypes) > 1 else []
+    return find_incompatible_pairs(seen, SEED)
 
 
 def observations(usable: Sequence[_Usable]) -> Observations:
@@ -47,6 +47,7 @@ def observations(usable: Sequence[_Usable]) -> Observations:
     archetypes, archetype = np.unique([one.archetype for one in usable], return_inverse=True)
     counts = Counter(fact for one in usable for fact in set(one.run.facts))
     facts = sorted(fact for fact, runs in counts.items() if LEAST_RUNS <= runs <= len(usable) - LEAST_RUNS)
+    organisation = codes_of([one.run.organisation for one in usable])
     in_context = np.array([[fact in one.run.facts for fact in facts] for one in usable], dtype=bool)
     return Observations(
         tuple(archetypes.tolist()),
@@ -54,11 +55,12 @@ def observations(usable: Sequence[_Usable]) -> Observations:
         archetype.astype(np.int64),
         in_context.reshape(len(usable), len(facts)),
         {
-            "organisation": codes_of([one.run.organisation for one in usable]),
+            "organisation": organisation,
             "ranks": codes_of([one.run.ranks.bit_length() for one in usable]),
             "month": codes_of([_month(one.run.ended_at) for one in usable]),
         },
         np.array([one.run.state is EndState.FAILED for one in usable], dtype=bool),
+        {"organisation": organisation},
     )
 
 

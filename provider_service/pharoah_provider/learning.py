@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
 from pharoah_learning.evidence import LeftOut
+from pharoah_learning.incompatible_pairs import Call, PairFinding
+from pharoah_learning.production import learn_production
 from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
@@ -37,6 +40,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     ]
     names = learn_shared_outcomes(reports, earlier)
     degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
+    pairs = await asyncio.to_thread(learn_production, await store.evidence.revealed_runs(read_at, left_out), left_out)
     survival, note = await asyncio.to_thread(fit_survival, degraded)
     baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
     for line in left_out.lines():
@@ -48,11 +52,12 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     yield _about(table.suspects)
     yield f"near duplicates: {len(table.bands)} rows"
     yield f"outcomes that tenants share: {len(names)} rows"
+    yield _about_pairs(pairs)
     yield note
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.published.last_release_number() + 1
     rows = (*table.rows, *table.bands, *names)
-    release = Release(number, rows, survival, tuple(baselines), (note,), table.suspects)
+    release = Release(number, rows, survival, tuple(baselines), (note,), table.suspects, tuple(pairs))
     await _check_sealing(release, int(read_at))
     await store.published.put_release(release, read_at)
     yield release
@@ -69,6 +74,13 @@ async def _check_sealing(release: Release, began: int) -> None:
 
 def _is_exact_incompatibility(row: LearnedRow) -> bool:
     return row.severity == Severity.BLOCK and row.rung == Rung.EXACT and row.scope == Scope.SERVER
+
+
+def _about_pairs(pairs: list[PairFinding]) -> str:
+    """One line about what revealed production runs show."""
+    calls = Counter(pair.call for pair in pairs)
+    found = ", ".join(f"{calls[call]} {call}" for call in Call if calls[call] and call is not Call.DECLINED)
+    return f"pairs in production runs: {found or 'none'}" + ("; see `pharoah-provider pairs`" if found else "")
 
 
 def _about(suspects: tuple[Suspect, ...]) -> str:

@@ -10,7 +10,7 @@ from scipy.stats import ttest_1samp, ttest_rel
 
 from pharoah_learning.effects import EffectCall, EffectFinding, Measured, find_effects
 from pharoah_learning.incompatible_pairs import Call, find_incompatible_pairs
-from pharoah_learning.models.clusters import difference, score_p_values
+from pharoah_learning.models.run_clusters import difference, score_p_values
 from pharoah_learning.observations import Observations
 from pharoah_protocol.vocabulary import Grade
 
