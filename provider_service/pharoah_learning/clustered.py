@@ -50,11 +50,10 @@ def clustered_p_values(seen: Observations, counted: Stratified) -> Array:
     return found
 
 
-def support(seen: Observations, counted: Stratified, pair: tuple[int, int]) -> Support:
+def support(seen: Observations, counted: Stratified, archetype: int, context: int) -> Support:
     """What is left of one pair of an archetype and a context without any single cluster."""
-    a, c = pair
-    own = seen.archetype == a
-    exposed, failed = seen.in_context[own, c], seen.failed[own]
+    own = seen.archetype == archetype
+    exposed, failed = seen.in_context[own, context], seen.failed[own]
     fewest, rests_on = len(seen), ""
     for name, codes in seen.clusters.items():
         cluster = codes[own]

@@ -109,7 +109,7 @@ def _without_any_cluster(
     """The finding as far as its clusters carry it: runs of one host are not so many pieces of evidence."""
     if not seen.clusters:
         return replace(one, reason=_reason(one.call, ""))
-    clusters, rests_on = support(seen, counted, pair)
+    clusters, rests_on = support(seen, counted, *pair)
     call = one.call
     if rests_on:
         call = Call.DECLINED

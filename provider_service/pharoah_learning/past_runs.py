@@ -6,7 +6,6 @@ that can have to do with where it ran: what the user or the platform caused says
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -57,10 +56,6 @@ class PastRuns:
         """The runs that count as failures."""
         found: Flags = (self.end_state == EndState.FAILED) & ~np.isin(self.attribution, SAYS_NOTHING)
         return found
-
-    def attributed(self) -> Counter[tuple[str, str]]:
-        """How many runs have each end state and attribution."""
-        return Counter(zip(map(str, self.end_state), map(str, self.attribution), strict=True))
 
 
 def observations(runs: PastRuns) -> Observations:

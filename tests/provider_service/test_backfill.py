@@ -81,6 +81,11 @@ def test_parquet_and_csv_give_the_same_columns(tmp_path: Path) -> None:
     assert np.array_equal(found.runs.throughput, expected.runs.throughput, equal_nan=True)
 
 
+def test_a_star_stands_for_all_other_values(tmp_path: Path) -> None:
+    columns = MAP.replace('no = "failed"', '"*" = "lost"')
+    assert list(imported(tmp_path, columns=columns).runs.end_state) == [EndState.OK, EndState.LOST, EndState.LOST]
+
+
 def test_versions_stay_text(tmp_path: Path) -> None:
     columns = MAP.replace("""{ column = "driver", pattern = '^(\\d+)' }""", '"driver"')
     found = imported(tmp_path, [row.replace("535.129.03", "12.10") for row in ROWS[:1]], columns)

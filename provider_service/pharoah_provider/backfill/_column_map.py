@@ -31,9 +31,9 @@ class Field:
     pattern: re.Pattern[str] | None = None
     """Only what its first group matches is taken; a value that it does not match is unknown."""
     values: Mapping[str, str] = field(default_factory=dict)
-    """What a value of the file means. Values that are not listed stay as they are, except for end states."""
+    """What a value of the file means; `*` stands for all that are not listed, which otherwise stay as they are."""
     format: str = ""
-    """Of a time, as `datetime.strptime` reads it; empty for seconds since 1970 and for ISO 8601."""
+    """How a time is written, as `datetime.strptime` reads it; empty for seconds since 1970 and for ISO 8601."""
 
     def of(self, table: Table) -> Names:
         """The text of each run. Raises BackfillError."""
@@ -47,7 +47,7 @@ class Field:
         if self.pattern and text:
             matched = self.pattern.search(text)
             text = (matched[1] if matched.re.groups else matched[0]) if matched else ""
-        return self.values.get(text, text)
+        return self.values.get(text, self.values.get("*", text))
 
     def seconds(self, text: str) -> float:
         """Raises ValueError."""
