@@ -70,6 +70,8 @@ class PairFinding:
 
 def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:
     """All pairs whose runs fail more often than others, the most certain first."""
+    if not len(seen):
+        return []
     counted = stratified(seen)
     own_p = p_values(counted.counts.strata)
     own = adjusted(seen)
