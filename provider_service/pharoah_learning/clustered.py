@@ -37,7 +37,9 @@ def clustered_p_values(seen: Observations, counted: Stratified) -> Array:
     """
     found = np.zeros((len(seen.archetypes), len(seen.contexts)))
     runs, failures = counted.counts.runs, counted.counts.failures
-    place = seen.archetype, counted.stratum
+    if not seen.clusters:
+        return found
+    place = seen.archetype, counted.coarse[seen.finest]
     failure = seen.failed - (failures / np.maximum(runs, 1))[place]
     for codes in seen.clusters.values():
         width = int(codes.max(initial=0)) + 1
@@ -53,14 +55,14 @@ def clustered_p_values(seen: Observations, counted: Stratified) -> Array:
 def support(seen: Observations, counted: Stratified, archetype: int, context: int) -> Support:
     """What is left of one pair of an archetype and a context without any single cluster."""
     own = seen.archetype == archetype
-    exposed, failed = seen.in_context[own, context], seen.failed[own]
+    exposed, failed, stratum = seen.in_context[own, context], seen.failed[own], counted.coarse[seen.finest[own]]
     fewest, rests_on = len(seen), ""
     for name, codes in seen.clusters.items():
         cluster = codes[own]
         failing = _largest(cluster[exposed & failed])
         fewest = min(fewest, len(failing))
         largest = np.union1d(failing[:LARGEST_CLUSTERS], _largest(cluster[~exposed])[:LARGEST_CLUSTERS])
-        left = [_p_without(cluster != one, exposed, failed, counted.stratum[own]) for one in largest]
+        left = [_p_without(cluster != one, exposed, failed, stratum) for one in largest]
         if not rests_on and max(left) > LEVEL:
             rests_on = name
     return Support(fewest if seen.clusters else 0, rests_on)
