@@ -10,6 +10,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
+ENVIRONMENT = "environment"
+"""The setting of a cell that names the software it runs in."""
+
 if TYPE_CHECKING:
     from pharoah_archetypes.rungs import Rung as Rung
 

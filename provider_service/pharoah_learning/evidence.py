@@ -69,7 +69,7 @@ class Trial:
     step_seconds: tuple[float, ...]
     fingerprint: str
     """What the agent of the node states about the job that the cell trained; `usable_trials` replaces it by what the
-    provider knows."""
+    provider knows. Empty where the cell failed before it had a model."""
     node: str = ""
     """Name of the node, which is the identity of its agent."""
     own_fingerprints: tuple[str, ...] = ()
@@ -88,6 +88,8 @@ class Trial:
     """What each step computed. Empty before losses were recorded."""
     seed: int = 0
     """Trials of one seed have drawn the same weights and the same data."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Software to version, read back in the environment of the cell."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Trial:

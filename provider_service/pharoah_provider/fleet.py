@@ -12,7 +12,8 @@ from enum import StrEnum
 from math import inf
 from typing import Any, TypeVar
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
+from pharoah_benchmarks.environments.answer import BUILD_SECONDS
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.domain import Node, NodeState
 from pharoah_serving.clock import Clock
@@ -23,6 +24,10 @@ T = TypeVar("T")
 
 class WrongAnswer(NotReady):
     """An agent answers another order than it was sent."""
+
+
+class NotBuiltThere(NotReady):
+    """A node cannot build the environment of a cell."""
 
 
 KEPT_PROBES = 20
@@ -272,7 +277,7 @@ class Fleet:
 
     async def run_cell(self, node: str, cell: Cell, order_id: str = "") -> CellResult:
         """Run one cell on a node. Raises NotReady when the node is not there or goes away, WrongAnswer when its agent
-        answers another order.
+        answers another order, NotBuiltThere when it cannot build the environment of the cell.
 
         With an `order_id` the order can be sent again, and the agent keeps its result until `release`.
         """
@@ -281,10 +286,13 @@ class Fleet:
         try:
             with self._noted(node):
                 async with (
-                    asyncio.timeout(cell.limit_seconds + 90),
+                    asyncio.timeout(cell.limit_seconds + 90 + (BUILD_SECONDS if cell.environment else 0)),
                     connection.order(OrderKind.CELL, content, order_id) as results,
                 ):
-                    result = _expected(await results.get(), CellResult, node)
+                    answer = await results.get()
+                    if isinstance(answer, NotBuilt) and answer.cell == cell.id and cell.environment:
+                        raise NotBuiltThere(f"node {node}: {cell.environment}: {answer.not_built}")
+                    result = _expected(answer, CellResult, node)
                     if result.cell != cell.id or (result.windows and cell.degradation is None):
                         raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
                     return result

@@ -11,7 +11,7 @@ from pharoah_benchmarks.settings import RANKS
 from pharoah_protocol import bounds
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, DeviceKind, Fault, Outcome
+from pharoah_protocol.vocabulary import ENVIRONMENT, MEASURED_OUTCOMES, DeviceKind, Fault, Outcome
 from pharoah_protocol.windows import Window
 
 LONGEST_DETAIL = 1000
@@ -19,7 +19,8 @@ LONGEST_DETAIL = 1000
 MOST_LOSSES = 16
 """Losses of a cell that are kept: those of the first steps."""
 LONGEST_CONTEXT = 4096
-"""Characters of the effective values of a cell, as JSON; there are seven values of a line each."""
+"""Characters of the effective values of a cell, as JSON; there are a few values of a line each, and the versions of
+what the inventory of software knows."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Cell:
     def ranks(self) -> int:
         """Processes that train together."""
         return int(self.settings.get(RANKS, 1))
+
+    @property
+    def environment(self) -> str:
+        """The text of its environment; empty for what its agent runs in."""
+        return str(self.settings.get(ENVIRONMENT, ""))
 
     @property
     def content(self) -> str:
@@ -128,6 +134,27 @@ class CellResult:
 
 
 @dataclass(frozen=True)
+class NotBuilt:
+    """The answer to a cell whose environment its node cannot build. The cell did not run: this is no outcome."""
+
+    cell: str
+    not_built: str
+    """The reason."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def read_answer(text: str) -> CellResult | NotBuilt:
+    """What an agent answers to a cell. Raises ValueError, KeyError or TypeError for anything else."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or "not_built" not in data:
+        return CellResult.from_json(text)
+    cell, reason = sanitize_text(str(data["cell"]), LONGEST_DETAIL), str(data["not_built"])
+    return NotBuilt(cell=cell, not_built=sanitize_text(reason, LONGEST_DETAIL))
+
+
+@dataclass(frozen=True)
 class DryCell:
     """What the dry run of a cell gave: a fingerprint, or the reason why there is none."""
 
@@ -183,4 +210,7 @@ def _context(data: Any) -> dict[str, Any]:
     limit = data.get("memory_limit", 0)
     if not bounds.is_number(limit) or not 0 <= limit <= bounds.LARGEST_MEMORY_BYTES:
         raise ValueError(f"context.memory_limit: {limit!r:.40} is not a number of bytes up to a petabyte")
+    versions = data.get("versions", {})
+    if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
+        raise ValueError("context.versions: expected an object of texts")
     return data

@@ -3,17 +3,24 @@
     python -m pharoah_benchmarks.campaign.dry_cell
 
 Reads cells as JSON lines and writes a `DryCell` as a JSON line for each, every one from a forked process of its own.
-The provider runs this beside a campaign, on its own machine, so that no agent's word decides which job a cell was.
+The provider runs this beside a campaign, on its own machine, so that no agent's word decides which job a cell was. The
+fingerprint of a cell with an environment also names the code that ran (`pharoah.dryrun.executed_code`): where two
+environments run the same code, one of them is enough.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
+from functools import cache
+from importlib import metadata
+from pathlib import Path
 
 import torch
 import torch._dynamo  # every script pays for this import at its first optimizer; here once
 
+from pharoah.dryrun.executed_code import ExecutedCode
 from pharoah.dryrun.exploration import DataDependentBranch, UnknownValues
 from pharoah.dryrun.fake_tensors import fake_step
 from pharoah.dryrun.step_boundary import Finished
@@ -32,17 +39,24 @@ NICENESS = 10
 """Cells that train and calls of tenants come first: the result of a dry run is not needed before learning."""
 
 
-def dry_cell(cell: Cell) -> DryCell:
-    """Dry-run a cell in a forked process. Never raises: a cell that cannot be dry-run has a reason instead."""
-    text, status = in_child(lambda: _fingerprint(cell).to_json(), DRY_RUN_SECONDS)
+def dry_cell(cell: Cell, record_code: bool = False) -> DryCell:
+    """Dry-run a cell in a forked process. Never raises: a cell that cannot be dry-run has a reason instead.
+
+    `record_code` takes twice as long: the fingerprint then names the code that ran.
+    """
+    further = _environments_packages() if record_code else {}
+    text, status = in_child(lambda: _fingerprint(cell, record_code, further).to_json(), DRY_RUN_SECONDS)
     if text:
         return DryCell.from_json(text)
     late = f"longer than {DRY_RUN_SECONDS:g} s"
     return DryCell(reason=late if status is None else f"its process ended with status {status}")
 
 
-def _fingerprint(cell: Cell) -> DryCell:
+def _fingerprint(cell: Cell, record_code: bool, further: dict[str, str]) -> DryCell:
     """Steps on fake tensors until their dry run has seen enough, as a tenant's dry run takes them."""
+    code = ExecutedCode(further)
+    if record_code:
+        code.start()
     try:
         with fake_step(lambda *_: None, UnknownValues(lambda _: None)):
             if cell.ranks > 1:
@@ -51,10 +65,21 @@ def _fingerprint(cell: Cell) -> DryCell:
             for _ in range(MOST_STEPS):
                 step()
     except Finished as finished:
-        return DryCell(fingerprint=finished.fingerprint.to_json())
+        return DryCell(fingerprint=replace(finished.fingerprint, code=code.digests()).to_json())
     except (Exception, DataDependentBranch) as error:  # noqa: BLE001 - whatever a workload raises is the reason
         return DryCell(reason=f"{type(error).__name__}: {error}")
     return DryCell(reason=f"its dry run does not end with {MOST_STEPS} steps")
+
+
+@cache
+def _environments_packages() -> dict[str, str]:
+    """Modules that are installed in the environment of this process itself, with the names of their packages."""
+    own = Path(sys.prefix)
+    return {
+        module: packages[0]
+        for module, packages in metadata.packages_distributions().items()
+        if Path(str(metadata.distribution(packages[0]).locate_file(""))).is_relative_to(own)
+    }
 
 
 def main() -> None:
@@ -63,7 +88,8 @@ def main() -> None:
     os.nice(NICENESS)
     torch.set_num_threads(1)
     for line in sys.stdin:
-        sys.stdout.write(dry_cell(Cell.from_json(line)).to_json() + "\n")
+        cell = Cell.from_json(line)
+        sys.stdout.write(dry_cell(cell, record_code=bool(cell.environment)).to_json() + "\n")
         sys.stdout.flush()
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 import torch._dynamo  # every script pays for this import at its first optimizer; here once
 
+from pharoah.capture.inventory import installed_versions
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.forked import in_child
 from pharoah_protocol.node_profile import limit_memory
@@ -37,6 +38,7 @@ class ForkServer:
     def __init__(self, memory_limit_bytes: int) -> None:
         self._limit = memory_limit_bytes
         self._fingerprints: dict[str, str] = {}
+        self._versions = installed_versions()
 
     def run(self, cell: Cell) -> CellResult:
         """The result of one cell, with the fingerprint of what it trains."""
@@ -50,7 +52,8 @@ class ForkServer:
             result = CellResult(cell=cell.id, outcome=Outcome.TIMEOUT, detail=late)
         else:
             result = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=f"exit status {status}")
-        return replace(result, fingerprint=self._fingerprints[cell.content])
+        context = {**result.context, "versions": self._versions}  # also of a cell that fails before it has a model
+        return replace(result, fingerprint=self._fingerprints[cell.content], context=context)
 
     def _trial(self, cell: Cell) -> str:
         if self._limit:

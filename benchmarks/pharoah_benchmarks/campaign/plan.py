@@ -2,12 +2,22 @@
 
 name = "nightly"
 repeats = 5
+skip_same_code = true    # run one of the environments in which a workload executes the same code
 
 [[workload]]
 name = "gpt"
 steps = 4
 vary = { attention = ["flash", "math"], length = [128, 1024] }   # every combination
 also = [{ dtype = "bfloat16" }]                                  # single points beside the grid
+
+[[workload]]
+name = "bert"
+vary = { environment = ["transformers"] }                        # each environment of the group, or one by its name
+
+[[environment]]                                                  # or a file (pharoah_benchmarks.environments.files)
+name = "transformers"
+packages = ["transformers=={version}"]
+versions = ["4.40.2", "4.50.3"]
 
 [degrade]
 workload = "gpt"
@@ -26,10 +36,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
+from pharoah_benchmarks.environments import EnvironmentFileError, NamedEnvironments
 from pharoah_benchmarks.settings import SettingError, check
-from pharoah_protocol.vocabulary import Fault
+from pharoah_protocol.vocabulary import ENVIRONMENT, Fault
 
-_TOP = {"name", "repeats", "workload", "degrade", "limit_seconds"}
+_TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds", "skip_same_code"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
 _DEGRADE = {"workload", "settings", "seconds", "healthy", "cpu_stressors", "leaks", "ramp_seconds"}
 
@@ -47,6 +58,8 @@ class CampaignPlan:
     """To be run once in every context."""
     degraded: tuple[Cell, ...]
     """To be run once each, anywhere without other load."""
+    skip_same_code: bool = False
+    """Whether one environment is enough of those in which a workload executes the same code."""
 
 
 def parse_plan(text: str) -> CampaignPlan:
@@ -58,20 +71,33 @@ def parse_plan(text: str) -> CampaignPlan:
     _known(data, _TOP, "")
     repeats = _number(data, "repeats", 5)
     limit = float(_number(data, "limit_seconds", 60))
-    cells = [cell for entry in _tables(data, "workload") for cell in _workload_cells(entry, repeats, limit)]
+    try:
+        named = NamedEnvironments(_tables(data, "environment"))
+    except EnvironmentFileError as error:
+        raise PlanError(str(error)) from None
+    cells = [cell for entry in _tables(data, "workload") for cell in _workload_cells(entry, named, repeats, limit)]
     if not cells:
         raise PlanError("workload: a campaign needs at least one [[workload]]")
-    degraded = tuple(_degraded_cells(_table(data, "degrade"), limit)) if "degrade" in data else ()
-    return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded)
+    degraded = tuple(_degraded_cells(_table(data, "degrade"), named, limit)) if "degrade" in data else ()
+    skip = data.get("skip_same_code", False)
+    if not isinstance(skip, bool):
+        raise PlanError(f"skip_same_code: {skip!r} is not true or false")
+    return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded, skip)
 
 
-def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[Cell]:
+def _workload_cells(entry: dict[str, Any], named: NamedEnvironments, repeats: int, limit: float) -> list[Cell]:
     _known(entry, _WORKLOAD, "workload.")
     name = str(entry.get("name"))
     fixed, vary, also = _table(entry, "settings"), _table(entry, "vary"), _tables(entry, "also")
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
             raise PlanError(f"workload.vary.{key}: expected a list of values")
+    try:
+        if ENVIRONMENT in vary:
+            vary = {**vary, ENVIRONMENT: [text for value in vary[ENVIRONMENT] for text in named.all_of(value)]}
+        fixed, *also = (_with_environment(settings, named) for settings in (fixed, *also))
+    except EnvironmentFileError as error:
+        raise PlanError(f"workload: {ENVIRONMENT}: {error}") from None
     grid = [dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values())]
     return [
         Cell(
@@ -88,10 +114,13 @@ def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[C
     ]
 
 
-def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
+def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: float) -> list[Cell]:
     _known(entry, _DEGRADE, "degrade.")
     name = str(entry.get("workload"))
-    settings = _checked("degrade", name, _table(entry, "settings"))
+    try:
+        settings = _checked("degrade", name, _with_environment(_table(entry, "settings"), named))
+    except EnvironmentFileError as error:
+        raise PlanError(f"degrade: {ENVIRONMENT}: {error}") from None
     seconds, ramp = float(_number(entry, "seconds", 8)), _amounts([entry.get("ramp_seconds", 3)], "ramp_seconds")[0]
     kinds = [Degradation(Fault.NONE)] * _number(entry, "healthy", 4)
     kinds += [
@@ -103,6 +132,11 @@ def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
         Cell(f"degrade/{d.kind}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=d)
         for i, d in enumerate(kinds)
     ]
+
+
+def _with_environment(settings: dict[str, Any], named: NamedEnvironments) -> dict[str, Any]:
+    """The settings with the text of the environment in place of its name. Raises EnvironmentFileError."""
+    return settings | ({ENVIRONMENT: named.one(settings[ENVIRONMENT])} if ENVIRONMENT in settings else {})
 
 
 def _id(name: str, settings: dict[str, Any], repeat: int) -> str:

@@ -88,8 +88,12 @@ class _Process:
 class Child:
     """One JSON-lines child, inside `async with`. `ask` is serialised: a child does one thing at a time."""
 
-    def __init__(self, module: str, profile: NodeProfile, *arguments: str, limit_memory: bool = True) -> None:
-        self._command = command_under(profile, own_module(module, *arguments), limit_memory)
+    def __init__(
+        self, module: str, profile: NodeProfile, *arguments: str, limit_memory: bool = True, interpreter: str = ""
+    ) -> None:
+        """`interpreter`: the Python of an environment; by default our own."""
+        command = own_module(module, *arguments, interpreter=interpreter)
+        self._command = command_under(profile, command, limit_memory)
         self._environment = {**own_environment(os.environ), **environment(profile)}
         self._process: _Process | None = None
         self._turn = asyncio.Lock()
@@ -118,6 +122,11 @@ class Child:
                 raise
             finally:
                 self._used_at = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it does something now."""
+        return self._turn.locked()
 
     async def warm(self) -> None:
         """Start it now, so that its start-up does not fall into a measurement."""
@@ -164,9 +173,9 @@ class Child:
         await self._stop()
 
 
-async def read_json(module: str, profile: NodeProfile) -> dict[str, Any]:
+async def read_json(module: str, profile: NodeProfile, *arguments: str) -> dict[str, Any]:
     """The JSON object that a module prints under this node's profile, in a child. Raises ChildDied."""
-    command = command_under(profile, own_module(module))
+    command = command_under(profile, own_module(module, *arguments))
     async with _running(command) as process:
         process.writer.write_eof()
         output = await process.reader.read()

@@ -13,7 +13,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
+from pharoah_benchmarks.environments import BuildError
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import Access, AccessError
@@ -34,6 +35,7 @@ from pharoah_protocol.v1 import CellResult as CellResultMessage
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.agent.child_processes import Child, ChildDied
+from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import NOT_IDLE, Node
@@ -55,10 +57,16 @@ class AgentStream:
     """One node's connection. `run` returns only when it is cancelled or the provider refuses this agent."""
 
     def __init__(
-        self, node: Node, access: Access, telemetry: Telemetry, probes: Child, fork_server: Child, look: Look
+        self,
+        node: Node,
+        access: Access,
+        telemetry: Telemetry,
+        probes: Child,
+        fork_servers: EnvironmentChildren,
+        look: Look,
     ) -> None:
         self._node, self._access, self._look = node, access, look
-        self._telemetry, self._probes, self._fork_server = telemetry, probes, fork_server
+        self._telemetry, self._probes, self._fork_servers = telemetry, probes, fork_servers
         self._out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
         """What goes out on this connection; None ends it."""
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
@@ -220,7 +228,9 @@ class AgentStream:
             return
         cell = Cell.from_json(order.cell)
         try:
-            outcome = await self._fork_server.ask(order.cell, order.limit_seconds + 75)
+            outcome = await self._fork_servers.ask(cell.environment, order.cell, order.limit_seconds + 75)
+        except BuildError as error:
+            outcome = NotBuilt(cell=cell.id, not_built=str(error)).to_json()
         except (ChildDied, TimeoutError) as error:
             detail = f"the campaign process ended: {error}"
             outcome = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail).to_json()

@@ -74,6 +74,7 @@ class Campaigns:
             seed=secrets.randbelow(SEEDS) if seed is None else seed,
             state=CampaignState.PLANNED,
             created_at=self._clock.wall(),
+            skip_same_code=plan.skip_same_code,
         )
         await self._store.campaigns.put_campaign(campaign, scheduled(plan, nodes, campaign.seed))
         return campaign
@@ -148,6 +149,7 @@ class Campaigns:
             in_use=self._in_use,
             report=going.publish,
             clock=self._clock,
+            skip_same_code=campaign.skip_same_code,
         )
         self._going = going
         going.task = asyncio.create_task(self._to_its_end(going, run))

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
+from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_provider.campaigns.schedule import begun_again
 from pharoah_provider.campaigns.works import Work, WorkKind, WorkState
@@ -27,7 +28,11 @@ class OpenWorks:
 
     @property
     def done(self) -> int:
-        return sum(work.state in (WorkState.DONE, WorkState.DROPPED) for work in self._works.values())
+        return sum(work.state not in (WorkState.WAITING, WorkState.MOVED) for work in self._works.values())
+
+    def cells(self) -> list[Cell]:
+        """The cells of all works that are no degraded ones, in the order of the plan."""
+        return [work.cell for work in self._works.values() if work.kind is WorkKind.CELL and work.cell]
 
     def left(self, *kinds: WorkKind) -> list[Work]:
         """What is not done, in the order of the plan: of these kinds, or of all."""
@@ -69,7 +74,7 @@ class OpenWorks:
         blocks = sorted({work.block for work in self.left(WorkKind.CELL, WorkKind.DEGRADED) if work.node == node})
         added: list[Work] = []
         for block in blocks:
-            old = self._block(block)
+            old = [work for work in self._block(block) if work.state not in (WorkState.SAME_CODE, WorkState.DROPPED)]
             new = begun_again(old, max(self._works) + 1, max(work.block for work in self._works.values()) + 1)
             for work in old:
                 if work.state is WorkState.WAITING:

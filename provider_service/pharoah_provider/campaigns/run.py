@@ -8,17 +8,18 @@ share cores take turns. Beside the cells the provider dry-runs them itself (`own
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Fault, Outcome
 from pharoah_provider.campaigns.open_works import OpenWorks
+from pharoah_provider.campaigns.same_code import same_code
 from pharoah_provider.campaigns.works import Campaign, Work, WorkKind, WorkState
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import Fleet, WrongAnswer
+from pharoah_provider.fleet import Fleet, NotBuiltThere, WrongAnswer
 from pharoah_provider.micro_benchmarks import measure
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.base import CampaignStore
@@ -62,11 +63,14 @@ class CampaignRun:
         in_use: Callable[[str], bool],
         report: Callable[[Progress], None],
         clock: Clock,
+        skip_same_code: bool = False,
     ) -> None:
         """`in_use(node)`: whether a run may go on on the host of a node; nobody has agreed to cells beside a run.
-        `report`: is called with all progress."""
+        `report`: is called with all progress. `skip_same_code`: whether one environment is enough of those in which a
+        workload executes the same code."""
         self._campaign, self._fleet, self._store = campaign, fleet, store
         self._in_use, self._report, self._clock = in_use, report, clock
+        self._skip_same_code = skip_same_code
         self._works = OpenWorks(works)
         self._contexts = {work.node: work.context_id for work in self._works.left() if work.node}
         """Node to its context: those that were there when the campaign was planned, and those that have come since."""
@@ -80,9 +84,22 @@ class CampaignRun:
     async def run(self, own: OwnFingerprints) -> None:
         """Returns when all works are done. Raises NotReady when no node can do what is left."""
         cells = [work.cell for work in self._works.left(WorkKind.CELL) if work.cell]
+        if self._skip_same_code:
+            await own.complete(cells)
+            everything = self._works.cells()
+            await self._end_same_code(same_code(everything, await own.of(everything)))
         async with asyncio.TaskGroup() as group:
             group.create_task(own.complete(cells))
             group.create_task(self._run_works())
+
+    async def _end_same_code(self, same: Mapping[str, str]) -> None:
+        """End the works that cannot differ from others. `same`: content of a cell, and the environment that runs."""
+        works: dict[str, list[Work]] = defaultdict(list)
+        for work in self._works.left(WorkKind.CELL):
+            if work.cell and work.cell.content in same:
+                works[same[work.cell.content]].append(replace(work, state=WorkState.SAME_CODE))
+        for environment, ended in works.items():
+            await self._end(ended, f"it executes the same code as in {environment}")
 
     async def _run_works(self) -> None:
         busy: dict[asyncio.Task[None], Node] = {}
@@ -138,8 +155,14 @@ class CampaignRun:
             excluded = bool(candidates) and all(node in self._excluded for node in candidates)
             # Nobody else can measure a node that is gone; the campaign of the others need not wait for it.
             if excluded or (not work.cell and somebody and self._all_measured() and self._is_gone(work.node)):
-                await self._store.drop_work(campaign, work)
-                self._works.finish(work, WorkState.DROPPED)
+                dropped = replace(work, state=WorkState.DROPPED)
+                await self._end([dropped], "all nodes that could do it have left the campaign")
+
+    async def _end(self, works: Sequence[Work], reason: str) -> None:
+        """Nobody will do these works; each has its new state."""
+        await self._store.end_works(self._campaign.campaign_id, works, reason)
+        for work in works:
+            self._works.finish(work, work.state)
 
     def _all_measured(self) -> bool:
         """Whether no cell is left that a node could run."""
@@ -176,12 +199,16 @@ class CampaignRun:
         try:
             outcome = await (self._cell(node, work, work.cell) if work.cell else self._baseline(node, work))
         except* NotReady as failures:
-            self._failed(node, work, next(iter(_leaves(failures))))
+            await self._failed(node, work, next(iter(_leaves(failures))))
         else:
             self._works.finish(work)
             self._report_work(node.node, work.name, outcome)
 
-    def _failed(self, node: Node, work: Work, error: NotReady) -> None:
+    async def _failed(self, node: Node, work: Work, error: NotReady) -> None:
+        if isinstance(error, NotBuiltThere):  # other nodes may have what this one lacks; their blocks go on
+            await self._end([replace(work, state=WorkState.DROPPED)], str(error))
+            self._report_work(node.node, work.name, f"not built: {error}")
+            return
         self._works.put_back(work)
         self._attempts[node.node, work.number] += 1
         if isinstance(error, WrongAnswer) or self._attempts[node.node, work.number] >= MOST_ATTEMPTS:

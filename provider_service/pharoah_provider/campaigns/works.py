@@ -37,8 +37,10 @@ class WorkState(StrEnum):
     DONE = "done"
     MOVED = "moved"
     """Its block began again on another node, because its own was away."""
+    SAME_CODE = "same code"
+    """Not run: its environment executes the same code as another one, whose results hold for it as well."""
     DROPPED = "dropped"
-    """All nodes of its context were excluded from the campaign."""
+    """Nobody will do it: all nodes that could have left the campaign, or its node cannot build its environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,8 @@ class Campaign:
     """Unix seconds."""
     reason: str = ""
     """Why it is paused."""
+    skip_same_code: bool = False
+    """Whether one environment is enough of those in which a workload executes the same code."""
 
     def order_id(self, work: Work) -> str:
         """The name of the order for a piece of work: the same after every restart, so that an agent that has done it

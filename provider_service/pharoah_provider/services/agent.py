@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from pharoah_benchmarks.campaign.cell import CellResult
+from pharoah_benchmarks.campaign.cell import CellResult, NotBuilt, read_answer
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.bounds import check_durations, check_time
 from pharoah_protocol.text import sanitize_text
@@ -177,11 +177,11 @@ def _node(hello: Hello) -> Node:
     )
 
 
-def _cell_result(text: str) -> CellResult:
+def _cell_result(text: str) -> CellResult | NotBuilt:
     if len(text) > LONGEST_RESULT_BYTES:
         raise Invalid(f"cell.outcome: {len(text)} bytes, at most {LONGEST_RESULT_BYTES}")
     try:
-        return CellResult.from_json(text)
+        return read_answer(text)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise Invalid(f"cell.outcome: {error!a}"[:200]) from None
 

@@ -144,6 +144,10 @@ class EvidenceStore(Protocol):
         """One cell for each workload and settings that was not dry-run under this release of the software."""
         ...
 
+    async def own_fingerprints(self, cells: Sequence[Cell], software: str) -> dict[str, str]:
+        """`Cell.content` to what the dry run of a cell under this release of the software gave, where that is one."""
+        ...
+
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
         """Pieces of evidence that `forget` would be about."""
         ...
@@ -177,8 +181,8 @@ class CampaignStore(Protocol):
     async def move_blocks(self, campaign_id: str, blocks: Set[int], added: Sequence[Work]) -> None:
         """What waits in these blocks is moved, and these works are added."""
 
-    async def drop_work(self, campaign_id: str, work: Work) -> None:
-        """Nobody will do it."""
+    async def end_works(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
+        """Nobody will do them: they get the states that they have now. `reason` says why, for people."""
 
     async def finish_cell(self, campaign: Campaign, work: Work, node: Node, cell: Cell, result: CellResult) -> None:
         """A cell is done, and its result is kept: both or neither. A second result of one work changes nothing."""

@@ -34,6 +34,7 @@ class DuckCampaignStore:
             campaign.seed,
             campaign.state,
             campaign.created_at,
+            campaign.skip_same_code,
         ]
         put = executing(SQL["put_campaign"], values)
         await self._db.apply(put, _added(campaign.campaign_id, works))
@@ -56,8 +57,9 @@ class DuckCampaignStore:
         moves = [executing(SQL["move_block"], [campaign_id, block]) for block in sorted(blocks)]
         await self._db.apply(*moves, _added(campaign_id, added))
 
-    async def drop_work(self, campaign_id: str, work: Work) -> None:
-        await self._db.execute(*_ending(campaign_id, work, WorkState.DROPPED))
+    async def end_works(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
+        endings = (_ending(campaign_id, work, work.state, reason) for work in works)
+        await self._db.apply(*(executing(ending.sql, ending.parameters) for ending in endings))
 
     async def finish_cell(self, campaign: Campaign, work: Work, node: Node, cell: Cell, result: CellResult) -> None:
         kept = append_cell(campaign.name, node, cell, result, f"{campaign.campaign_id}/{work.block}")
@@ -67,8 +69,8 @@ class DuckCampaignStore:
         await self._db.apply(_finished(campaign, work, append_probes(results, Purpose.BASELINE)))
 
 
-def _ending(campaign_id: str, work: Work, state: WorkState) -> Statement:
-    return Statement(SQL["end_work"], [state, time.time(), campaign_id, work.number])
+def _ending(campaign_id: str, work: Work, state: WorkState, reason: str = "") -> Statement:
+    return Statement(SQL["end_work"], [state, time.time(), reason, campaign_id, work.number])
 
 
 def _finished(campaign: Campaign, work: Work, kept: Change) -> Change:

@@ -80,6 +80,12 @@ class DuckEvidenceStore:
         wanted = {(cell.workload, _settings_of(cell)): cell for cell in cells}
         return [cell for content, cell in wanted.items() if content not in done]
 
+    async def own_fingerprints(self, cells: Sequence[Cell], software: str) -> dict[str, str]:
+        rows = await self._db.read(SQL["fingerprints_of_software"], [software])
+        found = {(row["workload"], row["settings"]): row["fingerprint"] for row in rows}
+        wanted = {cell.content: (cell.workload, _settings_of(cell)) for cell in cells}
+        return {content: found[key] for content, key in wanted.items() if key in found}
+
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
         return int((await self._db.read(SQL[f"count_evidence_of_{kind}"], {"name": name}))[0]["found"])
 
@@ -118,7 +124,7 @@ def _read(
             continue
         try:
             yield read(row)
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             left_out.add(kind, node, UNREADABLE)
 
 
@@ -140,7 +146,14 @@ def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
         block=row["block"],
         losses=tuple(row["losses"] or ()),
         seed=row["seed"] or 0,
+        versions=_versions(row["context"]),
     )
+
+
+def _versions(context: str) -> dict[str, str]:
+    """The versions that a cell read back; none for results from before they were recorded."""
+    versions = json.loads(context).get("versions", {})
+    return {str(name): str(version) for name, version in versions.items()}
 
 
 def _degraded_run(row: Row) -> DegradedRun:

@@ -1,5 +1,6 @@
 -- name: put_campaign
-INSERT INTO campaigns (campaign_id, name, text, seed, state, reason, created_at) VALUES (?, ?, ?, ?, ?, '', ?)
+INSERT INTO campaigns (campaign_id, name, text, seed, state, reason, created_at, skip_same_code)
+VALUES (?, ?, ?, ?, ?, '', ?, ?)
 
 -- name: campaigns
 SELECT * FROM campaigns ORDER BY created_at
@@ -17,4 +18,5 @@ UPDATE campaign_works SET node = ? WHERE campaign_id = ? AND block = ?
 UPDATE campaign_works SET state = 'moved' WHERE campaign_id = ? AND block = ? AND state = 'waiting'
 
 -- name: end_work
-UPDATE campaign_works SET state = ?, ended_at = ? WHERE campaign_id = ? AND number = ? AND state = 'waiting'
+UPDATE campaign_works SET state = ?, ended_at = ?, reason = ?
+WHERE campaign_id = ? AND number = ? AND state = 'waiting'

@@ -6,7 +6,7 @@ INSERT INTO cells (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?)
 
 -- name: trials
-SELECT * FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at <= ? ORDER BY ran_at
+SELECT * FROM cells WHERE degradation = '' AND ran_at <= ? ORDER BY ran_at
 
 -- name: degraded_runs
 SELECT degradation, windows, outcome, node, result_id, ran_at FROM cells WHERE degradation != '' ORDER BY ran_at
@@ -20,6 +20,9 @@ SELECT workload, settings FROM own_fingerprints WHERE software = ?
 -- name: own_fingerprints
 SELECT workload, settings, fingerprint FROM own_fingerprints
 WHERE fingerprint != '' AND made_at <= ? ORDER BY made_at
+
+-- name: fingerprints_of_software
+SELECT workload, settings, fingerprint FROM own_fingerprints WHERE fingerprint != '' AND software = ? ORDER BY made_at
 
 -- name: count_evidence_of_node
 SELECT (SELECT count(*) FROM cells WHERE node = $name)
