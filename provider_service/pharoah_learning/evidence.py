@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -83,6 +84,11 @@ class Trial:
     """What the facts of its context name: a context with a GPU is a context of that GPU."""
     block: str = ""
     """The block of its campaign: cells that ran on one node, one after another. Empty before blocks were recorded."""
+
+    @property
+    def content(self) -> str:
+        """Workload and settings, as a text that is equal for equal contents (`Cell.content`)."""
+        return json.dumps([self.workload, self.settings], sort_keys=True)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Trial:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_provider.cell_results import is_of
 from pharoah_provider.domain import Node, NodeState
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady
@@ -285,7 +286,7 @@ class Fleet:
                     connection.order(OrderKind.CELL, content, order_id) as results,
                 ):
                     result = _expected(await results.get(), CellResult, node)
-                    if result.cell != cell.id or (result.windows and cell.degradation is None):
+                    if not is_of(result, cell):
                         raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
                     return result
         except TimeoutError:

@@ -15,6 +15,11 @@ seconds = 8
 healthy = 6
 cpu_stressors = [1.0, 0.5]        # one degraded cell per entry: the share of a core the CPU stressor wants
 leaks = [100_000_000]    # bytes per second
+
+[executor]                        # the nodes of the fleet where it is absent
+name = "local"
+slots = 2
+profile = { threads = 1 }
 """
 
 from __future__ import annotations
@@ -22,14 +27,15 @@ from __future__ import annotations
 import itertools
 import math
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_benchmarks.settings import SettingError, check
 from pharoah_protocol.vocabulary import Fault
 
-_TOP = {"name", "repeats", "workload", "degrade", "limit_seconds"}
+_TOP = {"name", "repeats", "workload", "degrade", "limit_seconds", "executor"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
 _DEGRADE = {"workload", "settings", "seconds", "healthy", "cpu_stressors", "leaks", "ramp_seconds"}
 
@@ -47,6 +53,8 @@ class CampaignPlan:
     """To be run once in every context."""
     degraded: tuple[Cell, ...]
     """To be run once each, anywhere without other load."""
+    executor: Mapping[str, Any] = field(default_factory=dict)
+    """Where it runs, as the file states it; the provider checks it."""
 
 
 def parse_plan(text: str) -> CampaignPlan:
@@ -62,7 +70,7 @@ def parse_plan(text: str) -> CampaignPlan:
     if not cells:
         raise PlanError("workload: a campaign needs at least one [[workload]]")
     degraded = tuple(_degraded_cells(_table(data, "degrade"), limit)) if "degrade" in data else ()
-    return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded)
+    return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded, _table(data, "executor"))
 
 
 def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[Cell]:
