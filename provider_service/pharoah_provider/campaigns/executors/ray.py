@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from itertools import count
@@ -54,9 +54,9 @@ class RayExecutor:
 
     away_seconds = AWAY_SECONDS
 
-    def __init__(self, settings: ExecutorSettings) -> None:
-        profile = json.dumps(settings.profile.to_dict())
-        self._command = own_module(_MODULE, settings.address or ANY_CLUSTER, str(settings.slots), profile)
+    def __init__(self, command: Sequence[str]) -> None:
+        """`command`: starts the driver. Must be called inside a running event loop."""
+        self._command = command
         self._process: ChildProcess | None = None
         self._nodes: dict[str, Node] = {}
         self._waiting: dict[int, asyncio.Future[str]] = {}
@@ -129,7 +129,8 @@ class RayExecutor:
 
 @asynccontextmanager
 async def _open(settings: ExecutorSettings, _: Fleet) -> AsyncIterator[Executor]:
-    executor = RayExecutor(settings)
+    profile = json.dumps(settings.profile.to_dict())
+    executor = RayExecutor(own_module(_MODULE, settings.address or ANY_CLUSTER, str(settings.slots), profile))
     async with OwnedTasks() as tasks:
         tasks.start(executor.keep_connected())
         try:
