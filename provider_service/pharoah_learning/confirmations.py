@@ -10,6 +10,7 @@ their order.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -126,19 +127,21 @@ def _is_refuted(pairs: Sequence[Pair], kept: Sequence[Evidence], own_node: str) 
 
 
 def control_of(suspect: Suspect, trials: Iterable[Trial]) -> str:
-    """What the control of a suspect trains (workload and settings as JSON): the cell with most trials among those that
-    differ from it in exactly one setting and have always worked in its context. Empty when there is none."""
+    """What the control of a suspect trains (workload and settings as JSON): a cell that differs from it in exactly one
+    setting, and has always worked in its context, apart from the node that reports the failure. Of several it is one
+    that has worked there as well, then the one with most trials. Empty when there is none."""
     workload, settings = json.loads(suspect.content)
-    worked: dict[str, int] = {}
-    failed: set[str] = set()
+    worked: Counter[str] = Counter()
+    failed: dict[bool, set[str]] = {True: set(), False: set()}
     for trial in trials:
-        if trial.context_id == suspect.context_id and trial.workload == workload:
-            content = trial.content
-            if _differences(trial.settings, settings) == 1:
-                worked[content] = worked.get(content, 0) + (trial.outcome is Outcome.OK)
-                failed |= {content} if trial.outcome is not Outcome.OK else set()
-    usable = [content for content in worked if content not in failed]
-    return min(usable, key=lambda content: (-worked[content], content), default="")
+        same_place = trial.context_id == suspect.context_id and trial.workload == workload
+        if same_place and _differences(trial.settings, settings) == 1:
+            if trial.outcome is Outcome.OK:
+                worked[trial.content] += 1
+            else:
+                failed[trial.node == suspect.node].add(trial.content)
+    usable = worked.keys() - failed[False]
+    return min(usable, key=lambda content: (content in failed[True], -worked[content], content), default="")
 
 
 def _differences(one: dict[str, object], other: dict[str, object]) -> int:

@@ -84,9 +84,11 @@ class ScriptedSite:
 
     async def campaign(self, text: str = "", campaign_id: str = "") -> list[str]:
         """Run a campaign, or go on with one; a line for each finished work."""
-        stub = Stub(self.channel, "Operator")
-        request = RunCampaignRequest(campaign=text, campaign_id=campaign_id)
-        answers = stub.RunCampaign(request, metadata=_bearer(OPERATOR))
+        return await self.campaign_of(RunCampaignRequest(campaign=text, campaign_id=campaign_id))
+
+    async def campaign_of(self, request: RunCampaignRequest) -> list[str]:
+        """The same, with all that can be requested."""
+        answers = Stub(self.channel, "Operator").RunCampaign(request, metadata=_bearer(OPERATOR))
         return [f"{answer.node} {answer.cell}: {answer.outcome}" async for answer in answers if answer.node]
 
     async def learn(self) -> list[str]:

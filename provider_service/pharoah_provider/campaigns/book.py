@@ -46,6 +46,9 @@ class PlanOptions:
     """0 is as long as it takes."""
 
 
+NO_OPTIONS = PlanOptions()
+
+
 class PlannedConfirmation(NamedTuple):
     """A campaign about suspects, and why others are not in it."""
 
@@ -82,7 +85,7 @@ class Campaigns:
                 log.info("campaign %s goes on", campaign.campaign_id)
                 await self._start(campaign)
 
-    async def plan(self, text: str, options: PlanOptions) -> Campaign:
+    async def plan(self, text: str, options: PlanOptions = NO_OPTIONS) -> Campaign:
         """Store a new campaign: with the executor `agents` for the nodes that are connected and not in use.
 
         Raises PlanError for the file, Invalid for an option, and NotReady without such a node.

@@ -10,14 +10,12 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from statistics import fmean
 
-from pharoah_learning.models.expected_information import CellHistory, Choice, most_informative
+from pharoah_learning.models.expected_information import CellHistory, Choice, most_informative, prior_rate
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.works import Work, WorkState
 
 BASELINE_SECONDS = 60.0
 """What a baseline is expected to take before one has been measured; 45 s on two cores at 2.1 GHz."""
-CELL_SECONDS = 2.0
-"""What a cell is expected to take before one has ended."""
 
 
 class Budget:
@@ -53,7 +51,9 @@ class Budget:
         """
         if self._limit == inf:
             return next(iter(blocks), None)
-        found, left, seconds = list(blocks), self.left_seconds(now), self._expected_seconds()
+        found, left, seconds = list(blocks), self.left_seconds(now), self.expected_seconds()
+        if found and left > 0 and not seconds:
+            return found[0]  # how long anything takes is not known before something has ended
         needed = [sum(seconds[work.number] for work in block) for block in found]
         if found and sum(needed) <= left * nodes and needed[0] <= left:
             return found[0]
@@ -62,7 +62,7 @@ class Budget:
             Choice(tuple(histories[_cell_of(work)] for work in block if work.cell), need)
             for block, need in zip(found, needed, strict=True)
         ]
-        place = most_informative(choices, left)
+        place = most_informative(choices, prior_rate(histories.values()), left)
         return None if place is None else found[place]
 
     def _histories(self) -> Mapping[tuple[str, str], CellHistory]:
@@ -79,18 +79,19 @@ class Budget:
                 found[_cell_of(work)] = CellHistory(blocks, failures, pending + 1)
         return found
 
-    def _expected_seconds(self) -> dict[int, float]:
+    def expected_seconds(self) -> dict[int, float]:
         """Number of each work to what it is expected to take: as long as its cell took in other blocks, else as the
-        cells of its workload, else as all."""
+        cells of its workload, else as all. Empty before the first has ended."""
         taken: dict[str, list[float]] = defaultdict(list)
         for work in self._works.values():
             if work.state is WorkState.DONE:
                 for name in _names(work):
                     taken[name].append(work.ended_at - work.began_at)
+        if not taken:
+            return {}
         means = {name: fmean(seconds) for name, seconds in taken.items()}
-        default = {True: CELL_SECONDS, False: BASELINE_SECONDS}
         return {
-            number: next((means[name] for name in _names(work) if name in means), default[work.cell is not None])
+            number: next((means[name] for name in _names(work) if name in means), BASELINE_SECONDS)
             for number, work in self._works.items()
         }
 

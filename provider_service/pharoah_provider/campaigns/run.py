@@ -68,7 +68,8 @@ class CampaignRun:
         self._suspects = {suspect.suspect_id: suspect for suspect in suspects}
         self._contexts = {work.node: work.context_id for work in self._works.left() if work.node}
         """Node to its context: those that were there when the campaign was planned, and those that have come since."""
-        self._last_there = dict.fromkeys(self._contexts, clock.steady())
+        self._began = clock.steady()
+        self._last_there = dict.fromkeys(self._contexts, self._began)
         """Node to when it was connected last, or the campaign began or went on; steady seconds."""
         self._excluded: dict[str, NotReady] = {}
         """Nodes that are excluded from this campaign, and why."""
@@ -180,7 +181,8 @@ class CampaignRun:
         left = self._works.left()
         if self._excluded and self._excluded.keys() == self._contexts.keys():
             raise NotReady(f"every node has left the campaign; the first: {next(iter(self._excluded.values()))}")
-        if left and all(self._is_gone(node) for work in left for node in self._candidates(work)):
+        waited = self._clock.steady() - self._began > self._executor.away_seconds
+        if left and waited and all(self._is_gone(node) for work in left for node in self._candidates(work)):
             contexts = ", ".join(sorted({work.context_id for work in left} - {""}))
             where = (
                 f"node of context {contexts}" if contexts else f"process of the executor {self._campaign.executor.name}"
