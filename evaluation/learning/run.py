@@ -20,6 +20,7 @@ PARTS = {
     "real_runs": "effects in public runs of other people, and who caused their failures",
     "documented": "what vendors document, asked about releases that were taken out",
     "versions": "a campaign over real versions of transformers",
+    "budgets": "campaigns whose budget is short",
     "campaign_kills": "a campaign whose provider and agents are killed",
 }
 """Module of this room to what it measures, in the order in which they run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -90,6 +91,11 @@ class Trial:
     """Trials of one seed have drawn the same weights and the same data."""
     versions: dict[str, str] = field(default_factory=dict)
     """Software to version, read back in the environment of the cell."""
+
+    @property
+    def content(self) -> str:
+        """Workload and settings, as a text that is equal for equal contents (`Cell.content`)."""
+        return json.dumps([self.workload, self.settings], sort_keys=True)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Trial:

@@ -91,6 +91,13 @@ class Suspect:
     """Workload and settings."""
     refuting: int
     """Nodes of the same server configuration on which the job worked each time."""
+    content: str = ""
+    """Workload and settings of a cell that failed, as JSON; empty in releases before suspects could be confirmed."""
+
+    @property
+    def suspect_id(self) -> str:
+        """The same in every release that has this suspect."""
+        return identity([self.node, self.context_id, self.outcome, self.content or self.title])[:8]
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Suspect:

@@ -30,6 +30,7 @@ from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, Rung
 NOT_ON_ITS_DEVICE = "it did not run on the device that its context names"
 OTHER_JOB = "its fingerprint is not that of the cell that was ordered"
 NOT_AGREED = "the fingerprint is the word of one agent: the provider has no dry run of the cell"
+NO_CONTEXT = "it ran outside the fleet, so that it says something about software alone"
 OTHER_SOFTWARE = "its software differs from the provider's, and no second node has the same"
 
 
@@ -127,6 +128,8 @@ def _unusable(trial: Trial) -> str:
         return "its fingerprint cannot be read"
     if trial.outcome not in MEASURED_OUTCOMES:
         return "no cell has such an outcome"
+    if trial.context_id == "" and trial.device_id == "":
+        return NO_CONTEXT
     if trial.device is not trial.context_device:
         return NOT_ON_ITS_DEVICE
     texts = (trial.workload, trial.context_id, trial.device_id, trial.node)

@@ -45,11 +45,13 @@ class Node:
 
     @property
     def context_id(self) -> str:
-        return identity(self.server_facts)
+        """Empty for a node without facts, which is no node of the fleet."""
+        return identity(self.server_facts) if self.server_facts else ""
 
     @property
     def device_id(self) -> str:
-        return identity(self.device_facts)
+        """Empty for a node without facts."""
+        return identity(self.device_facts) if self.device_facts else ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_provider.cell_results import is_of
 from pharoah_provider.domain import Node, NodeState
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady
@@ -293,7 +294,7 @@ class Fleet:
                     if isinstance(answer, NotBuilt) and answer.cell == cell.id and cell.environment:
                         raise NotBuiltThere(f"node {node}: {cell.environment}: {answer.not_built}")
                     result = _expected(answer, CellResult, node)
-                    if result.cell != cell.id or (result.windows and cell.degradation is None):
+                    if not is_of(result, cell):
                         raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
                     return result
         except TimeoutError:

@@ -31,7 +31,7 @@ from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profi
 from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
-from pharoah_provider.agent.environment_children import EnvironmentChildren
+from pharoah_provider.agent.fork_servers import fork_servers
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.look import Look
@@ -123,15 +123,12 @@ async def _stand(arguments: argparse.Namespace, profile: NodeProfile, access: Ac
     public = key.public_key().public_bytes_raw()
     node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus,
                 host=arguments.host)  # fmt: skip
-    limit = str(profile.memory_limit_bytes)
     async with (
         Child("pharoah_benchmarks.micro", profile) as probes,
-        EnvironmentChildren(
-            "pharoah_benchmarks.campaign.fork_server", profile, limit, limit_memory=False
-        ) as fork_servers,
+        fork_servers(profile) as cells,
     ):
         jobs = KnownJobs()
-        stream = AgentStream(node, access, Telemetry(), probes, fork_servers, Look(cpus, jobs))
+        stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs))
         socket = ticket_socket(arguments.socket, arguments.node, boot_id, key, profile, lambda: stream.node_state, jobs)
         async with socket:
             await stream.run()

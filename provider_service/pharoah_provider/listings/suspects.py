@@ -18,6 +18,7 @@ async def rows(sources: ListingSources) -> list[Row]:
         same_device = [node.node for node in others if node.device_id == suspect.device_id]
         found.append(
             {
+                "id": suspect.suspect_id,
                 "release": release.release,
                 "node": suspect.node,
                 "outcome": suspect.outcome,
@@ -44,7 +45,7 @@ def _confirming(peers: list[str], same_device: list[str]) -> str:
 LISTING = Listing(
     name="suspects",
     help="failures that one node alone reports, which make no row, and what would confirm them",
-    columns=("node", "outcome", "failed", "title", "refuted_by", "confirmed_by"),
+    columns=("id", "node", "outcome", "failed", "title", "refuted_by", "confirmed_by"),
     wide_columns=("context", "device"),
     rows=rows,
 )
