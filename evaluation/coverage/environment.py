@@ -1,16 +1,18 @@
-"""The Python environment with the libraries that scripts of this evaluation use.
+"""The Python environment with the libraries that scripts of this evaluation use: made once, used offline.
 
-Packages and versions are pinned in `requirements/coverage.txt`; Pharoah itself is found by a path file, so that it is
-always the working tree's.
+Packages and versions are pinned in `requirements/coverage.txt`.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
+from evaluation.environments import python_with
 from evaluation.figures import ROOT
-from evaluation.own_environment import interpreter
 
+REQUIREMENTS = ROOT / "requirements" / "coverage.txt"
 SOURCES = ("archetypes", "benchmarks", "proto", "tenant_sdk")
 """Source folders of the repository that a tenant has."""
 
@@ -20,10 +22,12 @@ def python() -> str:
 
     Raises CalledProcessError when that fails.
     """
-    return interpreter("coverage", first=("torch", "setuptools"), variables={"DS_BUILD_OPS": "0"}, prepare=_prepare)
+    return python_with("coverage-environment", REQUIREMENTS, [ROOT / source for source in SOURCES], _install)
 
 
-def _prepare(packages: Path) -> None:
+def _install(pip: list[str], packages: Path) -> None:
+    first = [line for line in REQUIREMENTS.read_text().splitlines() if line.startswith(("torch==", "setuptools=="))]
+    subprocess.run([*pip, *first], check=True)  # what the others are built with
+    subprocess.run([*pip, "-r", str(REQUIREMENTS)], env={**os.environ, "DS_BUILD_OPS": "0"}, check=True)
     # Without CUDA's libraries torchvision's own operators do not load, and only models that need none of them work.
     (packages / "torchvision" / "_meta_registrations.py").write_text("")
-    (packages / "pharoah.pth").write_text("".join(f"{ROOT / source}\n" for source in SOURCES))

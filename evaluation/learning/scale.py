@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.figures import Figures
-from evaluation.own_environment import interpreter
+from evaluation.environments import python_with
+from evaluation.figures import ROOT, Figures
 
 WORKER = "evaluation.learning.scale_worker"
 PEER = Path(__file__).with_name("statsmodels_peer.py")
@@ -39,7 +39,7 @@ Answer = dict[str, Any]
 
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """Time and memory of the learner at three sizes, and of the peer at two."""
-    peer = interpreter("statsmodels")
+    peer = python_with("statsmodels-environment", ROOT / "requirements" / "statsmodels.txt", [])
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for runs in (COMPARED_RUNS // 10, COMPARED_RUNS, MOST_RUNS):

@@ -207,13 +207,13 @@ async def suspect_id(site: ScriptedSite) -> str:
 
 def test_a_suspect_with_a_real_cause_blocks_and_its_row_comes_from_the_trials(tmp_path: Path) -> None:
     prepared(tmp_path)
-    first, second = Node(failing=True), Node()
+    first, second = Node(failing=True), Node(failing=True)
 
     async def work() -> None:
-        async with scripted_site(tmp_path, agents(first, second)) as site:
+        async with scripted_site(tmp_path, agents(first)) as site:
             suspect = await suspect_id(site)
             assert not [row for row in await site.listing("table") if row["severity"] != "ok"]
-            second.failing = True
+        async with scripted_site(tmp_path, agents(first, second)) as site:
             plan = await site.call("Operator", "PlanConfirmation", PlanConfirmationRequest(suspects=[suspect], seed=4))
             assert (plan.works, plan.blocks, plan.contexts) == (2 * MOST_PAIRS, MOST_PAIRS, 1)
             going = asyncio.create_task(site.campaign(campaign_id=plan.campaign_id))
