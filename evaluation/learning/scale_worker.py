@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +24,10 @@ from pharoah_learning.observations import Observations, adjusted, stratified
 def draw(file: Path, runs: int, seed: int) -> None:
     """Write simulated runs."""
     seen = simulate(runs, seed, hidden=True).seen
-    codes = {"archetype": seen.archetype, **seen.confounders}
+    columns: dict[str, Any] = {"archetype": seen.archetype, **seen.confounders}
+    columns = {name: column.astype(np.uint8) for name, column in columns.items()}
     with file.open("wb") as opened:
-        np.savez(
-            opened,
-            in_context=seen.in_context,
-            failed=seen.failed,
-            **{name: column.astype(np.uint8) for name, column in codes.items()},
-        )
+        np.savez(opened, in_context=seen.in_context, failed=seen.failed, **columns)
 
 
 def learn(file: Path) -> None:

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pharoah_learning.models.logistic import fit
+from pharoah_learning.models.logistic import CHUNK_RUNS, fit
 from pharoah_learning.models.mantel_haenszel import LogOddsRatio, Strata
-from pharoah_learning.run_groups import Codes, Flags, RunGroups, group_runs
+from pharoah_learning.run_groups import Codes as Codes
+from pharoah_learning.run_groups import Flags as Flags
+from pharoah_learning.run_groups import RunGroups, group_runs
 
 LARGEST_UNBINNED = 24
 """A numeric confounder with more different values is put into bins of equal numbers of runs."""
@@ -24,6 +26,9 @@ BINS = 5
 LEAST_MATCHED_RATIO = 0.8
 """Strata are made coarser until so many of the exposed runs have another run in their stratum."""
 
+COUNTED_AT_ONCE = 5
+"""Contexts that are counted together: a table of 2 to the power of 5 entries for each stratum stays in a processor's
+cache."""
 LARGEST_TABLE = 4
 """Codes are numbered by a table of all possible ones, which may be so many times as long as the codes; else they are
 sorted, which takes ten times as long."""
@@ -168,8 +173,10 @@ def _columns(group: RunGroups, chosen: Codes, levels: Sequence[int]) -> Flags:
 def _inseparable(in_context: Flags, runs: NDArray[np.float64]) -> NDArray[np.int64]:
     """Shape (contexts, contexts): 1 where two contexts nearly always come together, -1 where one nearly always comes
     when the other does not, 0 otherwise."""
-    present = in_context.T.astype(float)
-    both = (present * runs) @ present.T
+    both = np.zeros((in_context.shape[1], in_context.shape[1]))
+    for begin in range(0, len(runs), CHUNK_RUNS):
+        present = in_context[begin : begin + CHUNK_RUNS].T.astype(np.float32)
+        both += (present * runs[begin : begin + CHUNK_RUNS].astype(np.float32)) @ present.T
     counts = np.diag(both)
     neither = runs.sum() - counts[:, None] - counts + both
     one = counts[:, None] + counts - 2 * both
@@ -222,9 +229,9 @@ def _level_of(strata: Codes, column: Codes, width: int) -> Codes:
 
 def _merged(counts: NDArray[np.float64], strata: Codes) -> NDArray[np.float64]:
     """Counts by coarser strata; `strata` has the coarser one of each."""
-    merged = np.zeros((*counts.shape[:-1], int(strata.max()) + 1))
-    np.add.at(merged, (..., strata), counts)
-    return merged
+    merged = np.zeros((int(strata.max()) + 1, *counts.shape[:-1]))
+    np.add.at(merged, strata, np.moveaxis(counts, -1, 0))
+    return np.moveaxis(merged, 0, -1)
 
 
 def _counted(groups: Sequence[RunGroups], strata: Codes) -> Counts:
@@ -253,12 +260,20 @@ class _ByStratum(NamedTuple):
 
 
 def _by_stratum(in_context: Flags, strata: Codes, weights: NDArray[np.float64], width: int) -> _ByStratum:
+    """Contexts are counted several at a time, by which of them a group has."""
     some = np.flatnonzero(weights)
     in_context, strata, weights = in_context.take(some, axis=0), strata[some], weights[some]
-    exposed = [np.bincount(strata, weights * present, minlength=width) for present in in_context.T]
-    return _ByStratum(
-        np.array(exposed).reshape(in_context.shape[1], width), np.bincount(strata, weights, minlength=width)
-    )
+    exposed = [np.zeros((0, width))]
+    for begin in range(0, in_context.shape[1], COUNTED_AT_ONCE):
+        flags = in_context[:, begin : begin + COUNTED_AT_ONCE].T
+        patterns = 1 << len(flags)
+        pattern = strata * patterns
+        for place, present in enumerate(flags):
+            pattern += present * (1 << place)
+        counted = np.bincount(pattern, weights, minlength=width * patterns).reshape(width, patterns)
+        has = (np.arange(patterns) >> np.arange(len(flags))[:, None] & 1).astype(float)
+        exposed.append(has @ counted.T)
+    return _ByStratum(np.concatenate(exposed), np.bincount(strata, weights, minlength=width).astype(float))
 
 
 def _unmatched(counts: Counts) -> float:

@@ -42,14 +42,14 @@ def group_runs(in_context: Flags, confounders: Sequence[Codes], failed: Flags) -
     ways = prod(radices)
     if ways > min(WAYS_PER_RUN * len(failed), max(MOST_WAYS, len(failed))):
         return RunGroups(in_context, tuple(confounders), np.ones(len(failed)), failed.astype(float))
-    way = np.zeros(len(failed), dtype=np.int32 if ways < 1 << 31 else np.int64)
+    way: NDArray[np.int64] = np.zeros(len(failed), dtype=np.int64)
     for radix, column in zip(radices, (*in_context.T, *confounders), strict=True):
         way *= radix
         way += column
     runs = np.bincount(way, minlength=ways)
     found = np.flatnonzero(runs > 0)
     failures = np.bincount(way[failed], minlength=ways)[found]
-    one_of = np.empty(ways, dtype=np.intp)
+    one_of = np.empty(ways, dtype=np.int32 if len(failed) < 1 << 31 else np.int64)
     one_of[way] = np.arange(len(failed))
     chosen = one_of[found]
     return RunGroups(
