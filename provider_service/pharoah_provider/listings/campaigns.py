@@ -15,7 +15,8 @@ _QUERY = """
                       WHERE starts_with(cells.block, campaigns.campaign_id) AND cells.outcome <> 'ok')) AS failed,
            any_value(created_at) AS created_at, count(DISTINCT block) AS blocks,
            count(DISTINCT node) FILTER (node <> '') AS nodes, any_value(seed) AS seed,
-           any_value(campaigns.reason) AS reason, any_value(executor) AS executor, any_value(budget_seconds) / 60 AS budget_minutes,
+           any_value(campaigns.reason) AS reason, any_value(executor) AS executor,
+           any_value(budget_seconds) / 60 AS budget_minutes,
            list(began_at) FILTER (campaign_works.state = 'done') AS began,
            list(ended_at) FILTER (campaign_works.state = 'done') AS ended
     FROM campaigns JOIN campaign_works USING (campaign_id) GROUP BY campaign_id ORDER BY created_at
