@@ -28,8 +28,9 @@ from pharoah_learning.models.version_effects import Effects, version_effects
 from pharoah_learning.version_order import public_version, version_key
 from pharoah_protocol.vocabulary import Outcome
 
-NOT_MEASURED = 1e6
-"""Standard error of a quantity that was not measured: it weighs nothing."""
+NOT_MEASURED = 1e3
+"""Standard error of a quantity that was not measured. Logarithms and shares are so much smaller that it weighs
+nothing."""
 RATE_TOLERANCE = 0.02
 _TOLERANCES = {STEP_TIME: 0.01, ACTIVATIONS: 0.01, STRUCTURE: 0.001}
 """Standard deviations of differences that do not matter: 1 % of step time or memory, 2 % of failing cells. Nothing

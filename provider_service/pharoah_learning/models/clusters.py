@@ -138,7 +138,7 @@ def _cost(seen: Behaviours, label: Labels) -> float:
     weight, total = _sums(seen, label)
     centre, sizes = total / weight, np.bincount(label)
     scatter = (seen.weight * (seen.mean - centre[label]) ** 2).sum()
-    middle, spread = _prior(centre, weight, LEAST_SPREAD_ERRORS**2 * np.median(seen.error**2, axis=0))
+    middle, spread = _prior(centre, weight, LEAST_SPREAD_ERRORS**2 / seen.weight.mean(axis=0))
     of_centres = np.log1p(spread * weight).sum() + ((centre - middle) ** 2 / (spread + 1 / weight)).sum()
     of_sizes = gammaln(len(label) + len(sizes)) - gammaln(len(sizes)) - gammaln(sizes + 1).sum()
     return float(scatter + of_centres + 2 * of_sizes + 2 * log(LEAST_ODDS) * (len(sizes) - 1))
