@@ -80,11 +80,10 @@ class VersionTable:
 
     @property
     def varying(self) -> Behaviours:
-        """The quantities in which versions differ by more than the tolerance."""
+        """The quantities in which versions differ by more than the tolerance; all where they differ in none."""
         mean = self.seen.mean
-        varies = np.array(
-            [np.ptp(mean[:, at]) > tolerance(name) for at, name in enumerate(self.quantities)], dtype=bool
-        )
+        varies = np.array([np.ptp(mean[:, at]) > tolerance(name) for at, name in enumerate(self.quantities)])
+        varies |= not varies.any()
         return Behaviours(mean[:, varies], self.seen.error[:, varies])
 
 
