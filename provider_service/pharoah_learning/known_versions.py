@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp
+from math import expm1
 from typing import Any, NamedTuple
 
 from pharoah_learning.models.clusters import STABLE_INDEX
@@ -14,6 +14,8 @@ far the skeleton is from the archetype (0 is the archetype itself, 1 has nothing
 FAILED = "failed_"
 """The quantity `failed_OUTCOME` is the share of cells that end so."""
 
+LEAST_SHOWN = 0.01
+"""Smaller values of a centre are not written out: 1 %."""
 LEAST_BLOCKS, LEAST_NODES = 5, 2
 """Rows are expanded for a version with blocks and nodes of this number: what a blocking row needs (ADR 21)."""
 
@@ -86,6 +88,19 @@ class SubArchetype:
             found[name] = Estimate(sum(one.value * one.error**-2 for one in seen) / weight, weight**-0.5)
         return found
 
+    @property
+    def range(self) -> str:
+        """The versions for people: `4.40.0 to 4.46.3 (9)`, although versions between them may behave otherwise."""
+        first, last, count = self.versions[0].version, self.versions[-1].version, len(self.versions)
+        return first if count == 1 else f"{first} to {last} ({count})"
+
+    @property
+    def in_words(self) -> str:
+        """What distinguishes it from the mean of all versions of its archetype, for people."""
+        centre = self.centre
+        differing = [name for name, one in centre.items() if abs(one.value) > max(2 * one.error, LEAST_SHOWN)]
+        return ", ".join(in_words(name, centre[name].value) for name in differing) or "as the mean of all versions"
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -96,8 +111,19 @@ class Effect:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{in_words(self.quantity, self.value)} [{_number(self, self.low)}, {_number(self, self.high)}]"
+    @property
+    def numbers(self) -> str:
+        """The difference with its interval, for people: `+12 % [+10, +14]`."""
+        unit = "" if self.quantity == STRUCTURE else " %"
+        return f"{_number(self.quantity, self.value)}{unit} [{', '.join(map(self._number, (self.low, self.high)))}]"
+
+    @property
+    def in_words(self) -> str:
+        """The same with the name of the quantity."""
+        return f"{name_of(self.quantity)} {self.numbers}"
+
+    def _number(self, value: float) -> str:
+        return _number(self.quantity, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,15 +150,18 @@ class VersionChange:
 
 
 def in_words(quantity: str, value: float) -> str:
-    """A difference of a quantity for people: `step time +12 %`, `error in +80 % of the cells`."""
+    """A difference of a quantity for people: `step time +12 %`; of outcomes it is that of the share of cells."""
+    return f"{name_of(quantity)} {_number(quantity, value)}{'' if quantity == STRUCTURE else ' %'}"
+
+
+def name_of(quantity: str) -> str:
+    """The name of a quantity for people: `step time`, `cells with error`."""
     if quantity.startswith(FAILED):
-        return f"{quantity.removeprefix(FAILED)} in {100 * value:+.0f} % of the cells"
+        return f"cells with {quantity.removeprefix(FAILED)}"
+    return quantity.replace("_", " ")
+
+
+def _number(quantity: str, value: float) -> str:
     if quantity == STRUCTURE:
-        return f"structure {value:+.2f}"
-    return f"{quantity.replace('_', ' ')} {100 * (exp(value) - 1):+.0f} %"
-
-
-def _number(effect: Effect, value: float) -> str:
-    if effect.quantity == STRUCTURE:
         return f"{value:+.2f}"
-    return f"{100 * (value if effect.quantity.startswith(FAILED) else exp(value) - 1):+.0f}"
+    return f"{100 * (value if quantity.startswith(FAILED) else expm1(value)):+.0f}"

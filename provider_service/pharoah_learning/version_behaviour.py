@@ -28,6 +28,9 @@ from pharoah_learning.models.version_effects import Effects, version_effects
 from pharoah_learning.version_order import public_version, version_key
 from pharoah_protocol.vocabulary import Outcome
 
+ENVIRONMENT = "environment"
+"""The setting of a cell that names what it runs in. Its versions are what is compared, so it is no part of what must be
+equal."""
 NOT_MEASURED = 1e3
 """Standard error of a quantity that was not measured. Logarithms and shares are so much smaller that it weighs
 nothing."""
@@ -47,7 +50,7 @@ class Cell(NamedTuple):
     versions: dict[str, str]
     """Public versions of all libraries."""
     point: Point
-    """Workload, settings, context and device."""
+    """Workload, settings apart from the environment, context and device."""
     node: str
     block: str
     """Its block, or its own number where blocks were not recorded."""
@@ -117,7 +120,7 @@ def _cells(trials: Iterable[Trial]) -> Iterator[Cell]:
             read[trial.fingerprint] = Fingerprint.from_json(trial.fingerprint)
         fingerprint = read[trial.fingerprint]
         steps = trial.step_seconds[1:]
-        settings = json.dumps(trial.settings, sort_keys=True)
+        settings = json.dumps({k: v for k, v in trial.settings.items() if k != ENVIRONMENT}, sort_keys=True)
         yield Cell(
             fingerprint=fingerprint,
             versions={name: public_version(version) for name, version in sorted(fingerprint.versions.items())},

@@ -63,7 +63,7 @@ def version_trials(
                     found.append(
                         Trial(
                             workload="gpt",
-                            settings={"attention": "math"},
+                            settings={"attention": "math", "environment": f"{library}=={version}"},
                             context_id=context,
                             device_id="cpu",
                             outcome=Outcome.ERROR if failed else Outcome.OK,

@@ -97,6 +97,7 @@ def test_changes_say_what_changed_by_how_much_and_where_nothing_did() -> None:
     ]
     (slower,) = changes["4.11.0", "4.12.0"].effects
     assert slower.quantity == STEP_TIME and slower.low < np.log(1.2) < slower.high
+    assert slower.in_words.startswith("step time +20 % [+1") and slower.in_words.endswith("]")
     assert {effect.quantity for effect in changes["4.14.0", "4.15.0"].effects} == {STRUCTURE, "failed_error"}
     assert changes["4.9.0", "4.10.0"].same_code is True
     assert changes["4.10.0", "4.11.0"].same_code is False
@@ -140,7 +141,7 @@ def test_the_order_of_trials_does_not_matter(random: object) -> None:
 def test_a_difference_is_written_in_words() -> None:
     assert in_words(STEP_TIME, np.log(1.12)) == "step time +12 %"
     assert in_words(ACTIVATIONS, -np.log(2)) == "activations -50 %"
-    assert in_words("failed_nan", 0.25) == "nan in +25 % of the cells"
+    assert in_words("failed_nan", 0.25) == "cells with nan +25 %"
 
 
 # ---- new versions ---------------------------------------------------------------------------------------------------
