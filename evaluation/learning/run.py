@@ -21,6 +21,7 @@ PARTS = {
     "documented": "what vendors document, asked about releases that were taken out",
     "versions": "a campaign over real versions of transformers",
     "budgets": "campaigns whose budget is short",
+    "sub_archetypes": "clusters of versions that behave the same, and change points",
     "campaign_kills": "a campaign whose provider and agents are killed",
 }
 """Module of this room to what it measures, in the order in which they run."""

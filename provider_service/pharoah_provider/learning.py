@@ -50,14 +50,24 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     found = sum(_is_exact_incompatibility(row) for row in table.rows)
     yield f"table: {len(table.rows)} rows from {len(table.trials)} trials; {found} exact incompatibilities"
     yield _about(table.suspects)
+    yield f"sub-archetypes: {len(table.versions.sub_archetypes)}; {len(table.expanded)} rows for their other versions"
     yield f"near duplicates: {len(table.bands)} rows"
     yield f"outcomes that tenants share: {len(names)} rows"
     yield _about_pairs(pairs)
     yield note
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.published.last_release_number() + 1
-    rows = (*table.rows, *table.bands, *names)
-    release = Release(number, rows, survival, tuple(baselines), (note,), table.suspects, tuple(pairs))
+    release = Release(
+        release=number,
+        rows=(*table.rows, *table.expanded, *table.bands, *names),
+        survival=survival,
+        baselines=tuple(baselines),
+        notes=(note,),
+        suspects=table.suspects,
+        pairs=tuple(pairs),
+        sub_archetypes=table.versions.sub_archetypes,
+        version_changes=table.versions.version_changes,
+    )
     await _check_sealing(release, int(read_at))
     await store.published.put_release(release, read_at)
     yield release
