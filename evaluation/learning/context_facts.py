@@ -68,12 +68,16 @@ def _scores(settings: FactSettings, seed: int, draws: int) -> dict[str, list[Sco
     """Method to its score in each fleet."""
     methods: dict[str, Callable[[SimulatedFacts], set[str]]] = {
         "this method": lambda fleet: _found(fleet.seen),
-        **{name: lambda fleet, method=method: method(fleet.seen) for name, method in FACT_METHODS.items()},
+        **{name: _on_runs(method) for name, method in FACT_METHODS.items()},
         "mutual_information": lambda fleet: mutual_information(fleet.seen, len(fleet.causal)),
         "oracle": lambda fleet: _found(_with_hidden_cause(fleet)),
     }
     fleets = [simulate_facts(settings, 3000 * seed + number) for number in range(draws)]
     return {name: [_score(method(fleet), fleet.causal) for fleet in fleets] for name, method in methods.items()}
+
+
+def _on_runs(method: Callable[[FactRuns], set[str]]) -> Callable[[SimulatedFacts], set[str]]:
+    return lambda fleet: method(fleet.seen)
 
 
 def _found(seen: FactRuns) -> set[str]:

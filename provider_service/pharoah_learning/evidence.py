@@ -83,6 +83,8 @@ class Trial:
     """What the facts of its context name: a context with a GPU is a context of that GPU."""
     block: str = ""
     """The block of its campaign: cells that ran on one node, one after another. Empty before blocks were recorded."""
+    facts: tuple[str, ...] = ()
+    """The facts of its node as it ran, `name=value`. None before they were kept: then its context is what it was."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Trial:
@@ -93,6 +95,7 @@ class Trial:
                 "outcome": Outcome(data["outcome"]),
                 "step_seconds": tuple(data["step_seconds"]),
                 "own_fingerprints": tuple(data.get("own_fingerprints", ())),
+                "facts": tuple(data.get("facts", ())),
                 "device": DeviceKind(data.get("device", DeviceKind.CPU)),
                 "context_device": DeviceKind(data.get("context_device", DeviceKind.CPU)),
             }
@@ -145,6 +148,8 @@ class OutcomeReport:
     organisation: str
     context_id: str
     failed: bool
+    facts: tuple[str, ...] = ()
+    """The facts of the node; none before they were kept."""
 
 
 def process_died(outcome: str) -> bool:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log
 from typing import Any, NamedTuple
 
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule, KnownContext, identity
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
 
-FORMAT = 3
+FORMAT = 4
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
-suspects."""
+suspects, format 3 no rule of contexts."""
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
 FALLBACK_SLOWDOWN = log(1.15)
 """Without a fitted model, steps that take 15 % longer than the run's own baseline are suspicious."""
-
-
-def identity(facts: Iterable[str]) -> str:
-    """Name of a context or device model: the same facts in any order give the same name."""
-    return hashlib.blake2b("\n".join(sorted(facts)).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +146,10 @@ class Release:
     notes: tuple[str, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     format: int = FORMAT
+    context_rule: ContextRule = ALL_FACTS
+    """Which facts of a node make its context."""
+    contexts: tuple[KnownContext, ...] = ()
+    """The contexts of which there are trials with facts."""
 
     @classmethod
     def from_dict(cls, data: Any) -> Release:
@@ -164,7 +162,16 @@ class Release:
         survival = None if data["survival"] is None else SurvivalModel.from_dict(data["survival"])
         baselines = tuple(BenchmarkBaseline.from_dict(baseline) for baseline in data["baselines"])
         suspects = tuple(Suspect.from_dict(suspect) for suspect in data.get("suspects", ()))
-        return cls(data["release"], rows, survival, baselines, tuple(data["notes"]), suspects)
+        return cls(
+            data["release"],
+            rows,
+            survival,
+            baselines,
+            tuple(data["notes"]),
+            suspects,
+            context_rule=ContextRule.from_dict(data.get("context_rule", {"ignored": ()})),
+            contexts=tuple(KnownContext.from_dict(context) for context in data.get("contexts", ())),
+        )
 
 
 class ClassKey(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pharoah_learning.context_evidence import LearnedContexts, in_contexts, known_contexts, learn_contexts
+from pharoah_learning.context_rule import KnownContext
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
@@ -21,18 +23,24 @@ class LearnedTable:
     """What trials show."""
 
     trials: tuple[Trial, ...]
-    """The trials that were learned from."""
+    """The trials that were learned from, in the contexts of the rule that they support."""
     rows: tuple[LearnedRow, ...]
     """About archetypes."""
     bands: tuple[LearnedRow, ...]
     """About near duplicates."""
     suspects: tuple[Suspect, ...]
     """Failures that one node alone reports."""
+    learned_contexts: LearnedContexts
+    """Which facts make a context."""
+    contexts: tuple[KnownContext, ...]
+    """The contexts of the trials, described."""
 
 
 def learn_table(trials: Iterable[Trial], left_out: LeftOut) -> LearnedTable:
     """Rows and suspects from stored trials. What cannot be used is added to `left_out`; nothing is raised for it."""
-    used = usable_trials(trials, left_out)
+    usable = usable_trials(trials, left_out)
+    learned = learn_contexts(usable)
+    used = in_contexts(usable, learned.rule)
     rows = learn_plans(learn_incompatibilities(used), used)
     found = sealable([*rows, *learn_near_duplicates(rows, used)])
     for row in found.left_out:
@@ -42,4 +50,6 @@ def learn_table(trials: Iterable[Trial], left_out: LeftOut) -> LearnedTable:
         rows=tuple(row for row in found.rows if row.kind is RowKind.ARCHETYPE),
         bands=tuple(row for row in found.rows if row.kind is RowKind.BAND),
         suspects=tuple(find_suspects(used)),
+        learned_contexts=learned,
+        contexts=known_contexts(used, learned.rule),
     )

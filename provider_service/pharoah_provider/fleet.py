@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node, NodeState
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady
@@ -126,8 +127,9 @@ class Connection:
 class Fleet:
     """All connected nodes, and what is known of each."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, contexts: Contexts | None = None) -> None:
         self._clock = clock or Clock()
+        self.contexts = contexts or Contexts()
         self._connections: dict[str, Connection] = {}
         self._known: dict[str, Node] = {}
         self._hosts: dict[str, set[str]] = defaultdict(set)
@@ -217,7 +219,9 @@ class Fleet:
         return [
             peer
             for peer in self.connected()
-            if peer.node != node.node and peer.context_id == node.context_id and not peer.shares_cores(node)
+            if peer.node != node.node
+            and self.contexts.of(peer) == self.contexts.of(node)
+            and not peer.shares_cores(node)
         ]
 
     async def look(self, node: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
+from pharoah_learning.context_evidence import outcomes_in_contexts
 from pharoah_learning.evidence import LeftOut
 from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
@@ -35,7 +36,8 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         usable_outcome_reports(await store.evidence.outcome_reports(period), left_out)
         for period in (period_at(read_at), period_at(read_at) - 1)
     ]
-    names = learn_shared_outcomes(reports, earlier)
+    rule = table.learned_contexts.rule
+    names = learn_shared_outcomes(*(outcomes_in_contexts(votes, rule) for votes in (reports, earlier)))
     degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
     survival, note = await asyncio.to_thread(fit_survival, degraded)
     baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
@@ -45,6 +47,9 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign run FILE)")
     found = sum(_is_exact_incompatibility(row) for row in table.rows)
     yield f"table: {len(table.rows)} rows from {len(table.trials)} trials; {found} exact incompatibilities"
+    for line in table.learned_contexts.lines():
+        yield line
+    yield f"contexts: {len(table.contexts)} with trials whose facts are known"
     yield _about(table.suspects)
     yield f"near duplicates: {len(table.bands)} rows"
     yield f"outcomes that tenants share: {len(names)} rows"
@@ -52,7 +57,16 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.published.last_release_number() + 1
     rows = (*table.rows, *table.bands, *names)
-    release = Release(number, rows, survival, tuple(baselines), (note,), table.suspects)
+    release = Release(
+        number,
+        rows,
+        survival,
+        tuple(baselines),
+        (note,),
+        table.suspects,
+        context_rule=rule,
+        contexts=table.contexts,
+    )
     await _check_sealing(release, int(read_at))
     await store.published.put_release(release, read_at)
     yield release

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 from pharoah_benchmarks.campaign.cell import Cell, DryCell
-from pharoah_learning.release import identity
+from pharoah_learning.context_rule import identity
 from pharoah_protocol import __version__
 from pharoah_protocol.node_profile import NodeProfile
 from pharoah_provider.agent.child_processes import Child, ChildDied

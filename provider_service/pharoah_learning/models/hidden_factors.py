@@ -110,15 +110,15 @@ def _columns_behind(loadings: Array) -> Array:
 
 def _least_absolute(value: Array, weights: Array) -> Array:
     """The regression of the values on the weights with the least sum of absolute deviations, by reweighting."""
-    added = np.zeros(weights.shape[1])
+    added: Array = np.zeros(weights.shape[1])
     importance = np.ones(len(value))
     for _ in range(ROUNDS):
         scaled = weights * importance[:, None]
-        before, added = added, np.linalg.lstsq(scaled.T @ weights, scaled.T @ value, rcond=None)[0]
+        before, added = added, np.asarray(np.linalg.lstsq(scaled.T @ weights, scaled.T @ value, rcond=None)[0])
         importance = 1 / np.maximum(np.abs(value - weights @ added), 1e-3)
         if np.abs(before - added).max() < _ENOUGH:
             break
-    return np.asarray(added)
+    return added
 
 
 def _least_squares(weights: Array, covariance: Array, ordinary: np.ndarray) -> Array:

@@ -74,8 +74,10 @@ class Campaigns:
             seed=secrets.randbelow(SEEDS) if seed is None else seed,
             state=CampaignState.PLANNED,
             created_at=self._clock.wall(),
+            context_rule=self._fleet.contexts.rule,
         )
-        await self._store.campaigns.put_campaign(campaign, scheduled(plan, nodes, campaign.seed))
+        works = scheduled(plan, nodes, campaign.seed, campaign.context_rule)
+        await self._store.campaigns.put_campaign(campaign, works)
         return campaign
 
     def check_free(self, campaign_id: str = "") -> None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_provider.campaigns.schedule import begun_again
 from pharoah_provider.campaigns.works import Work, WorkKind, WorkState
-from pharoah_provider.domain import Node
 
 
 class OpenWorks:
@@ -34,20 +33,20 @@ class OpenWorks:
         waiting = (work for work in self._works.values() if work.state is WorkState.WAITING)
         return [work for work in waiting if not kinds or work.kind in kinds]
 
-    def take(self, node: Node, usable: int, measured: bool) -> Work | None:
-        """The next work for a node; the block of the work has this node from now on.
+    def take(self, node: str, context: str, usable: int, measured: bool) -> Work | None:
+        """The next work for a node in a context; the block of the work has this node from now on.
 
         `usable`: how many nodes the context has for this campaign. Two of them run the blocks of each workload, where
         there are two. `measured`: whether baselines may begin, because no cell is left that a node could run.
         """
         free = [work for work in self.left() if work.number not in self._out]
-        own = [work for work in free if work.node == node.node and (work.cell or measured)]
-        open_here = [work for work in free if not work.node and work.context_id == node.context_id]
+        own = [work for work in free if work.node == node and (work.cell or measured)]
+        open_here = [work for work in free if not work.node and work.context_id == context]
         chosen = next(iter(own), None) or next((work for work in open_here if self._may(node, work, usable)), None)
         if chosen is None:
             return None
         for work in self._block(chosen.block):
-            self._works[work.number] = replace(work, node=node.node)
+            self._works[work.number] = replace(work, node=node)
         self._out.add(chosen.number)
         return self._works[chosen.number]
 
@@ -82,7 +81,7 @@ class OpenWorks:
     def _block(self, block: int) -> list[Work]:
         return [work for work in self._works.values() if work.block == block]
 
-    def _may(self, node: Node, work: Work, usable: int) -> bool:
+    def _may(self, node: str, work: Work, usable: int) -> bool:
         """Whether enough blocks of this workload are left for the other nodes that must run one."""
         if work.kind is not WorkKind.CELL:
             return True
@@ -91,5 +90,5 @@ class OpenWorks:
             same = other.subject == work.subject and other.context_id == work.context_id
             if same and other.state is not WorkState.MOVED:
                 nodes[other.block] = other.node
-        others_needed = min(LEAST_NODES, usable) - len({name for name in nodes.values() if name} | {node.node})
+        others_needed = min(LEAST_NODES, usable) - len({name for name in nodes.values() if name} | {node})
         return sum(not name for name in nodes.values()) > max(0, others_needed)

@@ -94,7 +94,7 @@ class CampaignRun:
                     # Baselines one at a time: guests of one host take time from each other when all are busy.
                     if busy and measured:
                         break
-                    if (work := self._works.take(node, len(self._usable(node.context_id)), measured)) is not None:
+                    if (work := self._take(node, measured)) is not None:
                         await self._store.assign_block(self._campaign.campaign_id, work)
                         busy[asyncio.create_task(self._do(node, work))] = node
                 if not busy:
@@ -111,11 +111,16 @@ class CampaignRun:
             if busy:
                 await asyncio.wait(busy)
 
+    def _take(self, node: Node, measured: bool) -> Work | None:
+        """The next work for a node, which has it from now on; None without one."""
+        context = self._campaign.context_of(node)
+        return self._works.take(node.node, context, len(self._usable(context)), measured)
+
     def _free_nodes(self, busy: Iterable[Node]) -> Iterator[Node]:
         """Nodes that may be given work, those of the rarest context first; `busy` may grow meanwhile."""
         connected = self._fleet.connected()
-        rarity = Counter(node.context_id for node in connected)
-        for node in sorted(connected, key=lambda node: (rarity[node.context_id], node.node)):
+        rarity = Counter(self._campaign.context_of(node) for node in connected)
+        for node in sorted(connected, key=lambda node: (rarity[self._campaign.context_of(node)], node.node)):
             shared = any(node.node == other.node or node.shares_cores(other) for other in busy)
             if node.node not in self._excluded and not shared and not self._in_use(node.node):
                 yield node
@@ -124,7 +129,7 @@ class CampaignRun:
         """Note who is there; what nodes that are gone have left behind begins again elsewhere, or is dropped."""
         for node in self._fleet.connected():
             self._last_there[node.node] = self._clock.steady()
-            self._contexts[node.node] = node.context_id
+            self._contexts[node.node] = self._campaign.context_of(node)
         campaign = self._campaign.campaign_id
         for owner in filter(self._is_gone, self._works.owners()):
             if self._usable(self._contexts[owner]):

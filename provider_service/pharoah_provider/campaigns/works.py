@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule
+from pharoah_provider.domain import Node
 
 
 class CampaignState(StrEnum):
@@ -83,6 +85,12 @@ class Campaign:
     """Unix seconds."""
     reason: str = ""
     """Why it is paused."""
+    context_rule: ContextRule = ALL_FACTS
+    """What made contexts when it was planned; its works keep these contexts to the end."""
+
+    def context_of(self, node: Node) -> str:
+        """The context in which the campaign runs works on a node."""
+        return self.context_rule.context_of(node.server_facts)
 
     def order_id(self, work: Work) -> str:
         """The name of the order for a piece of work: the same after every restart, so that an agent that has done it

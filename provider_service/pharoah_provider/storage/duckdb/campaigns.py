@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence, Set
+from dataclasses import asdict
 from typing import Any
 
 import duckdb
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_learning.context_rule import ContextRule
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.campaigns.works import Campaign, CampaignState, Work, WorkKind, WorkState
@@ -34,14 +37,13 @@ class DuckCampaignStore:
             campaign.seed,
             campaign.state,
             campaign.created_at,
+            json.dumps(asdict(campaign.context_rule)),
         ]
         put = executing(SQL["put_campaign"], values)
         await self._db.apply(put, _added(campaign.campaign_id, works))
 
     async def campaigns(self) -> list[Campaign]:
-        return [
-            Campaign(**{**row, "state": CampaignState(row["state"])}) for row in await self._db.read(SQL["campaigns"])
-        ]
+        return [_campaign(row) for row in await self._db.read(SQL["campaigns"])]
 
     async def works(self, campaign_id: str) -> list[Work]:
         return [_work(row) for row in await self._db.read(SQL["works"], [campaign_id])]
@@ -96,6 +98,11 @@ def _added(campaign_id: str, works: Sequence[Work]) -> Change:
         "state": [str(work.state) for work in works],
     }
     return appending("campaign_works", columns)
+
+
+def _campaign(row: dict[str, Any]) -> Campaign:
+    rule = ContextRule.from_dict(json.loads(row["context_rule"]))
+    return Campaign(**{**row, "state": CampaignState(row["state"]), "context_rule": rule})
 
 
 def _work(row: dict[str, Any]) -> Work:

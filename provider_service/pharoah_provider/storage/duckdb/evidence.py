@@ -88,7 +88,7 @@ class DuckEvidenceStore:
     async def outcome_reports(self, period: int) -> list[OutcomeReport]:
         names = ("period", "name", "organisation", "context_id", "failed")
         return [
-            OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names})
+            OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names}, facts=tuple(row["facts"] or ()))
             for row in await self._db.read(SQL["outcome_reports"], [period])
         ]
 
@@ -132,6 +132,7 @@ def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
         device=DeviceKind(row["device"]),
         context_device=DeviceKind(row["context_device"]),
         block=row["block"],
+        facts=tuple(row["facts"] or ()),
     )
 
 
@@ -156,7 +157,8 @@ def _settings_of(cell: Cell) -> str:
 def put_outcome_report(report: OutcomeReport) -> Change:
     """The change that stores how a run ended under the job's pseudonym; the first report about a run stands."""
     names = ("run_id", "period", "name", "organisation", "context_id", "failed")
-    return executing(SQL["put_outcome_report"], [*(getattr(report, name) for name in names), time.time()])
+    values = [getattr(report, name) for name in names]
+    return executing(SQL["put_outcome_report"], [*values, time.time(), list(report.facts)])
 
 
 def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block: str = "") -> Change:
@@ -165,7 +167,7 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "campaign": campaign,
         "cell": cell.id,
         "node": node.node,
-        "context_id": node.context_id,
+        "context_id": node.facts_id,
         "device_id": node.device_id,
         "workload": cell.workload,
         "settings": _settings_of(cell),
@@ -181,6 +183,7 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "context_device": named_device(node.server_facts),
         "result_id": secrets.token_hex(8),
         "block": block,
+        "facts": list(node.server_facts),
     }
     return executing(SQL["append_cell"], list(values.values()))
 

@@ -1,5 +1,6 @@
 -- name: put_campaign
-INSERT INTO campaigns (campaign_id, name, text, seed, state, reason, created_at) VALUES (?, ?, ?, ?, ?, '', ?)
+INSERT INTO campaigns (campaign_id, name, text, seed, state, reason, created_at, context_rule)
+VALUES (?, ?, ?, ?, ?, '', ?, ?)
 
 -- name: campaigns
 SELECT * FROM campaigns ORDER BY created_at
