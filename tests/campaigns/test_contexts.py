@@ -62,8 +62,8 @@ def test_nodes_that_are_one_irrelevant_fact_apart_are_one_class(tmp_path: Path) 
             assert row["description"] == "device model a CPU; kernel does not matter" and row["tried"] == "yes"
             bundle = await site.call("Operator", "ExportAuditBundle", ExportAuditBundleRequest(epoch=1))
             (tmp_path / "bundle.json").write_text(bundle.content)
-        keys, _ = open_keys(str(tmp_path / "keys"))
-        findings = replay(tmp_path / "bundle.json", keys.public)
+        public = open_keys(tmp_path / "keys").public
+        findings = replay(tmp_path / "bundle.json", public)
         assert all(finding.holds is not False for finding in findings), findings
         assert any("the rule of contexts and 1 contexts follow" in finding.what for finding in findings)
 
