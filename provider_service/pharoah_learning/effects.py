@@ -216,7 +216,8 @@ def _held_equal(in_group: Flags, clusters: Mapping[str, Codes], others: Mapping[
 
 def _design(in_group: Flags, clusters: Mapping[str, Codes], columns: Mapping[str, Codes]) -> _Design:
     """The strata of all columns that leave enough clusters on both sides, tried one after another."""
-    stratum, held, inseparable = np.zeros(len(in_group), dtype=np.int64), [], []
+    stratum: Codes = np.zeros(len(in_group), dtype=np.int64)
+    held, inseparable = [], []
     for name, codes in columns.items():
         finer = strata_of([stratum, codes], len(in_group))
         if _fewest(in_group, finer, clusters) >= LEAST_CLUSTERS:

@@ -91,6 +91,8 @@ class Trial:
     """Trials of one seed have drawn the same weights and the same data."""
     versions: dict[str, str] = field(default_factory=dict)
     """Software to version, read back in the environment of the cell."""
+    facts: tuple[str, ...] = ()
+    """The facts of its node as it ran, `name=value`. None before they were kept: then its context is what it was."""
 
     @property
     def content(self) -> str:
@@ -107,6 +109,7 @@ class Trial:
                 "step_seconds": tuple(data["step_seconds"]),
                 "own_fingerprints": tuple(data.get("own_fingerprints", ())),
                 "losses": tuple(data.get("losses", ())),
+                "facts": tuple(data.get("facts", ())),
                 "device": DeviceKind(data.get("device", DeviceKind.CPU)),
                 "context_device": DeviceKind(data.get("context_device", DeviceKind.CPU)),
             }
@@ -159,6 +162,8 @@ class OutcomeReport:
     organisation: str
     context_id: str
     failed: bool
+    facts: tuple[str, ...] = ()
+    """The facts of the node; none before they were kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

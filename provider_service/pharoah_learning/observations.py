@@ -121,7 +121,8 @@ def stratified(seen: Observations) -> Stratified:
     counts = _counted(seen.groups, strata)
     width = counts.runs.shape[-1]
     levels = {name: _level_of(strata, column, width) for name, column in zip(names, columns, strict=True)}
-    halvings, coarse = dict.fromkeys(names, 0), np.arange(width)
+    halvings = dict.fromkeys(names, 0)
+    coarse: Codes = np.arange(width)
     while True:
         unmatched = _unmatched(counts)
         widest = max(names, key=lambda name: int(levels[name].max(initial=0)), default="")

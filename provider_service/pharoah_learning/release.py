@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log
 from typing import Any, NamedTuple
 
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule, KnownContext, identity
 from pharoah_learning.incompatible_pairs import PairFinding
 from pharoah_learning.known_versions import SubArchetype, VersionChange
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
 
 FORMAT = 4
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
-suspects; format 3 had no sub-archetypes and no pairs."""
+suspects; format 3 had no sub-archetypes, no pairs and no rule of contexts."""
 FIRST_WITH_SUB_ARCHETYPES = 4
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
 FALLBACK_SLOWDOWN = log(1.15)
 """Without a fitted model, steps that take 15 % longer than the run's own baseline are suspicious."""
-
-
-def identity(facts: Iterable[str]) -> str:
-    """Name of a context or device model: the same facts in any order give the same name."""
-    return hashlib.blake2b("\n".join(sorted(facts)).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +160,10 @@ class Release:
     sub_archetypes: tuple[SubArchetype, ...] = ()
     version_changes: tuple[VersionChange, ...] = ()
     format: int = FORMAT
+    context_rule: ContextRule = ALL_FACTS
+    """Which facts of a node make its context."""
+    contexts: tuple[KnownContext, ...] = ()
+    """The contexts of which there are trials with facts."""
 
     @classmethod
     def from_dict(cls, data: Any) -> Release:
@@ -190,6 +188,8 @@ class Release:
             sub_archetypes=tuple(SubArchetype.from_dict(one) for one in data.get("sub_archetypes", ())),
             version_changes=tuple(VersionChange.from_dict(one) for one in data.get("version_changes", ())),
             format=stored,
+            context_rule=ContextRule.from_dict(data.get("context_rule", {"ignored": ()})),
+            contexts=tuple(KnownContext.from_dict(context) for context in data.get("contexts", ())),
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pharoah_learning.context_evidence import LearnedContexts, in_contexts, known_contexts, learn_contexts
+from pharoah_learning.context_rule import KnownContext
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
 from pharoah_learning.expansion import expanded_rows
 from pharoah_learning.incompatibility import learn_incompatibilities
@@ -24,7 +26,7 @@ class LearnedTable:
     """What trials show."""
 
     trials: tuple[Trial, ...]
-    """The trials that were learned from."""
+    """The trials that were learned from, in the contexts of the rule that they support."""
     rows: tuple[LearnedRow, ...]
     """About archetypes."""
     bands: tuple[LearnedRow, ...]
@@ -35,11 +37,17 @@ class LearnedTable:
     """Failures that one node alone reports."""
     versions: LearnedVersions
     """Which versions behave the same, and what changes between them."""
+    learned_contexts: LearnedContexts
+    """Which facts make a context."""
+    contexts: tuple[KnownContext, ...]
+    """The contexts of the trials, described."""
 
 
 def learn_table(trials: Iterable[Trial], left_out: LeftOut) -> LearnedTable:
     """Rows and suspects from stored trials. What cannot be used is added to `left_out`; nothing is raised for it."""
-    used = mark_wrong(usable_trials(trials, left_out))
+    usable = mark_wrong(usable_trials(trials, left_out))
+    contexts = learn_contexts(usable)
+    used = in_contexts(usable, contexts.rule)
     rows = learn_plans(learn_incompatibilities(used), used)
     versions = learn_versions(used)
     expanded = expanded_rows(rows, used, versions.sub_archetypes)
@@ -55,4 +63,6 @@ def learn_table(trials: Iterable[Trial], left_out: LeftOut) -> LearnedTable:
         expanded=tuple(row for row in found.rows if row.kind is RowKind.ARCHETYPE and row.id not in learned),
         suspects=tuple(find_suspects(used)),
         versions=versions,
+        learned_contexts=contexts,
+        contexts=known_contexts(used, contexts.rule),
     )

@@ -135,6 +135,8 @@ def _unusable(trial: Trial) -> str:
     texts = (trial.workload, trial.context_id, trial.device_id, trial.node)
     if not all(isinstance(text, str) and text for text in texts):
         return "it does not name its workload, its node and its context"
+    if not all(isinstance(fact, str) for fact in trial.facts):
+        return "its facts cannot be read"
     settings = trial.settings
     if not isinstance(settings, dict) or not all(isinstance(value, str | int | float) for value in settings.values()):
         return "its settings are not those of a cell"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pharoah_learning.release import identity
+from pharoah_learning.context_rule import identity
 from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.vocabulary import Attribution, Purpose
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
@@ -44,8 +44,9 @@ class Node:
         return self.shares_host(other) and bool(set(self.cpus) & set(other.cpus))
 
     @property
-    def context_id(self) -> str:
-        """Empty for a node without facts, which is no node of the fleet."""
+    def facts_id(self) -> str:
+        """The name of the set of all facts: the context under a rule that ignores none. Empty for a node without facts,
+        which is no node of the fleet."""
         return identity(self.server_facts) if self.server_facts else ""
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
+from pharoah_learning.context_evidence import outcomes_in_contexts
 from pharoah_learning.evidence import LeftOut
 from pharoah_learning.incompatible_pairs import Call, PairFinding
 from pharoah_learning.production import learn_production
@@ -38,7 +39,8 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         usable_outcome_reports(await store.evidence.outcome_reports(period), left_out)
         for period in (period_at(read_at), period_at(read_at) - 1)
     ]
-    names = learn_shared_outcomes(reports, earlier)
+    rule = table.learned_contexts.rule
+    names = learn_shared_outcomes(*(outcomes_in_contexts(votes, rule) for votes in (reports, earlier)))
     degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
     pairs = await asyncio.to_thread(learn_production, await store.evidence.revealed_runs(read_at, left_out), left_out)
     survival, note = await asyncio.to_thread(fit_survival, degraded)
@@ -49,6 +51,9 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign run FILE)")
     found = sum(_is_exact_incompatibility(row) for row in table.rows)
     yield f"table: {len(table.rows)} rows from {len(table.trials)} trials; {found} exact incompatibilities"
+    for line in table.learned_contexts.lines():
+        yield line
+    yield f"contexts: {len(table.contexts)} with trials whose facts are known"
     yield _about(table.suspects)
     yield f"sub-archetypes: {len(table.versions.sub_archetypes)}; {len(table.expanded)} rows for their other versions"
     yield f"near duplicates: {len(table.bands)} rows"
@@ -66,7 +71,9 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         suspects=table.suspects,
         pairs=tuple(pairs),
         sub_archetypes=table.versions.sub_archetypes,
-        version_changes=table.versions.version_changes,
+        version_changes=table.versions.changes,
+        context_rule=rule,
+        contexts=table.contexts,
     )
     await _check_sealing(release, int(read_at))
     await store.published.put_release(release, read_at)

@@ -23,6 +23,8 @@ from pharoah_learning.signals import SIGNALS
 from pharoah_protocol.incident_states import GROUP as STATES
 from pharoah_protocol.incident_states import INCIDENT_STATES
 from pharoah_protocol.registry import Registry
+from pharoah_provider.agent.facts import FACT_GROUPS
+from pharoah_provider.agent.facts import GROUP as FACTS
 from pharoah_provider.agent.signals import AGENT_SIGNALS
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
 from pharoah_provider.backfill import GROUP as BACKFILL_GROUP
@@ -114,6 +116,17 @@ OVERVIEWS = (
             "unit": lambda entry: entry.unit,
             "worse": lambda entry: entry.worse.value,
             "leaves the node": lambda entry: "yes" if entry.leaves_node else "no",
+        },
+    ),
+    Overview(
+        name="facts",
+        group=FACTS,
+        package="pharoah_provider.agent.facts",
+        entries=FACT_GROUPS,
+        columns={
+            "name": lambda entry: entry.name,
+            "reads": lambda entry: entry.help,
+            "facts": lambda entry: ", ".join(entry.facts),
         },
     ),
     Overview(

@@ -22,6 +22,7 @@ from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGIES
 from pharoah_learning.signals import GROUP as SIGNALS
 from pharoah_protocol.incident_states import GROUP as INCIDENT_STATES
+from pharoah_provider.agent.facts import GROUP as FACTS
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
 from pharoah_provider.backfill import GROUP as BACKFILL
 from pharoah_provider.listings import GROUP as LISTINGS
@@ -151,6 +152,19 @@ ENTRY = AgentSignal(
         """
 from pharoah_provider.agent.telemetry import Telemetry
 assert any("disk_failing" in str(sample) for sample in Telemetry().sample())
+""",
+    ),
+    Plugin(
+        "facts",
+        FACTS,
+        "rack_place",
+        """
+from pharoah_provider.agent.facts import FactGroup
+ENTRY = FactGroup(name="rack_place", help="a label", facts=("rack",), read=lambda: {"rack": "7"})
+""",
+        """
+from pharoah_provider.agent.node_facts import NodeFacts
+assert NodeFacts({}).read()["rack"] == "7"
 """,
     ),
     Plugin(

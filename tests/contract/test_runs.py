@@ -359,7 +359,7 @@ def test_metric_names_carry_no_tenant_run_or_node() -> None:
 
 
 def test_two_nodes_of_one_configuration_share_a_context() -> None:
-    assert node("n1").context_id == node("n2").context_id != node("n1", "isa=avx2").context_id
+    assert node("n1").facts_id == node("n2").facts_id != node("n1", "isa=avx2").facts_id
 
 
 def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_path: Path) -> None:

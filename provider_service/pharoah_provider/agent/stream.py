@@ -80,6 +80,11 @@ class AgentStream:
         self.node_state = NodeStateAnswer()
         """What the provider has sent of this node."""
 
+    def restate(self, node: Node) -> None:
+        """The node has other facts: they are sent at once, on a new connection. Orders go on meanwhile."""
+        self._node = node
+        self._out.put_nowait(None)
+
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
         endpoint = self._access.endpoint

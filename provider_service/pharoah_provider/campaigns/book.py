@@ -94,7 +94,7 @@ class Campaigns:
         settings = _executor_settings(plan, options)
         campaign = replace(self._new(plan.name, text, options, settings), skip_same_code=plan.skip_same_code)
         if EXECUTORS[settings.name].has_contexts:
-            works = scheduled(plan, self._free_nodes(), campaign.seed)
+            works = scheduled(plan, self._free_nodes(), campaign.seed, campaign.context_rule)
         elif plan.degraded:
             raise Invalid(
                 f"campaign: degrade: the executor {settings.name} has no nodes of the fleet, whose degradation could "
@@ -114,6 +114,7 @@ class Campaigns:
         if not chosen.arms:
             raise NotReady("; ".join(chosen.notices) or "the newest release has no suspects")
         campaign = self._new(f"confirm {len(chosen.arms)} suspects", "", options, ON_AGENTS)
+        campaign = replace(campaign, context_rule=chosen.context_rule)
         works = scheduled_pairs(chosen.arms, MOST_PAIRS, campaign.seed)
         await self._store.campaigns.put_campaign(campaign, works, chosen.pairs)
         return PlannedConfirmation(campaign, chosen.notices)
@@ -143,6 +144,7 @@ class Campaigns:
             created_at=self._clock.wall(),
             executor=executor,
             budget_seconds=checked_budget(options.budget_minutes),
+            context_rule=self._fleet.contexts.rule,
         )
 
     def check_free(self, campaign_id: str = "") -> None:

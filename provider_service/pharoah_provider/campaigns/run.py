@@ -131,9 +131,14 @@ class CampaignRun:
                 await asyncio.wait(busy)
 
     def _next_work(self, node: Node, measured: bool) -> Work | None:
-        usable = len(self._usable(node.context_id))
-        now = self._clock.wall()
-        return self._works.take(node, usable, measured, lambda blocks: self._budget.choose(blocks, usable, now))
+        """The next work for a node, which has it from now on; None without one."""
+        context, now = self._campaign.context_of(node), self._clock.wall()
+        usable = len(self._usable(context))
+
+        def choose(blocks: Iterable[list[Work]]) -> list[Work] | None:
+            return self._budget.choose(blocks, usable, now)
+
+        return self._works.take(node.node, context, usable, measured, choose)
 
     def _is_spent(self) -> bool:
         """Whether nothing that is left can end within the budget, so that the campaign is over."""
@@ -145,8 +150,8 @@ class CampaignRun:
     def _free_nodes(self, busy: Iterable[Node]) -> Iterator[Node]:
         """Nodes that may be given work, those of the rarest context first; `busy` may grow meanwhile."""
         connected = self._executor.nodes()
-        rarity = Counter(node.context_id for node in connected)
-        for node in sorted(connected, key=lambda node: (rarity[node.context_id], node.node)):
+        rarity = Counter(self._campaign.context_of(node) for node in connected)
+        for node in sorted(connected, key=lambda node: (rarity[self._campaign.context_of(node)], node.node)):
             shared = any(node.node == other.node or node.shares_cores(other) for other in busy)
             if node.node not in self._excluded and not shared and not self._in_use(node.node):
                 yield node
@@ -155,7 +160,7 @@ class CampaignRun:
         """Note who is there; what nodes that are gone have left behind begins again elsewhere, or is dropped."""
         for node in self._executor.nodes():
             self._last_there[node.node] = self._clock.steady()
-            self._contexts[node.node] = node.context_id
+            self._contexts[node.node] = self._campaign.context_of(node)
         campaign = self._campaign.campaign_id
         for owner in filter(self._is_gone, self._works.owners()):
             if self._usable(self._contexts[owner]):

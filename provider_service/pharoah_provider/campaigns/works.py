@@ -7,8 +7,10 @@ from enum import StrEnum
 
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_learning.confirmations import NO_PAIRS, Confirmation
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.executor_settings import ON_AGENTS, ExecutorSettings
+from pharoah_provider.domain import Node
 
 
 class CampaignState(StrEnum):
@@ -104,6 +106,13 @@ class Campaign:
     executor: ExecutorSettings = ON_AGENTS
     budget_seconds: float = 0.0
     """How long works of it may run; 0 is as long as they take."""
+    context_rule: ContextRule = ALL_FACTS
+    """What made contexts when it was planned; its works keep these contexts to the end."""
+
+    def context_of(self, node: Node) -> str:
+        """The context in which the campaign runs works on a node; empty for a node without facts, which is no node of
+        the fleet."""
+        return self.context_rule.context_of(node.server_facts) if node.server_facts else ""
 
     def order_id(self, work: Work) -> str:
         """The name of the order for a piece of work: the same after every restart, so that an agent that has done it

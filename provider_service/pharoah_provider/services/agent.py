@@ -63,7 +63,7 @@ class AgentServicer:
 
     def __init__(self, nodes: NodeStore, fleet: Fleet, metrics: Metrics, clock: Clock) -> None:
         self._nodes, self._fleet, self._metrics, self._clock = nodes, fleet, metrics, clock
-        self._budgets = AgentBudgets(nodes, clock)
+        self._budgets = AgentBudgets(nodes, clock, fleet.contexts)
 
     async def Connect(self, messages: AsyncIterator[AgentMessage], _: Context) -> AsyncIterator[AgentOrder]:
         first = await anext(aiter(messages), None)

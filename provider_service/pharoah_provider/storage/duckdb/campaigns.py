@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence, Set
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ import duckdb
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.confirmations import Confirmation, Decision
+from pharoah_learning.context_rule import ContextRule
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Outcome, Purpose
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
@@ -41,6 +43,7 @@ class DuckCampaignStore:
             campaign.skip_same_code,
             campaign.executor.to_json(),
             campaign.budget_seconds,
+            json.dumps(asdict(campaign.context_rule)),
         ]
         put = executing(SQL["put_campaign"], values)
         with_suspects = [_put_suspect(campaign.campaign_id, suspect) for suspect in suspects]
@@ -132,8 +135,8 @@ def _confirmed(found: Confirmation) -> list[Any]:
 
 
 def _campaign(row: dict[str, Any]) -> Campaign:
-    executor = ExecutorSettings.from_json(row["executor"])
-    return Campaign(**{**row, "state": CampaignState(row["state"]), "executor": executor})
+    executor, rule = ExecutorSettings.from_json(row["executor"]), ContextRule.from_dict(json.loads(row["context_rule"]))
+    return Campaign(**{**row, "state": CampaignState(row["state"]), "executor": executor, "context_rule": rule})
 
 
 def _suspect(row: dict[str, Any]) -> SuspectPair:

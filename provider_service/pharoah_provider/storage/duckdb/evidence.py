@@ -95,7 +95,7 @@ class DuckEvidenceStore:
     async def outcome_reports(self, period: int) -> list[OutcomeReport]:
         names = ("period", "name", "organisation", "context_id", "failed")
         return [
-            OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names})
+            OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names}, facts=tuple(row["facts"] or ()))
             for row in await self._db.read(SQL["outcome_reports"], [period])
         ]
 
@@ -147,6 +147,7 @@ def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
         losses=tuple(row["losses"] or ()),
         seed=row["seed"] or 0,
         versions=_versions(row["context"]),
+        facts=tuple(row["facts"] or ()),
     )
 
 
@@ -189,7 +190,8 @@ def _settings_of(cell: Cell) -> str:
 def put_outcome_report(report: OutcomeReport) -> Change:
     """The change that stores how a run ended under the job's pseudonym; the first report about a run stands."""
     names = ("run_id", "period", "name", "organisation", "context_id", "failed")
-    return executing(SQL["put_outcome_report"], [*(getattr(report, name) for name in names), time.time()])
+    values = [getattr(report, name) for name in names]
+    return executing(SQL["put_outcome_report"], [*values, time.time(), list(report.facts)])
 
 
 def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block: str = "") -> Change:
@@ -198,7 +200,7 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "campaign": campaign,
         "cell": cell.id,
         "node": node.node,
-        "context_id": node.context_id,
+        "context_id": node.facts_id,
         "device_id": node.device_id,
         "workload": cell.workload,
         "settings": _settings_of(cell),
@@ -216,6 +218,7 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "block": block,
         "losses": list(result.losses),
         "seed": cell.repeat,
+        "facts": list(node.server_facts),
     }
     return executing(SQL["append_cell"], list(values.values()))
 

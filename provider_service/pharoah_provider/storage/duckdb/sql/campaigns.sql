@@ -1,7 +1,7 @@
 -- name: put_campaign
 INSERT INTO campaigns (
-    campaign_id, name, text, seed, state, reason, created_at, skip_same_code, executor, budget_seconds
-) VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?)
+    campaign_id, name, text, seed, state, reason, created_at, skip_same_code, executor, budget_seconds, context_rule
+) VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?)
 
 -- name: campaigns
 SELECT * FROM campaigns ORDER BY created_at

@@ -2,8 +2,8 @@
 INSERT INTO cells (
     campaign, cell, node, context_id, device_id, workload, settings, degradation, outcome, detail, step_seconds,
     windows, fingerprint, context, ran_at, device, context_device, result_id,
-    block, losses, seed
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?)
+    block, losses, seed, facts
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?::VARCHAR[])
 
 -- name: trials
 SELECT * FROM cells WHERE degradation = '' AND ran_at <= ? ORDER BY ran_at
@@ -35,8 +35,8 @@ SELECT count(*) AS found FROM cells WHERE result_id = $name
 SELECT * FROM probes WHERE purpose = ? AND error = '' ORDER BY started_at
 
 -- name: put_outcome_report
-INSERT OR IGNORE INTO outcome_reports (run_id, period, name, organisation, context_id, failed, reported_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT OR IGNORE INTO outcome_reports (run_id, period, name, organisation, context_id, failed, reported_at, facts)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?::VARCHAR[])
 
 -- name: outcome_reports
 SELECT * FROM outcome_reports WHERE period = ? ORDER BY reported_at
