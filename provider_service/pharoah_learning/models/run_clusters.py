@@ -7,7 +7,7 @@ two groups with the variance of leaving out each cluster in turn (Miller 1974; M
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from scipy.stats import norm, t
 from pharoah_learning.models.mantel_haenszel import Array
 
 LEVEL = 0.05
+Codes = NDArray[np.integer[Any]]
 
 
 def score_p_values(scores: Array) -> Array:
@@ -48,9 +49,7 @@ class Difference(NamedTuple):
     """The code of that cluster."""
 
 
-def difference(
-    values: Array, in_group: NDArray[np.bool_], stratum: NDArray[np.int64], cluster: NDArray[np.int64]
-) -> Difference:
+def difference(values: Array, in_group: NDArray[np.bool_], stratum: Codes, cluster: Codes) -> Difference:
     """The mean difference within strata, from values (shape (runs,)) of which each stratum holds both groups.
 
     Strata weigh as in a regression on their indicators. The degrees of freedom are those of the smaller group of
@@ -73,9 +72,7 @@ def difference(
     return Difference(whole, whole - half, whole + half, p, float(without[worst]), int(names[worst]))
 
 
-def _sums(
-    values: Array, in_group: NDArray[np.bool_], stratum: NDArray[np.int64], cluster: NDArray[np.int64], clusters: int
-) -> Array:
+def _sums(values: Array, in_group: NDArray[np.bool_], stratum: Codes, cluster: Codes, clusters: int) -> Array:
     """Shape (clusters, 4, strata): runs and sums of values of the group, then of the others."""
     width = int(stratum.max(initial=0)) + 1
     place = cluster * width + stratum
