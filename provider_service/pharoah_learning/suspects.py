@@ -44,6 +44,7 @@ def _of_group(trials: list[Trial]) -> list[Suspect]:
                 runs=counts.total(),
                 title=title_of(own),
                 refuting=len(outcomes.working),
+                content=min(trial.content for trial in own if trial.outcome is outcome),
             )
         )
     return found

@@ -23,13 +23,14 @@ from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.early_failures import EarlyFailures
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
 from pharoah_learning.opinions import LEAST_NODES
-from pharoah_protocol.bounds import check_durations
+from pharoah_protocol.bounds import check_durations, is_number
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, Rung
 
 NOT_ON_ITS_DEVICE = "it did not run on the device that its context names"
 OTHER_JOB = "its fingerprint is not that of the cell that was ordered"
 NOT_AGREED = "the fingerprint is the word of one agent: the provider has no dry run of the cell"
+NO_CONTEXT = "it ran outside the fleet, so that it says something about software alone"
 OTHER_SOFTWARE = "its software differs from the provider's, and no second node has the same"
 
 
@@ -127,11 +128,15 @@ def _unusable(trial: Trial) -> str:
         return "its fingerprint cannot be read"
     if trial.outcome not in MEASURED_OUTCOMES:
         return "no cell has such an outcome"
+    if trial.context_id == "" and trial.device_id == "":
+        return NO_CONTEXT
     if trial.device is not trial.context_device:
         return NOT_ON_ITS_DEVICE
     texts = (trial.workload, trial.context_id, trial.device_id, trial.node)
     if not all(isinstance(text, str) and text for text in texts):
         return "it does not name its workload, its node and its context"
+    if not all(isinstance(fact, str) for fact in trial.facts):
+        return "its facts cannot be read"
     settings = trial.settings
     if not isinstance(settings, dict) or not all(isinstance(value, str | int | float) for value in settings.values()):
         return "its settings are not those of a cell"
@@ -142,6 +147,8 @@ def _unusable(trial: Trial) -> str:
         check_durations("step_seconds", trial.step_seconds)
     except (ValueError, TypeError):
         return "its step times cannot have been measured"
+    if not all(is_number(loss) for loss in trial.losses) or not isinstance(trial.seed, int):
+        return "its losses cannot have been computed"
     return ""
 
 

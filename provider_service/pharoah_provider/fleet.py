@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_provider.cell_results import is_of
+from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node, NodeState
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady
@@ -131,8 +133,9 @@ class Connection:
 class Fleet:
     """All connected nodes, and what is known of each."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, contexts: Contexts | None = None) -> None:
         self._clock = clock or Clock()
+        self.contexts = contexts or Contexts()
         self._connections: dict[str, Connection] = {}
         self._known: dict[str, Node] = {}
         self._hosts: dict[str, set[str]] = defaultdict(set)
@@ -222,7 +225,9 @@ class Fleet:
         return [
             peer
             for peer in self.connected()
-            if peer.node != node.node and peer.context_id == node.context_id and not peer.shares_cores(node)
+            if peer.node != node.node
+            and self.contexts.of(peer) == self.contexts.of(node)
+            and not peer.shares_cores(node)
         ]
 
     async def look(self, node: str) -> bool:
@@ -293,7 +298,7 @@ class Fleet:
                     if isinstance(answer, NotBuilt) and answer.cell == cell.id and cell.environment:
                         raise NotBuiltThere(f"node {node}: {cell.environment}: {answer.not_built}")
                     result = _expected(answer, CellResult, node)
-                    if result.cell != cell.id or (result.windows and cell.degradation is None):
+                    if not is_of(result, cell):
                         raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
                     return result
         except TimeoutError:

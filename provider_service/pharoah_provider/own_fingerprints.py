@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.cell import Cell, DryCell
 from pharoah_benchmarks.environments import BuildError
-from pharoah_learning.release import identity
+from pharoah_learning.context_rule import identity
 from pharoah_protocol import __version__
 from pharoah_protocol.node_profile import NodeProfile
 from pharoah_provider.agent.child_processes import ChildDied

@@ -16,12 +16,15 @@ import pytest
 
 from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah.dryrun.extensions import GROUP as EXTENSIONS
+from pharoah.end_causes import GROUP as END_CAUSES
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGIES
 from pharoah_learning.signals import GROUP as SIGNALS
 from pharoah_protocol.incident_states import GROUP as INCIDENT_STATES
+from pharoah_provider.agent.facts import GROUP as FACTS
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
+from pharoah_provider.backfill import GROUP as BACKFILL
 from pharoah_provider.listings import GROUP as LISTINGS
 from pharoah_provider.registries import OVERVIEWS, markdown
 from tests.harness.plugins import write_plugin
@@ -152,6 +155,19 @@ assert any("disk_failing" in str(sample) for sample in Telemetry().sample())
 """,
     ),
     Plugin(
+        "facts",
+        FACTS,
+        "rack_place",
+        """
+from pharoah_provider.agent.facts import FactGroup
+ENTRY = FactGroup(name="rack_place", help="a label", facts=("rack",), read=lambda: {"rack": "7"})
+""",
+        """
+from pharoah_provider.agent.node_facts import NodeFacts
+assert NodeFacts({}).read()["rack"] == "7"
+""",
+    ),
+    Plugin(
         "incident-states",
         INCIDENT_STATES,
         "chronic",
@@ -171,6 +187,23 @@ incident = Incident(Resource.node("n1"), state=CONFIRMED, since=0.0)
 assert incident.ruled(86_400.0) is None
 assert incident.ruled(8 * 86_400.0) is IncidentState.named("chronic") and incident.confirmed
 assert incident.calmed() is CLEARED
+""",
+    ),
+    Plugin(
+        "end-causes",
+        END_CAUSES,
+        "exit-75",
+        """
+from pharoah.end_causes import EndCause, JudgedEnd
+from pharoah_protocol.vocabulary import EndState
+
+ENTRY = EndCause("exit-75", "a job that asks to be moved (sysexits(3), EX_TEMPFAIL)", 1000,
+                 lambda facts: JudgedEnd(EndState.MOVED) if facts.status == 75 else None)
+""",
+        """
+from pharoah.end_causes import EndFacts, judged
+from pharoah_protocol.vocabulary import EndState
+assert judged(EndFacts(status=75), EndState.FAILED).state is EndState.MOVED
 """,
     ),
     Plugin(
@@ -211,6 +244,24 @@ from pharoah._finding_kind import finding_kinds
 from pharoah.cli.main import main
 assert finding_kinds()["quota-low"].found(hours=3).what == "only 3 GPU hours are left"
 assert main(["findings"]) == 0
+""",
+    ),
+    Plugin(
+        "backfill",
+        BACKFILL,
+        "ledger",
+        """
+import numpy as np
+from pharoah_provider.backfill import BackfillSource, Table
+
+def read(path):
+    return Table(path, {"what": np.array(["bert"]), "end": np.array(["ok"])})
+
+ENTRY = BackfillSource("ledger", "a ledger of jobs", read, 'model = "what"\\nend_state = "end"')
+""",
+        """
+from pharoah_provider.cli import main
+assert main(["backfill", "any.file", "--source", "ledger"]) == 0
 """,
     ),
 ]

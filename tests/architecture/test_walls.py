@@ -81,6 +81,7 @@ def test_archetypes_need_the_standard_library_only() -> None:
         ("pharoah_protocol.v1", "pharoah_provider", ("services", "cli", "agent/stream.py")),
         ("duckdb", "pharoah_provider", ("storage/duckdb",)),
         ("torch", "pharoah_provider", ()),
+        ("ray", "pharoah_provider", ("campaigns/ray_driver.py", "campaigns/ray_worker.py")),
         ("duckdb", "pharoah_auditor", ()),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Outcome
-from pharoah_provider.campaigns.book import Campaigns
+from pharoah_provider.campaigns.book import Campaigns, PlanOptions
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet, OrderKind
 from pharoah_provider.storage.duckdb import DuckStorage
@@ -28,7 +28,7 @@ async def orders_of_a_campaign(database: Path) -> set[tuple[tuple[str, ...], int
         async with asyncio.TaskGroup() as group:  # an agent that fails ends the campaign, too
             answering = group.create_task(_answer(connection, ordered))
             campaigns = Campaigns(storage, fleet, lambda _: False, Clock())
-            async for _ in campaigns.follow((await campaigns.plan(PLAN)).campaign_id):
+            async for _ in campaigns.follow((await campaigns.plan(PLAN, PlanOptions())).campaign_id):
                 pass
             answering.cancel()
     finally:

@@ -32,6 +32,7 @@ from pharoah_protocol.v1 import (
     RunCampaignRequest,
 )
 from pharoah_provider.campaigns import run as campaign_run
+from pharoah_provider.campaigns.executors import agents as agent_executor
 from pharoah_provider.first_start import make_provider
 from pharoah_provider.services.server import provider
 from tests.harness.database import new_database
@@ -83,9 +84,11 @@ class ScriptedSite:
 
     async def campaign(self, text: str = "", campaign_id: str = "") -> list[str]:
         """Run a campaign, or go on with one; a line for each finished work."""
-        stub = Stub(self.channel, "Operator")
-        request = RunCampaignRequest(campaign=text, campaign_id=campaign_id)
-        answers = stub.RunCampaign(request, metadata=_bearer(OPERATOR))
+        return await self.campaign_of(RunCampaignRequest(campaign=text, campaign_id=campaign_id))
+
+    async def campaign_of(self, request: RunCampaignRequest) -> list[str]:
+        """The same, with all that can be requested."""
+        answers = Stub(self.channel, "Operator").RunCampaign(request, metadata=_bearer(OPERATOR))
         return [f"{answer.node} {answer.cell}: {answer.outcome}" async for answer in answers if answer.node]
 
     async def learn(self) -> list[str]:
@@ -161,8 +164,8 @@ async def scripted_site(
     async with AsyncExitStack() as stack:
         sockets = stack.enter_context(socket_folder())
         settings = replace(settings, listen=f"unix:{sockets}/p.sock")
-        stack.enter_context(patch.object(campaign_run, "COMPANION_START_SECONDS", COMPANION_START_SECONDS))
-        stack.enter_context(patch.object(campaign_run, "AWAY_SECONDS", AWAY_SECONDS))
+        stack.enter_context(patch.object(agent_executor, "COMPANION_START_SECONDS", COMPANION_START_SECONDS))
+        stack.enter_context(patch.object(agent_executor, "AWAY_SECONDS", AWAY_SECONDS))
         stack.enter_context(patch.object(campaign_run, "POLL_SECONDS", POLL_SECONDS))
         endpoint = await stack.enter_async_context(provider(settings))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(endpoint))

@@ -257,7 +257,7 @@ def running_site(
 ) -> Iterator[Site]:
     """A site that is stopped at the end, also when it is interrupted at any moment."""
     with socket_folder() as sockets:
-        chosen = dict(profiles) if profiles else node_profiles()
+        chosen = node_profiles() if profiles is None else dict(profiles)
         site = Site(folder, sockets, chosen, settle_seconds=settle_seconds)
         service_seconds = STOP_SECONDS
         try:

@@ -16,6 +16,8 @@ from pharoah_protocol.windows import Window
 
 LONGEST_DETAIL = 1000
 """Characters of an error message that are kept."""
+MOST_LOSSES = 16
+"""Losses of a cell that are kept: those of the first steps."""
 LONGEST_CONTEXT = 4096
 """Characters of the effective values of a cell, as JSON; there are a few values of a line each, and the versions of
 what the inventory of software knows."""
@@ -89,6 +91,8 @@ class CellResult:
     """One of MEASURED_OUTCOMES."""
     detail: str = ""
     step_seconds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    """What the first steps computed, for comparison with other nodes."""
     windows: list[Window] = field(default_factory=list)
     """What a degraded cell would have reported as a run."""
     context: dict[str, Any] = field(default_factory=dict)
@@ -125,6 +129,7 @@ class CellResult:
         if not isinstance(result.step_seconds, list):
             raise ValueError("step_seconds: expected a list")
         bounds.check_durations("step_seconds", result.step_seconds)
+        _check_losses(result.losses)
         return result
 
 
@@ -183,6 +188,11 @@ def _outcome(value: object) -> Outcome:
     if value not in MEASURED_OUTCOMES:
         raise ValueError(f"outcome {value!r} is not one of {', '.join(MEASURED_OUTCOMES)}")
     return Outcome(str(value))
+
+
+def _check_losses(losses: Any) -> None:
+    if not isinstance(losses, list) or len(losses) > MOST_LOSSES or not all(map(bounds.is_number, losses)):
+        raise ValueError(f"losses: expected at most {MOST_LOSSES} finite numbers")
 
 
 def _windows(data: Any) -> list[Window]:

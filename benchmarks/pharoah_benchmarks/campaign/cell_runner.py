@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.campaign.cell import MOST_LOSSES, Cell, CellResult
 from pharoah_benchmarks.campaign.faults import Leak, start_cpu_stressor
 from pharoah_benchmarks.campaign.ranks import RankEnd, on_ranks
 from pharoah_benchmarks.context import device_model, effective_context
@@ -35,6 +35,7 @@ class _Measured:
     """What is known of a cell so far; it stays when the cell fails later."""
 
     step_seconds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     device: DeviceKind = DeviceKind.CPU
     device_model: str = ""
@@ -118,6 +119,8 @@ def _train(cell: Cell, measured: _Measured) -> tuple[Outcome, str]:
             seconds.append(after - before)
             if not math.isfinite(loss):
                 return Outcome.NAN, f"the result of step {len(seconds)} is {loss}"
+            if len(measured.losses) < MOST_LOSSES:
+                measured.losses.append(loss)
             watcher.step(after - began, after - before)
     finally:
         watcher.close()

@@ -25,6 +25,11 @@ seconds = 8
 healthy = 6
 cpu_stressors = [1.0, 0.5]        # one degraded cell per entry: the share of a core the CPU stressor wants
 leaks = [100_000_000]    # bytes per second
+
+[executor]                        # the nodes of the fleet where it is absent
+name = "local"
+slots = 2
+profile = { threads = 1 }
 """
 
 from __future__ import annotations
@@ -32,7 +37,8 @@ from __future__ import annotations
 import itertools
 import math
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
@@ -40,7 +46,7 @@ from pharoah_benchmarks.environments import EnvironmentFileError, NamedEnvironme
 from pharoah_benchmarks.settings import SettingError, check
 from pharoah_protocol.vocabulary import ENVIRONMENT, Fault
 
-_TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds", "skip_same_code"}
+_TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds", "skip_same_code", "executor"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
 _DEGRADE = {"workload", "settings", "seconds", "healthy", "cpu_stressors", "leaks", "ramp_seconds"}
 
@@ -60,6 +66,8 @@ class CampaignPlan:
     """To be run once each, anywhere without other load."""
     skip_same_code: bool = False
     """Whether one environment is enough of those in which a workload executes the same code."""
+    executor: Mapping[str, Any] = field(default_factory=dict)
+    """Where it runs, as the file states it; the provider checks it."""
 
 
 def parse_plan(text: str) -> CampaignPlan:
@@ -82,7 +90,8 @@ def parse_plan(text: str) -> CampaignPlan:
     skip = data.get("skip_same_code", False)
     if not isinstance(skip, bool):
         raise PlanError(f"skip_same_code: {skip!r} is not true or false")
-    return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded, skip)
+    name, executor = str(data.get("name", "campaign")), _table(data, "executor")
+    return CampaignPlan(name, tuple(cells), degraded, skip, executor)
 
 
 def _workload_cells(entry: dict[str, Any], named: NamedEnvironments, repeats: int, limit: float) -> list[Cell]:

@@ -24,25 +24,96 @@ class PlanCampaignRequest(_message.Message):
 
     CAMPAIGN_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    EXECUTOR_FIELD_NUMBER: _builtins.int
+    BUDGET_MINUTES_FIELD_NUMBER: _builtins.int
     campaign: _builtins.str
     """The campaign file, TOML."""
     seed: _builtins.int
     """Of the order of blocks and cells; drawn where it is not given."""
+    budget_minutes: _builtins.float
+    """How long its works may run, in minutes; 0 is as long as they take."""
+    @_builtins.property
+    def executor(self) -> Global___CampaignExecutor: ...
     def __init__(
         self,
         *,
         campaign: _builtins.str = ...,
         seed: _builtins.int | None = ...,
+        executor: Global___CampaignExecutor | None = ...,
+        budget_minutes: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "executor", b"executor", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "campaign", b"campaign", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "budget_minutes", b"budget_minutes", "campaign", b"campaign", "executor", b"executor", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
 Global___PlanCampaignRequest: _TypeAlias = PlanCampaignRequest  # noqa: Y015
+
+@_typing.final
+class CampaignExecutor(_message.Message):
+    """Where the works of a campaign are done. What is empty is as the campaign file states it, or left to the executor."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    slots: _builtins.int
+    """How many works it does at a time."""
+    address: _builtins.str
+    """Of the cluster."""
+    profile: _builtins.str
+    """The node profile of each of its processes, JSON."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        slots: _builtins.int = ...,
+        address: _builtins.str = ...,
+        profile: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "profile", b"profile", "slots", b"slots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CampaignExecutor: _TypeAlias = CampaignExecutor  # noqa: Y015
+
+@_typing.final
+class PlanConfirmationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUSPECTS_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    BUDGET_MINUTES_FIELD_NUMBER: _builtins.int
+    seed: _builtins.int
+    budget_minutes: _builtins.float
+    @_builtins.property
+    def suspects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of suspects; all where none is given."""
+
+    def __init__(
+        self,
+        *,
+        suspects: _abc.Iterable[_builtins.str] | None = ...,
+        seed: _builtins.int | None = ...,
+        budget_minutes: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "budget_minutes", b"budget_minutes", "seed", b"seed", "suspects", b"suspects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___PlanConfirmationRequest: _TypeAlias = PlanConfirmationRequest  # noqa: Y015
 
 @_typing.final
 class PlanCampaignResponse(_message.Message):
@@ -53,11 +124,16 @@ class PlanCampaignResponse(_message.Message):
     BLOCKS_FIELD_NUMBER: _builtins.int
     CONTEXTS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    NOTICES_FIELD_NUMBER: _builtins.int
     campaign_id: _builtins.str
     works: _builtins.int
     blocks: _builtins.int
     contexts: _builtins.int
     seed: _builtins.int
+    @_builtins.property
+    def notices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why suspects that were asked for are not in the plan."""
+
     def __init__(
         self,
         *,
@@ -66,10 +142,11 @@ class PlanCampaignResponse(_message.Message):
         blocks: _builtins.int = ...,
         contexts: _builtins.int = ...,
         seed: _builtins.int = ...,
+        notices: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "campaign_id", b"campaign_id", "contexts", b"contexts", "seed", b"seed", "works", b"works"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "campaign_id", b"campaign_id", "contexts", b"contexts", "notices", b"notices", "seed", b"seed", "works", b"works"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -82,21 +159,31 @@ class RunCampaignRequest(_message.Message):
     CAMPAIGN_FIELD_NUMBER: _builtins.int
     CAMPAIGN_ID_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    EXECUTOR_FIELD_NUMBER: _builtins.int
+    BUDGET_MINUTES_FIELD_NUMBER: _builtins.int
     campaign: _builtins.str
     """The campaign file of a new campaign, TOML."""
     campaign_id: _builtins.str
     """A campaign that was planned before, or has been begun; then without a file."""
     seed: _builtins.int
+    budget_minutes: _builtins.float
+    """How long its works may run in all, in minutes; 0 leaves the budget of a campaign that was planned before."""
+    @_builtins.property
+    def executor(self) -> Global___CampaignExecutor:
+        """Of a new campaign."""
+
     def __init__(
         self,
         *,
         campaign: _builtins.str = ...,
         campaign_id: _builtins.str = ...,
         seed: _builtins.int | None = ...,
+        executor: Global___CampaignExecutor | None = ...,
+        budget_minutes: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "executor", b"executor", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "campaign", b"campaign", "campaign_id", b"campaign_id", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "budget_minutes", b"budget_minutes", "campaign", b"campaign", "campaign_id", b"campaign_id", "executor", b"executor", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015

@@ -40,7 +40,7 @@ class ChildDied(Exception):
 
 
 @dataclass(frozen=True)
-class _Process:
+class ChildProcess:
     """A running process in a process group of its own. One socket is its standard input and output."""
 
     popen: subprocess.Popen[bytes]
@@ -48,7 +48,7 @@ class _Process:
     writer: asyncio.StreamWriter
 
     @classmethod
-    async def start(cls, command: Sequence[str], variables: Mapping[str, str]) -> _Process:
+    async def start(cls, command: Sequence[str], variables: Mapping[str, str]) -> ChildProcess:
         """A start that is cancelled leaves no process behind."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -95,7 +95,7 @@ class Child:
         command = own_module(module, *arguments, interpreter=interpreter)
         self._command = command_under(profile, command, limit_memory)
         self._environment = {**own_environment(os.environ), **environment(profile)}
-        self._process: _Process | None = None
+        self._process: ChildProcess | None = None
         self._turn = asyncio.Lock()
         self._used_at = time.monotonic()
         self._idle_watch: asyncio.Task[None] | None = None
@@ -148,11 +148,11 @@ class Child:
             raise ChildDied(f"exit status {status}")
         return answer.decode()
 
-    async def _started(self) -> _Process:
+    async def _started(self) -> ChildProcess:
         if self._process is not None and self._process.popen.poll() is not None:
             await self._stop()
         if self._process is None:
-            self._process = await _Process.start(self._command, self._environment)
+            self._process = await ChildProcess.start(self._command, self._environment)
         return self._process
 
     async def _stop(self) -> None:
@@ -187,8 +187,8 @@ async def read_json(module: str, profile: NodeProfile, *arguments: str) -> dict[
 
 
 @asynccontextmanager
-async def _running(command: Sequence[str]) -> AsyncIterator[_Process]:
-    process = await _Process.start(command, own_environment(os.environ))
+async def _running(command: Sequence[str]) -> AsyncIterator[ChildProcess]:
+    process = await ChildProcess.start(command, own_environment(os.environ))
     try:
         yield process
     finally:

@@ -13,8 +13,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
-from pharoah_benchmarks.environments import BuildError
+from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import Access, AccessError
@@ -25,17 +24,17 @@ from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     AgentMessage,
     CellOrder,
+    CellResult,
     Hello,
     LookResult,
     NodeState,
     ProbeOrder,
     ProbeResult,
 )
-from pharoah_protocol.v1 import CellResult as CellResultMessage
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
-from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.environment_children import EnvironmentChildren
+from pharoah_provider.agent.fork_servers import cell_answer
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import NOT_IDLE, Node
@@ -80,6 +79,11 @@ class AgentStream:
         """Results of cells by the id of their order, until the provider has stored them."""
         self.node_state = NodeStateAnswer()
         """What the provider has sent of this node."""
+
+    def restate(self, node: Node) -> None:
+        """The node has other facts: they are sent at once, on a new connection. Orders go on meanwhile."""
+        self._node = node
+        self._out.put_nowait(None)
 
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
@@ -226,15 +230,8 @@ class AgentStream:
         if order.order_id in self._kept:
             await self._out.put(self._kept[order.order_id])
             return
-        cell = Cell.from_json(order.cell)
-        try:
-            outcome = await self._fork_servers.ask(cell.environment, order.cell, order.limit_seconds + 75)
-        except BuildError as error:
-            outcome = NotBuilt(cell=cell.id, not_built=str(error)).to_json()
-        except (ChildDied, TimeoutError) as error:
-            detail = f"the campaign process ended: {error}"
-            outcome = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail).to_json()
-        result = AgentMessage(cell=CellResultMessage(order_id=order.order_id, outcome=outcome.strip()))
+        outcome = await cell_answer(self._fork_servers, Cell.from_json(order.cell))
+        result = AgentMessage(cell=CellResult(order_id=order.order_id, outcome=outcome))
         self._kept[order.order_id] = result
         while len(self._kept) > KEPT_RESULTS:
             self._kept.popitem(last=False)

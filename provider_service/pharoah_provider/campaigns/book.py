@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from pharoah_benchmarks.campaign.plan import parse_plan
+from pharoah_benchmarks.campaign.plan import CampaignPlan, parse_plan
+from pharoah_learning.confirmations import MOST_PAIRS
+from pharoah_provider.campaigns.executor_settings import ON_AGENTS, ExecutorSettings
+from pharoah_provider.campaigns.executors import EXECUTORS, executor_of
 from pharoah_provider.campaigns.run import CampaignRun, Progress
-from pharoah_provider.campaigns.schedule import scheduled
+from pharoah_provider.campaigns.schedule import scheduled, scheduled_pairs, scheduled_without_context
+from pharoah_provider.campaigns.suspect_pairs import suspects_to_confirm
 from pharoah_provider.campaigns.works import Campaign, CampaignState
+from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.base import Storage
@@ -22,6 +28,32 @@ log = logging.getLogger("pharoah.provider.campaigns")
 
 SEEDS = 1 << 31
 """How many seeds there are: they fit into 32 bits with a sign."""
+
+
+MOST_BUDGET_MINUTES = 525_600.0
+"""A year."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What a command states about a new campaign beside its file."""
+
+    seed: int | None = None
+    """Drawn where it is not given."""
+    executor: Mapping[str, Any] = field(default_factory=dict)
+    """The options of the executor that are stated, by name."""
+    budget_minutes: float = 0.0
+    """0 is as long as it takes."""
+
+
+NO_OPTIONS = PlanOptions()
+
+
+class PlannedConfirmation(NamedTuple):
+    """A campaign about suspects, and why others are not in it."""
+
+    campaign: Campaign
+    notices: list[str]
 
 
 @dataclass
@@ -53,12 +85,42 @@ class Campaigns:
                 log.info("campaign %s goes on", campaign.campaign_id)
                 await self._start(campaign)
 
-    async def plan(self, text: str, seed: int | None = None) -> Campaign:
-        """Store a new campaign for the nodes that are connected and not in use. Raises PlanError for the file, Invalid
-        for the seed, and NotReady without such a node."""
+    async def plan(self, text: str, options: PlanOptions = NO_OPTIONS) -> Campaign:
+        """Store a new campaign: with the executor `agents` for the nodes that are connected and not in use.
+
+        Raises PlanError for the file, Invalid for an option, and NotReady without such a node.
+        """
         plan = parse_plan(text)
-        if seed is not None and not 0 <= seed < SEEDS:
-            raise Invalid(f"seed: {seed} is not between 0 and {SEEDS - 1}")
+        settings = _executor_settings(plan, options)
+        campaign = replace(self._new(plan.name, text, options, settings), skip_same_code=plan.skip_same_code)
+        if EXECUTORS[settings.name].has_contexts:
+            works = scheduled(plan, self._free_nodes(), campaign.seed, campaign.context_rule)
+        elif plan.degraded:
+            raise Invalid(
+                f"campaign: degrade: the executor {settings.name} has no nodes of the fleet, whose degradation could "
+                "be learned; leave the table out, or use the executor agents"
+            )
+        else:
+            works = scheduled_without_context(plan, campaign.seed)
+        await self._store.campaigns.put_campaign(campaign, works)
+        return campaign
+
+    async def plan_confirmation(self, suspect_ids: Sequence[str], options: PlanOptions) -> PlannedConfirmation:
+        """Store a campaign that confirms or refutes suspects: these, or all of the newest release where none is given.
+
+        Raises Invalid for an id that is not known, and NotReady where no suspect can be confirmed now.
+        """
+        chosen = await suspects_to_confirm(self._store, suspect_ids, self._free_nodes())
+        if not chosen.arms:
+            raise NotReady("; ".join(chosen.notices) or "the newest release has no suspects")
+        campaign = self._new(f"confirm {len(chosen.arms)} suspects", "", options, ON_AGENTS)
+        campaign = replace(campaign, context_rule=chosen.context_rule)
+        works = scheduled_pairs(chosen.arms, MOST_PAIRS, campaign.seed)
+        await self._store.campaigns.put_campaign(campaign, works, chosen.pairs)
+        return PlannedConfirmation(campaign, chosen.notices)
+
+    def _free_nodes(self) -> list[Node]:
+        """The nodes of the fleet that are connected and not in use. Raises NotReady without any."""
         connected = self._fleet.connected()
         nodes = [node for node in connected if not self._in_use(node.node)]
         if not nodes:
@@ -67,36 +129,54 @@ class Campaigns:
                 if connected
                 else "no agent is connected: start pharoah-agent on the nodes first"
             )
-        campaign = Campaign(
+        return nodes
+
+    def _new(self, name: str, text: str, options: PlanOptions, executor: ExecutorSettings) -> Campaign:
+        seed = options.seed
+        if seed is not None and not 0 <= seed < SEEDS:
+            raise Invalid(f"seed: {seed} is not between 0 and {SEEDS - 1}")
+        return Campaign(
             campaign_id=secrets.token_hex(4),
-            name=plan.name,
+            name=name,
             text=text,
             seed=secrets.randbelow(SEEDS) if seed is None else seed,
             state=CampaignState.PLANNED,
             created_at=self._clock.wall(),
-            skip_same_code=plan.skip_same_code,
+            executor=executor,
+            budget_seconds=checked_budget(options.budget_minutes),
+            context_rule=self._fleet.contexts.rule,
         )
-        await self._store.campaigns.put_campaign(campaign, scheduled(plan, nodes, campaign.seed))
-        return campaign
 
     def check_free(self, campaign_id: str = "") -> None:
         """Raises NotReady while another campaign runs."""
         if self._going is not None and self._going.campaign.campaign_id != campaign_id:
             raise NotReady(f"a campaign is running already: {self._going.campaign.campaign_id}")
 
-    async def follow(self, campaign_id: str) -> AsyncIterator[Progress]:
+    async def follow(self, campaign_id: str, budget_minutes: float = 0.0) -> AsyncIterator[Progress]:
         """Start a campaign, or go on with it, and give its progress until it ends. Whoever stops reading ends nothing.
 
-        Raises Invalid for an id that is not known, and NotReady for a campaign that is done, that no node can do, or
-        that was cancelled meanwhile.
+        `budget_minutes`: its new budget in all; 0 leaves the one that it has. Raises Invalid for an id that is not
+        known, and NotReady for a campaign that is done or whose budget is used up, that no node can do, or that was
+        cancelled meanwhile.
         """
+        budget_seconds = checked_budget(budget_minutes)
         self.check_free(campaign_id)
         if self._going is None:
             campaign = await self._known(campaign_id)
             if campaign.state is CampaignState.DONE:
                 raise NotReady(f"campaign {campaign_id} is done already")
+            if campaign.state is CampaignState.SPENT and not budget_seconds:
+                raise NotReady(
+                    f"the budget of campaign {campaign_id}, {campaign.budget_seconds / 60:g} minutes, is used up; go "
+                    f"on with `pharoah-provider campaign resume {campaign_id} --budget-minutes N`, N minutes in all"
+                )
             self.check_free(campaign_id)
+            if budget_seconds:
+                await self._store.campaigns.set_budget(campaign_id, budget_seconds)
+                campaign = replace(campaign, budget_seconds=budget_seconds)
             await self._start(campaign)
+        elif budget_seconds:
+            raise NotReady(f"campaign {campaign_id} runs; its budget can be changed while it does not")
         assert self._going is not None
         going, events = self._going, asyncio.Queue[Progress | BaseException | None]()
         going.followers.add(events)
@@ -138,28 +218,17 @@ class Campaigns:
         raise Invalid(f"campaign_id: {campaign_id!r} is not known (see `pharoah-provider campaigns`)")
 
     async def _start(self, campaign: Campaign) -> None:
-        works = await self._store.campaigns.works(campaign.campaign_id)
         await self._store.campaigns.set_state(campaign.campaign_id, CampaignState.RUNNING)
         going = _Going(replace(campaign, state=CampaignState.RUNNING))
-        run = CampaignRun(
-            campaign=going.campaign,
-            works=works,
-            fleet=self._fleet,
-            store=self._store.campaigns,
-            in_use=self._in_use,
-            report=going.publish,
-            clock=self._clock,
-            skip_same_code=campaign.skip_same_code,
-        )
         self._going = going
-        going.task = asyncio.create_task(self._to_its_end(going, run))
+        going.task = asyncio.create_task(self._to_its_end(going))
 
-    async def _to_its_end(self, going: _Going, run: CampaignRun) -> None:
+    async def _to_its_end(self, going: _Going) -> None:
         campaign_id = going.campaign.campaign_id
         ended: BaseException | None = None
         try:
-            await run.run(OwnFingerprints(self._store.evidence))
-            await self._store.campaigns.set_state(campaign_id, CampaignState.DONE)
+            all_done = await self._run(going)
+            await self._store.campaigns.set_state(campaign_id, CampaignState.DONE if all_done else CampaignState.SPENT)
         except* Exception as failures:  # noqa: BLE001 - whoever follows the campaign raises it
             ended = failures.exceptions[0]
             while isinstance(ended, BaseExceptionGroup):
@@ -168,3 +237,44 @@ class Campaigns:
             await self._store.campaigns.set_state(campaign_id, CampaignState.PAUSED, str(ended))
         self._going = None
         going.publish(ended)
+
+    async def _run(self, going: _Going) -> bool:
+        """Run what is left on its executor. Whether all is done."""
+        campaign, store = going.campaign, self._store.campaigns
+        works, suspects = await store.works(campaign.campaign_id), await store.suspects(campaign.campaign_id)
+        try:
+            kind = executor_of(campaign.executor)
+        except ValueError as error:
+            raise NotReady(str(error)) from None
+        async with kind.open(campaign.executor, self._fleet) as executor:
+            run = CampaignRun(
+                campaign=campaign,
+                works=works,
+                suspects=suspects,
+                executor=executor,
+                store=store,
+                in_use=self._in_use,
+                report=going.publish,
+                clock=self._clock,
+            )
+            return await run.run(OwnFingerprints(self._store.evidence))
+
+
+def checked_budget(minutes: float) -> float:
+    """The budget in seconds. Raises Invalid for one that is no time."""
+    if not 0 <= minutes <= MOST_BUDGET_MINUTES:
+        raise Invalid(f"budget_minutes: {minutes:g} is not between 0 and {MOST_BUDGET_MINUTES:g}")
+    return minutes * 60.0
+
+
+def _executor_settings(plan: CampaignPlan, options: PlanOptions) -> ExecutorSettings:
+    """The options of the command count before those of the campaign file. Raises Invalid."""
+    stated = dict(plan.executor)
+    if options.executor.get("name", stated.get("name")) != stated.get("name"):
+        stated = {}  # the options in the file are those of another executor
+    try:
+        settings = ExecutorSettings.checked({**stated, **options.executor})
+        executor_of(settings)
+    except ValueError as error:
+        raise Invalid(str(error)) from None
+    return settings

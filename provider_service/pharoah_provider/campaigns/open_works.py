@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_provider.campaigns.schedule import begun_again
 from pharoah_provider.campaigns.works import Work, WorkKind, WorkState
-from pharoah_provider.domain import Node
+
+Choose = Callable[[Iterable[list[Work]]], list[Work] | None]
+"""Which block is next, of those that may be; None for none of them."""
+
+
+def first_of(blocks: Iterable[list[Work]]) -> list[Work] | None:
+    """The first block in the order of the plan."""
+    return next(iter(blocks), None)
 
 
 class OpenWorks:
@@ -39,20 +48,27 @@ class OpenWorks:
         waiting = (work for work in self._works.values() if work.state is WorkState.WAITING)
         return [work for work in waiting if not kinds or work.kind in kinds]
 
-    def take(self, node: Node, usable: int, measured: bool) -> Work | None:
-        """The next work for a node; the block of the work has this node from now on.
+    def take(self, node: str, context: str, usable: int, measured: bool, choose: Choose = first_of) -> Work | None:
+        """The next work for a node in a context; the block of the work has this node from now on.
 
         `usable`: how many nodes the context has for this campaign. Two of them run the blocks of each workload, where
-        there are two. `measured`: whether baselines may begin, because no cell is left that a node could run.
+        there are two, and all of them the pairs of each suspect, in turn. `measured`: whether baselines may begin,
+        because no cell is left that a node could run. `choose`: which of the blocks that nobody has begun is next.
         """
         free = [work for work in self.left() if work.number not in self._out]
-        own = [work for work in free if work.node == node.node and (work.cell or measured)]
-        open_here = [work for work in free if not work.node and work.context_id == node.context_id]
-        chosen = next(iter(own), None) or next((work for work in open_here if self._may(node, work, usable)), None)
+        own = [work for work in free if work.node == node and (work.cell or measured)]
+        if own and own[0].cell:
+            chosen: Work | None = own[0]
+        else:
+            owners = self._owners_of_subjects(context)
+            mine = ([work] for work in own)
+            blocks = _blocks_of(work for work in free if not work.node and work.context_id == context)
+            may = (block for block in blocks if self._may(node, block[0], usable, owners[block[0].subject]))
+            chosen = next(iter(choose(chain(mine, may)) or ()), None)
         if chosen is None:
             return None
-        for work in self._block(chosen.block):
-            self._works[work.number] = replace(work, node=node.node)
+        for work in self.block(chosen.block):
+            self._works[work.number] = replace(work, node=node)
         self._out.add(chosen.number)
         return self._works[chosen.number]
 
@@ -61,9 +77,14 @@ class OpenWorks:
         self._out.discard(work.number)
 
     def finish(self, work: Work, state: WorkState = WorkState.DONE) -> None:
-        """It was done, or will never be."""
+        """It was done, with what is stated in `work`, or it will never be."""
         self._out.discard(work.number)
-        self._works[work.number] = replace(self._works[work.number], state=state)
+        node = self._works[work.number].node
+        self._works[work.number] = replace(work, state=state, node=node)
+
+    def of_suspect(self, suspect_id: str) -> list[Work]:
+        """All works about one suspect, in the order of the plan."""
+        return [work for work in self._works.values() if work.suspect == suspect_id]
 
     def owners(self) -> set[str]:
         """Nodes that have blocks which are not done."""
@@ -74,7 +95,7 @@ class OpenWorks:
         blocks = sorted({work.block for work in self.left(WorkKind.CELL, WorkKind.DEGRADED) if work.node == node})
         added: list[Work] = []
         for block in blocks:
-            old = [work for work in self._block(block) if work.state not in (WorkState.SAME_CODE, WorkState.DROPPED)]
+            old = [work for work in self.block(block) if work.state not in (WorkState.SAME_CODE, WorkState.DROPPED)]
             new = begun_again(old, max(self._works) + 1, max(work.block for work in self._works.values()) + 1)
             for work in old:
                 if work.state is WorkState.WAITING:
@@ -84,17 +105,34 @@ class OpenWorks:
             added += fresh
         return added
 
-    def _block(self, block: int) -> list[Work]:
+    def block(self, block: int) -> list[Work]:
+        """The works of a block."""
         return [work for work in self._works.values() if work.block == block]
 
-    def _may(self, node: Node, work: Work, usable: int) -> bool:
-        """Whether enough blocks of this workload are left for the other nodes that must run one."""
+    def _owners_of_subjects(self, context_id: str) -> dict[str, dict[int, str]]:
+        """Subject to its blocks in this context, each with the node that has taken it, or with an empty text."""
+        found: dict[str, dict[int, str]] = defaultdict(dict)
+        for work in self._works.values():
+            if work.context_id == context_id and work.state is not WorkState.MOVED:
+                found[work.subject][work.block] = work.node
+        return found
+
+    def _may(self, node: str, work: Work, usable: int, owners: dict[int, str]) -> bool:
+        """Whether enough blocks of this subject are left for the other nodes that must run some.
+
+        `owners`: all its blocks with their nodes."""
+        taken = Counter(owner for owner in owners.values() if owner)
+        if work.suspect:
+            return taken[node] < math.ceil((taken.total() + 1) / max(1, usable))
         if work.kind is not WorkKind.CELL:
             return True
-        nodes: dict[int, str] = defaultdict(str)
-        for other in self._works.values():
-            same = other.subject == work.subject and other.context_id == work.context_id
-            if same and other.state is not WorkState.MOVED:
-                nodes[other.block] = other.node
-        others_needed = min(LEAST_NODES, usable) - len({name for name in nodes.values() if name} | {node.node})
-        return sum(not name for name in nodes.values()) > max(0, others_needed)
+        others_needed = min(LEAST_NODES, usable) - len(taken.keys() | {node})
+        return len(owners) - taken.total() > max(0, others_needed)
+
+
+def _blocks_of(works: Iterable[Work]) -> Iterator[list[Work]]:
+    """Works by block, in their order."""
+    found: dict[int, list[Work]] = defaultdict(list)
+    for work in works:
+        found[work.block].append(work)
+    yield from found.values()

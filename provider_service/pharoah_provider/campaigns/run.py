@@ -1,8 +1,9 @@
-"""One campaign while it runs: each free node does the next work of its block.
+"""One campaign while it runs: each free node of its executor does the next work of its block.
 
-A node whose agent goes away keeps its block for a while, because agents are restarted; then its blocks begin again on
-other nodes of the context. A node whose agent answers what it was not asked is excluded from the campaign. Nodes that
-share cores take turns. Beside the cells the provider dry-runs them itself (`own_fingerprints`).
+A node that goes away keeps its block for a while, because agents are restarted; then its blocks begin again on other
+nodes of the context. A node that answers what it was not asked is excluded from the campaign. Nodes that share cores
+take turns. Beside the cells the provider dry-runs them itself (`own_fingerprints`). A suspect that is decided needs no
+more blocks, and a campaign whose budget is used up ends.
 """
 
 from __future__ import annotations
@@ -12,32 +13,26 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pharoah_benchmarks.campaign.cell import Cell, Degradation
-from pharoah_learning.evidence import BenchmarkResult
-from pharoah_protocol.vocabulary import Fault, Outcome
+from pharoah_benchmarks.campaign.cell import CellResult
+from pharoah_learning.confirmations import Decision
+from pharoah_protocol.vocabulary import Outcome
+from pharoah_provider.campaigns.budget import Budget
+from pharoah_provider.campaigns.executors import EXECUTORS, Executor, WorkResult
 from pharoah_provider.campaigns.open_works import OpenWorks
 from pharoah_provider.campaigns.same_code import same_code
-from pharoah_provider.campaigns.works import Campaign, Work, WorkKind, WorkState
+from pharoah_provider.campaigns.suspect_pairs import with_its_pairs
+from pharoah_provider.campaigns.works import Campaign, SuspectPair, Work, WorkKind, WorkState
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import Fleet, NotBuiltThere, WrongAnswer
-from pharoah_provider.micro_benchmarks import measure
+from pharoah_provider.fleet import NotBuiltThere, WrongAnswer
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.base import CampaignStore
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import NotReady
 
-IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2
-"""Rounds of micro-benchmarks per node, idle and beside a job."""
 POLL_SECONDS = 1.0
 """How often a campaign looks whether a node has come back, or its host is free again."""
-AWAY_SECONDS = 60.0
-"""How long a node that is away keeps its block: an agent that is restarted is back within seconds."""
 MOST_ATTEMPTS = 3
 """A node that has not done the same work so often is excluded: the work may end its agent."""
-COMPANION_START_SECONDS = 2.5
-"""Time for the companion to start before the first round beside it."""
-COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation(Fault.NONE))
-"""The cell that trains while the baseline beside a job is measured."""
 
 
 @dataclass(frozen=True)
@@ -58,39 +53,44 @@ class CampaignRun:
         self,
         campaign: Campaign,
         works: Iterable[Work],
-        fleet: Fleet,
+        suspects: Iterable[SuspectPair],
+        executor: Executor,
         store: CampaignStore,
         in_use: Callable[[str], bool],
         report: Callable[[Progress], None],
         clock: Clock,
-        skip_same_code: bool = False,
     ) -> None:
         """`in_use(node)`: whether a run may go on on the host of a node; nobody has agreed to cells beside a run.
-        `report`: is called with all progress. `skip_same_code`: whether one environment is enough of those in which a
-        workload executes the same code."""
-        self._campaign, self._fleet, self._store = campaign, fleet, store
+        `report`: is called with all progress."""
+        works = list(works)
+        self._campaign, self._executor, self._store = campaign, executor, store
         self._in_use, self._report, self._clock = in_use, report, clock
-        self._skip_same_code = skip_same_code
-        self._works = OpenWorks(works)
+        self._works, self._budget = OpenWorks(works), Budget(campaign.budget_seconds, works)
+        self._suspects = {suspect.suspect_id: suspect for suspect in suspects}
         self._contexts = {work.node: work.context_id for work in self._works.left() if work.node}
         """Node to its context: those that were there when the campaign was planned, and those that have come since."""
-        self._last_there = dict.fromkeys(self._contexts, clock.steady())
+        self._began = clock.steady()
+        self._last_there = dict.fromkeys(self._contexts, self._began)
         """Node to when it was connected last, or the campaign began or went on; steady seconds."""
         self._excluded: dict[str, NotReady] = {}
         """Nodes that are excluded from this campaign, and why."""
         self._attempts: Counter[tuple[str, int]] = Counter()
         """Attempts of a node to do a work (its number) that failed."""
 
-    async def run(self, own: OwnFingerprints) -> None:
-        """Returns when all works are done. Raises NotReady when no node can do what is left."""
+    async def run(self, own: OwnFingerprints) -> bool:
+        """Returns when all works are done, or when the budget is used up; whether all are done. Raises NotReady when no
+        node can do what is left."""
+        for suspect_id in self._suspects:
+            await self._update_suspect(suspect_id)
         cells = [work.cell for work in self._works.left(WorkKind.CELL) if work.cell]
-        if self._skip_same_code:
+        if self._campaign.skip_same_code:
             await own.complete(cells)
             everything = self._works.cells()
             await self._end_same_code(same_code(everything, await own.of(everything)))
         async with asyncio.TaskGroup() as group:
             group.create_task(own.complete(cells))
             group.create_task(self._run_works())
+        return not self._works.left()
 
     async def _end_same_code(self, same: Mapping[str, str]) -> None:
         """End the works that cannot differ from others. `same`: content of a cell, and the environment that runs."""
@@ -111,10 +111,12 @@ class CampaignRun:
                     # Baselines one at a time: guests of one host take time from each other when all are busy.
                     if busy and measured:
                         break
-                    if (work := self._works.take(node, len(self._usable(node.context_id)), measured)) is not None:
+                    if (work := self._next_work(node, measured)) is not None:
                         await self._store.assign_block(self._campaign.campaign_id, work)
                         busy[asyncio.create_task(self._do(node, work))] = node
                 if not busy:
+                    if self._is_spent():
+                        return
                     self._check_hope()
                     await asyncio.sleep(POLL_SECONDS)
                     continue
@@ -128,20 +130,37 @@ class CampaignRun:
             if busy:
                 await asyncio.wait(busy)
 
+    def _next_work(self, node: Node, measured: bool) -> Work | None:
+        """The next work for a node, which has it from now on; None without one."""
+        context, now = self._campaign.context_of(node), self._clock.wall()
+        usable = len(self._usable(context))
+
+        def choose(blocks: Iterable[list[Work]]) -> list[Work] | None:
+            return self._budget.choose(blocks, usable, now)
+
+        return self._works.take(node.node, context, usable, measured, choose)
+
+    def _is_spent(self) -> bool:
+        """Whether nothing that is left can end within the budget, so that the campaign is over."""
+        left = self._works.left()
+        blocks = [self._works.block(block) for block in sorted({work.block for work in left})]
+        begun = {work.block for work in left if work.node and work.cell}
+        return not begun and bool(left) and self._budget.choose(blocks, 1, self._clock.wall()) is None
+
     def _free_nodes(self, busy: Iterable[Node]) -> Iterator[Node]:
         """Nodes that may be given work, those of the rarest context first; `busy` may grow meanwhile."""
-        connected = self._fleet.connected()
-        rarity = Counter(node.context_id for node in connected)
-        for node in sorted(connected, key=lambda node: (rarity[node.context_id], node.node)):
+        connected = self._executor.nodes()
+        rarity = Counter(self._campaign.context_of(node) for node in connected)
+        for node in sorted(connected, key=lambda node: (rarity[self._campaign.context_of(node)], node.node)):
             shared = any(node.node == other.node or node.shares_cores(other) for other in busy)
             if node.node not in self._excluded and not shared and not self._in_use(node.node):
                 yield node
 
     async def _look_for_nodes(self) -> None:
         """Note who is there; what nodes that are gone have left behind begins again elsewhere, or is dropped."""
-        for node in self._fleet.connected():
+        for node in self._executor.nodes():
             self._last_there[node.node] = self._clock.steady()
-            self._contexts[node.node] = node.context_id
+            self._contexts[node.node] = self._campaign.context_of(node)
         campaign = self._campaign.campaign_id
         for owner in filter(self._is_gone, self._works.owners()):
             if self._usable(self._contexts[owner]):
@@ -170,7 +189,7 @@ class CampaignRun:
         return all(self._is_gone(node) for work in left for node in self._candidates(work))
 
     def _is_gone(self, node: str) -> bool:
-        return node in self._excluded or self._clock.steady() - self._last_there[node] > AWAY_SECONDS
+        return node in self._excluded or self._clock.steady() - self._last_there[node] > self._executor.away_seconds
 
     def _usable(self, context_id: str) -> list[str]:
         """Nodes of a context that are there, or may be back soon."""
@@ -187,22 +206,59 @@ class CampaignRun:
         left = self._works.left()
         if self._excluded and self._excluded.keys() == self._contexts.keys():
             raise NotReady(f"every node has left the campaign; the first: {next(iter(self._excluded.values()))}")
-        if left and all(self._is_gone(node) for work in left for node in self._candidates(work)):
-            contexts = ", ".join(sorted({work.context_id for work in left}))
+        waited = self._clock.steady() - self._began > self._executor.away_seconds
+        if left and waited and all(self._is_gone(node) for work in left for node in self._candidates(work)):
+            contexts = ", ".join(sorted({work.context_id for work in left} - {""}))
+            where = (
+                f"node of context {contexts}" if contexts else f"process of the executor {self._campaign.executor.name}"
+            )
             raise NotReady(
-                f"no node of context {contexts} is connected to do the {len(left)} works that are left; start "
-                f"pharoah-agent there, then `pharoah-provider campaign resume {self._campaign.campaign_id}`"
+                f"no {where} is connected to do the {len(left)} works that are left; "
+                f"{EXECUTORS[self._campaign.executor.name].remedy}, then "
+                f"`pharoah-provider campaign resume {self._campaign.campaign_id}`"
             )
 
     async def _do(self, node: Node, work: Work) -> None:
         """Do one work and store its result. A node that cannot leaves the work as it was."""
+        began_at, order_id = self._clock.wall(), self._campaign.order_id(work)
+        self._budget.begin(work, began_at)
         try:
-            outcome = await (self._cell(node, work, work.cell) if work.cell else self._baseline(node, work))
+            result = await self._executor.do(node, work, order_id)
         except* NotReady as failures:
+            self._budget.end(work)
             await self._failed(node, work, next(iter(_leaves(failures))))
         else:
-            self._works.finish(work)
-            self._report_work(node.node, work.name, outcome)
+            ended_at = max(began_at, self._clock.wall())
+            done = replace(work, began_at=began_at, ended_at=ended_at, state=WorkState.DONE)
+            await self._finish(node, done, result)
+            self._executor.release(node.node, order_id)
+
+    async def _finish(self, node: Node, done: Work, result: WorkResult) -> None:
+        """Store the result of a work together with the fact that it is done."""
+        if isinstance(result, CellResult):
+            what, done = str(result.outcome), replace(done, outcome=result.outcome)
+            await self._store.finish_cell(self._campaign, done, node, result)
+        else:
+            what = next((one.error for one in result if one.error), Outcome.OK)
+            await self._store.finish_baseline(self._campaign, done, result)
+        self._budget.end(done)
+        self._works.finish(done)
+        self._report_work(node.node, done.name, what)
+        if done.suspect:
+            await self._update_suspect(done.suspect)
+
+    async def _update_suspect(self, suspect_id: str) -> None:
+        """Look at what the blocks of a suspect say, and store it. One that is decided needs no further block; those
+        that were begun are completed."""
+        before, works = self._suspects[suspect_id], self._works.of_suspect(suspect_id)
+        now = self._suspects[suspect_id] = with_its_pairs(before, works)
+        needless: list[Work] = []
+        if now.confirmation.decision is not Decision.OPEN:
+            needless = [work for work in works if work.state is WorkState.WAITING and not work.node]
+        if now != before or needless:
+            await self._store.set_confirmation(self._campaign.campaign_id, now, needless)
+        for work in needless:
+            self._works.finish(work, WorkState.DROPPED)
 
     async def _failed(self, node: Node, work: Work, error: NotReady) -> None:
         if isinstance(error, NotBuiltThere):  # other nodes may have what this one lacks; their blocks go on
@@ -217,25 +273,6 @@ class CampaignRun:
 
     def _report_work(self, node: str, what: str, outcome: str) -> None:
         self._report(Progress(self._works.done, self._works.total, node, what, outcome))
-
-    async def _cell(self, node: Node, work: Work, cell: Cell) -> str:
-        order_id = self._campaign.order_id(work)
-        result = await self._fleet.run_cell(node.node, cell, order_id)
-        await self._store.finish_cell(self._campaign, work, node, cell, result)
-        self._fleet.release(node.node, order_id)
-        return result.outcome
-
-    async def _baseline(self, node: Node, work: Work) -> str:
-        results: list[BenchmarkResult] = []
-        for _ in range(IDLE_ROUNDS):
-            results += await measure(self._fleet, node.node, beside_job=False)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}")))
-            await asyncio.sleep(COMPANION_START_SECONDS)
-            for _ in range(BESIDE_ROUNDS):
-                results += await measure(self._fleet, node.node, beside_job=True)
-        await self._store.finish_baseline(self._campaign, work, results)
-        return next((result.error for result in results if result.error), Outcome.OK)
 
 
 def _leaves(failures: BaseExceptionGroup[NotReady]) -> Iterator[NotReady]:

@@ -11,20 +11,53 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.campaign.plan import CampaignPlan
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_provider.campaigns.works import Work, WorkKind
 from pharoah_provider.domain import Node
 
 
-def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int) -> list[Work]:
+class SuspectArms(NamedTuple):
+    """The two cells of a suspect, which are to run in one context."""
+
+    suspect_id: str
+    context_id: str
+    suspected: Cell
+    control: Cell
+
+
+def scheduled_without_context(plan: CampaignPlan, seed: int) -> list[Work]:
+    """All works for an executor without contexts: the cells once. Equal arguments give equal works."""
+    blocks = enumerate(_blocks_of(plan.cells, random.Random(f"{seed}/")))
+    found = [_work(WorkKind.CELL, "", block, cell) for block, arms in blocks for cell in arms]
+    return [replace(work, number=number) for number, work in enumerate(found)]
+
+
+def scheduled_pairs(arms: Sequence[SuspectArms], most_pairs: int, seed: int) -> list[Work]:
+    """All works that suspects may need: a pair of cells for each suspect, then the next pair for each, and so on. The
+    order of suspects, and of the two cells within each pair, is drawn."""
+    rng = random.Random(f"{seed}/suspects")
+    found: list[Work] = []
+    for repeat in range(most_pairs):
+        for block, one in enumerate(rng.sample(arms, len(arms)), start=repeat * len(arms)):
+            for cell in rng.sample((one.suspected, one.control), 2):
+                again = replace(cell, id=f"{cell.id}#{repeat}", repeat=repeat)
+                found.append(replace(_work(WorkKind.CELL, one.context_id, block, again), suspect=one.suspect_id))
+    return [replace(work, number=number) for number, work in enumerate(found)]
+
+
+def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int, rule: ContextRule = ALL_FACTS) -> list[Work]:
     """All works for these nodes: the cells for each of their contexts, the degraded cells for the context that most of
-    them share, and a baseline for each node. Equal arguments give equal works."""
+    them share, and a baseline for each node. Equal arguments give equal works. `rule`: what makes contexts; without one
+    every set of facts does."""
+    context_of = {node.node: rule.context_of(node.server_facts) for node in nodes}
     contexts: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        contexts[node.context_id].append(node.node)
+        contexts[context_of[node.node]].append(node.node)
     found: list[Work] = []
     blocks = 0
     for context, names in sorted(contexts.items()):
@@ -37,7 +70,7 @@ def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int) -> list[Work
         found.append(_work(WorkKind.DEGRADED, plainest, blocks, cell))
         blocks += 1
     for node in sorted(nodes, key=lambda node: node.node):
-        found.append(replace(_work(WorkKind.BASELINE, node.context_id, blocks, None), node=node.node))
+        found.append(replace(_work(WorkKind.BASELINE, context_of[node.node], blocks, None), node=node.node))
         blocks += 1
     return [replace(work, number=number) for number, work in enumerate(found)]
 
@@ -46,7 +79,10 @@ def begun_again(works: Iterable[Work], number: int, block: int) -> list[Work]:
     """The same block for another node: all its cells, those that are done as well, so that it is complete again.
 
     `number`, `block`: the first ones that are free."""
-    return [replace(work, number=number + at, block=block, node="") for at, work in enumerate(works)]
+    return [
+        replace(work, number=number + at, block=block, node="", outcome=None, began_at=0.0, ended_at=0.0)
+        for at, work in enumerate(works)
+    ]
 
 
 def _work(kind: WorkKind, context: str, block: int, cell: Cell | None) -> Work:

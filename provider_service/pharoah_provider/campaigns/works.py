@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_learning.confirmations import NO_PAIRS, Confirmation
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule
+from pharoah_protocol.vocabulary import Outcome
+from pharoah_provider.campaigns.executor_settings import ON_AGENTS, ExecutorSettings
+from pharoah_provider.domain import Node
 
 
 class CampaignState(StrEnum):
@@ -18,6 +23,8 @@ class CampaignState(StrEnum):
     """No node could do what is left. It can be resumed."""
     CANCELLED = "cancelled"
     """An operator has ended it. It can be resumed."""
+    SPENT = "spent"
+    """Its budget is used up, and works are left. It can be resumed with a larger one."""
     DONE = "done"
 
 
@@ -40,7 +47,8 @@ class WorkState(StrEnum):
     SAME_CODE = "same code"
     """Not run: its environment executes the same code as another one, whose results hold for it as well."""
     DROPPED = "dropped"
-    """Nobody will do it: all nodes that could have left the campaign, or its node cannot build its environment."""
+    """Nobody will do it: all nodes that could have left the campaign, its node cannot build its environment, or the
+    suspect that it was about is decided."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +59,7 @@ class Work:
     """Its place in the plan. One result is kept for each."""
     kind: WorkKind
     context_id: str
+    """Empty where its executor has no contexts."""
     block: int
     """Works of a block are done on one node, one after another."""
     cell: Cell | None = None
@@ -58,11 +67,18 @@ class Work:
     node: str = ""
     """The node that has taken its block; empty before."""
     state: WorkState = WorkState.WAITING
+    suspect: str = ""
+    """The id of the suspect that its block is to confirm or refute; empty in other campaigns."""
+    outcome: Outcome | None = None
+    """Of a cell that is done."""
+    began_at: float = 0.0
+    ended_at: float = 0.0
+    """Unix seconds; 0 before."""
 
     @property
     def subject(self) -> str:
-        """What the blocks of one workload have in common."""
-        return f"{self.kind}/{self.cell.workload if self.cell else ''}"
+        """What the blocks of one workload, or of one suspect, have in common."""
+        return f"{self.kind}/{self.suspect or (self.cell.workload if self.cell else '')}"
 
     @property
     def name(self) -> str:
@@ -87,8 +103,34 @@ class Campaign:
     """Why it is paused."""
     skip_same_code: bool = False
     """Whether one environment is enough of those in which a workload executes the same code."""
+    executor: ExecutorSettings = ON_AGENTS
+    budget_seconds: float = 0.0
+    """How long works of it may run; 0 is as long as they take."""
+    context_rule: ContextRule = ALL_FACTS
+    """What made contexts when it was planned; its works keep these contexts to the end."""
+
+    def context_of(self, node: Node) -> str:
+        """The context in which the campaign runs works on a node; empty for a node without facts, which is no node of
+        the fleet."""
+        return self.context_rule.context_of(node.server_facts) if node.server_facts else ""
 
     def order_id(self, work: Work) -> str:
         """The name of the order for a piece of work: the same after every restart, so that an agent that has done it
         already answers with its result."""
         return f"{self.campaign_id}.{work.number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuspectPair:
+    """A suspect that a campaign is to confirm or refute, by cells of two kinds."""
+
+    suspect_id: str
+    node: str
+    """The node that alone reports the failure."""
+    title: str
+    suspected: str
+    """What the suspected cell trains (`Cell.content`)."""
+    control: str
+    """What its control trains, which differs in one setting."""
+    confirmation: Confirmation = NO_PAIRS
+    """What its blocks say so far."""

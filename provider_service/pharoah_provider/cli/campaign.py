@@ -1,4 +1,4 @@
-"""`pharoah-provider campaign plan|run|status|resume|cancel`: campaigns on the connected nodes.
+"""`pharoah-provider campaign plan|run|confirm|status|resume|cancel`: campaigns on the connected nodes or elsewhere.
 
 A campaign belongs to the provider: Ctrl-C stops only the display, and a provider that is restarted goes on.
 """
@@ -15,9 +15,12 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pharoah_protocol.v1 import (
+    CampaignExecutor,
     CancelCampaignRequest,
     ListRequest,
     PlanCampaignRequest,
+    PlanCampaignResponse,
+    PlanConfirmationRequest,
     RunCampaignRequest,
     RunCampaignResponse,
 )
@@ -45,38 +48,94 @@ def add_parser(commands: Any) -> None:
     ):
         added = verb(name, what, work)
         added.add_argument("file", type=Path)
-        added.add_argument("--seed", type=int, help="of the order of blocks and cells (default: drawn)")
+        _add_drawn(added)
+        group = added.add_argument_group("executor", "These count before what the file states.")
+        group.add_argument("--executor", metavar="NAME", help="agents, local, ray, or one of a plug-in")
+        group.add_argument("--address", help="of the cluster")
+        group.add_argument("--slots", type=int, help="how many cells run at a time")
+        group.add_argument("--profile", help="node profile of each process, as JSON or a file of it")
+    confirm = verb("confirm", "confirm or refute suspects by pairs of cells in random order", _confirm)
+    which = confirm.add_mutually_exclusive_group(required=True)
+    which.add_argument("--suspect", metavar="ID", action="append", help="one of `suspects`; may be repeated")
+    which.add_argument("--all", action="store_true", help="all suspects of the newest release")
+    _add_drawn(confirm)
     verb("status", "print how much of a campaign is done, or of all", _status).add_argument("id", nargs="?")
-    verb("resume", "run what is left of a campaign, or follow it while it runs", _resume).add_argument("id")
+    resume = verb("resume", "run what is left of a campaign, or follow it while it runs", _resume)
+    resume.add_argument("id")
+    resume.add_argument("--budget-minutes", type=float, metavar="N", help="its new budget, in all")
     verb("cancel", "end a campaign; its results stay", _cancel).add_argument("id")
 
 
+def _add_drawn(parser: argparse.ArgumentParser) -> None:
+    """The options of every new campaign."""
+    parser.add_argument("--seed", type=int, help="of the order of blocks and cells (default: drawn)")
+    parser.add_argument(
+        "--budget-minutes",
+        type=float,
+        metavar="N",
+        help="how long cells may run; the blocks that say most come first when it is short",
+    )
+
+
 def _plan(arguments: argparse.Namespace) -> int:
-    request = PlanCampaignRequest(campaign=_text(arguments.file), seed=arguments.seed)
+    request = PlanCampaignRequest(
+        campaign=_text(arguments.file),
+        seed=arguments.seed,
+        executor=_executor(arguments),
+        budget_minutes=arguments.budget_minutes,
+    )
     with_file = _named(arguments.file)
     try:
         plan = call(arguments, "PlanCampaign", request)
     except CallError as error:
         raise with_file(error) from None
-    contexts = f"{plan.contexts} context{'s' * (plan.contexts != 1)}"
-    print(f"campaign {plan.campaign_id}: {plan.works} works in {plan.blocks} blocks, {contexts}, seed {plan.seed}")
+    _print_plan(plan)
     print(f"run it with `pharoah-provider campaign resume {plan.campaign_id}`")
     return 0
 
 
+def _print_plan(plan: PlanCampaignResponse) -> None:
+    contexts = f"{plan.contexts or 'no'} context{'s' * (plan.contexts != 1)}"
+    print(f"campaign {plan.campaign_id}: {plan.works} works in {plan.blocks} blocks, {contexts}, seed {plan.seed}")
+
+
 def _run(arguments: argparse.Namespace) -> int:
     """Returns when the last work is done. Raises ProviderError that names the file."""
-    request = RunCampaignRequest(campaign=_text(arguments.file), seed=arguments.seed)
+    request = RunCampaignRequest(
+        campaign=_text(arguments.file),
+        seed=arguments.seed,
+        executor=_executor(arguments),
+        budget_minutes=arguments.budget_minutes,
+    )
     try:
-        _follow(stream(arguments, "RunCampaign", request))
+        return _follow(arguments, request)
     except CallError as error:
         raise _named(arguments.file)(error) from None
-    return 0
+
+
+def _confirm(arguments: argparse.Namespace) -> int:
+    request = PlanConfirmationRequest(
+        suspects=arguments.suspect or [], seed=arguments.seed, budget_minutes=arguments.budget_minutes
+    )
+    plan = call(arguments, "PlanConfirmation", request)
+    for notice in plan.notices:
+        print(f"not in the plan: {notice}")
+    _print_plan(plan)
+    return _follow(arguments, RunCampaignRequest(campaign_id=plan.campaign_id))
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    _follow(stream(arguments, "RunCampaign", RunCampaignRequest(campaign_id=arguments.id)))
-    return 0
+    request = RunCampaignRequest(campaign_id=arguments.id, budget_minutes=arguments.budget_minutes)
+    return _follow(arguments, request)
+
+
+def _executor(arguments: argparse.Namespace) -> CampaignExecutor:
+    profile: str = arguments.profile or ""
+    if profile and not profile.lstrip().startswith("{"):
+        profile = _text(Path(profile))
+    if arguments.slots is not None and arguments.slots < 1:
+        raise ProviderError(f"--slots {arguments.slots}: expected a number above 0")
+    return CampaignExecutor(name=arguments.executor, slots=arguments.slots, address=arguments.address, profile=profile)
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
@@ -86,16 +145,31 @@ def _cancel(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    rows = [json.loads(row) for row in call(arguments, "List", ListRequest(listing="campaigns")).rows]
+    rows = _listed(arguments, "campaigns")
     chosen = [row for row in rows if arguments.id in (None, row["id"])]
     if arguments.id is not None and not chosen:
         raise ProviderError(f"campaign {arguments.id} is not known (see `pharoah-provider campaigns`)")
+    confirmations = _listed(arguments, "confirmations")
     for row in chosen:
-        print(f"{row['id']}  {row['name']}: {row['state']}, {row['done']} of {row['works']} works done, ", end="")
-        print(f"{row['failed']} cells failed, {row['blocks']} blocks on {row['nodes']} nodes, seed {row['seed']}")
-        if row["reason"]:
-            print(f"  {row['reason']}")
+        _print_status(row, [one for one in confirmations if one["campaign"] == row["id"]])
     return 0
+
+
+def _listed(arguments: argparse.Namespace, listing: str) -> list[dict[str, Any]]:
+    return [json.loads(row) for row in call(arguments, "List", ListRequest(listing=listing)).rows]
+
+
+def _print_status(row: dict[str, Any], confirmations: list[dict[str, Any]]) -> None:
+    dropped = f"{row['dropped']} dropped, " if row["dropped"] else ""
+    print(f"{row['id']}  {row['name']}: {row['state']}, {row['done']} of {row['works']} works done, {dropped}", end="")
+    print(f"{row['failed']} cells failed, {row['blocks']} blocks on {row['nodes']} nodes, seed {row['seed']}", end="")
+    print(f", executor {row['executor']}", end="")
+    print(f", {row['used_minutes']:.1f} of {row['budget_minutes']:g} minutes" if row["budget_minutes"] else "")
+    if row["reason"]:
+        print(f"  {row['reason']}")
+    for one in confirmations:
+        print(f"  suspect {one['suspect']} ({one['title']} on {one['node']}): {one['decision']}, evidence ", end="")
+        print(f"{one['e_value']:.3g} from {one['pairs']} pairs, {one['against']} against it and {one['for_it']} for it")
 
 
 def _text(file: Path) -> str:
@@ -112,8 +186,9 @@ def _named(file: Path) -> Any:
     return lambda error: ProviderError(f"{file}: {error.details}") if error.invalid else error
 
 
-def _follow(answers: Iterator[RunCampaignResponse]) -> None:
-    """Show the progress to its end. After Ctrl-C it is said that the campaign goes on."""
+def _follow(arguments: argparse.Namespace, request: RunCampaignRequest) -> int:
+    """Show the progress of a campaign to its end, then its status. After Ctrl-C it is said that it goes on."""
+    answers = stream(arguments, "RunCampaign", request)
     campaign_id = next(answers).campaign_id
     print(f"campaign {campaign_id}", flush=True)
     try:
@@ -121,6 +196,8 @@ def _follow(answers: Iterator[RunCampaignResponse]) -> None:
     except KeyboardInterrupt:
         print(f"\ncampaign {campaign_id} goes on; `pharoah-provider campaign status|cancel {campaign_id}`", flush=True)
         raise
+    arguments.id = campaign_id
+    return _status(arguments)
 
 
 def _show(answers: Iterator[RunCampaignResponse]) -> None:

@@ -14,10 +14,12 @@ async def rows(sources: ListingSources) -> list[Row]:
     found = []
     for suspect in release.suspects:
         others = [node for node in nodes if node.node != suspect.node]
-        peers = [node.node for node in others if node.context_id == suspect.context_id]
+        context_of = release.context_rule.context_of
+        peers = [node.node for node in others if context_of(node.server_facts) == suspect.context_id]
         same_device = [node.node for node in others if node.device_id == suspect.device_id]
         found.append(
             {
+                "id": suspect.suspect_id,
                 "release": release.release,
                 "node": suspect.node,
                 "outcome": suspect.outcome,
@@ -44,7 +46,7 @@ def _confirming(peers: list[str], same_device: list[str]) -> str:
 LISTING = Listing(
     name="suspects",
     help="failures that one node alone reports, which make no row, and what would confirm them",
-    columns=("node", "outcome", "failed", "title", "refuted_by", "confirmed_by"),
+    columns=("id", "node", "outcome", "failed", "title", "refuted_by", "confirmed_by"),
     wide_columns=("context", "device"),
     rows=rows,
 )

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from pharoah_benchmarks.campaign.cell import CellResult, NotBuilt, read_answer
+from pharoah_benchmarks.campaign.cell import CellResult, NotBuilt
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.bounds import check_durations, check_time
 from pharoah_protocol.text import sanitize_text
@@ -25,6 +25,7 @@ from pharoah_protocol.v1 import (
     Welcome,
 )
 from pharoah_provider.agent_budgets import CHANGES_A_DAY, AgentBudgets, check_telemetry
+from pharoah_provider.cell_results import read_result
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Connection, Fleet, Looked, Order, OrderKind
 from pharoah_provider.storage.base import NodeStore
@@ -39,8 +40,6 @@ TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64
 """Messages to an agent that does not read them; then nothing more of it is read either."""
 MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
-LONGEST_RESULT_BYTES = 1 << 22
-"""The result of a cell as JSON: the most durations and windows that are accepted, with a fingerprint, are 3 MB."""
 HELD = (
     f"this node has changed its facts more than {CHANGES_A_DAY} times in a day. It stays in the context that was "
     "admitted last, and nothing is measured on it, until tomorrow or until `pharoah-provider admit NODE`"
@@ -64,7 +63,7 @@ class AgentServicer:
 
     def __init__(self, nodes: NodeStore, fleet: Fleet, metrics: Metrics, clock: Clock) -> None:
         self._nodes, self._fleet, self._metrics, self._clock = nodes, fleet, metrics, clock
-        self._budgets = AgentBudgets(nodes, clock)
+        self._budgets = AgentBudgets(nodes, clock, fleet.contexts)
 
     async def Connect(self, messages: AsyncIterator[AgentMessage], _: Context) -> AsyncIterator[AgentOrder]:
         first = await anext(aiter(messages), None)
@@ -178,12 +177,10 @@ def _node(hello: Hello) -> Node:
 
 
 def _cell_result(text: str) -> CellResult | NotBuilt:
-    if len(text) > LONGEST_RESULT_BYTES:
-        raise Invalid(f"cell.outcome: {len(text)} bytes, at most {LONGEST_RESULT_BYTES}")
     try:
-        return read_answer(text)
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        raise Invalid(f"cell.outcome: {error!a}"[:200]) from None
+        return read_result(text)
+    except ValueError as error:
+        raise Invalid(f"cell.outcome: {error}") from None
 
 
 def _probe(node: str, result: Any, now: float) -> BenchmarkResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 from pharoah_benchmarks.campaign.plan import PlanError
 from pharoah_learning.release import Release
@@ -24,6 +25,7 @@ from pharoah_protocol.v1 import (
     ListResponse,
     PlanCampaignRequest,
     PlanCampaignResponse,
+    PlanConfirmationRequest,
     ReinstateRequest,
     ReinstateResponse,
     RevokeRequest,
@@ -34,7 +36,7 @@ from pharoah_protocol.v1 import (
     RunCampaignResponse,
 )
 from pharoah_provider.audit_bundle import audit_bundle
-from pharoah_provider.campaigns.book import Campaigns
+from pharoah_provider.campaigns.book import Campaigns, PlanOptions
 from pharoah_provider.campaigns.works import Campaign
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning import learn
@@ -58,25 +60,32 @@ class OperatorServicer:
         self._publisher, self._monitor, self._campaigns = publisher, monitor, campaigns
 
     async def PlanCampaign(self, request: PlanCampaignRequest, _: Context) -> PlanCampaignResponse:
-        campaign = await self._planned(request)
+        return await self._about(await self._planned(request), [])
+
+    async def PlanConfirmation(self, request: PlanConfirmationRequest, _: Context) -> PlanCampaignResponse:
+        planned = await self._campaigns.plan_confirmation(request.suspects, _plan_options(request))
+        return await self._about(planned.campaign, planned.notices)
+
+    async def _about(self, campaign: Campaign, notices: list[str]) -> PlanCampaignResponse:
         works = await self._store.campaigns.works(campaign.campaign_id)
         return PlanCampaignResponse(
             campaign_id=campaign.campaign_id,
             works=len(works),
             blocks=len({work.block for work in works}),
-            contexts=len({work.context_id for work in works}),
+            contexts=len({work.context_id for work in works} - {""}),
             seed=campaign.seed,
+            notices=notices,
         )
 
     async def RunCampaign(self, request: RunCampaignRequest, _: Context) -> AsyncIterator[RunCampaignResponse]:
         if bool(request.campaign) == bool(request.campaign_id):
             raise Invalid("campaign, campaign_id: give one of them")
-        campaign_id = request.campaign_id
+        campaign_id, budget_minutes = request.campaign_id, request.budget_minutes
         if request.campaign:
             self._campaigns.check_free()
-            campaign_id = (await self._planned(request)).campaign_id
+            campaign_id, budget_minutes = (await self._planned(request)).campaign_id, 0.0
         yield RunCampaignResponse(campaign_id=campaign_id)
-        async for progress in self._campaigns.follow(campaign_id):
+        async for progress in self._campaigns.follow(campaign_id, budget_minutes):
             yield RunCampaignResponse(campaign_id=campaign_id, **progress.__dict__)
 
     async def CancelCampaign(self, request: CancelCampaignRequest, _: Context) -> CancelCampaignResponse:
@@ -85,7 +94,7 @@ class OperatorServicer:
 
     async def _planned(self, request: PlanCampaignRequest | RunCampaignRequest) -> Campaign:
         try:
-            return await self._campaigns.plan(request.campaign, request.seed if request.HasField("seed") else None)
+            return await self._campaigns.plan(request.campaign, _plan_options(request))
         except PlanError as error:
             raise Invalid(f"campaign: {error}") from None
 
@@ -153,3 +162,18 @@ class OperatorServicer:
             ListingSources(self._store, self._fleet.last_seen(), time.time(), self._fleet.held())
         )
         return ListResponse(rows=[json.dumps(row, default=str) for row in rows])
+
+
+def _plan_options(request: PlanCampaignRequest | RunCampaignRequest | PlanConfirmationRequest) -> PlanOptions:
+    """Raises Invalid for a node profile that is not JSON."""
+    executor: dict[str, Any] = {}
+    if not isinstance(request, PlanConfirmationRequest):
+        stated = request.executor
+        executor = {name: getattr(stated, name) for name in ("name", "slots", "address") if getattr(stated, name)}
+        if stated.profile:
+            try:
+                executor["profile"] = json.loads(stated.profile)
+            except ValueError as error:
+                raise Invalid(f"executor.profile: not JSON: {error}") from None
+    seed = request.seed if request.HasField("seed") else None
+    return PlanOptions(seed=seed, executor=executor, budget_minutes=request.budget_minutes)

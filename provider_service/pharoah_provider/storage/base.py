@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
-from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, Trial
+from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, RevealedRun, Trial
 from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
-from pharoah_provider.campaigns.works import Campaign, CampaignState, Work
+from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work
 from pharoah_provider.domain import MeasuredOrder, Node, Report, Resource, Run, Transition
 from pharoah_provider.storage.records import EpochRecord, ReportedAmount, SignedHead
 
@@ -157,12 +157,17 @@ class EvidenceStore(Protocol):
 
     async def outcome_reports(self, period: int) -> list[OutcomeReport]: ...
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
+    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
+        """Runs that have ended and were revealed until then (unix seconds), in the order in which they were."""
+        ...
 
 
 class CampaignStore(Protocol):
     """Campaigns, their works and the results of these."""
 
-    async def put_campaign(self, campaign: Campaign, works: Sequence[Work]) -> None: ...
+    async def put_campaign(
+        self, campaign: Campaign, works: Sequence[Work], suspects: Sequence[SuspectPair] = ()
+    ) -> None: ...
     async def campaigns(self) -> list[Campaign]:
         """All, oldest first."""
         ...
@@ -171,7 +176,19 @@ class CampaignStore(Protocol):
         """In the order of the plan."""
         ...
 
+    async def suspects(self, campaign_id: str) -> list[SuspectPair]:
+        """Those that a campaign is to confirm or refute."""
+        ...
+
+    async def planned_cells(self, workload: str) -> list[Cell]:
+        """The cells of a workload in all campaigns, those of the newest campaign first."""
+        ...
+
     async def set_state(self, campaign_id: str, state: CampaignState, reason: str = "") -> None: ...
+    async def set_budget(self, campaign_id: str, budget_seconds: float) -> None: ...
+    async def set_confirmation(self, campaign_id: str, suspect: SuspectPair, needless: Sequence[Work]) -> None:
+        """What the blocks of a suspect say now; works that it does not need any more are dropped."""
+
     async def assign_block(self, campaign_id: str, work: Work) -> None:
         """The block of a work belongs to the node of the work."""
 
@@ -181,8 +198,9 @@ class CampaignStore(Protocol):
     async def end_works(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
         """Nobody will do them: they get the states that they have now. `reason` says why, for people."""
 
-    async def finish_cell(self, campaign: Campaign, work: Work, node: Node, cell: Cell, result: CellResult) -> None:
-        """A cell is done, and its result is kept: both or neither. A second result of one work changes nothing."""
+    async def finish_cell(self, campaign: Campaign, work: Work, node: Node, result: CellResult) -> None:
+        """A cell is done, and its result is kept: both or neither. A second result of one work changes nothing. `work`
+        has its times and its outcome."""
 
     async def finish_baseline(self, campaign: Campaign, work: Work, results: Sequence[BenchmarkResult]) -> None:
         """A baseline is done, and its results are kept: both or neither."""

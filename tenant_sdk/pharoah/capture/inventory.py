@@ -52,4 +52,6 @@ def _of_torch(torch: Any) -> dict[str, str]:
         if torch.backends.cudnn.is_available():
             found["cudnn"] = str(torch.backends.cudnn.version())
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        if architectures := getattr(torch._C, "_cuda_getArchFlags", str)():  # needs no GPU, `get_arch_list` does
+            found["architectures"] = str(architectures)
     return found

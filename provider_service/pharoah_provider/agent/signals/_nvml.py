@@ -1,4 +1,5 @@
-"""The health of NVIDIA GPUs, where there are any. Power, clocks and temperature follow what runs and are not read."""
+"""Health and settings of NVIDIA GPUs, where there are any. Power, clocks and temperature of now follow what runs and
+are not read."""
 
 from __future__ import annotations
 
@@ -18,6 +19,28 @@ def gpu_readings(in_trouble: Callable[[Any, Any], bool]) -> Iterator[Reading]:
             yield Reading(float(in_trouble(nvml, nvml.nvmlDeviceGetHandleByIndex(index))), f"gpu{index}")
         except nvml.NVMLError:
             continue
+
+
+def gpu_texts(read: Callable[[Any, Any], str]) -> list[str]:
+    """`read(nvml, handle)` for each GPU that has what it asks for."""
+    if (nvml := _nvml()) is None:
+        return []
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            found.append(read(nvml, nvml.nvmlDeviceGetHandleByIndex(index)))
+        except nvml.NVMLError:
+            continue
+    return found
+
+
+def driver_versions() -> tuple[str, str]:
+    """The version of the driver, and of CUDA that it brings; both empty without a driver."""
+    if (nvml := _nvml()) is None:
+        return "", ""
+    driver, version = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion_v2()
+    text = driver.decode() if isinstance(driver, bytes) else str(driver)
+    return text, f"{version // 1000}.{version % 1000 // 10}"
 
 
 def gpu_processes() -> set[int]:

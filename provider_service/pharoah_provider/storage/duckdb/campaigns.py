@@ -1,17 +1,21 @@
-"""Campaigns and their works."""
+"""Campaigns, their works, and the suspects that they confirm."""
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Sequence, Set
+from dataclasses import asdict
 from typing import Any
 
 import duckdb
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_learning.confirmations import Confirmation, Decision
+from pharoah_learning.context_rule import ContextRule
 from pharoah_learning.evidence import BenchmarkResult
-from pharoah_protocol.vocabulary import Purpose
-from pharoah_provider.campaigns.works import Campaign, CampaignState, Work, WorkKind, WorkState
+from pharoah_protocol.vocabulary import Outcome, Purpose
+from pharoah_provider.campaigns.executor_settings import ExecutorSettings
+from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkKind, WorkState
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb.database import Change, Database, Statement, appending, executing
 from pharoah_provider.storage.duckdb.evidence import append_cell, append_probes
@@ -26,7 +30,9 @@ class DuckCampaignStore:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def put_campaign(self, campaign: Campaign, works: Sequence[Work]) -> None:
+    async def put_campaign(
+        self, campaign: Campaign, works: Sequence[Work], suspects: Sequence[SuspectPair] = ()
+    ) -> None:
         values = [
             campaign.campaign_id,
             campaign.name,
@@ -35,20 +41,36 @@ class DuckCampaignStore:
             campaign.state,
             campaign.created_at,
             campaign.skip_same_code,
+            campaign.executor.to_json(),
+            campaign.budget_seconds,
+            json.dumps(asdict(campaign.context_rule)),
         ]
         put = executing(SQL["put_campaign"], values)
-        await self._db.apply(put, _added(campaign.campaign_id, works))
+        with_suspects = [_put_suspect(campaign.campaign_id, suspect) for suspect in suspects]
+        await self._db.apply(put, _added(campaign.campaign_id, works), *with_suspects)
 
     async def campaigns(self) -> list[Campaign]:
-        return [
-            Campaign(**{**row, "state": CampaignState(row["state"])}) for row in await self._db.read(SQL["campaigns"])
-        ]
+        return [_campaign(row) for row in await self._db.read(SQL["campaigns"])]
 
     async def works(self, campaign_id: str) -> list[Work]:
         return [_work(row) for row in await self._db.read(SQL["works"], [campaign_id])]
 
+    async def suspects(self, campaign_id: str) -> list[SuspectPair]:
+        return [_suspect(row) for row in await self._db.read(SQL["suspects"], [campaign_id])]
+
+    async def planned_cells(self, workload: str) -> list[Cell]:
+        return [Cell.from_json(row["cell"]) for row in await self._db.read(SQL["cells_of_workload"], [workload])]
+
     async def set_state(self, campaign_id: str, state: CampaignState, reason: str = "") -> None:
         await self._db.execute(SQL["set_state"], [state, reason, campaign_id])
+
+    async def set_budget(self, campaign_id: str, budget_seconds: float) -> None:
+        await self._db.execute(SQL["set_budget"], [budget_seconds, campaign_id])
+
+    async def set_confirmation(self, campaign_id: str, suspect: SuspectPair, needless: Sequence[Work]) -> None:
+        values = [*_confirmed(suspect.confirmation), campaign_id, suspect.suspect_id]
+        drops = (executing(*_ending(campaign_id, work, WorkState.DROPPED)) for work in needless)
+        await self._db.apply(executing(SQL["set_confirmation"], values), *drops)
 
     async def assign_block(self, campaign_id: str, work: Work) -> None:
         await self._db.execute(SQL["assign_block"], [work.node, campaign_id, work.block])
@@ -61,8 +83,9 @@ class DuckCampaignStore:
         endings = (_ending(campaign_id, work, work.state, reason) for work in works)
         await self._db.apply(*(executing(ending.sql, ending.parameters) for ending in endings))
 
-    async def finish_cell(self, campaign: Campaign, work: Work, node: Node, cell: Cell, result: CellResult) -> None:
-        kept = append_cell(campaign.name, node, cell, result, f"{campaign.campaign_id}/{work.block}")
+    async def finish_cell(self, campaign: Campaign, work: Work, node: Node, result: CellResult) -> None:
+        assert work.cell is not None, "a baseline has no cell"
+        kept = append_cell(campaign.name, node, work.cell, result, f"{campaign.campaign_id}/{work.block}")
         await self._db.apply(_finished(campaign, work, kept))
 
     async def finish_baseline(self, campaign: Campaign, work: Work, results: Sequence[BenchmarkResult]) -> None:
@@ -70,7 +93,8 @@ class DuckCampaignStore:
 
 
 def _ending(campaign_id: str, work: Work, state: WorkState, reason: str = "") -> Statement:
-    return Statement(SQL["end_work"], [state, time.time(), reason, campaign_id, work.number])
+    values = [state, work.began_at, work.ended_at, work.outcome or "", reason, campaign_id, work.number]
+    return Statement(SQL["end_work"], values)
 
 
 def _finished(campaign: Campaign, work: Work, kept: Change) -> Change:
@@ -96,8 +120,32 @@ def _added(campaign_id: str, works: Sequence[Work]) -> Change:
         "node": [work.node for work in works],
         "cell": [work.cell.to_json() if work.cell else "" for work in works],
         "state": [str(work.state) for work in works],
+        "suspect": [work.suspect for work in works],
     }
     return appending("campaign_works", columns)
+
+
+def _put_suspect(campaign_id: str, suspect: SuspectPair) -> Change:
+    names = (suspect.suspect_id, suspect.node, suspect.title, suspect.suspected, suspect.control)
+    return executing(SQL["put_suspect"], [campaign_id, *names, *_confirmed(suspect.confirmation)])
+
+
+def _confirmed(found: Confirmation) -> list[Any]:
+    return [found.decision, found.pairs, found.against, found.for_it, found.e_value]
+
+
+def _campaign(row: dict[str, Any]) -> Campaign:
+    executor, rule = ExecutorSettings.from_json(row["executor"]), ContextRule.from_dict(json.loads(row["context_rule"]))
+    return Campaign(**{**row, "state": CampaignState(row["state"]), "executor": executor, "context_rule": rule})
+
+
+def _suspect(row: dict[str, Any]) -> SuspectPair:
+    names = ("suspect_id", "node", "title", "suspected", "control")
+    found = {name: row[name] for name in asdict(Confirmation())}
+    return SuspectPair(
+        **{name: row[name] for name in names},
+        confirmation=Confirmation(**{**found, "decision": Decision(row["decision"])}),
+    )
 
 
 def _work(row: dict[str, Any]) -> Work:
@@ -109,4 +157,8 @@ def _work(row: dict[str, Any]) -> Work:
         cell=Cell.from_json(row["cell"]) if row["cell"] else None,
         node=row["node"],
         state=WorkState(row["state"]),
+        suspect=row["suspect"] or "",
+        outcome=Outcome(row["outcome"]) if row["outcome"] else None,
+        began_at=row["began_at"] or 0.0,
+        ended_at=row["ended_at"] or 0.0,
     )

@@ -18,13 +18,14 @@ from pharoah_learning.evidence import (
     EvidenceKind,
     LeftOut,
     OutcomeReport,
+    RevealedRun,
     Trial,
     process_died,
 )
 from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
-from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome, Purpose
+from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Fault, Outcome, Purpose
 from pharoah_protocol.windows import Window
-from pharoah_provider.domain import Node, Run
+from pharoah_provider.domain import Node, Run, organisation_of
 from pharoah_provider.storage.duckdb.database import Change, Database, appending, executing
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
@@ -94,12 +95,17 @@ class DuckEvidenceStore:
     async def outcome_reports(self, period: int) -> list[OutcomeReport]:
         names = ("period", "name", "organisation", "context_id", "failed")
         return [
-            OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names})
+            OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names}, facts=tuple(row["facts"] or ()))
             for row in await self._db.read(SQL["outcome_reports"], [period])
         ]
 
     async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
         await self._db.execute(SQL["put_revealed"], [run.run_id, run.tenant, context_id, fingerprint, time.time()])
+
+    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
+        forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
+        rows = await self._db.read(SQL["revealed_runs"], [before])
+        return list(_read(EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _revealed_run))
 
 
 def _read(
@@ -138,7 +144,10 @@ def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
         device=DeviceKind(row["device"]),
         context_device=DeviceKind(row["context_device"]),
         block=row["block"],
+        losses=tuple(row["losses"] or ()),
+        seed=row["seed"] or 0,
         versions=_versions(row["context"]),
+        facts=tuple(row["facts"] or ()),
     )
 
 
@@ -161,6 +170,18 @@ def _benchmark_result(row: Row) -> BenchmarkResult:
     return BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"]))
 
 
+def _revealed_run(row: Row) -> RevealedRun:
+    return RevealedRun(
+        organisation=organisation_of(row["tenant"]),
+        fingerprint=row["fingerprint"],
+        facts=tuple(row["server_facts"] or ()),
+        ranks=row["ranks"],
+        state=EndState(row["end_state"]),
+        attribution=Attribution(row["attribution"]),
+        ended_at=row["ran_at"],
+    )
+
+
 def _settings_of(cell: Cell) -> str:
     """The settings as they are stored: equal settings have equal texts."""
     return json.dumps(cell.settings, sort_keys=True)
@@ -169,7 +190,8 @@ def _settings_of(cell: Cell) -> str:
 def put_outcome_report(report: OutcomeReport) -> Change:
     """The change that stores how a run ended under the job's pseudonym; the first report about a run stands."""
     names = ("run_id", "period", "name", "organisation", "context_id", "failed")
-    return executing(SQL["put_outcome_report"], [*(getattr(report, name) for name in names), time.time()])
+    values = [getattr(report, name) for name in names]
+    return executing(SQL["put_outcome_report"], [*values, time.time(), list(report.facts)])
 
 
 def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block: str = "") -> Change:
@@ -178,7 +200,7 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "campaign": campaign,
         "cell": cell.id,
         "node": node.node,
-        "context_id": node.context_id,
+        "context_id": node.facts_id,
         "device_id": node.device_id,
         "workload": cell.workload,
         "settings": _settings_of(cell),
@@ -194,6 +216,9 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "context_device": named_device(node.server_facts),
         "result_id": secrets.token_hex(8),
         "block": block,
+        "losses": list(result.losses),
+        "seed": cell.repeat,
+        "facts": list(node.server_facts),
     }
     return executing(SQL["append_cell"], list(values.values()))
 

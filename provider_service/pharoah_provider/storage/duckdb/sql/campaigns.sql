@@ -1,6 +1,7 @@
 -- name: put_campaign
-INSERT INTO campaigns (campaign_id, name, text, seed, state, reason, created_at, skip_same_code)
-VALUES (?, ?, ?, ?, ?, '', ?, ?)
+INSERT INTO campaigns (
+    campaign_id, name, text, seed, state, reason, created_at, skip_same_code, executor, budget_seconds, context_rule
+) VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?)
 
 -- name: campaigns
 SELECT * FROM campaigns ORDER BY created_at
@@ -8,8 +9,15 @@ SELECT * FROM campaigns ORDER BY created_at
 -- name: set_state
 UPDATE campaigns SET state = ?, reason = ? WHERE campaign_id = ?
 
+-- name: set_budget
+UPDATE campaigns SET budget_seconds = ? WHERE campaign_id = ?
+
 -- name: works
 SELECT * FROM campaign_works WHERE campaign_id = ? ORDER BY number
+
+-- name: cells_of_workload
+SELECT cell FROM campaign_works JOIN campaigns USING (campaign_id)
+WHERE json_extract_string(nullif(cell, ''), '$.workload') = ? ORDER BY created_at DESC, number
 
 -- name: assign_block
 UPDATE campaign_works SET node = ? WHERE campaign_id = ? AND block = ?
@@ -18,5 +26,17 @@ UPDATE campaign_works SET node = ? WHERE campaign_id = ? AND block = ?
 UPDATE campaign_works SET state = 'moved' WHERE campaign_id = ? AND block = ? AND state = 'waiting'
 
 -- name: end_work
-UPDATE campaign_works SET state = ?, ended_at = ?, reason = ?
+UPDATE campaign_works SET state = ?, began_at = ?, ended_at = ?, outcome = ?, reason = ?
 WHERE campaign_id = ? AND number = ? AND state = 'waiting'
+
+-- name: suspects
+SELECT * FROM campaign_suspects WHERE campaign_id = ? ORDER BY suspect_id
+
+-- name: put_suspect
+INSERT INTO campaign_suspects
+    (campaign_id, suspect_id, node, title, suspected, control, decision, pairs, against, for_it, e_value)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: set_confirmation
+UPDATE campaign_suspects SET decision = ?, pairs = ?, against = ?, for_it = ?, e_value = ?
+WHERE campaign_id = ? AND suspect_id = ?

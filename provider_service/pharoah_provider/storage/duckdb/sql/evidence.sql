@@ -2,8 +2,8 @@
 INSERT INTO cells (
     campaign, cell, node, context_id, device_id, workload, settings, degradation, outcome, detail, step_seconds,
     windows, fingerprint, context, ran_at, device, context_device, result_id,
-    block
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?)
+    block, losses, seed, facts
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?::VARCHAR[])
 
 -- name: trials
 SELECT * FROM cells WHERE degradation = '' AND ran_at <= ? ORDER BY ran_at
@@ -35,11 +35,17 @@ SELECT count(*) AS found FROM cells WHERE result_id = $name
 SELECT * FROM probes WHERE purpose = ? AND error = '' ORDER BY started_at
 
 -- name: put_outcome_report
-INSERT OR IGNORE INTO outcome_reports (run_id, period, name, organisation, context_id, failed, reported_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT OR IGNORE INTO outcome_reports (run_id, period, name, organisation, context_id, failed, reported_at, facts)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?::VARCHAR[])
 
 -- name: outcome_reports
 SELECT * FROM outcome_reports WHERE period = ? ORDER BY reported_at
+
+-- name: revealed_runs
+SELECT r.tenant, r.node, v.fingerprint, r.server_facts, r.ranks, r.end_state, r.attribution, r.ended_at AS ran_at
+FROM revealed_jobs AS v JOIN runs AS r USING (run_id)
+WHERE v.revealed_at <= ? AND r.ended_at IS NOT NULL
+QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY r.attempt DESC) = 1 ORDER BY v.revealed_at, run_id
 
 -- name: put_revealed
 INSERT OR REPLACE INTO revealed_jobs (run_id, tenant, context_id, fingerprint, revealed_at) VALUES (?, ?, ?, ?, ?)

@@ -1,0 +1,119 @@
+"""Suspects in a campaign: which can be confirmed, with which cells, and what their complete blocks say."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.settings import SettingError, check
+from pharoah_learning.confirmations import Pair, confirmation, control_of
+from pharoah_learning.context_evidence import in_contexts
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule
+from pharoah_learning.evidence import LeftOut, Trial
+from pharoah_learning.opinions import LEAST_NODES
+from pharoah_learning.release import Suspect
+from pharoah_learning.usable_trials import usable_trials
+from pharoah_protocol.vocabulary import Outcome
+from pharoah_provider.campaigns.schedule import SuspectArms
+from pharoah_provider.campaigns.works import SuspectPair, Work, WorkState
+from pharoah_provider.domain import Node
+from pharoah_provider.storage.base import Storage
+from pharoah_serving.errors import Invalid
+
+
+@dataclass
+class ChosenSuspects:
+    """The suspects that a campaign can confirm or refute."""
+
+    arms: list[SuspectArms] = field(default_factory=list)
+    pairs: list[SuspectPair] = field(default_factory=list)
+    """In the same order."""
+    notices: list[str] = field(default_factory=list)
+    """Why others cannot be."""
+    context_rule: ContextRule = ALL_FACTS
+    """What makes the contexts of the suspects."""
+
+
+async def suspects_to_confirm(store: Storage, suspect_ids: Sequence[str], nodes: Sequence[Node]) -> ChosenSuspects:
+    """These suspects of the newest release, or all where none is given, as far as these nodes can confirm them.
+
+    Raises Invalid for an id that is not known.
+    """
+    release = await store.published.newest_release()
+    known = {suspect.suspect_id: suspect for suspect in (release.suspects if release else ())}
+    if unknown := set(suspect_ids) - known.keys():
+        raise Invalid(f"suspects: {min(unknown)!r} is not known (see `pharoah-provider suspects`)")
+    rule = release.context_rule if release else ALL_FACTS
+    trials = in_contexts(usable_trials(await store.evidence.trials(), LeftOut()), rule)
+    chosen = ChosenSuspects(context_rule=rule)
+    for suspect_id in dict.fromkeys(suspect_ids or known):
+        suspect = known[suspect_id]
+        if reason := await _add(chosen, suspect, trials, nodes, store):
+            chosen.notices.append(f"suspect {suspect_id} ({suspect.title} on {suspect.node}): {reason}")
+    return chosen
+
+
+async def _add(
+    chosen: ChosenSuspects, suspect: Suspect, trials: Sequence[Trial], nodes: Sequence[Node], store: Storage
+) -> str:
+    """Add a suspect; why it cannot be confirmed where it cannot."""
+    there = sum(chosen.context_rule.context_of(node.server_facts) == suspect.context_id for node in nodes)
+    if there < LEAST_NODES:
+        return f"{there} nodes of its context are connected and free, and it takes {LEAST_NODES}"
+    if not suspect.content:
+        return "its release does not name its cell; run `pharoah-provider learn` first"
+    control = control_of(suspect, trials)
+    if not control:
+        return "no cell that differs from it in one setting has always worked in its context; run such cells first"
+    try:
+        suspected_cell = await _cell(store, suspect.content, f"suspect/{suspect.suspect_id}")
+        control_cell = await _cell(store, control, f"control/{suspect.suspect_id}")
+    except SettingError as error:
+        return f"this provider cannot order it any more: {error}"
+    chosen.arms.append(SuspectArms(suspect.suspect_id, suspect.context_id, suspected_cell, control_cell))
+    chosen.pairs.append(
+        SuspectPair(
+            suspect_id=suspect.suspect_id,
+            node=suspect.node,
+            title=suspect.title,
+            suspected=suspected_cell.content,
+            control=control_cell.content,
+        )
+    )
+    return ""
+
+
+async def _cell(store: Storage, content: str, cell_id: str) -> Cell:
+    """A cell that trains this, with the steps and the time that a campaign has given it before. Raises SettingError."""
+    workload, settings = json.loads(content)
+    check(workload, settings)
+    planned = await store.campaigns.planned_cells(workload)
+    before = next((cell for cell in planned if cell.content == content and cell.degradation is None), None)
+    return replace(before or Cell(cell_id, workload, settings), id=cell_id)
+
+
+def pairs_of(suspect: SuspectPair, works: Iterable[Work]) -> list[Pair]:
+    """The complete blocks of a suspect in the order in which they ended. A block that was moved counts where it was
+    completed."""
+    blocks: dict[int, dict[str, Work]] = defaultdict(dict)
+    for work in works:
+        if work.suspect == suspect.suspect_id and work.cell and work.state is WorkState.DONE:
+            blocks[work.block][work.cell.content] = work
+    complete = [block for block in blocks.values() if block.keys() == {suspect.suspected, suspect.control}]
+    complete.sort(key=lambda block: max((work.ended_at, work.number) for work in block.values()))
+    return [
+        Pair(
+            node=block[suspect.suspected].node,
+            suspected_failed=block[suspect.suspected].outcome is not Outcome.OK,
+            control_failed=block[suspect.control].outcome is not Outcome.OK,
+        )
+        for block in complete
+    ]
+
+
+def with_its_pairs(suspect: SuspectPair, works: Iterable[Work]) -> SuspectPair:
+    """The suspect with what its blocks say now."""
+    return replace(suspect, confirmation=confirmation(pairs_of(suspect, works), suspect.node))

@@ -1,0 +1,279 @@
+"""Suspects become pairs of cells in random order, and the campaign stops when they are decided."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import grpc.aio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_learning.confirmations import CLEAN_PAIRS, MOST_PAIRS, Decision, Pair, confirmation, control_of
+from pharoah_learning.evidence import Trial
+from pharoah_learning.models.confirmation import LARGEST_FALSE_RATE
+from pharoah_learning.release import Suspect
+from pharoah_protocol.v1 import CancelCampaignRequest, PlanConfirmationRequest
+from pharoah_protocol.vocabulary import Outcome
+from pharoah_provider.campaigns.open_works import OpenWorks
+from pharoah_provider.campaigns.schedule import SuspectArms, scheduled_pairs
+from pharoah_provider.campaigns.suspect_pairs import pairs_of
+from pharoah_provider.campaigns.works import SuspectPair, Work, WorkState
+from tests.campaigns.test_schedule import node
+from tests.harness.scripted_agents import ScriptedAgent, ScriptedSite, content_of, scripted_site
+from tests.security.test_lying_agents import CELLS, DEVICE, LARGE, PLAN, fingerprint_of, prepared, result_of, trial
+
+SUSPECTED = {"attention": "math", "length": 1024}
+
+
+def pair(where: str, suspected: bool, control: bool = False) -> Pair:
+    return Pair(node=where, suspected_failed=suspected, control_failed=control)
+
+
+# what pairs say
+
+
+def test_what_always_fails_on_two_nodes_blocks_after_thirteen_pairs_each() -> None:
+    pairs = [pair("a" if number % 2 else "b", True) for number in range(MOST_PAIRS)]
+    found = confirmation(pairs, "a")
+    assert (found.decision, found.pairs, found.against, found.for_it) == (Decision.BLOCKS, 26, 26, 0)
+    assert found.e_value >= 1000
+    assert confirmation(pairs[:25], "a").decision is Decision.OPEN, "it goes on until it blocks"
+
+
+def test_one_node_decides_nothing_whatever_it_reports() -> None:
+    alone = confirmation([pair("a", True)] * (MOST_PAIRS - 1), "a")
+    assert (alone.decision, alone.e_value) == (Decision.OPEN, 1.0)
+    with_others = [pair("a", True) if number % 2 else pair("b", False) for number in range(MOST_PAIRS)]
+    assert confirmation(with_others, "a").decision is Decision.REFUTED, "the other node never fails"
+    both_fail = [pair("a", True) if number % 2 else pair("b", True, True) for number in range(MOST_PAIRS)]
+    assert confirmation(both_fail, "a").decision is Decision.UNDECIDED, "the control fails there as well"
+
+
+def test_a_suspect_that_others_do_not_see_is_refuted() -> None:
+    found = confirmation([pair("b", False)] * MOST_PAIRS, "a")
+    assert (found.decision, found.pairs) == (Decision.REFUTED, CLEAN_PAIRS)
+    assert confirmation([pair("a", False)] * 40, "a").decision is Decision.OPEN, "its own node refutes nothing"
+    worse = [pair("ab"[number % 2], number % 5 == 0, number % 5 != 0) for number in range(MOST_PAIRS)]
+    assert confirmation(worse, "c").decision is Decision.REFUTED, "the control fails four times as often"
+
+
+def test_a_suspect_that_sometimes_works_is_confirmed_and_does_not_block() -> None:
+    rng, ends = random.Random(5), Counter[Decision]()
+    for _ in range(200):
+        pairs = [pair("abc"[number % 3], rng.random() < 0.7, rng.random() < 0.1) for number in range(MOST_PAIRS)]
+        ends[confirmation(pairs, "a").decision] += 1
+    assert ends[Decision.CONFIRMED] + ends[Decision.BLOCKS] >= 190 and ends[Decision.CONFIRMED] > ends[Decision.BLOCKS]
+
+
+def test_few_suspects_without_an_effect_are_confirmed_although_every_pair_is_looked_at() -> None:
+    rng, confirmed, suspects = random.Random(7), 0, 2000
+    for _ in range(suspects):
+        pairs = [pair("ab"[number % 2], rng.random() < 0.5, rng.random() < 0.5) for number in range(MOST_PAIRS)]
+        confirmed += confirmation(pairs, "a").decision in (Decision.CONFIRMED, Decision.BLOCKS)
+    assert confirmed / suspects <= LARGEST_FALSE_RATE
+
+
+@given(st.lists(st.builds(Pair, node=st.sampled_from("abc"), suspected_failed=st.booleans(),
+                          control_failed=st.booleans()), max_size=MOST_PAIRS))  # fmt: skip
+def test_pairs_after_a_decision_change_nothing(pairs: list[Pair]) -> None:
+    whole = confirmation(pairs, "a")
+    for count in range(len(pairs)):
+        if (found := confirmation(pairs[:count], "a")).decision is not Decision.OPEN:
+            assert whole == found
+            return
+
+
+# which cells
+
+
+def suspect_of(cell: Cell, where: str = "a") -> Suspect:
+    return Suspect(
+        node=where,
+        context_id="c",
+        device_id="d",
+        outcome=Outcome.ERROR,
+        failures=3,
+        runs=3,
+        title="",
+        refuting=0,
+        content=cell.content,
+    )
+
+
+def test_a_control_differs_in_one_setting_and_has_always_worked_elsewhere() -> None:
+    cell = next(one for one in CELLS.values() if one.settings == SUSPECTED)
+    by_settings = {json.dumps(one.settings): one for one in CELLS.values()}
+    flash = by_settings['{"attention": "flash", "length": 1024}']
+    short = by_settings['{"attention": "math", "length": 128}']
+    both = by_settings['{"attention": "flash", "length": 128}']
+
+    def ran(one: Cell, where: str, outcome: Outcome = Outcome.OK) -> Trial:
+        return replace(trial(one, where, fingerprint_of(one)), outcome=outcome)
+
+    suspect = suspect_of(cell)
+    assert control_of(suspect, [ran(both, "b")] * 9) == "", "it differs in two settings"
+    assert control_of(suspect, [ran(flash, "b"), ran(short, "b"), ran(short, "b")]) == short.content
+    assert control_of(suspect, [ran(flash, "b"), ran(short, "b"), ran(short, "b", Outcome.NAN)]) == flash.content
+    broken = [ran(one, "a", Outcome.ERROR) for one in (flash, short)]
+    assert control_of(suspect, [*broken, ran(flash, "b")]) == flash.content, "a node that fails always hides nothing"
+    assert control_of(suspect, [*broken[:1], ran(flash, "b"), ran(flash, "c"), ran(short, "b")]) == short.content
+    assert control_of(suspect, [replace(ran(flash, "b"), context_id="other")]) == ""
+
+
+def arms(number: int) -> SuspectArms:
+    suspected = Cell(f"suspect/{number}", "mlp", {"width": 8 + number})
+    return SuspectArms(f"s{number}", "", suspected, replace(suspected, id=f"control/{number}", settings={"width": 99}))
+
+
+@given(suspects=st.integers(1, 4), seed=st.integers(0, 1000))
+def test_each_block_is_a_pair_of_one_suspect_and_all_suspects_take_turns(suspects: int, seed: int) -> None:
+    works = scheduled_pairs([arms(number) for number in range(suspects)], 6, seed)
+    assert works == scheduled_pairs([arms(number) for number in range(suspects)], 6, seed)
+    blocks: dict[int, list[Work]] = defaultdict(list)
+    for work in works:
+        blocks[work.block].append(work)
+    assert len(blocks) == 6 * suspects and all(len(block) == 2 for block in blocks.values())
+    order = [block[0].suspect for _, block in sorted(blocks.items())]
+    for turn in range(6):
+        assert len(set(order[turn * suspects : (turn + 1) * suspects])) == suspects
+    first = [str(block[0].cell.id).partition("/")[0] for block in blocks.values() if block[0].cell]
+    assert seed or len(set(first)) == 2, "which of the two comes first is drawn"
+
+
+@pytest.mark.parametrize("usable", [2, 3])
+def test_the_pairs_of_a_suspect_are_spread_evenly_over_the_nodes(usable: int) -> None:
+    works = OpenWorks(replace(work, context_id=node("n").context_id) for work in scheduled_pairs([arms(0)], 12, 1))
+    ran: Counter[str] = Counter()
+    while works.left():
+        for name in [f"n{number}" for number in range(usable)] * 2:  # a fast node asks twice
+            if (work := works.take(node(name), usable, False)) is not None:
+                ran[name] += 1
+                works.finish(work)
+    assert max(ran.values()) - min(ran.values()) <= 2 and len(ran) == usable
+
+
+def test_only_complete_blocks_count_in_the_order_in_which_they_ended() -> None:
+    one = arms(0)
+    pair_of = SuspectPair(
+        suspect_id="s0", node="n1", title="", suspected=one.suspected.content, control=one.control.content
+    )
+    works = scheduled_pairs([one], 3, 1)
+    done = [
+        replace(work, state=WorkState.DONE, node=f"n{work.block}", outcome=Outcome.OK, ended_at=100.0 - work.block)
+        for work in works
+    ]
+    assert [found.node for found in pairs_of(pair_of, done)] == ["n2", "n1", "n0"]
+    half = [replace(work, state=WorkState.MOVED) if work.number == 0 else work for work in done]
+    assert [found.node for found in pairs_of(pair_of, half)] == ["n2", "n1"]
+
+
+# a campaign
+
+
+@dataclass
+class Node:
+    """An agent whose cells fail as it is set."""
+
+    failing: bool = False
+    answered: int = 0
+
+    def __call__(self, cell: Cell) -> str:
+        self.answered += 1
+        if content_of(cell) not in CELLS:  # the companion of a baseline, whose result nobody reads
+            return result_of(replace(next(iter(CELLS.values())), id=cell.id))
+        if self.failing and cell.settings == SUSPECTED:
+            return result_of(cell, outcome="error", step_seconds=[])
+        return result_of(cell)
+
+
+def agents(*nodes: Node) -> list[ScriptedAgent]:
+    return [ScriptedAgent(f"n{number}", LARGE, DEVICE, number, one) for number, one in enumerate(nodes)]
+
+
+async def suspect_id(site: ScriptedSite) -> str:
+    await site.campaign(PLAN)
+    await site.learn()
+    (suspect,) = await site.listing("suspects")
+    assert suspect["node"] == "n0"
+    return str(suspect["id"])
+
+
+def test_a_suspect_with_a_real_cause_blocks_and_its_row_comes_from_the_trials(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    first, second = Node(failing=True), Node(failing=True)
+
+    async def work() -> None:
+        async with scripted_site(tmp_path, agents(first)) as site:
+            suspect = await suspect_id(site)
+            assert not [row for row in await site.listing("table") if row["severity"] != "ok"]
+        async with scripted_site(tmp_path, agents(first, second)) as site:
+            plan = await site.call("Operator", "PlanConfirmation", PlanConfirmationRequest(suspects=[suspect], seed=4))
+            assert (plan.works, plan.blocks, plan.contexts) == (2 * MOST_PAIRS, MOST_PAIRS, 1)
+            going = asyncio.create_task(site.campaign(campaign_id=plan.campaign_id))
+            began = first.answered
+            while first.answered < began + 4:
+                await asyncio.sleep(0.01)
+        await asyncio.wait({going})  # the provider has ended in the middle
+        async with scripted_site(tmp_path, agents(first, second)) as site:
+            while next(row for row in await site.listing("campaigns") if row["id"] == plan.campaign_id)["state"] == (
+                "running"
+            ):
+                await asyncio.sleep(0.05)
+            (found,) = await site.listing("confirmations")
+            assert (found["decision"], found["pairs"], found["against"], found["for_it"]) == ("blocks", 26, 26, 0)
+            row = next(row for row in await site.listing("campaigns") if row["id"] == plan.campaign_id)
+            assert row["state"] == "done" and row["done"] + row["dropped"] == 2 * MOST_PAIRS
+            works = [one for one in await site.listing("campaign-works") if one["campaign"] == plan.campaign_id]
+            done = Counter(one["node"] for one in works if one["state"] == "done")
+            assert set(done) == {"n0", "n1"} and 52 <= done.total() <= 54, "a block that was begun is completed"
+            cells = [cell for cell in await site.listing("cells") if cell["block"].startswith(plan.campaign_id)]
+            assert len(cells) == done.total() == len({(cell["block"], cell["cell"]) for cell in cells})
+            await site.learn()
+            blocking = [row for row in await site.listing("table") if row["severity"] == "block"]
+            assert blocking and not await site.listing("suspects")
+
+    asyncio.run(work())
+
+
+def test_a_suspect_of_a_bad_node_is_refuted_and_stays_a_suspect(tmp_path: Path) -> None:
+    prepared(tmp_path)
+
+    async def work() -> None:
+        async with scripted_site(tmp_path, agents(Node(failing=True), Node(), Node())) as site:
+            suspect = await suspect_id(site)
+            plan = await site.call("Operator", "PlanConfirmation", PlanConfirmationRequest(budget_minutes=30))
+            await site.campaign(campaign_id=plan.campaign_id)
+            (found,) = await site.listing("confirmations")
+            assert (found["suspect"], found["decision"]) == (suspect, "refuted")
+            assert found["against"] <= found["pairs"] // 2 and found["e_value"] == 1.0
+            await site.learn()
+            assert not [row for row in await site.listing("table") if row["severity"] != "ok"]
+
+    asyncio.run(work())
+
+
+def test_what_cannot_be_confirmed_is_named(tmp_path: Path) -> None:
+    prepared(tmp_path)
+
+    async def work() -> None:
+        async with scripted_site(tmp_path, agents(Node(failing=True), Node())) as site:
+            with pytest.raises(grpc.aio.AioRpcError, match="the newest release has no suspects"):
+                await site.call("Operator", "PlanConfirmation", PlanConfirmationRequest())
+            await suspect_id(site)
+            with pytest.raises(grpc.aio.AioRpcError, match="suspects: 'none' is not known"):
+                await site.call("Operator", "PlanConfirmation", PlanConfirmationRequest(suspects=["none"]))
+        async with scripted_site(tmp_path, agents(Node())) as site:
+            with pytest.raises(grpc.aio.AioRpcError, match="1 nodes of its context are connected and free"):
+                await site.call("Operator", "PlanConfirmation", PlanConfirmationRequest())
+            assert len(await site.listing("campaigns")) == 1
+            with pytest.raises(grpc.aio.AioRpcError, match="'none' is not known"):
+                await site.call("Operator", "CancelCampaign", CancelCampaignRequest(campaign_id="none"))
+
+    asyncio.run(work())
