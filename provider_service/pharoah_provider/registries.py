@@ -12,6 +12,8 @@ from pharoah.dryrun.extensions import GROUP as EXTENSIONS
 from pharoah.dryrun.extensions import extensions
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah.launchers import launchers
+from pharoah_benchmarks.faults import FAULTS
+from pharoah_benchmarks.faults import GROUP as FAULT_GROUP
 from pharoah_benchmarks.micro import GROUP as MICRO
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGY_GROUP
@@ -73,6 +75,21 @@ OVERVIEWS = (
             "name": lambda entry: entry.name,
             "help": lambda entry: entry.help,
             "least_ranks": lambda entry: entry.least_ranks,
+        },
+    ),
+    Overview(
+        name="faults",
+        group=FAULT_GROUP,
+        package="pharoah_benchmarks.faults",
+        entries=FAULTS,
+        columns={
+            "name": lambda entry: entry.name,
+            "help": lambda entry: entry.help,
+            "resource": lambda entry: entry.resource,
+            "dose": lambda entry: f"{entry.dose.least:g} to {entry.dose.most:g} {entry.dose.unit}",
+            "ranks": lambda entry: entry.least_ranks,
+            "device": lambda entry: entry.device or "any",
+            "needs": lambda entry: entry.needs or "nothing",
         },
     ),
     Overview(

@@ -13,7 +13,6 @@ from pharoah_benchmarks.faults._fault import (
     Fault,
     FaultError,
     Place,
-    Resource,
     Schedule,
 )
 from pharoah_benchmarks.faults._injection import beside_command, injected
@@ -29,7 +28,6 @@ __all__ = [
     "Fault",
     "FaultError",
     "Place",
-    "Resource",
     "Schedule",
     "beside_command",
     "injected",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Place, Resource
+from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Place
+from pharoah_benchmarks.micro import Resource
 
 
 class _Flip(Effect):

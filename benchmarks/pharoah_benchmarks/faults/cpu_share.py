@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from pharoah_benchmarks.faults._fault import Dose, Fault, Place, Resource
+from pharoah_benchmarks.faults._fault import Dose, Fault, Place
+from pharoah_benchmarks.micro import Resource
 
 PERIOD_SECONDS = 0.02
 """Debt of CPU time that the CPU stressor may build up; also how finely its share is spread."""

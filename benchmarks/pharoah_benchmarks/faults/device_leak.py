@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Place, Resource
+from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Place
+from pharoah_benchmarks.micro import Resource
 from pharoah_protocol.vocabulary import DeviceKind
 
 if TYPE_CHECKING:

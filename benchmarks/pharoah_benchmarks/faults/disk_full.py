@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pharoah_benchmarks.faults._checkpoints import CHECKPOINT_BYTES, Checkpoints
-from pharoah_benchmarks.faults._fault import Dose, Fault, FaultError, Place, Resource
+from pharoah_benchmarks.faults._fault import Dose, Fault, FaultError, Place
 from pharoah_benchmarks.faults._namespaces import mount_memory
+from pharoah_benchmarks.micro import Resource
 
 SPACE_BYTES = 64 << 20
 """Size of the file system that fills up; it is in memory."""

@@ -6,7 +6,8 @@ import os
 import time
 
 from pharoah_benchmarks.faults._checkpoints import Checkpoints
-from pharoah_benchmarks.faults._fault import Dose, Fault, Place, Resource
+from pharoah_benchmarks.faults._fault import Dose, Fault, Place
+from pharoah_benchmarks.micro import Resource
 
 _FILE_BYTES = 64 << 20
 """The file that is written again and again; it never grows."""

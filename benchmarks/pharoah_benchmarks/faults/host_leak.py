@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Resource, Schedule
+from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Schedule
+from pharoah_benchmarks.micro import Resource
 
 
 class _Leak(Effect):

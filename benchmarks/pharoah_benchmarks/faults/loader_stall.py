@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Resource, Schedule
+from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Schedule
+from pharoah_benchmarks.micro import Resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

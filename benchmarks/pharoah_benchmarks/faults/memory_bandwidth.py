@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from pharoah_benchmarks.faults._fault import Dose, Fault, Place, Resource
+from pharoah_benchmarks.faults._fault import Dose, Fault, Place
+from pharoah_benchmarks.micro import Resource
 
 _BUFFER_BYTES = 64 << 20
 """More than the last-level cache that one core uses on today's servers (32 MB per chiplet, AMD EPYC 9004)."""

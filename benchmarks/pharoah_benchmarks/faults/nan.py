@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Place, Resource
+from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Place
+from pharoah_benchmarks.micro import Resource
 
 if TYPE_CHECKING:
     from torch import nn

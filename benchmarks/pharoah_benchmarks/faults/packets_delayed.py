@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 
-from pharoah_benchmarks.faults._fault import Dose, Fault, FaultError, Resource, Schedule
+from pharoah_benchmarks.faults._fault import Dose, Fault, FaultError, Schedule
 from pharoah_benchmarks.faults._tunnel import (
     NAME,
     PACKET_BYTES,
@@ -20,6 +20,7 @@ from pharoah_benchmarks.faults._tunnel import (
     open_tunnel,
     rank_at,
 )
+from pharoah_benchmarks.micro import Resource
 from pharoah_protocol.parent_process import end_with_parent
 from pharoah_protocol.vocabulary import DeviceKind
 

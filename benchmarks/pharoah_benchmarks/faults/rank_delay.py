@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Resource, Schedule
+from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Schedule
+from pharoah_benchmarks.micro import Resource
 
 
 class _Late(Effect):

@@ -6,7 +6,8 @@ import os
 import signal
 import time
 
-from pharoah_benchmarks.faults._fault import Dose, Fault, Place, Resource
+from pharoah_benchmarks.faults._fault import Dose, Fault, Place
+from pharoah_benchmarks.micro import Resource
 
 
 def _stop(place: Place) -> None:

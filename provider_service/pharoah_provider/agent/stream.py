@@ -33,6 +33,7 @@ from pharoah_protocol.v1 import (
 from pharoah_protocol.v1 import CellResult as CellResultMessage
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
 from pharoah_protocol.vocabulary import Outcome
+from pharoah_provider.agent.cell_telemetry import CellTelemetry
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.telemetry import Telemetry
@@ -219,8 +220,13 @@ class AgentStream:
             await self._out.put(self._kept[order.order_id])
             return
         cell = Cell.from_json(order.cell)
+        seen = CellTelemetry(self._telemetry)
         try:
-            outcome = await self._fork_server.ask(order.cell, order.limit_seconds + 75)
+            async with OwnedTasks() as watching:
+                if cell.degradation is not None:
+                    watching.start(seen.watch())
+                answer = await self._fork_server.ask(order.cell, order.limit_seconds + 75)
+            outcome = seen.added_to(cell, answer)
         except (ChildDied, TimeoutError) as error:
             detail = f"the campaign process ended: {error}"
             outcome = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail).to_json()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_learning.evidence import BenchmarkResult
-from pharoah_protocol.vocabulary import Fault, Outcome
+from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.open_works import OpenWorks
 from pharoah_provider.campaigns.works import Campaign, Work, WorkKind, WorkState
 from pharoah_provider.domain import Node
@@ -35,7 +35,7 @@ MOST_ATTEMPTS = 3
 """A node that has not done the same work so often is excluded: the work may end its agent."""
 COMPANION_START_SECONDS = 2.5
 """Time for the companion to start before the first round beside it."""
-COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation(Fault.NONE))
+COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation())
 """The cell that trains while the baseline beside a job is measured."""
 
 
