@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 MOST_SECONDS = 20.0
 """A family that cannot be ended within this time hangs inside a device driver."""
@@ -34,29 +33,25 @@ def children(pid: int) -> list[int]:
     """The children of a process: those of each of its threads (proc_pid_task(5))."""
     found: list[int] = []
     with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - in a race with what starts processes
             with contextlib.suppress(OSError):
-                found += map(int, (thread / "children").read_text().split())
+                found += map(int, _content(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 
-def end_family(find: Callable[[], set[int]]) -> set[int]:
-    """Kill all processes that `find` gives now and later, until it gives none that lives. Returns those that lived.
+def end_family(eldest: Callable[[], set[int]]) -> set[int]:
+    """Kill the processes that `eldest` gives, now and later, with all that they have started, until none is left.
+    Returns those that lived.
 
-    They are stopped before they are killed: a stopped process starts no other one, and keeps its place under a limit of
-    processes, so that each round finds fewer. Zombies stay for their parents to wait for.
+    Each is stopped before its children are looked for: a stopped process starts no other one, and keeps its place under
+    a limit of processes. Then all are killed. Zombies stay for their parents to wait for.
     """
     lived: set[int] = set()
     deadline = time.monotonic() + MOST_SECONDS
     with _first_in_line():
         while time.monotonic() < deadline:
-            found = {pid for pid in find() if lives(pid)}
-            running = found - lived
-            for pid in running:
-                _signal(pid, signal.SIGSTOP)
-            lived |= running
-            if running:
-                continue
+            found = _stopped(eldest())
+            lived |= found
             for pid in found:
                 _signal(pid, signal.SIGKILL)
             if not found:
@@ -65,16 +60,34 @@ def end_family(find: Callable[[], set[int]]) -> set[int]:
     return lived
 
 
+def _stopped(eldest: set[int]) -> set[int]:
+    """Stop processes with all that they have started, from the eldest to the youngest."""
+    found: set[int] = set()
+    waiting = list(eldest)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found and lives(pid):
+            found.add(pid)
+            _signal(pid, signal.SIGSTOP)
+        waiting += children(pid)
+    return found
+
+
 def lives(pid: int) -> bool:
     """Whether a process is there and is no zombie."""
     try:
         return _state(pid) not in ("Z", "X")
-    except OSError:
+    except (OSError, IndexError):
         return False
 
 
 def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    return _content(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0].decode()
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123 - as above: half the time of a Path
+        return file.read()
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

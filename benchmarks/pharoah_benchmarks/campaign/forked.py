@@ -19,14 +19,13 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from pharoah_benchmarks.campaign.process_limit import enter, limited_group
 from pharoah_benchmarks.campaign.scratch import HeldFolder, beyond_bounds, held_folder
 from pharoah_protocol.parent_process import adopt_orphans, end_with_parent
 from pharoah_protocol.process_family import children, descendants, end_family
 
 LARGEST_ANSWER_BYTES = 16 << 20
 """Step times, windows and telemetry of the longest cell take 4 MB."""
-_THREADS = 16
-"""Threads that a process of a cell may have on average."""
 LOOK_SECONDS = 0.2
 """How often a cell is looked at while it runs; a look takes about half a millisecond."""
 
@@ -38,6 +37,8 @@ class Bounds:
     seconds: float
     processes: int = 256
     """What it has started: ranks, data loaders, a CPU stressor. The largest cell of ours has 8 ranks with one each."""
+    threads: int = 2048
+    """Of all its processes together, as the kernel limits them. A rank has some, and those of its matrix products."""
     scratch_bytes: int = 1 << 30
     scratch_files: int = 10_000
 
@@ -66,8 +67,8 @@ def in_child(work: Callable[[], str], bounds: Bounds) -> ForkedAnswer:
     before = set(children(os.getpid()))
     answer = os.memfd_create("pharoah-answer")  # a pipe would stay open in a daemon
     try:
-        with held_folder() as folder:
-            pid = _fork(work, folder, answer, bounds)
+        with held_folder() as folder, limited_group(bounds.threads) as group:
+            pid = _fork(work, folder, group, answer, bounds)
             late, beyond = False, ""
             try:
                 late, beyond = _watched(pid, folder.path, bounds, before)
@@ -82,7 +83,7 @@ def in_child(work: Callable[[], str], bounds: Bounds) -> ForkedAnswer:
     return ForkedAnswer(text, status, late, beyond, 0 if late or beyond else outlived)
 
 
-def _fork(work: Callable[[], str], folder: HeldFolder, answer: int, bounds: Bounds) -> int:
+def _fork(work: Callable[[], str], folder: HeldFolder, group: Path | None, answer: int, bounds: Bounds) -> int:
     parent, pid = os.getpid(), os.fork()
     if pid:
         return pid
@@ -95,7 +96,8 @@ def _fork(work: Callable[[], str], folder: HeldFolder, answer: int, bounds: Boun
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1):
             os.dup2(nothing, descriptor)
-        _limit(bounds)
+        enter(group, bounds.threads)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bounds.scratch_bytes, bounds.scratch_bytes))
         content = work().encode()
         while content:
             content = content[os.write(answer, content) :]
@@ -103,26 +105,6 @@ def _fork(work: Callable[[], str], folder: HeldFolder, answer: int, bounds: Boun
         print(f"cell: {type(fault).__name__}: {fault}", file=sys.stderr)  # noqa: T201
         os._exit(1)
     os._exit(0)
-
-
-def _limit(bounds: Bounds) -> None:
-    """What the kernel enforces: the size of each file and, for others than root, the number of processes."""
-    threads = (
-        _threads_of_user() + bounds.processes * _THREADS
-    )  # the kernel counts threads, of all processes of the user
-    for limit, most in ((resource.RLIMIT_FSIZE, bounds.scratch_bytes), (resource.RLIMIT_NPROC, threads)):
-        _, hard = resource.getrlimit(limit)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(limit, (most, most))
-
-
-def _threads_of_user() -> int:
-    found = 0
-    for process in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if process.name.isdecimal() and process.stat().st_uid == os.getuid():
-                found += sum(1 for _ in (process / "task").iterdir())
-    return found
 
 
 class _Watched(NamedTuple):
@@ -156,10 +138,11 @@ def _started_since(before: set[int]) -> Iterator[int]:
 def _end(before: set[int], pid: int) -> int:
     """End what was started since. How many of them, besides the child itself, were still there."""
 
-    def left() -> set[int]:
-        for child in set(children(os.getpid())) - before - {pid}:
+    def eldest() -> set[int]:
+        mine = set(children(os.getpid())) - before
+        for orphan in mine - {pid}:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(child, os.WNOHANG)
-        return set(_started_since(before))
+                os.waitpid(orphan, os.WNOHANG)
+        return mine
 
-    return len(end_family(left) - {pid})
+    return len(end_family(eldest) - {pid})

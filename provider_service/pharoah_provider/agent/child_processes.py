@@ -24,7 +24,7 @@ from typing import Any
 
 from pharoah_protocol.node_profile import NodeProfile, command_under, environment
 from pharoah_protocol.own_python import NEUTRAL_FOLDER, own_environment, own_module
-from pharoah_protocol.process_family import descendants, end_family
+from pharoah_protocol.process_family import end_family
 from pharoah_provider.shielding import complete_despite_cancellation
 
 log = logging.getLogger("pharoah.agent")
@@ -191,7 +191,7 @@ async def _kill(popen: subprocess.Popen[bytes]) -> None:
     """Kill a child with all that it has started, and wait until the child has ended."""
     if popen.poll() is None:  # else the number may be that of another process by now
         # In a thread: a cell may have started thousands of processes.
-        await asyncio.to_thread(end_family, lambda: {popen.pid, *descendants(popen.pid)})
+        await asyncio.to_thread(end_family, lambda: {popen.pid})
     with contextlib.suppress(ProcessLookupError):
         os.killpg(popen.pid, signal.SIGKILL)  # the group outlives its leader
     if await _exit_status(popen, EXIT_SECONDS) is None:
