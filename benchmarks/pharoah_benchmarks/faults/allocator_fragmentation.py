@@ -36,7 +36,9 @@ class _Fragmentation(Effect):
             if not block:
                 raise MemoryError
             ctypes.memset(block, 1, _BLOCK_BYTES - _HEADER_BYTES)
-            self._kept.append(self._libc.realloc(block, _KEPT_BYTES - _HEADER_BYTES))
+            if self._kept:  # the block before: what the last one of a heap has to spare goes to the next one
+                self._kept[-1] = self._libc.realloc(self._kept[-1], _KEPT_BYTES - _HEADER_BYTES)
+            self._kept.append(block)
 
     def end(self) -> None:
         for block in self._kept:
@@ -46,9 +48,9 @@ class _Fragmentation(Effect):
 FAULT = Fault(
     name="allocator_fragmentation",
     help="the process allocates pages and shrinks each to a small block: the heap of the C library keeps the pages, "
-    "although a 64th is in use. What fits into the holes can use them again; tensors above 4 KB do not",
+    "although a 64th is in use. Free pages of the heap are used up first, so that growth begins later",
     resource=Resource.MEMORY_CAPACITY,
-    dose=Dose(unit="bytes per second that become holes", least=1e4, most=1e9, examples=(20e6, 80e6)),
+    dose=Dose(unit="bytes per second that become holes", least=1e4, most=1e9, examples=(40e6, 160e6)),
     inside=lambda place: _Fragmentation(place.schedule),
     room_bytes=400_000_000,
 )
