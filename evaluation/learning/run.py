@@ -16,6 +16,7 @@ PARTS = {
     "confirmations": "randomised confirmation of suspects",
     "false_blocks": "production runs that mislead, and the randomised cells that decide",
     "granularity": "failure rates of versions, borrowed from archetype and family",
+    "faults": "every fault of the catalogue in real cells",
     "campaign_kills": "a campaign whose provider and agents are killed",
 }
 """Module of this room to what it measures, in the order in which they run."""

@@ -14,15 +14,15 @@ from typing import Any
 from pharoah_protocol.bounds import MOST_WINDOW_VALUES, is_number
 
 STEP_SECONDS = "step_seconds"
-"""Of the cell: the median step since the sample before."""
+"""The median step of the cell since the sample before."""
 RESIDENT_BYTES = "resident_bytes"
-"""Of the cell: physical memory of the process."""
+"""Physical memory of the cell's process."""
 CPU_RATIO = "cpu_ratio"
-"""Of the cell: CPU time of the process over the time that has passed; it falls while the process waits."""
+"""CPU time of the cell's process over the time that has passed; it falls while the process waits."""
 LOSS = "loss"
-"""Of the cell: the newest loss."""
+"""The newest loss of the cell."""
 DISK_FREE_RATIO = "disk_free_ratio"
-"""Of the cell: the free share of the file system of its scratch folder, 0 to 1."""
+"""The free share of the file system of the cell's scratch folder, 0 to 1."""
 
 MOST_SAMPLES = 4_000
 """Samples of one cell: half an hour of one per second each of the cell and of the agent."""

@@ -167,16 +167,16 @@ def test_memory_is_copied_on_the_last_core(beside: Callable[[str, float], psutil
     assert process.cpu_affinity() == [last] and process.memory_info().rss > 100e6
 
 
-def test_a_busy_disk_gets_one_file_that_does_not_grow(
+def test_a_busy_disk_gets_files_that_do_not_grow(
     beside: Callable[[str, float], psutil.Process], tmp_path: Path
 ) -> None:
     began = time.monotonic()
     process = beside("disk_slow", 8.0)
     while process.io_counters().write_bytes < 12e6:
         time.sleep(0.02)
-    assert process.io_counters().write_bytes < 8e6 * (time.monotonic() - began) + 2 * (4 << 20)
-    assert [file.name for file in tmp_path.iterdir()] == ["disk_slow"]
-    assert (tmp_path / "disk_slow").stat().st_size <= 64 << 20
+    assert process.io_counters().write_bytes < 8e6 * (time.monotonic() - began) + 8 * (2 << 20)
+    files = list(tmp_path.iterdir())
+    assert len(files) == 8 and all(file.stat().st_size <= 8 << 20 for file in files)
 
 
 @given(onset=seconds, ramp=seconds, dose=st.floats(0.01, 1e6), now=seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import tempfile
 import time
@@ -42,6 +43,29 @@ class _Measured:
     device_model: str = ""
 
 
+class _Together:
+    """What the ranks of a cell share. It is made before they are forked."""
+
+    def __init__(self) -> None:
+        self.between: Between | None = None
+        self._last = mmap.mmap(-1, 8)
+        """The number of the last step; zero while the cell goes on."""
+
+    def have_ended(self, cell: Cell, steps: int, elapsed_seconds: float) -> bool:
+        """Whether a rank that has done so many steps is done.
+
+        Ranks that stopped by their own clocks would wait for each other in vain. So rank 0 decides, one step before the
+        last one: the others cannot have finished that one, because a step ends with all ranks.
+        """
+        if cell.ranks == 1:
+            return steps >= cell.steps and elapsed_seconds >= cell.seconds
+        last = int.from_bytes(self._last[:], "little")
+        if not last and distributed.get_rank() == 0 and steps + 1 >= cell.steps and elapsed_seconds >= cell.seconds:
+            last = steps + 1
+            self._last[:] = last.to_bytes(8, "little")
+        return 0 < last <= steps
+
+
 def run_trial(cell: Cell, record: Record | None = None) -> CellResult:
     """Train one cell. Never raises: an error of the workload, or a setting that does not exist, is its outcome.
 
@@ -50,16 +74,17 @@ def run_trial(cell: Cell, record: Record | None = None) -> CellResult:
     if record is None:
         with Record() as own:
             return own.added_to(run_trial(cell, own))
+    together = _Together()
     if cell.ranks == 1:
-        return _run_rank(cell, record, None)
+        return _run_rank(cell, record, together)
     between = None
     try:
-        between = _between_ranks(cell)
+        between = together.between = _between_ranks(cell)
         ends = on_ranks(
             cell.ranks,
             cell.ordered_device,
             cell.limit_seconds * WAITING_SHARE,
-            lambda: _run_rank(cell, record, between).to_json(),
+            lambda: _run_rank(cell, record, together).to_json(),
             lambda text: read_result(cell, text).outcome is not Outcome.OK,
             *([between.enter] if between else []),
         )
@@ -105,12 +130,12 @@ def _of_rank(cell: Cell, end: RankEnd) -> CellResult:
     return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=died, device=cell.ordered_device)
 
 
-def _run_rank(cell: Cell, record: Record, between: Between | None) -> CellResult:
+def _run_rank(cell: Cell, record: Record, together: _Together) -> CellResult:
     """Train a cell as the only rank, or as one of several. Never raises."""
     measured = _Measured(device=cell.ordered_device)
     try:
         torch.manual_seed(cell.repeat)
-        outcome, detail = _train(cell, measured, record, between)
+        outcome, detail = _train(cell, measured, record, together)
     except MemoryError:
         outcome, detail = Outcome.MEMORY, "MemoryError"
     except RuntimeError as error:
@@ -140,12 +165,12 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {_first_line(error)}"
 
 
-def _train(cell: Cell, measured: _Measured, record: Record, between: Between | None) -> tuple[Outcome, str]:
+def _train(cell: Cell, measured: _Measured, record: Record, together: _Together) -> tuple[Outcome, str]:
     step, model = build(cell.workload, cell.settings)
     measured.device, measured.device_model = _device(model)
     seconds, began = measured.step_seconds, time.monotonic()
-    with _degraded(cell, model, record, began, between) as (effect, recorder):
-        while len(seconds) < cell.steps or time.monotonic() - began < cell.seconds:
+    with _degraded(cell, model, record, began, together.between) as (effect, recorder):
+        while not together.have_ended(cell, len(seconds), time.monotonic() - began):
             before = time.perf_counter()
             effect.before_step()
             loss = float(step())

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pharoah_benchmarks.campaign.process_limit import enter, limited_group
-from pharoah_benchmarks.campaign.scratch import HeldFolder, beyond_bounds, held_folder
+from pharoah_protocol.held_folders import HeldFolder, held_folder
 from pharoah_protocol.parent_process import adopt_orphans, end_with_parent
 from pharoah_protocol.process_family import children, descendants, end_family
 
+_PREFIX = "ph-cell-"
+"""Begins the name of a scratch folder; short, because sockets in it have paths of at most 107 characters (unix(7))."""
 LARGEST_ANSWER_BYTES = 16 << 20
 """Step times, windows and telemetry of the longest cell take 4 MB."""
 LOOK_SECONDS = 0.2
@@ -38,7 +40,7 @@ class Bounds:
     processes: int = 256
     """What it has started: ranks, data loaders, a CPU stressor. The largest cell of ours has 8 ranks with one each."""
     threads: int = 2048
-    """Of all its processes together, as the kernel limits them. A rank has some, and those of its matrix products."""
+    """The threads of all its processes, as the kernel limits them; matrix products take some for each core."""
     scratch_bytes: int = 1 << 30
     scratch_files: int = 10_000
 
@@ -67,7 +69,7 @@ def in_child(work: Callable[[], str], bounds: Bounds) -> ForkedAnswer:
     before = set(children(os.getpid()))
     answer = os.memfd_create("pharoah-answer")  # a pipe would stay open in a daemon
     try:
-        with held_folder() as folder, limited_group(bounds.threads) as group:
+        with held_folder(_PREFIX) as folder, limited_group(bounds.threads) as group:
             pid = _fork(work, folder, group, answer, bounds)
             late, beyond = False, ""
             try:
@@ -121,11 +123,25 @@ def _watched(pid: int, folder: Path, bounds: Bounds, before: set[int]) -> _Watch
                 return _Watched(False, "")
             if sum(1 for _ in islice(_started_since(before), bounds.processes + 2)) > bounds.processes + 1:
                 return _Watched(False, f"it has started more than {bounds.processes} processes")
-            if beyond := beyond_bounds(folder, bounds.scratch_bytes, bounds.scratch_files):
+            if beyond := _beyond(folder, bounds):
                 return _Watched(False, beyond)
         return _Watched(True, "")
     finally:
         os.close(ended)
+
+
+def _beyond(folder: Path, bounds: Bounds) -> str:
+    """What a scratch folder holds too much of, in words; empty when it does not."""
+    size = count = 0
+    for path, _, files in os.walk(folder):
+        count += 1 + len(files)
+        if count > bounds.scratch_files:
+            return f"its scratch folder holds more than {bounds.scratch_files} files"
+        for name in files:
+            with contextlib.suppress(OSError):
+                size += (Path(path) / name).lstat().st_blocks * 512  # stat(2): blocks of 512 bytes
+    most = bounds.scratch_bytes
+    return f"its scratch folder holds more than {most} bytes" if size > most else ""
 
 
 def _started_since(before: set[int]) -> Iterator[int]:

@@ -15,19 +15,23 @@ from pharoah_provider.agent.telemetry import Sample, Telemetry
 PERIOD_SECONDS = 0.5
 """As often as the cell samples itself."""
 
+_MOST_OWN = MOST_SAMPLES // 2
+"""Half of what a result may have; the other half is the cell's own."""
+
 
 @dataclass
 class CellTelemetry:
     """The samples of one cell."""
 
     telemetry: Telemetry
-    _samples: list[Sample] = field(default_factory=list, init=False)
+    period_seconds: float = PERIOD_SECONDS
+    samples: list[Sample] = field(default_factory=list, init=False)
 
     async def watch(self) -> None:
         """Sample until it is cancelled, or the result of a cell has no room for more."""
-        while len(self._samples) < MOST_SAMPLES // 2:
-            self._samples += self.telemetry.sample(stays=True)
-            await asyncio.sleep(PERIOD_SECONDS)
+        while len(self.samples) < _MOST_OWN:
+            self.samples += self.telemetry.sample(stays=True)
+            await asyncio.sleep(self.period_seconds)
 
     def added_to(self, cell: Cell, outcome: str) -> str:
         """The result of a cell, with the samples from when it began to train, in times relative to its onset.
@@ -43,11 +47,11 @@ class CellTelemetry:
         onset = result.began_at + cell.degradation.onset_seconds
         own = [
             TelemetrySample(at_seconds=sample.sampled_at - onset, values=_named(sample))
-            for sample in self._samples
+            for sample in self.samples
             if sample.sampled_at >= result.began_at
-        ]
+        ][:_MOST_OWN]
         both = sorted([*result.telemetry, *own], key=lambda sample: sample.at_seconds)
-        return replace(result, telemetry=both[:MOST_SAMPLES]).to_json()
+        return replace(result, telemetry=both).to_json()
 
 
 def _named(sample: Sample) -> dict[str, float]:
