@@ -23,6 +23,7 @@ PARTS = {
     "budgets": "campaigns whose budget is short",
     "sub_archetypes": "clusters of versions that behave the same, and change points",
     "context_facts": "facts that matter for failures, in simulated runs with many facts",
+    "faults": "every fault of the catalogue in real cells",
     "campaign_kills": "a campaign whose provider and agents are killed",
 }
 """Module of this room to what it measures, in the order in which they run."""

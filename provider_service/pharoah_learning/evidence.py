@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from pharoah_protocol.telemetry_samples import TelemetrySample
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Fault, Outcome
+from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Outcome
 from pharoah_protocol.windows import Window
 
 LONGEST_NAME = 64
@@ -129,12 +130,20 @@ def on_their_device(trials: Iterable[Trial]) -> list[Trial]:
 class DegradedRun:
     """One run of a campaign that was degraded, or its control run."""
 
-    kind: Fault
+    fault: str
+    """The name of what was done to it; of a plug-in that is gone, too."""
     windows: tuple[Window, ...]
     died: bool
     """Whether its process died."""
     node: str = ""
     """The node it ran on."""
+    outcome: Outcome = Outcome.OK
+    dose: float = 0.0
+    """In the unit of the fault; 0 for runs that predate doses."""
+    onset_seconds: float = 0.0
+    """When the fault began, in the time of the windows."""
+    telemetry: tuple[TelemetrySample, ...] = ()
+    """What was measured meanwhile, in times relative to the onset."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from pharoah.end_causes import GROUP as END_CAUSES
 from pharoah.end_causes import end_causes
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah.launchers import launchers
+from pharoah_benchmarks.faults import FAULTS
+from pharoah_benchmarks.faults import GROUP as FAULT_GROUP
 from pharoah_benchmarks.micro import GROUP as MICRO
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGY_GROUP
@@ -79,6 +81,21 @@ OVERVIEWS = (
             "name": lambda entry: entry.name,
             "help": lambda entry: entry.help,
             "least_ranks": lambda entry: entry.least_ranks,
+        },
+    ),
+    Overview(
+        name="faults",
+        group=FAULT_GROUP,
+        package="pharoah_benchmarks.faults",
+        entries=FAULTS,
+        columns={
+            "name": lambda entry: entry.name,
+            "help": lambda entry: entry.help,
+            "resource": lambda entry: entry.resource,
+            "dose": lambda entry: f"{entry.dose.least:g} to {entry.dose.most:g} {entry.dose.unit}",
+            "ranks": lambda entry: entry.least_ranks,
+            "device": lambda entry: entry.device or "any",
+            "needs": lambda entry: entry.needs or "nothing",
         },
     ),
     Overview(

@@ -18,6 +18,7 @@ from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah.dryrun.extensions import GROUP as EXTENSIONS
 from pharoah.end_causes import GROUP as END_CAUSES
 from pharoah.launchers import GROUP as LAUNCHERS
+from pharoah_benchmarks.faults import GROUP as FAULTS
 from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGIES
 from pharoah_learning.signals import GROUP as SIGNALS
@@ -82,6 +83,35 @@ from pharoah_benchmarks.campaign.plan import parse_plan
 plan = '[[workload]]\\nname = "mlp"\\nsettings = { strategy = "alone_together", ranks = 2, width = 8 }\\n'
 result = run_trial(parse_plan(plan).cells[0])
 assert result.outcome == "ok", result
+""",
+    ),
+    Plugin(
+        "faults",
+        FAULTS,
+        "step_pause",
+        """
+import time
+from pharoah_benchmarks.faults import Dose, Effect, Fault
+from pharoah_benchmarks.micro import Resource
+
+class Pause(Effect):
+    def __init__(self, place):
+        self.place = place
+    def before_step(self):
+        time.sleep(self.place.schedule.dose * self.place.schedule.share())
+
+ENTRY = Fault(
+    name="step_pause", help="the process sleeps before each step", resource=Resource.COMPUTE,
+    dose=Dose(unit="seconds", least=0, most=1, examples=(0.1,)), inside=Pause,
+)
+""",
+        """
+from pharoah_benchmarks.campaign.cell_runner import run_trial
+from pharoah_benchmarks.campaign.plan import parse_plan
+plan = '[[workload]]\\nname = "mlp"\\n[degrade]\\nworkload = "mlp"\\nsettings = { width = 8 }\\nhealthy = 0\\n'
+plan += 'onset_seconds = 0\\nseconds = 1\\n[[degrade.fault]]\\nname = "step_pause"\\ndoses = [0.3]\\n'
+result = run_trial(parse_plan(plan).degraded[0])
+assert result.outcome == "ok" and result.telemetry[0].values["step_seconds"] > 0.3, result
 """,
     ),
     Plugin(

@@ -26,7 +26,9 @@ vary = {{ length = [8, 16, 32] }}
 workload = "mlp"
 seconds = 8
 healthy = 2
-cpu_stressors = [1.0]
+[[degrade.fault]]
+name = "cpu_share"
+doses = [1.0]
 """
 
 

@@ -154,7 +154,7 @@ def test_a_child_that_is_cancelled_at_any_moment_of_its_start_has_ended(seconds:
 
 def test_what_a_child_has_started_ends_with_it(tmp_path: Path) -> None:
     """A cell that the fork server has forked into a session of its own, and the CPU stressor of that cell."""
-    degradation = Degradation("cpu_stressor", strength=0.1)
+    degradation = Degradation(fault="cpu_share", dose=0.1)
     cell = Cell("endless", "mlp", {"width": 32}, seconds=60.0, limit_seconds=60.0, degradation=degradation)
 
     async def inside() -> None:
@@ -162,7 +162,7 @@ def test_what_a_child_has_started_ends_with_it(tmp_path: Path) -> None:
 
         def stressed() -> bool:
             family[:] = psutil.Process().children(recursive=True)
-            return any("pharoah_benchmarks.campaign.faults" in _command_line(process) for process in family)
+            return any("pharoah_benchmarks.faults._beside" in _command_line(process) for process in family)
 
         async with Child("pharoah_benchmarks.campaign.fork_server", NodeProfile(threads=1), "0") as fork_server:
             asking = asyncio.create_task(fork_server.ask(cell.to_json(), 60))

@@ -24,7 +24,7 @@ from pharoah_learning.survival import fit_survival
 from pharoah_learning.suspects import find_suspects
 from pharoah_learning.usable_trials import NOT_AGREED, OTHER_JOB, OTHER_SOFTWARE, usable_trials
 from pharoah_protocol.v1 import ExportAuditBundleRequest, ForgetRequest
-from pharoah_protocol.vocabulary import Fault, Outcome, Scope, Severity
+from pharoah_protocol.vocabulary import NO_FAULT, Outcome, Scope, Severity
 from pharoah_provider.domain import Run
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.services.agent import _cell_result
@@ -238,8 +238,8 @@ def test_tiny_seconds_of_one_node_make_no_other_node_slow() -> None:
 
 def test_one_node_lifts_the_threshold_of_risk_for_nobody() -> None:
     runs = [replace(run, node=f"n{number % 3}") for number, run in enumerate(RUNS)]
-    wild = next(run for run in RUNS if run.kind is Fault.CPU_STRESSOR)
-    false = [DegradedRun(Fault.NONE, wild.windows, died=False, node="odd")] * 30
+    wild = next(run for run in RUNS if run.fault == "cpu_share")
+    false = [DegradedRun(NO_FAULT, wild.windows, died=False, node="odd")] * 30
     before, after = fit_survival(runs).model, fit_survival([*runs, *false]).model
     assert before.method == after.method == "cox"
     slow = dict.fromkeys(after.coefficients, 0.0) | {"slowdown": 0.41}

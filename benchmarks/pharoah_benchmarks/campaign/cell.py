@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pharoah_archetypes import Fingerprint
+from pharoah_benchmarks.faults import name_now
 from pharoah_benchmarks.settings import RANKS
 from pharoah_protocol import bounds
 from pharoah_protocol.row_inputs import check_inputs
+from pharoah_protocol.telemetry_samples import TelemetrySample, read_samples
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.vocabulary import ENVIRONMENT, MEASURED_OUTCOMES, DeviceKind, Fault, Outcome
-from pharoah_protocol.windows import Window
+from pharoah_protocol.vocabulary import ENVIRONMENT, MEASURED_OUTCOMES, NO_FAULT, DeviceKind, Outcome
+from pharoah_protocol.windows import LATEST_SECONDS, Window
 
 LONGEST_DETAIL = 1000
 """Characters of an error message that are kept."""
@@ -23,16 +25,33 @@ LONGEST_CONTEXT = 4096
 what the inventory of software knows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Degradation:
     """What is done to a cell while it trains."""
 
-    kind: Fault
-    start_seconds: float = 2.0
-    ramp_seconds: float = 3.0
-    """Time from nothing to full strength; 0 is a step."""
-    strength: float = 1.0
-    """cpu_stressor: the share of time it wants, 0 to 1; leak: bytes per second."""
+    fault: str = NO_FAULT
+    """A name of `pharoah_benchmarks.faults`. A node may lack it, if it is that of a plug-in."""
+    dose: float = 0.0
+    """In the unit of the fault."""
+    onset_seconds: float = 2.0
+    """Since the cell began to train. Times of telemetry are relative to it, also in a control run."""
+    ramp_seconds: float = 0.0
+    """Time from nothing to the full dose; 0 is a step."""
+    rank: int = 0
+    """The rank that the fault acts on."""
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Degradation:
+        """Read JSON data, also of a plan from before the registry of faults. Raises TypeError for other keys."""
+        data = dict(data)
+        for before, now in _FIRST_NAMES.items():
+            if before in data:
+                data[now] = data.pop(before)
+        return cls(**{**data, "fault": name_now(str(data["fault"]))})
+
+
+_FIRST_NAMES = {"kind": "fault", "start_seconds": "onset_seconds", "strength": "dose"}
+"""Names of fields in cells that were planned before the registry of faults, and their names now."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +95,7 @@ class Cell:
     def from_json(cls, text: str) -> Cell:
         data = json.loads(text)
         degradation = data.pop("degradation")
-        if degradation:
-            degradation = Degradation(**{**degradation, "kind": Fault(degradation["kind"])})
-        return cls(**data, degradation=degradation or None)
+        return cls(**data, degradation=Degradation.from_data(degradation) if degradation else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +112,10 @@ class CellResult:
     """What the first steps computed, for comparison with other nodes."""
     windows: list[Window] = field(default_factory=list)
     """What a degraded cell would have reported as a run."""
+    telemetry: list[TelemetrySample] = field(default_factory=list)
+    """What a degraded cell and the agent of its node measured meanwhile."""
+    began_at: float = 0.0
+    """When a degraded cell began to train, in Unix seconds by the clock of its node; 0 when it did not."""
     context: dict[str, Any] = field(default_factory=dict)
     """Effective values, read back inside the cell."""
     device: DeviceKind = DeviceKind.CPU
@@ -122,6 +143,8 @@ class CellResult:
                 "device_model": sanitize_text(str(data.get("device_model", ""))),
                 "detail": sanitize_text(str(data["detail"]), LONGEST_DETAIL),
                 "windows": _windows(data["windows"]),
+                "telemetry": read_samples(data.get("telemetry", [])),
+                "began_at": _time(data.get("began_at", 0.0)),
                 "context": _context(data.get("context", {})),
                 "fingerprint": read_fingerprint(data.get("fingerprint", "")),
             }
@@ -202,6 +225,12 @@ def _windows(data: Any) -> list[Window]:
         return [Window.from_data(window) for window in data]
     except ValueError as error:
         raise ValueError(f"windows: {error}") from None
+
+
+def _time(value: object) -> float:
+    if not bounds.is_number(value) or not 0 <= value <= LATEST_SECONDS:
+        raise ValueError(f"began_at: {value!r:.40} is not a time")
+    return value
 
 
 def _context(data: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.step_boundary import Finished
 from pharoah.dryrun.ways import together
 from pharoah_benchmarks.campaign.cell import Cell, DryCell
-from pharoah_benchmarks.campaign.forked import in_child
+from pharoah_benchmarks.campaign.forked import Bounds, in_child
 from pharoah_benchmarks.campaign.ranks import join
 from pharoah_benchmarks.workloads import build
 from pharoah_protocol.parent_process import end_with_parent
@@ -53,11 +53,15 @@ def dry_cell(cell: Cell, record_code: bool = False) -> DryCell:
     `record_code` takes twice as long: the fingerprint then names the code that ran.
     """
     further = _environments_packages() if record_code else {}
-    text, status = in_child(lambda: _fingerprint(cell, record_code, further).to_json(), DRY_RUN_SECONDS)
-    if text:
-        return DryCell.from_json(text)
-    late = f"longer than {DRY_RUN_SECONDS:g} s"
-    return DryCell(reason=late if status is None else f"its process ended with status {status}")
+    answer = in_child(lambda: _fingerprint(cell, record_code, further).to_json(), Bounds(seconds=DRY_RUN_SECONDS))
+    if answer.late or answer.beyond:
+        return DryCell(reason=answer.beyond or f"longer than {DRY_RUN_SECONDS:g} s")
+    try:
+        return DryCell.from_json(answer.text)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # a script can write anything
+        return DryCell(
+            reason=f"its process ended with status {answer.status} without a result that can be read: {error}"
+        )
 
 
 def _fingerprint(cell: Cell, record_code: bool, further: dict[str, str]) -> DryCell:

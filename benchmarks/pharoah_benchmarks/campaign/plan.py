@@ -19,12 +19,17 @@ name = "transformers"
 packages = ["transformers=={version}"]
 versions = ["4.40.2", "4.50.3"]
 
-[degrade]
+[degrade]                         # cells to which something is done while they train
 workload = "gpt"
 seconds = 8
-healthy = 6
-cpu_stressors = [1.0, 0.5]        # one degraded cell per entry: the share of a core the CPU stressor wants
-leaks = [100_000_000]    # bytes per second
+healthy = 6                       # control runs
+onset_seconds = 2.2               # of all faults that state no onset of their own, and of control runs
+
+[[degrade.fault]]                 # `pharoah-provider registries faults` lists what there is
+name = "cpu_share"
+doses = [1.0, 0.5]                # one cell for each, in the unit of the fault
+ramp_seconds = 3                  # from nothing to the full dose; 0 is a step
+rank = 1                          # the rank that it acts on, in cells of several ranks
 
 [executor]                        # the nodes of the fleet where it is absent
 name = "local"
@@ -35,7 +40,6 @@ profile = { threads = 1 }
 from __future__ import annotations
 
 import itertools
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,12 +47,17 @@ from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_benchmarks.environments import EnvironmentFileError, NamedEnvironments
-from pharoah_benchmarks.settings import SettingError, check
-from pharoah_protocol.vocabulary import ENVIRONMENT, Fault
+from pharoah_benchmarks.faults import FAULTS
+from pharoah_benchmarks.settings import RANKS, SettingError, check
+from pharoah_protocol.bounds import LONGEST_SECONDS, is_number
+from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
 
 _TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds", "skip_same_code", "executor"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
-_DEGRADE = {"workload", "settings", "seconds", "healthy", "cpu_stressors", "leaks", "ramp_seconds"}
+_DEGRADE = {"workload", "settings", "seconds", "healthy", "onset_seconds", "fault"}
+_FAULT = {"name", "doses", "onset_seconds", "ramp_seconds", "rank"}
+_ONSET_SECONDS = 2.2
+"""After the baseline of a degraded cell: five steps and four windows of half a second (`record`)."""
 
 
 class PlanError(ValueError):
@@ -130,16 +139,44 @@ def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: floa
         settings = _checked("degrade", name, _with_environment(_table(entry, "settings"), named))
     except EnvironmentFileError as error:
         raise PlanError(f"degrade: {ENVIRONMENT}: {error}") from None
-    seconds, ramp = float(_number(entry, "seconds", 8)), _amounts([entry.get("ramp_seconds", 3)], "ramp_seconds")[0]
-    kinds = [Degradation(Fault.NONE)] * _number(entry, "healthy", 4)
-    kinds += [
-        Degradation(Fault.CPU_STRESSOR, 2.2, ramp * (i % 2), s)
-        for i, s in enumerate(_amounts(entry.get("cpu_stressors", []), "cpu_stressors"))
-    ]
-    kinds += [Degradation(Fault.LEAK, 2.2, 0.0, strength) for strength in _amounts(entry.get("leaks", []), "leaks")]
+    seconds, onset = float(_number(entry, "seconds", 8)), _seconds(entry, "onset_seconds", _ONSET_SECONDS, "degrade.")
+    what = [Degradation(onset_seconds=onset)] * _number(entry, "healthy", 4)
+    what += [one for fault in _tables(entry, "fault") for one in _degradations(fault, onset, settings)]
+    if late := next((one for one in what if one.onset_seconds >= seconds), None):
+        raise PlanError(
+            f"degrade.seconds: {seconds:g} s are over before {late.fault} begins at {late.onset_seconds:g} s"
+        )
     return [
-        Cell(f"degrade/{d.kind}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=d)
-        for i, d in enumerate(kinds)
+        Cell(f"degrade/{one.fault}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=one)
+        for i, one in enumerate(what)
+    ]
+
+
+def _degradations(entry: dict[str, Any], onset: float, settings: dict[str, Any]) -> list[Degradation]:
+    """One for each dose of a fault."""
+    where = "degrade.fault."
+    _known(entry, _FAULT, where)
+    if entry.get("name") not in FAULTS:
+        raise PlanError(f"{where}name: {entry.get('name')!r} is no fault; known are {', '.join(FAULTS.entries)}")
+    fault, ranks = FAULTS[entry["name"]], int(settings.get(RANKS, 1))
+    if lacking := fault.lacks(DeviceKind(settings.get("device", DeviceKind.CPU)), ranks):
+        raise PlanError(f"{where}name: {fault.name}: {lacking}")
+    rank = _number(entry, "rank", ranks - 1)
+    if rank >= ranks:
+        raise PlanError(f"{where}rank: there is no rank {rank}; the cell has {ranks}")
+    doses = entry.get("doses")
+    if not isinstance(doses, list) or not doses:
+        raise PlanError(f"{where}doses: expected a list of numbers, not {doses!r}")
+    for dose in doses:
+        try:
+            fault.dose.check(dose)
+        except ValueError as error:
+            raise PlanError(f"{where}doses: {fault.name}: {error}") from None
+    onset = _seconds(entry, "onset_seconds", onset, where)
+    ramp = _seconds(entry, "ramp_seconds", 0.0, where)
+    return [
+        Degradation(fault=fault.name, dose=float(dose), onset_seconds=onset, ramp_seconds=ramp, rank=rank)
+        for dose in doses
     ]
 
 
@@ -174,10 +211,11 @@ def _tables(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
     return value
 
 
-def _amounts(values: Any, key: str) -> list[float]:
-    if not isinstance(values, list) or not all(type(each) in (int, float) and 0 <= each < math.inf for each in values):
-        raise PlanError(f"{key}: expected numbers >= 0, not {values!r}")
-    return [float(value) for value in values]
+def _seconds(data: dict[str, Any], key: str, default: float, where: str) -> float:
+    value = data.get(key, default)
+    if not is_number(value) or not 0 <= value <= LONGEST_SECONDS:
+        raise PlanError(f"{where}{key}: {value!r} is not a time from 0 to {LONGEST_SECONDS:g} s")
+    return float(value)
 
 
 def _number(data: dict[str, Any], key: str, default: int) -> int:

@@ -32,6 +32,7 @@ from pharoah_protocol.v1 import (
     ProbeResult,
 )
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
+from pharoah_provider.agent.cell_telemetry import CellTelemetry
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.fork_servers import cell_answer
@@ -230,7 +231,12 @@ class AgentStream:
         if order.order_id in self._kept:
             await self._out.put(self._kept[order.order_id])
             return
-        outcome = await cell_answer(self._fork_servers, Cell.from_json(order.cell))
+        cell, seen = Cell.from_json(order.cell), CellTelemetry(self._telemetry)
+        async with OwnedTasks() as watching:
+            if cell.degradation is not None:
+                watching.start(seen.watch())
+            answer = await cell_answer(self._fork_servers, cell)
+        outcome = seen.added_to(cell, answer)
         result = AgentMessage(cell=CellResult(order_id=order.order_id, outcome=outcome))
         self._kept[order.order_id] = result
         while len(self._kept) > KEPT_RESULTS:

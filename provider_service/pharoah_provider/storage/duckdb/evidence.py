@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections import defaultdict
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
 from pharoah_benchmarks.facts import named_device
+from pharoah_benchmarks.faults import name_now
 from pharoah_learning.evidence import (
     BenchmarkResult,
     DegradedRun,
@@ -22,8 +24,10 @@ from pharoah_learning.evidence import (
     Trial,
     process_died,
 )
+from pharoah_protocol.bounds import is_number
 from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
-from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Fault, Outcome, Purpose
+from pharoah_protocol.telemetry_samples import LARGEST_VALUE, read_samples
+from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Outcome, Purpose
 from pharoah_protocol.windows import Window
 from pharoah_provider.domain import Node, Run, organisation_of
 from pharoah_provider.storage.duckdb.database import Change, Database, appending, executing
@@ -33,6 +37,8 @@ from pharoah_provider.storage.duckdb.statements import statements
 SQL = statements("evidence")
 FORGOTTEN = "an operator has had it forgotten"
 UNREADABLE = "its stored row cannot be read"
+
+_FAULT_NAME = re.compile("[a-z][a-z0-9_]{0,63}")
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -162,7 +168,29 @@ def _degraded_run(row: Row) -> DegradedRun:
     if not isinstance(stored, list):
         raise ValueError("windows: expected a list")
     windows = tuple(map(Window.from_data, stored))
-    return DegradedRun(Fault(row["degradation"]), windows, process_died(row["outcome"]), node=row["node"])
+    return DegradedRun(
+        fault=_fault(row["degradation"]),
+        windows=windows,
+        died=process_died(row["outcome"]),
+        node=row["node"],
+        outcome=Outcome(row["outcome"]),
+        dose=_amount(row["dose"]),
+        onset_seconds=_amount(row["onset_seconds"]),
+        telemetry=tuple(read_samples(json.loads(row["telemetry"]))),
+    )
+
+
+def _amount(stored: Any) -> float:
+    if not is_number(stored) or abs(stored) > LARGEST_VALUE:
+        raise ValueError(f"{stored!r:.40} is not an amount")
+    return stored
+
+
+def _fault(stored: str) -> str:
+    """The name of a fault today. Raises ValueError for what is none, and never was."""
+    if not _FAULT_NAME.fullmatch(stored):
+        raise ValueError(f"{stored!r:.80} is not the name of a fault")
+    return name_now(stored)
 
 
 def _benchmark_result(row: Row) -> BenchmarkResult:
@@ -204,7 +232,7 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "device_id": node.device_id,
         "workload": cell.workload,
         "settings": _settings_of(cell),
-        "degradation": cell.degradation.kind if cell.degradation else "",
+        "degradation": cell.degradation.fault if cell.degradation else "",
         "outcome": result.outcome,
         "detail": result.detail,
         "step_seconds": list(result.step_seconds),
@@ -219,6 +247,9 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "losses": list(result.losses),
         "seed": cell.repeat,
         "facts": list(node.server_facts),
+        "dose": cell.degradation.dose if cell.degradation else 0.0,
+        "onset_seconds": cell.degradation.onset_seconds if cell.degradation else 0.0,
+        "telemetry": json.dumps([asdict(sample) for sample in result.telemetry]),
     }
     return executing(SQL["append_cell"], list(values.values()))
 

@@ -2,14 +2,17 @@
 INSERT INTO cells (
     campaign, cell, node, context_id, device_id, workload, settings, degradation, outcome, detail, step_seconds,
     windows, fingerprint, context, ran_at, device, context_device, result_id,
-    block, losses, seed, facts
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?::VARCHAR[])
+    block, losses, seed, facts, dose, onset_seconds, telemetry
+) VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?::VARCHAR[], ?, ?, ?
+)
 
 -- name: trials
 SELECT * FROM cells WHERE degradation = '' AND ran_at <= ? ORDER BY ran_at
 
 -- name: degraded_runs
-SELECT degradation, windows, outcome, node, result_id, ran_at FROM cells WHERE degradation != '' ORDER BY ran_at
+SELECT degradation, windows, outcome, node, result_id, ran_at, dose, onset_seconds, telemetry
+FROM cells WHERE degradation != '' ORDER BY ran_at
 
 -- name: put_own_fingerprint
 INSERT INTO own_fingerprints (workload, settings, software, fingerprint, reason, made_at) VALUES (?, ?, ?, ?, ?, ?)
