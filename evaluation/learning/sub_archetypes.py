@@ -18,7 +18,7 @@ from evaluation.learning.simulated_versions import QUANTITIES, simulate
 from evaluation.learning.simulated_versions import measure as measured
 from pharoah_learning.models.change_points import FALSE_RATE, change_points
 from pharoah_learning.models.clusters import UNLIKE_FALSE_RATE, find_clusters, place
-from pharoah_learning.models.merge_tree import Array, Behaviours
+from pharoah_learning.models.merge_tree import Array, Behaviours, Labels
 from pharoah_learning.models.rand_index import adjusted_rand_index
 
 VERSIONS, CLUSTERS, SEPARATIONS = (60, 200, 1000), (6, 8, 12), (0.8, 1.0)
@@ -77,7 +77,7 @@ def _agreement(versions: int, clusters: int, separation: float, rng: np.random.G
 
 
 def _place_new(
-    seen: Behaviours, cluster: Array, centre: Array, separation: float, rng: np.random.Generator, new: _New
+    seen: Behaviours, cluster: Labels, centre: Array, separation: float, rng: np.random.Generator, new: _New
 ) -> None:
     """Place versions of the clusters that had some, and of one that nobody has seen."""
     found = find_clusters(seen)

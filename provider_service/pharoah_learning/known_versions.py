@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from math import expm1
 from typing import Any, NamedTuple
 
-from pharoah_learning.models.clusters import STABLE_INDEX
-
 STEP_TIME, ACTIVATIONS, STRUCTURE = "step_time", "activations", "structure"
 """Quantities of a behaviour: the logarithm of the step time, that of the bytes that the forward pass writes, and how
 far the skeleton is from the archetype (0 is the archetype itself, 1 has nothing in common)."""
@@ -16,6 +14,10 @@ FAILED = "failed_"
 
 LEAST_SHOWN = 0.01
 """Smaller values of a centre are not written out: 1 %."""
+STABLE_INDEX = 0.85
+"""The least agreement of clusters with those of resampled versions (`models.clusters.stability`) with which rows are
+expanded. Simulated versions (`evaluation.learning.simulated_versions`) have 0.1 to 0.5 with the separation 0.3, where
+clusters overlap, and more than 0.85 with 0.8."""
 LEAST_BLOCKS, LEAST_NODES = 5, 2
 """Rows are expanded for a version with blocks and nodes of this number: what a blocking row needs (ADR 21)."""
 

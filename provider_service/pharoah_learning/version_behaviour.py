@@ -40,7 +40,14 @@ _TOLERANCES = {STEP_TIME: 0.01, ACTIVATIONS: 0.01, STRUCTURE: 0.001}
 measures a structure with noise."""
 _OTHER_STRUCTURE = 0.01
 """The least distance of a skeleton that is not the archetype; sequences with equal counts of parts can differ."""
-Point = tuple[str, str, str, str]
+
+
+class Job(NamedTuple):
+    """What a cell trains."""
+
+    workload: str
+    settings: str
+    """As JSON, apart from the environment."""
 
 
 class Cell(NamedTuple):
@@ -49,8 +56,9 @@ class Cell(NamedTuple):
     fingerprint: Fingerprint
     versions: dict[str, str]
     """Public versions of all libraries."""
-    point: Point
-    """Workload, settings apart from the environment, context and device."""
+    job: Job
+    context_id: str
+    device_id: str
     node: str
     block: str
     """Its block, or its own number where blocks were not recorded."""
@@ -101,15 +109,15 @@ def version_tables(trials: Iterable[Trial]) -> list[VersionTable]:
     The fingerprints of the trials must be readable, as those of `usable_trials` are.
     """
     cells = list(_cells(trials))
-    at_jobs: dict[tuple[str, str], list[Cell]] = defaultdict(list)
-    jobs: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    at_jobs: dict[Job, list[Cell]] = defaultdict(list)
+    jobs: dict[str, set[Job]] = defaultdict(set)
     for cell in cells:
-        at_jobs[cell.point[:2]].append(cell)
-        jobs[cell.fingerprint.archetype].add(cell.point[:2])
+        at_jobs[cell.job].append(cell)
+        jobs[cell.fingerprint.archetype].add(cell.job)
     return [table for archetype in sorted(jobs) for table in _tables(archetype, _in_order(at_jobs, jobs[archetype]))]
 
 
-def _in_order(at_jobs: dict[tuple[str, str], list[Cell]], jobs: set[tuple[str, str]]) -> list[Cell]:
+def _in_order(at_jobs: dict[Job, list[Cell]], jobs: set[Job]) -> list[Cell]:
     return [cell for job in sorted(jobs) for cell in at_jobs[job]]
 
 
@@ -124,7 +132,9 @@ def _cells(trials: Iterable[Trial]) -> Iterator[Cell]:
         yield Cell(
             fingerprint=fingerprint,
             versions={name: public_version(version) for name, version in sorted(fingerprint.versions.items())},
-            point=(trial.workload, settings, trial.context_id, trial.device_id),
+            job=Job(trial.workload, settings),
+            context_id=trial.context_id,
+            device_id=trial.device_id,
             node=trial.node,
             block=trial.block or str(number),
             in_block=bool(trial.block),
@@ -193,7 +203,7 @@ def _table(
         nodes=tuple(len({cell.node for cell in part}) for part in kept),
         has_archetype=tuple(bool(part) for part in own),
         code=tuple(frozenset(cell.fingerprint.code.get(library, "") for cell in part) - {""} for part in kept),
-        title=", ".join(sorted({cell.point[0] for part in own for cell in part})),
+        title=", ".join(sorted({cell.job.workload for part in own for cell in part})),
     )
 
 
@@ -244,7 +254,7 @@ def _units(
 def _levels(cell: Cell, library: str, bound: Sequence[str]) -> list[Hashable]:
     """The strata that a cell can be compared in, from fine to coarse."""
     others = tuple((name, version) for name, version in cell.versions.items() if name != library and name not in bound)
-    same = (cell.point, others)
+    same = (cell.job, cell.context_id, cell.device_id, others)
     return [*([(*same, cell.node, cell.block)] if cell.in_block else []), (*same, cell.node), same]
 
 

@@ -21,11 +21,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah_auditor.cli import main
 from pharoah_auditor.replay import AuditBundleError, replay
 from pharoah_auditor.witness import Refusal, Witness, serve
+from pharoah_learning.evidence import LeftOut
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
 from pharoah_learning.release import LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import seal
+from pharoah_learning.table import learn_table
 from pharoah_protocol.log.checkpoint import Checkpoint, Note, log_verifier, sign
 from pharoah_protocol.log.merkle import Frontier, consistency_proof, leaf_hash
 from pharoah_protocol.log.view import HEAD, Entry
@@ -34,6 +36,7 @@ from pharoah_protocol.vocabulary import RowKind, Severity
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.transparency_log import Witness as Handle
 from pharoah_provider.witnesses import read_witnesses
+from tests.harness.version_trials import Planted, version_trials
 from tests.provider_service.test_learning import memory_incompatibility
 
 KEY, WITNESS_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in (1, 2))
@@ -230,6 +233,29 @@ def test_a_log_that_nobody_else_has_seen_is_found(tmp_path: Path) -> None:
     assert [finding.what for finding in replay(file, PUBLIC) if finding.holds is None] == [
         "it was not checked whether others were shown this log (--seen FILE)"
     ]
+
+
+def test_sub_archetypes_and_expanded_rows_are_learned_again(tmp_path: Path) -> None:
+    same = {version: Planted() for version in ("4.9.0", "4.10.0", "4.11.0")}
+    trials = version_trials({**same, "4.12.0": Planted(1.5)}, only={"4.10.0": ("b",)})
+    table = learn_table(trials, LeftOut())
+    rows, learned = (*table.rows, *table.expanded, *table.bands), [asdict(trial) for trial in trials]
+    release = Release(2, rows, sub_archetypes=table.versions.sub_archetypes, version_changes=table.versions.changes)
+    assert table.expanded
+
+    def failed(changed: Release, kept: tuple[LearnedRow, ...] = rows) -> str:
+        changed = replace(changed, rows=kept)
+        return failing(audit_bundle(tmp_path, kept, trials=learned, release=asdict(changed)))
+
+    assert failed(release) == ""
+    expanded = len(table.expanded)
+    assert f"{expanded} rows that follow from the trials were left out" in failed(release, (*table.rows, *table.bands))
+    one, *others = release.sub_archetypes
+    other = replace(release, sub_archetypes=(replace(one, stability=0.5), *others))
+    assert "do NOT follow" in failed(other)
+    assert (
+        failed(replace(release, sub_archetypes=(), version_changes=(), format=3), (*table.rows, *table.bands)) == ""
+    ), "a release of format 3 has none"
 
 
 def test_rows_about_pseudonyms_never_block_and_tables_without_a_trial_are_reported(tmp_path: Path) -> None:

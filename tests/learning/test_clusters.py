@@ -10,8 +10,8 @@ from scipy.cluster.hierarchy import is_valid_linkage, ward
 from scipy.stats import chi2
 
 from evaluation.learning.simulated_versions import SimulatedVersions, measure, simulate
+from pharoah_learning.known_versions import STABLE_INDEX
 from pharoah_learning.models.clusters import (
-    STABLE_INDEX,
     UNLIKE_FALSE_RATE,
     centres,
     find_clusters,

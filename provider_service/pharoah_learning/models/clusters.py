@@ -32,8 +32,6 @@ PATIENCE = 10
 MOST_MOVES = 30
 UNLIKE_FALSE_RATE = 0.01
 """The share of the versions of a known cluster that are called unlike anything known."""
-STABLE_INDEX = 0.85
-"""The least agreement with the clusters of resampled versions (`stability`) of clusters that rows are expanded for."""
 RESAMPLES = 20
 
 

@@ -10,6 +10,8 @@ from pharoah_provider.listings._listing import Listing, ListingSources, Row
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each cluster of versions of a library under an archetype; `-o json` has each version's numbers."""
     release = await sources.storage.published.newest_release()
+    if release is None:
+        return []
     return [
         {
             "release": release.release,
@@ -23,7 +25,7 @@ async def rows(sources: ListingSources) -> list[Row]:
             "together": ", ".join(one.together),
             "sub_archetype": asdict(one),
         }
-        for one in (release.sub_archetypes if release else ())
+        for one in release.sub_archetypes
     ]
 
 

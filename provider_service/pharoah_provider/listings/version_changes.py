@@ -12,6 +12,8 @@ _CODE = {True: "same", False: "other", None: ""}
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each archetype, library and step from a version to the next one that was tried."""
     release = await sources.storage.published.newest_release()
+    if release is None:
+        return []
     return [
         {
             "release": release.release,
@@ -25,7 +27,7 @@ async def rows(sources: ListingSources) -> list[Row]:
             "together": ", ".join(one.together),
             "version_change": asdict(one),
         }
-        for one in (release.version_changes if release else ())
+        for one in release.version_changes
     ]
 
 

@@ -77,9 +77,16 @@ def _panel(axes: Axes, series: Series, quantity: str, after: dict[str, VersionCh
 
 def _write(axes: Axes, at: float, line: int, text: str) -> None:
     """Write beside a change, in one of the lines above the panel, so that neighbours do not overlap."""
-    place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-    behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-    axes.annotate(text, (at, 1), xytext=(4, -9 - 11 * line), fontsize=8, bbox=behind, **place)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    axes.annotate(
+        text,
+        (at, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(4, -9 - 11 * line),
+        textcoords="offset points",
+        fontsize=8,
+        bbox=box,
+    )
 
 
 def _shown(quantity: str, value: np.ndarray) -> np.ndarray:

@@ -88,5 +88,6 @@ def _legend(axes: Axes, sub_archetypes: Sequence[SubArchetype]) -> None:
     ]
     stable = "stable under resampling" if sub_archetypes[0].is_stable else "NOT stable under resampling"
     title = f"Sub-archetypes ({stable}, {sub_archetypes[0].stability:.2f}), beside the mean of all versions"
-    style = {"loc": "outside lower left", "frameon": False, "fontsize": 9, "title_fontsize": 9, "alignment": "left"}
-    axes.figure.legend(handles=lines, title=title, **style)
+    legend = axes.figure.legend(handles=lines, title=title, loc="outside lower left", frameon=False, alignment="left")
+    for text in (legend.get_title(), *legend.get_texts()):
+        text.set_fontsize(9)
