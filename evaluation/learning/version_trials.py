@@ -15,6 +15,8 @@ import numpy as np
 
 from pharoah_archetypes import Fingerprint
 from pharoah_learning.evidence import Trial
+from pharoah_learning.models.change_points import change_points
+from pharoah_learning.models.merge_tree import Behaviours
 from pharoah_protocol.vocabulary import ENVIRONMENT, Outcome
 
 FLOOR = 0.05
@@ -166,11 +168,11 @@ class Campaign:
         versions, values = self._table(family)
         if len(versions) < 2 or not self.noise:
             return {}
-        centred = values - values.mean(axis=0)
-        bounds = pieces(centred, self.noise)
-        means = [float(centred[a:b].mean()) for a, b in itertools.pairwise(bounds)]
-        steps = zip(bounds[1:-1], means, means[1:], strict=False)
-        return {versions[at]: after - before for at, before, after in steps if abs(after - before) >= FLOOR}
+        means = (values - values.mean(axis=0)).mean(axis=1, keepdims=True)
+        cuts = change_points(Behaviours(means, np.full(means.shape, self.noise / values.shape[1] ** 0.5)))
+        pieces = [float(piece.mean()) for piece in np.split(means, cuts)]
+        steps = zip(cuts, itertools.pairwise(pieces), strict=True)
+        return {versions[cut]: after - before for cut, (before, after) in steps if abs(after - before) >= FLOOR}
 
     def _table(self, family: str) -> tuple[list[str], np.ndarray]:
         """Versions that work, and their log step times, shape (versions, blocks), in blocks that hold all of them."""
@@ -206,29 +208,6 @@ class Campaign:
             for group in groups.values():
                 found += [Pair(family, a, b) for at, b in enumerate(group) for a in group[:at]]
         return found
-
-
-def pieces(values: np.ndarray, noise: float) -> list[int]:
-    """Where pieces of equal means begin, and the end. `values`: shape (versions, repeats), in the order of versions.
-
-    The sum of squares around the means, in units of the noise, plus a price for each piece is least (optimal
-    partitioning, Jackson et al. 2005). The price is 3 log(values), the modified criterion of Bayes.
-    """
-    count = len(values)
-    price = 3 * log(values.size)
-    least, begins = np.full(count + 1, np.inf), np.zeros(count + 1, dtype=np.int64)
-    least[0] = -price
-    for end in range(1, count + 1):
-        for begin in range(end):
-            part = values[begin:end]
-            cost = least[begin] + float(((part - part.mean()) ** 2).sum()) / noise**2 + price
-            if cost < least[end]:
-                least[end], begins[end] = cost, begin
-    found, at = [count], count
-    while at > 0:
-        at = int(begins[at])
-        found.append(at)
-    return found[::-1]
 
 
 def read_campaign(trials: Sequence[Trial], order: Sequence[str], details: Mapping[str, str]) -> Campaign:

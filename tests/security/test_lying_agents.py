@@ -124,6 +124,12 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
 FALSE = {
     "somebody else's model": {"outcome": "error", "step_seconds": [], "fingerprint": VICTIM.to_json()},
     "always an error": {"outcome": "error", "step_seconds": []},
+    "always an early error": {
+        "outcome": "error",
+        "step_seconds": [],
+        "fingerprint": "",
+        "context": {"versions": {"torch": "2.13.0"}},
+    },
     "tiny seconds": {"step_seconds": [1e-9] * 4},
     "huge seconds": {"step_seconds": [1e5] * 4},
     "seconds beyond every bound": {"step_seconds": [1e308] * 4},
