@@ -38,7 +38,7 @@ CONTROLS, QUICK_CONTROLS = 4, 2
 LIMIT_SECONDS = 24.0
 """A rank waits half of it for another one; then its cell counts as hanging."""
 VISIBLE_RATIO = 1.1
-"""A slowdown is visible when it is so many times that of the slowest control run."""
+"""A slowdown is visible when it is so many times that of any control run, which is at least 1."""
 VISIBLE_BYTES = 10e6
 """Growth is visible when it is so much more than that of any control run."""
 NODE = Node("faults", bytes(32), "boot", ("device=cpu",), ("device=cpu",), (0,))
@@ -67,6 +67,29 @@ class Ran:
         return self.result.detail.startswith(f"{FaultError.__name__}: ")
 
 
+@dataclass(frozen=True)
+class Found:
+    """What came of the cells of one kind."""
+
+    kind: Kind
+    responses: list[FaultResponse]
+    control: list[FaultResponse]
+    """One for each control run."""
+
+    def with_effect(self) -> list[FaultResponse]:
+        """The faults and doses that did what no control run shows."""
+        outcomes = {outcome for one in self.control for outcome in one.outcomes}
+        slowdown = VISIBLE_RATIO * max(1.0, *(one.slowdown_ratio or 1.0 for one in self.control))
+        growth = VISIBLE_BYTES + max(0.0, *(one.growth_bytes or 0.0 for one in self.control))
+        return [
+            one
+            for one in self.responses
+            if set(one.outcomes) - outcomes
+            or (one.slowdown_ratio or 0.0) > slowdown
+            or (one.growth_bytes or 0.0) > growth
+        ]
+
+
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """Run all cells, and count faults with an effect and what is left of them."""
     with tempfile.TemporaryDirectory() as name, _temporary_files_in(Path(name)):
@@ -74,7 +97,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         ran, responses = asyncio.run(_run_all(arguments))
         left = _present(Path(name)) - before
     possible = sorted({one.cell.id for one in ran if not one.is_missing and one.cell.id != NO_FAULT})
-    visible = sorted(name for name in possible if any(_is_visible(name, one) for one in responses))
+    visible = sorted({one.fault for found in responses for one in found.with_effect()})
     for name in FAULTS.entries:
         if name not in possible:
             why = next((one.result.detail for one in ran if one.cell.id == name), "")
@@ -87,18 +110,19 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     figures.table(
         "Each fault and dose, and control runs (`none`) in the same place: what it did to a cell.",
         ["cell", "fault", "dose", "outcome", "error class", "step ratio", "growth", "signals that moved"],
-        [_row(kind, one, ran) for kind, found in responses for one in found],
+        [_row(found.kind, one, ran) for found in responses for one in found.responses],
     )
 
 
-async def _run_all(arguments: argparse.Namespace) -> tuple[list[Ran], list[tuple[Kind, list[FaultResponse]]]]:
+async def _run_all(arguments: argparse.Namespace) -> tuple[list[Ran], list[Found]]:
     rng = random.Random(arguments.seed)
     ran, responses = [], []
     for kind in _kinds():
         done = await _run(kind, _cells(kind, rng, quick=arguments.quick))
         ran += done
         runs = await _stored([one for one in done if not one.is_missing])
-        responses.append((kind, fault_responses(runs)))
+        control = [fault_responses([run])[0] for run in runs if run.fault == NO_FAULT]
+        responses.append(Found(kind, fault_responses(runs), control))
     return ran, responses
 
 
@@ -121,7 +145,7 @@ def _kinds() -> list[Kind]:
 
 
 def _cells(kind: Kind, rng: random.Random, *, quick: bool) -> list[Cell]:
-    """Control runs and both doses of each fault, in a drawn order, so that a busy minute harms all alike."""
+    """Control runs and both doses of each fault, in a drawn order, so that a busy minute harms any of them."""
     onset, after = (QUICK_ONSET_SECONDS, QUICK_AFTER_SECONDS) if quick else (ONSET_SECONDS, AFTER_SECONDS)
     what = [Degradation(onset_seconds=onset)] * (QUICK_CONTROLS if quick else CONTROLS)
     what += [
@@ -162,23 +186,6 @@ async def _stored(done: list[Ran]) -> list[DegradedRun]:
             return await storage.evidence.degraded_runs()
         finally:
             storage.close()
-
-
-def _is_visible(fault: str, kind_and_responses: tuple[Kind, list[FaultResponse]]) -> bool:
-    """Whether some dose of a fault did what no control run shows."""
-    _, responses = kind_and_responses
-    control = next(one for one in responses if one.fault == NO_FAULT)
-    return any(_is_beyond(one, control) for one in responses if one.fault == fault)
-
-
-def _is_beyond(response: FaultResponse, control: FaultResponse) -> bool:
-    if set(response.outcomes) != {Outcome.OK}:
-        return True
-    slowdown, growth = response.slowdown_ratio, response.growth_bytes
-    usual_slowdown, usual_growth = control.slowdown_ratio, control.growth_bytes
-    slower = slowdown is not None and slowdown > VISIBLE_RATIO * max(1.0, usual_slowdown or 1.0)
-    grown = growth is not None and growth > VISIBLE_BYTES + max(0.0, usual_growth or 0.0)
-    return slower or grown
 
 
 def _row(kind: Kind, response: FaultResponse, ran: list[Ran]) -> list[str]:

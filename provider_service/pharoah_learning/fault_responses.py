@@ -1,8 +1,8 @@
 """What faults did to cells, and which signals showed it, by fault and dose.
 
 A signal has moved in a run when its median after the onset is outside all that the same run showed before, and when it
-has changed by an amount that no control run shows at the same place. Both are needed: a loss falls in every run, and
-the pressure on a node differs from one run to the next.
+has changed by more than the control runs, whose range is widened by its own width on both sides, because they are few.
+Both are needed: a loss falls in every run, and the pressure on a node differs from one run to the next.
 """
 
 from __future__ import annotations
@@ -115,9 +115,14 @@ def _moved(run: DegradedRun, control: Mapping[str, Sequence[float]]) -> list[str
     for name in _names(run):
         around = _values(run, name)
         change, usual = around.change, control.get(name)
-        if change is not None and usual and around.is_outside and not min(usual) <= change <= max(usual):
+        if change is not None and usual and around.is_outside and _is_unusual(change, usual):
             found.append(name)
     return found
+
+
+def _is_unusual(change: float, usual: Sequence[float]) -> bool:
+    least, most = min(usual), max(usual)
+    return not 2 * least - most <= change <= 2 * most - least
 
 
 def _slowdown(run: DegradedRun) -> float | None:

@@ -5,16 +5,22 @@ Each runs in the fork server as in an agent. It must have an outcome, and leave 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_protocol.node_profile import NodeProfile
+from pharoah_protocol.process_family import lives
 from pharoah_protocol.vocabulary import Outcome
+from pharoah_provider.agent.child_processes import Child
 from tests.harness.torch_server import TorchServer
+from tests.harness.until import until
 
 RUN = """
 import sys, tempfile
@@ -87,15 +93,21 @@ def server() -> Iterator[TorchServer]:
         yield server
 
 
-def results(server: TorchServer, folder: Path, body: str, seconds: float, cells: int = 1) -> list[CellResult]:
-    """The results of cells that misbehave so; nothing may be left of them when this returns."""
-    workloads, temporary = folder / "workloads", folder / "temporary"
-    for made in (workloads, temporary):
-        made.mkdir()
+def bad_workload(folder: Path, body: str, seconds: float) -> Cell:
+    """A cell of a workload in `folder/workloads` that misbehaves so when it trains, not in its dry run."""
+    workloads = folder / "workloads"
+    workloads.mkdir()
     (workloads / "bad.toml").write_text('script = "bad.py"\n[settings]\nwidth = 4\n')
     (workloads / "bad.py").write_text(SCRIPT.format(folder=str(folder), body=body))
-    orders = [Cell(f"bad/{number}", "bad", {}, steps=2, limit_seconds=seconds).to_json() for number in range(cells)]
-    environment = {"PHAROAH_WORKLOADS": str(workloads), "TMPDIR": str(temporary)}
+    return Cell("bad", "bad", {}, steps=2, limit_seconds=seconds)
+
+
+def results(server: TorchServer, folder: Path, body: str, seconds: float, cells: int = 1) -> list[CellResult]:
+    """The results of cells that misbehave so; nothing may be left of them when this returns."""
+    order, temporary = bad_workload(folder, body, seconds), folder / "temporary"
+    temporary.mkdir()
+    orders = [replace(order, id=f"bad/{number}").to_json() for number in range(cells)]
+    environment = {"PHAROAH_WORKLOADS": str(folder / "workloads"), "TMPDIR": str(temporary)}
     before = set(psutil.pids())
     lines = server.run_code(RUN, *orders, environment=environment).decode().splitlines()
     assert not list(temporary.iterdir()), "a file is left"
@@ -142,6 +154,21 @@ def test_a_daemon_ends_with_its_cell_and_the_next_cell_runs(server: TorchServer,
     assert (first.outcome, first.detail) == (Outcome.OK, "1 of its processes lived on and were ended")
     assert (second.outcome, second.detail) == (Outcome.OK, "")
     assert not psutil.pid_exists(int((tmp_path / "daemon").read_text()))
+
+
+def test_a_daemon_ends_when_the_agent_stops_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = bad_workload(tmp_path, f"{DAEMON}; time.sleep(600)", 60.0)
+    monkeypatch.setenv("PHAROAH_WORKLOADS", str(tmp_path / "workloads"))
+
+    async def inside() -> None:
+        async with Child("pharoah_benchmarks.campaign.fork_server", NodeProfile(threads=1), "0") as fork_server:
+            asking = asyncio.create_task(fork_server.ask(order.to_json(), 100))
+            await until((tmp_path / "daemon").exists, "the daemon to start", 60)
+            asking.cancel()
+            await asyncio.wait({asking})
+
+    asyncio.run(inside())
+    assert not lives(int((tmp_path / "daemon").read_text()))
 
 
 def test_a_folder_that_a_killed_owner_left_is_deleted_by_the_next_cell(server: TorchServer, tmp_path: Path) -> None:

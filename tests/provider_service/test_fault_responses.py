@@ -29,11 +29,11 @@ def sample(at: float, **values: float) -> TelemetrySample:
     return TelemetrySample(at_seconds=at, values=values)
 
 
-def run(fault: str, after: float, loss: float = 1.0, dose: float = 0.0, **options: object) -> DegradedRun:
+def run(fault: str, after: float, loss: float = 1.0, dose: float = 0.0) -> DegradedRun:
     """Four samples of 0.1 s steps before the onset, and four of other ones after it; the loss falls meanwhile."""
     before = [sample(-at, step_seconds=0.1 + 0.001 * at, loss=loss + at, resident_bytes=1e8) for at in (4, 3, 2, 1)]
     later = [sample(at, step_seconds=after, loss=loss - at, resident_bytes=1e8 + at) for at in (0, 1, 2, 3)]
-    return DegradedRun(fault, (), died=False, dose=dose, telemetry=(*before, *later), **options)  # type: ignore[arg-type]
+    return DegradedRun(fault, (), died=False, dose=dose, telemetry=(*before, *later))
 
 
 def test_only_what_no_control_run_shows_has_moved() -> None:
@@ -45,6 +45,13 @@ def test_only_what_no_control_run_shows_has_moved() -> None:
     assert slow.moved == {"step_seconds": 2}, "the loss and the memory change in each run"
     assert slow.slowdown_ratio == pytest.approx(0.25 / 0.1025)
     assert slow.growth_bytes == pytest.approx(3)
+
+
+def test_a_little_more_than_all_control_runs_is_no_move() -> None:
+    control = [run("none", 0.1025), run("none", 0.1125)]
+    slower = [run("cpu_share", 0.1225, dose=1.0), run("cpu_share", 0.1235, dose=2.0)]
+    _, within, beyond = sorted(fault_responses([*control, *slower]), key=lambda one: one.dose)
+    assert (within.moved, beyond.moved) == ({}, {"step_seconds": 1})
 
 
 def test_nothing_has_moved_where_no_control_run_has_the_signal() -> None:
