@@ -166,6 +166,10 @@ def _learned_again(inputs: SealInputs, trials: list[Trial]) -> Iterator[AuditFin
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
     yield AuditFinding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
     yield AuditFinding(not missing, f"{missing} rows that follow from the trials were left out")
+    other = (Counter(table.suspects) - Counter(release.suspects)) + (
+        Counter(release.suspects) - Counter(table.suspects)
+    )
+    yield AuditFinding(not other, f"{other.total()} suspects are not those that follow from the trials")
     if unused := left_out.counts.total():
         yield AuditFinding(None, f"{unused} trials and rows were left out by the rules that learning follows")
     yield from _pseudonym_rows(release)
@@ -214,4 +218,7 @@ def _content(row: LearnedRow) -> tuple[Any, ...]:
         row.base_runs,
         row.remedy,
         row.plan,
+        row.provenance,
+        row.grade,
+        row.evidence,
     )
