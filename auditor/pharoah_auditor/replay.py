@@ -176,6 +176,10 @@ def _learned_again(inputs: SealInputs, trials: list[Trial]) -> Iterator[AuditFin
     same = (release.context_rule, release.contexts) == (table.learned_contexts.rule, table.contexts)
     verb = "follow" if same else "do NOT follow"
     yield AuditFinding(same, f"the rule of contexts and {len(release.contexts)} contexts {verb} from the trials")
+    other = (Counter(table.suspects) - Counter(release.suspects)) + (
+        Counter(release.suspects) - Counter(table.suspects)
+    )
+    yield AuditFinding(not other, f"{other.total()} suspects are not those that follow from the trials")
     if unused := left_out.counts.total():
         yield AuditFinding(None, f"{unused} trials and rows were left out by the rules that learning follows")
     yield from _pseudonym_rows(release)
@@ -224,4 +228,7 @@ def _content(row: LearnedRow) -> tuple[Any, ...]:
         row.base_runs,
         row.remedy,
         row.plan,
+        row.provenance,
+        row.grade,
+        row.evidence,
     )

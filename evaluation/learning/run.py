@@ -16,6 +16,7 @@ PARTS = {
     "confirmations": "randomised confirmation of suspects",
     "false_blocks": "production runs that mislead, and the randomised cells that decide",
     "scale": "time and memory up to ten million runs, beside pandas and statsmodels",
+    "replay": "releases of a real provider that an auditor learns again",
     "granularity": "failure rates of versions, borrowed from archetype and family",
     "real_runs": "effects in public runs of other people, and who caused their failures",
     "documented": "what vendors document, asked about releases that were taken out",

@@ -49,7 +49,7 @@ def group_runs(in_context: Flags, confounders: Sequence[Codes], failed: Flags) -
     runs = np.bincount(way, minlength=ways)
     found = np.flatnonzero(runs > 0)
     failures = np.bincount(way[failed], minlength=ways)[found]
-    one_of: Codes = np.empty(ways, dtype=np.int32 if len(failed) < 1 << 31 else np.int64)
+    one_of: NDArray[np.intp] = np.empty(ways, dtype=np.intp)
     one_of[way] = np.arange(len(failed))
     chosen = one_of[found]
     return RunGroups(

@@ -25,14 +25,14 @@ from pharoah_learning.evidence import LeftOut
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
-from pharoah_learning.release import LearnedRow, Release, SealInputs
+from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import seal
 from pharoah_learning.table import learn_table
 from pharoah_protocol.log.checkpoint import Checkpoint, Note, log_verifier, sign
 from pharoah_protocol.log.merkle import Frontier, consistency_proof, leaf_hash
 from pharoah_protocol.log.view import HEAD, Entry
 from pharoah_protocol.monitoring_plan import RESTLESS
-from pharoah_protocol.vocabulary import RowKind, Severity
+from pharoah_protocol.vocabulary import Grade, Outcome, RowKind, Severity
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.transparency_log import Witness as Handle
 from pharoah_provider.witnesses import read_witnesses
@@ -186,7 +186,7 @@ ROWS += learn_near_duplicates(ROWS, TRIALS)
 
 def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> Path:
     groups = tuple(sorted({(row.scope, row.group_id) for row in rows}))
-    recipe = SealInputs(4, Release(2, rows), groups, 1000)
+    recipe = SealInputs(4, Release(2, rows, suspects=changes.pop("suspects", ())), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
     content = {
         "format": 3,
@@ -275,8 +275,24 @@ def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
     bad = next(row for row in ROWS if row.severity != "ok")
     rosier = tuple(replace(row, failures=0, severity=Severity.OK) if row is bad else row for row in ROWS)
     assert "1 of" in failing(audit_bundle(tmp_path, rosier))
+    stronger = tuple(replace(row, grade=Grade.ASSOCIATION) if row is bad else row for row in ROWS)
+    assert bad.grade is Grade.MATCHED and "1 of" in failing(audit_bundle(tmp_path, stronger))
     marked = tuple(replace(row, plan=RESTLESS.pack().hex()) if row is bad else row for row in ROWS)
     assert "1 monitoring plans are shared by fewer than 5" in failing(audit_bundle(tmp_path, marked))
+
+
+def test_suspects_that_no_trial_shows_are_found(tmp_path: Path) -> None:
+    invented = Suspect(
+        node="n9",
+        context_id="large",
+        device_id="cpu",
+        outcome=Outcome.CRASH,
+        failures=3,
+        runs=3,
+        title="gpt",
+        refuting=1,
+    )
+    assert "1 suspects are not those" in failing(audit_bundle(tmp_path, tuple(ROWS), suspects=(invented,)))
 
 
 @pytest.mark.parametrize(
