@@ -24,19 +24,25 @@ class PlanCampaignRequest(_message.Message):
 
     CAMPAIGN_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    UNTRIED_FIELD_NUMBER: _builtins.int
     campaign: _builtins.str
     """The campaign file, TOML."""
     seed: _builtins.int
     """Of the order of blocks and cells; drawn where it is not given."""
+    untried: _builtins.bool
+    """Only for nodes in contexts that no campaign has tried, and those in the nearest contexts that are known.
+    FAILED_PRECONDITION: there is no such node.
+    """
     def __init__(
         self,
         *,
         campaign: _builtins.str = ...,
         seed: _builtins.int | None = ...,
+        untried: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "campaign", b"campaign", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "campaign", b"campaign", "seed", b"seed", "untried", b"untried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
@@ -82,21 +88,25 @@ class RunCampaignRequest(_message.Message):
     CAMPAIGN_FIELD_NUMBER: _builtins.int
     CAMPAIGN_ID_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    UNTRIED_FIELD_NUMBER: _builtins.int
     campaign: _builtins.str
     """The campaign file of a new campaign, TOML."""
     campaign_id: _builtins.str
     """A campaign that was planned before, or has been begun; then without a file."""
     seed: _builtins.int
+    untried: _builtins.bool
+    """As in PlanCampaignRequest."""
     def __init__(
         self,
         *,
         campaign: _builtins.str = ...,
         campaign_id: _builtins.str = ...,
         seed: _builtins.int | None = ...,
+        untried: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "campaign", b"campaign", "campaign_id", b"campaign_id", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "campaign", b"campaign", "campaign_id", b"campaign_id", "seed", b"seed", "untried", b"untried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015

@@ -53,9 +53,10 @@ class Campaigns:
                 log.info("campaign %s goes on", campaign.campaign_id)
                 await self._start(campaign)
 
-    async def plan(self, text: str, seed: int | None = None) -> Campaign:
-        """Store a new campaign for the nodes that are connected and not in use. Raises PlanError for the file, Invalid
-        for the seed, and NotReady without such a node."""
+    async def plan(self, text: str, seed: int | None = None, *, untried: bool = False) -> Campaign:
+        """Store a new campaign for the nodes that are connected and not in use. `untried`: only for contexts that no
+        campaign has tried, beside the nearest ones. Raises PlanError for the file, Invalid for the seed, and NotReady
+        without such a node."""
         plan = parse_plan(text)
         if seed is not None and not 0 <= seed < SEEDS:
             raise Invalid(f"seed: {seed} is not between 0 and {SEEDS - 1}")
@@ -67,6 +68,8 @@ class Campaigns:
                 if connected
                 else "no agent is connected: start pharoah-agent on the nodes first"
             )
+        if untried and not (nodes := self._fleet.contexts.untried(nodes)):
+            raise NotReady("campaigns have tried the contexts of all connected nodes (see `pharoah-provider contexts`)")
         campaign = Campaign(
             campaign_id=secrets.token_hex(4),
             name=plan.name,

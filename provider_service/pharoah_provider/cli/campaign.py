@@ -46,13 +46,15 @@ def add_parser(commands: Any) -> None:
         added = verb(name, what, work)
         added.add_argument("file", type=Path)
         added.add_argument("--seed", type=int, help="of the order of blocks and cells (default: drawn)")
+        added.add_argument("--untried", action="store_true",
+                           help="only in contexts that no campaign has tried, and the nearest ones")  # fmt: skip
     verb("status", "print how much of a campaign is done, or of all", _status).add_argument("id", nargs="?")
     verb("resume", "run what is left of a campaign, or follow it while it runs", _resume).add_argument("id")
     verb("cancel", "end a campaign; its results stay", _cancel).add_argument("id")
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    request = PlanCampaignRequest(campaign=_text(arguments.file), seed=arguments.seed)
+    request = PlanCampaignRequest(campaign=_text(arguments.file), seed=arguments.seed, untried=arguments.untried)
     with_file = _named(arguments.file)
     try:
         plan = call(arguments, "PlanCampaign", request)
@@ -66,7 +68,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Returns when the last work is done. Raises ProviderError that names the file."""
-    request = RunCampaignRequest(campaign=_text(arguments.file), seed=arguments.seed)
+    request = RunCampaignRequest(campaign=_text(arguments.file), seed=arguments.seed, untried=arguments.untried)
     try:
         _follow(stream(arguments, "RunCampaign", request))
     except CallError as error:

@@ -85,7 +85,8 @@ class OperatorServicer:
 
     async def _planned(self, request: PlanCampaignRequest | RunCampaignRequest) -> Campaign:
         try:
-            return await self._campaigns.plan(request.campaign, request.seed if request.HasField("seed") else None)
+            seed = request.seed if request.HasField("seed") else None
+            return await self._campaigns.plan(request.campaign, seed, untried=request.untried)
         except PlanError as error:
             raise Invalid(f"campaign: {error}") from None
 
