@@ -221,14 +221,12 @@ class Fleet:
         return {name: connection.last_seen for name, connection in self._connections.items()}
 
     def peers(self, node: Node) -> list[Node]:
-        """Connected nodes of the same context that do not share its cores."""
-        return [
-            peer
-            for peer in self.connected()
-            if peer.node != node.node
-            and self.contexts.of(peer) == self.contexts.of(node)
-            and not peer.shares_cores(node)
-        ]
+        """Connected nodes of the same context that do not share its cores; where there are none, those of the nearest
+        context that is known."""
+        others = [peer for peer in self.connected() if peer.node != node.node and not peer.shares_cores(node)]
+        own, near = self.contexts.of(node), self.contexts.monitored_as(node)
+        same = [peer for peer in others if self.contexts.of(peer) == own]
+        return same or [peer for peer in others if self.contexts.of(peer) == near]
 
     async def look(self, node: str) -> bool:
         """Whether the agent of a node sees it idle now. An agent that is away, does not answer or was asked too often

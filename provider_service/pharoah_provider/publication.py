@@ -82,7 +82,8 @@ class Publisher:
             self._current, self._epochs = 0, {}  # the newest epoch of the log could not be sealed again
         self._revoked = {number: set(await self._store.log.revoked(number)) for number in self._epochs}
         if self._current:
-            self._contexts.use(self._epochs[self._current].context_rule)
+            current = self._epochs[self._current]
+            self._contexts.use(current.context_rule, current.contexts)
         await self._serve(self.log.view)
         await self.rotate()
 
@@ -198,7 +199,7 @@ class Publisher:
             self._epochs = {key: held for key, held in self._epochs.items() if key == self._current} | {number: epoch}
             kept = {key: rows for key, rows in self._revoked.items() if key in self._epochs}
             self._current, self._revoked = number, kept | {number: set(revoked.values())}
-            self._contexts.use(epoch.context_rule)
+            self._contexts.use(epoch.context_rule, epoch.contexts)
 
         await self._serve(view, switch)
         return number

@@ -7,8 +7,15 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import grpc.aio
+import pytest
+
 from pharoah_auditor.replay import replay
+from pharoah_learning.context_rule import ContextRule, IgnoredFact, KnownContext
 from pharoah_protocol.v1 import ExportAuditBundleRequest, GetOfferRequest, PlanCampaignRequest, RollbackRequest
+from pharoah_provider.contexts import Contexts
+from pharoah_provider.domain import Node
+from pharoah_provider.fleet import Fleet
 from pharoah_serving.keys import open_keys
 from tests.harness.scripted_agents import ScriptedAgent, ScriptedSite, scripted_site, ticket_of
 from tests.security.test_lying_agents import PLAN, honest_agents, prepared
@@ -84,8 +91,11 @@ def test_a_new_kernel_is_another_context_with_its_nearest_one_beside_it_and_a_ca
             assert rows["n4"]["tried"] == "no" and rows["n4"]["differs"] == "kernel"
             assert rows["n4"]["nearest"] == rows["n1+n2+n3"]["context"]
             assert not any(row["nodes"] == "n4" for row in await site.listing("table")), "no verdict is borrowed"
-            plan = await site.call("Operator", "PlanCampaign", PlanCampaignRequest(campaign=LASTING))
-            assert plan.contexts == 2
+            plan = await site.call("Operator", "PlanCampaign", PlanCampaignRequest(campaign=LASTING, untried=True))
+            assert plan.contexts == 2, "the new one, and the nearest one as its control"
+        async with scripted_site(tmp_path, known, OTHERS) as site:
+            with pytest.raises(grpc.aio.AioRpcError, match="have tried the contexts of all connected nodes"):
+                await site.call("Operator", "PlanCampaign", PlanCampaignRequest(campaign=LASTING, untried=True))
 
     asyncio.run(inside())
 
@@ -109,3 +119,26 @@ def test_a_release_that_is_rolled_back_to_has_its_own_rule(tmp_path: Path) -> No
             assert await offered(site, "n1") != await offered(site, "n3"), "also after a restart"
 
     asyncio.run(inside())
+
+
+def test_a_node_of_an_untried_context_is_monitored_beside_the_nearest_one_unless_a_known_cause_differs() -> None:
+    rule = ContextRule((IgnoredFact(name="kernel", values=("5.15", "6.1"), reason=""),))
+    usual = ("device=a CPU", "isa=avx2", "kernel=6.1")
+    known = [KnownContext(context_id=rule.context_of(usual), facts=rule.relevant(usual), description="")]
+    fleet = Fleet(contexts=Contexts(rule, known))
+
+    def standing(name: str, cpu: int, *facts: str) -> Node:
+        return Node(name, bytes(32), "boot", facts, ("device=a CPU",), (cpu,))
+
+    first = standing("n1", 1, "device=a CPU", "isa=avx2", "kernel=5.15")
+    second, new = standing("n2", 2, *usual), standing("n3", 3, "device=a CPU", "isa=avx2", "kernel=6.9")
+    other = standing("n4", 4, "device=a CPU", "isa=avx512", "kernel=6.9")
+    for one in (first, second, new, other):
+        fleet.connect(one)
+
+    def peers(node: Node) -> list[str]:
+        return [peer.node for peer in fleet.peers(node)]
+
+    assert (peers(first), peers(second), peers(new), peers(other)) == (["n2"], ["n1"], ["n1", "n2"], [])
+    assert [node.node for node in fleet.contexts.untried([first, second, new, other])] == ["n1", "n2", "n3", "n4"]
+    assert fleet.contexts.untried([first, second]) == []

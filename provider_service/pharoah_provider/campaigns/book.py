@@ -44,6 +44,8 @@ class PlanOptions:
     """The options of the executor that are stated, by name."""
     budget_minutes: float = 0.0
     """0 is as long as it takes."""
+    untried: bool = False
+    """Whether it is only for contexts that no campaign has tried, beside the nearest ones."""
 
 
 NO_OPTIONS = PlanOptions()
@@ -94,7 +96,10 @@ class Campaigns:
         settings = _executor_settings(plan, options)
         campaign = replace(self._new(plan.name, text, options, settings), skip_same_code=plan.skip_same_code)
         if EXECUTORS[settings.name].has_contexts:
-            works = scheduled(plan, self._free_nodes(), campaign.seed, campaign.context_rule)
+            nodes = self._untried_nodes() if options.untried else self._free_nodes()
+            works = scheduled(plan, nodes, campaign.seed, campaign.context_rule)
+        elif options.untried:
+            raise Invalid(f"untried: the executor {settings.name} has no contexts; use the executor agents")
         elif plan.degraded:
             raise Invalid(
                 f"campaign: degrade: the executor {settings.name} has no nodes of the fleet, whose degradation could "
@@ -129,6 +134,14 @@ class Campaigns:
                 if connected
                 else "no agent is connected: start pharoah-agent on the nodes first"
             )
+        return nodes
+
+    def _untried_nodes(self) -> list[Node]:
+        """Free nodes in contexts that no campaign has tried, beside those in the nearest ones. Raises NotReady without
+        any."""
+        nodes = self._fleet.contexts.untried(self._free_nodes())
+        if not nodes:
+            raise NotReady("campaigns have tried the contexts of all connected nodes (see `pharoah-provider contexts`)")
         return nodes
 
     def _new(self, name: str, text: str, options: PlanOptions, executor: ExecutorSettings) -> Campaign:
