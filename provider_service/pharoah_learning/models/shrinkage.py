@@ -27,8 +27,8 @@ class Rates(NamedTuple):
     rate: Array
     low: Array
     high: Array
-    """The interval of the posterior at 95 %, with the rate in it: where a version nearly always fails and has no runs of
-    its own, the mean of the posterior may lie outside its quantiles."""
+    """The interval of the posterior at 95 %, with the rate in it: where a version nearly always fails and has no runs
+    of its own, the mean of the posterior may be outside its quantiles."""
     archetype_weight: float
     """The runs that the rate of an archetype is worth for one of its versions."""
     family_weight: float
