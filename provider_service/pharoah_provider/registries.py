@@ -31,6 +31,8 @@ from pharoah_provider.agent.signals import AGENT_SIGNALS
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
 from pharoah_provider.backfill import GROUP as BACKFILL_GROUP
 from pharoah_provider.backfill import SOURCES
+from pharoah_provider.campaigns.executors import EXECUTORS
+from pharoah_provider.campaigns.executors import GROUP as EXECUTOR_GROUP
 from pharoah_provider.listings import GROUP as LISTING_GROUP
 from pharoah_provider.listings import LISTINGS
 
@@ -96,6 +98,18 @@ OVERVIEWS = (
             "ranks": lambda entry: entry.least_ranks,
             "device": lambda entry: entry.device or "any",
             "needs": lambda entry: entry.needs or "nothing",
+        },
+    ),
+    Overview(
+        name="executors",
+        group=EXECUTOR_GROUP,
+        package="pharoah_provider.campaigns.executors",
+        entries=EXECUTORS,
+        columns={
+            "name": lambda entry: entry.name,
+            "runs cells in": lambda entry: entry.help,
+            "options": lambda entry: ", ".join(entry.options),
+            "contexts": lambda entry: "yes" if entry.has_contexts else "no",
         },
     ),
     Overview(

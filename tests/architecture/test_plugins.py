@@ -26,6 +26,7 @@ from pharoah_protocol.incident_states import GROUP as INCIDENT_STATES
 from pharoah_provider.agent.facts import GROUP as FACTS
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
 from pharoah_provider.backfill import GROUP as BACKFILL
+from pharoah_provider.campaigns.executors import GROUP as EXECUTORS
 from pharoah_provider.listings import GROUP as LISTINGS
 from pharoah_provider.registries import OVERVIEWS, markdown
 from tests.harness.plugins import write_plugin
@@ -234,6 +235,27 @@ ENTRY = EndCause("exit-75", "a job that asks to be moved (sysexits(3), EX_TEMPFA
 from pharoah.end_causes import EndFacts, judged
 from pharoah_protocol.vocabulary import EndState
 assert judged(EndFacts(status=75), EndState.FAILED).state is EndState.MOVED
+""",
+    ),
+    Plugin(
+        "executors",
+        EXECUTORS,
+        "nowhere",
+        """
+from contextlib import asynccontextmanager
+from pharoah_provider.campaigns.executors import ExecutorKind
+
+@asynccontextmanager
+async def opened(settings, fleet):
+    yield None
+
+ENTRY = ExecutorKind(name="nowhere", help="a queue that nobody empties", has_contexts=False, options=("slots",),
+                     remedy="wait", check=lambda settings: None, open=opened)
+""",
+        """
+from pharoah_provider.campaigns.executor_settings import ExecutorSettings
+from pharoah_provider.campaigns.executors import executor_of
+assert executor_of(ExecutorSettings(name="nowhere", slots=3)).remedy == "wait"
 """,
     ),
     Plugin(
