@@ -22,7 +22,7 @@ from pharoah_protocol.vocabulary import DeviceKind, Outcome
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = ("convnet", "gpt", "lstm", "mlp", "recommender")
 """Workloads whose scripts are in this repository; models of libraries have one script together."""
-COMMON = {"device", "dtype", "optimizer", "ranks", "strategy", "task"}
+COMMON = {"device", "dtype", "environment", "optimizer", "ranks", "strategy", "task"}
 SMALL = {
     "gpt": {"length": 16, "width": 32, "heads": 2, "depth": 2},
     "convnet": {"batch": 2, "size": 8},
