@@ -19,7 +19,7 @@ from pharoah_protocol import __version__
 from pharoah_protocol.node_profile import NodeProfile
 from pharoah_provider.agent.child_processes import ChildDied
 from pharoah_provider.agent.environment_children import EnvironmentChildren
-from pharoah_provider.storage.base import EvidenceStore
+from pharoah_provider.storage.base import DryRunStore
 
 log = logging.getLogger("pharoah.provider.campaigns")
 
@@ -31,14 +31,14 @@ because all cores are busy with cells."""
 class OwnFingerprints:
     """Dry-runs cells once for each release of the software; what it finds is stored."""
 
-    def __init__(self, evidence: EvidenceStore) -> None:
-        self._evidence = evidence
+    def __init__(self, dry_runs: DryRunStore) -> None:
+        self._dry_runs = dry_runs
         self.software = identity([f"torch={_torch_version()}", f"pharoah={__version__}"])
         """Names the release of torch and Pharoah with which cells are dry-run here."""
 
     async def complete(self, cells: Iterable[Cell]) -> None:
         """Dry-run what was not dry-run before. A cell that cannot be dry-run is stored with the reason."""
-        missing = await self._evidence.missing_dry_runs(list(cells), self.software)
+        missing = await self._dry_runs.missing(list(cells), self.software)
         if not missing:
             return
         missing.sort(key=lambda cell: cell.environment)  # each child does all its cells, then the next one starts
@@ -53,11 +53,11 @@ class OwnFingerprints:
                     continue
                 if dry.reason:
                     log.warning("cell %s cannot be dry-run here: %s", cell.id, dry.reason)
-                await self._evidence.put_own_fingerprint(cell, self.software, dry)
+                await self._dry_runs.put(cell, self.software, dry)
 
     async def of(self, cells: Sequence[Cell]) -> dict[str, Fingerprint]:
         """`Cell.content` to the fingerprint of the cell, where its dry run gave one."""
-        texts = await self._evidence.own_fingerprints(cells, self.software)
+        texts = await self._dry_runs.fingerprints(cells, self.software)
         return {content: Fingerprint.from_json(text) for content, text in texts.items()}
 
 

@@ -65,9 +65,9 @@ def prepared(folder: Path) -> None:
 
     async def inside() -> None:
         store = DuckStorage(folder / "p.duckdb")
-        software = OwnFingerprints(store.evidence).software
+        software = OwnFingerprints(store.dry_runs).software
         for cell in {cell.content: cell for cell in parse_plan(PLAN.format(skip="true")).cells}.values():
-            await store.evidence.put_own_fingerprint(cell, software, DryCell(of_cell(cell).to_json()))
+            await store.dry_runs.put(cell, software, DryCell(of_cell(cell).to_json()))
         store.close()
 
     asyncio.run(inside())

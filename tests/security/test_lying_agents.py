@@ -87,9 +87,9 @@ def prepared(folder: Path) -> None:
     async def inside() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         store = DuckStorage(folder / "p.duckdb")
-        software = OwnFingerprints(store.evidence).software
+        software = OwnFingerprints(store.dry_runs).software
         for cell in CELLS.values():
-            await store.evidence.put_own_fingerprint(cell, software, DryCell(fingerprint_of(cell).to_json()))
+            await store.dry_runs.put(cell, software, DryCell(fingerprint_of(cell).to_json()))
         store.close()
 
     asyncio.run(inside())

@@ -270,7 +270,7 @@ class Campaigns:
                 report=going.publish,
                 clock=self._clock,
             )
-            return await run.run(OwnFingerprints(self._store.evidence))
+            return await run.run(OwnFingerprints(self._store.dry_runs))
 
 
 def checked_budget(minutes: float) -> float:

@@ -138,17 +138,6 @@ class EvidenceStore(Protocol):
     async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]: ...
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None: ...
     async def baseline_probes(self, left_out: LeftOut | None = None) -> list[BenchmarkResult]: ...
-    async def put_own_fingerprint(self, cell: Cell, software: str, dry: DryCell) -> None:
-        """What the provider's own dry run of a cell gave, under this release of its software."""
-
-    async def missing_dry_runs(self, cells: Sequence[Cell], software: str) -> list[Cell]:
-        """One cell for each workload and settings that was not dry-run under this release of the software."""
-        ...
-
-    async def own_fingerprints(self, cells: Sequence[Cell], software: str) -> dict[str, str]:
-        """`Cell.content` to what the dry run of a cell under this release of the software gave, where that is one."""
-        ...
-
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
         """Pieces of evidence that `forget` would be about."""
         ...
@@ -157,6 +146,21 @@ class EvidenceStore(Protocol):
         """The first report about a run stands. `RunStore.end_run` stores one together with the end of its run."""
 
     async def outcome_reports(self, period: int) -> list[OutcomeReport]: ...
+
+
+class DryRunStore(Protocol):
+    """The provider's own dry runs of cells."""
+
+    async def put(self, cell: Cell, software: str, dry: DryCell) -> None:
+        """What the provider's own dry run of a cell gave, under this release of its software."""
+
+    async def missing(self, cells: Sequence[Cell], software: str) -> list[Cell]:
+        """One cell for each workload and settings that was not dry-run under this release of the software."""
+        ...
+
+    async def fingerprints(self, cells: Sequence[Cell], software: str) -> dict[str, str]:
+        """`Cell.content` to what the dry run of a cell under this release of the software gave, where that is one."""
+        ...
 
 
 class CampaignStore(Protocol):
@@ -321,6 +325,8 @@ class Storage(Protocol):
     def orders(self) -> OrderStore: ...
     @property
     def evidence(self) -> EvidenceStore: ...
+    @property
+    def dry_runs(self) -> DryRunStore: ...
     @property
     def campaigns(self) -> CampaignStore: ...
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.facts import named_device
 from pharoah_benchmarks.faults import name_now
 from pharoah_learning.evidence import (
@@ -79,21 +79,6 @@ class DuckEvidenceStore:
             row | {"ran_at": row["ended_at"]} for row in await self._db.read(SQL["baseline_probes"], [Purpose.BASELINE])
         ]
         return list(read_evidence(EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, _benchmark_result))
-
-    async def put_own_fingerprint(self, cell: Cell, software: str, dry: DryCell) -> None:
-        values = [cell.workload, _settings_of(cell), software, dry.fingerprint, dry.reason, time.time()]
-        await self._db.execute(SQL["put_own_fingerprint"], values)
-
-    async def missing_dry_runs(self, cells: Sequence[Cell], software: str) -> list[Cell]:
-        done = {(row["workload"], row["settings"]) for row in await self._db.read(SQL["dry_run_contents"], [software])}
-        wanted = {(cell.workload, _settings_of(cell)): cell for cell in cells}
-        return [cell for content, cell in wanted.items() if content not in done]
-
-    async def own_fingerprints(self, cells: Sequence[Cell], software: str) -> dict[str, str]:
-        rows = await self._db.read(SQL["fingerprints_of_software"], [software])
-        found = {(row["workload"], row["settings"]): row["fingerprint"] for row in rows}
-        wanted = {cell.content: (cell.workload, _settings_of(cell)) for cell in cells}
-        return {content: found[key] for content, key in wanted.items() if key in found}
 
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
         return int((await self._db.read(SQL[f"count_evidence_of_{kind}"], {"name": name}))[0]["found"])
@@ -193,7 +178,7 @@ def _benchmark_result(row: Row) -> BenchmarkResult:
     return BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"]))
 
 
-def _settings_of(cell: Cell) -> str:
+def settings_of(cell: Cell) -> str:
     """The settings as they are stored: equal settings have equal texts."""
     return json.dumps(cell.settings, sort_keys=True)
 
@@ -214,7 +199,7 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "context_id": node.facts_id,
         "device_id": node.device_id,
         "workload": cell.workload,
-        "settings": _settings_of(cell),
+        "settings": settings_of(cell),
         "degradation": cell.degradation.fault if cell.degradation else "",
         "outcome": result.outcome,
         "detail": result.detail,

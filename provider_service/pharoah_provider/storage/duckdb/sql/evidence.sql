@@ -17,18 +17,9 @@ SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at >
 SELECT degradation, windows, outcome, node, result_id, ran_at, dose, onset_seconds, telemetry
 FROM cells WHERE degradation != '' ORDER BY ran_at
 
--- name: put_own_fingerprint
-INSERT INTO own_fingerprints (workload, settings, software, fingerprint, reason, made_at) VALUES (?, ?, ?, ?, ?, ?)
-
--- name: dry_run_contents
-SELECT workload, settings FROM own_fingerprints WHERE software = ?
-
 -- name: own_fingerprints
 SELECT workload, settings, fingerprint FROM own_fingerprints
 WHERE fingerprint != '' AND made_at <= ? ORDER BY made_at
-
--- name: fingerprints_of_software
-SELECT workload, settings, fingerprint FROM own_fingerprints WHERE fingerprint != '' AND software = ? ORDER BY made_at
 
 -- name: count_evidence_of_node
 SELECT (SELECT count(*) FROM cells WHERE node = $name)
