@@ -30,10 +30,10 @@ class _Size(NamedTuple):
     """How much is done."""
 
     agent_kills: int
-    """Of provider and agents."""
+    """How often the provider and agents are killed."""
     agent_repeats: int
     ray_kills: int
-    """Of Ray nodes and provider."""
+    """How often Ray nodes and the provider are killed."""
     ray_repeats: int
 
 

@@ -23,6 +23,8 @@ from pharoah_protocol.incident_states import INCIDENT_STATES
 from pharoah_protocol.registry import Registry
 from pharoah_provider.agent.signals import AGENT_SIGNALS
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
+from pharoah_provider.campaigns.executors import EXECUTORS
+from pharoah_provider.campaigns.executors import GROUP as EXECUTOR_GROUP
 from pharoah_provider.listings import GROUP as LISTING_GROUP
 from pharoah_provider.listings import LISTINGS
 
@@ -73,6 +75,18 @@ OVERVIEWS = (
             "name": lambda entry: entry.name,
             "help": lambda entry: entry.help,
             "least_ranks": lambda entry: entry.least_ranks,
+        },
+    ),
+    Overview(
+        name="executors",
+        group=EXECUTOR_GROUP,
+        package="pharoah_provider.campaigns.executors",
+        entries=EXECUTORS,
+        columns={
+            "name": lambda entry: entry.name,
+            "runs cells in": lambda entry: entry.help,
+            "options": lambda entry: ", ".join(entry.options),
+            "contexts": lambda entry: "yes" if entry.has_contexts else "no",
         },
     ),
     Overview(

@@ -22,6 +22,7 @@ from pharoah_benchmarks.strategies import GROUP as STRATEGIES
 from pharoah_learning.signals import GROUP as SIGNALS
 from pharoah_protocol.incident_states import GROUP as INCIDENT_STATES
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
+from pharoah_provider.campaigns.executors import GROUP as EXECUTORS
 from pharoah_provider.listings import GROUP as LISTINGS
 from pharoah_provider.registries import OVERVIEWS, markdown
 from tests.harness.plugins import write_plugin
@@ -171,6 +172,27 @@ incident = Incident(Resource.node("n1"), state=CONFIRMED, since=0.0)
 assert incident.ruled(86_400.0) is None
 assert incident.ruled(8 * 86_400.0) is IncidentState.named("chronic") and incident.confirmed
 assert incident.calmed() is CLEARED
+""",
+    ),
+    Plugin(
+        "executors",
+        EXECUTORS,
+        "nowhere",
+        """
+from contextlib import asynccontextmanager
+from pharoah_provider.campaigns.executors import ExecutorKind
+
+@asynccontextmanager
+async def opened(settings, fleet):
+    yield None
+
+ENTRY = ExecutorKind(name="nowhere", help="a queue that nobody empties", has_contexts=False, options=("slots",),
+                     remedy="wait", check=lambda settings: None, open=opened)
+""",
+        """
+from pharoah_provider.campaigns.executor_settings import ExecutorSettings
+from pharoah_provider.campaigns.executors import executor_of
+assert executor_of(ExecutorSettings(name="nowhere", slots=3)).remedy == "wait"
 """,
     ),
     Plugin(

@@ -17,7 +17,7 @@ from pharoah_benchmarks.campaign.plan import parse_plan
 from pharoah_learning.models.expected_information import CellHistory, Choice, expected_reduction, most_informative
 from pharoah_protocol.v1 import PlanCampaignRequest, RunCampaignRequest
 from pharoah_protocol.vocabulary import Outcome
-from pharoah_provider.campaigns.budget import Budget, covered_seconds
+from pharoah_provider.campaigns.budget import Budget, Interval, covered_seconds
 from pharoah_provider.campaigns.schedule import scheduled_without_context
 from pharoah_provider.campaigns.works import Work, WorkState
 from tests.campaigns.test_lasting import PLAN, Answers, agent
@@ -62,7 +62,7 @@ def test_the_choice_ends_in_time_and_no_other_says_more_per_second(choices: list
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=8))
 def test_time_is_used_while_at_least_one_work_runs(spans: list[tuple[int, int]]) -> None:
-    intervals = [(float(start), float(start + length)) for start, length in spans]
+    intervals = [Interval(float(start), float(start + length)) for start, length in spans]
     seconds = {second for start, length in spans for second in range(start, start + length)}
     assert covered_seconds(intervals) == len(seconds)
 

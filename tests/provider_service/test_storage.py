@@ -6,6 +6,7 @@ import asyncio
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import duckdb
 import pytest
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
-from pharoah_learning.evidence import BenchmarkResult, OutcomeReport
+from pharoah_learning.evidence import BenchmarkResult, LeftOut, OutcomeReport
 from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, SUSPECTED, IncidentState
 from pharoah_protocol.vocabulary import Attribution, EndState, Fault, Outcome, Purpose
@@ -24,6 +25,7 @@ from pharoah_provider.storage import base
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.duckdb.database import migrate
+from pharoah_provider.storage.duckdb.evidence import FUTURE
 from pharoah_provider.storage.duckdb.statements import statements
 from tests.harness.listings import listed
 
@@ -318,6 +320,20 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
         assert [run.died for run in await storage.evidence.degraded_runs()] == [True, False]
         assert [probe.seconds for probe in await storage.evidence.baseline_probes()] == [(0.5,)]
         assert len(await listed(storage, "probes")) == 2
+
+    opened(work)
+
+
+def test_trials_that_are_dated_later_are_left_out_and_counted(opened: Opened) -> None:
+    cell, now, left_out = Cell("c/1", "gpt", {"batch_size": 1}), time.time(), LeftOut()
+
+    async def work(storage: Storage) -> None:
+        for _ in range(2):
+            result = CellResult(cell=cell.id, outcome=Outcome.OK, fingerprint="{}")
+            await storage.evidence.append_cell("c", NODE, cell, result)
+        assert not await storage.evidence.trials(now - 60.0, left_out), "the clock was an hour ahead then"
+        assert left_out.lines() == [f"left out: 2 trials of {NODE.node}: {FUTURE}"]
+        assert len(await storage.evidence.trials(now + 60.0, none_left := LeftOut())) == 2 and not none_left.counts
 
     opened(work)
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from math import inf
 from statistics import fmean
+from typing import NamedTuple
 
 from pharoah_learning.models.expected_information import CellHistory, Choice, most_informative, prior_rate
 from pharoah_protocol.vocabulary import Outcome
@@ -16,6 +17,14 @@ from pharoah_provider.campaigns.works import Work, WorkState
 
 BASELINE_SECONDS = 60.0
 """What a baseline is expected to take before one has been measured; 45 s on two cores at 2.1 GHz."""
+
+
+class Interval(NamedTuple):
+    """When a work ran."""
+
+    start: float
+    end: float
+    """Unix seconds."""
 
 
 class Budget:
@@ -39,8 +48,8 @@ class Budget:
 
     def left_seconds(self, now: float) -> float:
         """What is left of it at a unix time. Time in which no work runs is not used."""
-        done = [(work.began_at, work.ended_at) for work in self._works.values() if work.state is WorkState.DONE]
-        return self._limit - covered_seconds([*done, *((began, now) for _, began in self._running.values())])
+        done = [Interval(work.began_at, work.ended_at) for work in self._works.values() if work.state is WorkState.DONE]
+        return self._limit - covered_seconds([*done, *(Interval(began, now) for _, began in self._running.values())])
 
     def choose(self, blocks: Iterable[list[Work]], nodes: int, now: float) -> list[Work] | None:
         """The next block; None when none can end in the time that is left.
@@ -96,8 +105,8 @@ class Budget:
         }
 
 
-def covered_seconds(intervals: Iterable[tuple[float, float]]) -> float:
-    """How long at least one of these intervals [start, end] lasted."""
+def covered_seconds(intervals: Iterable[Interval]) -> float:
+    """How long at least one of these intervals lasted."""
     total, reached = 0.0, -inf
     for start, end in sorted(intervals):
         total += max(0.0, end - max(start, reached))

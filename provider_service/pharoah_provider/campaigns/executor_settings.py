@@ -23,7 +23,7 @@ class ExecutorSettings:
     slots: int = 0
     """How many works it does at a time; 0 lets the executor choose."""
     address: str = ""
-    """Of the cluster."""
+    """The address of the cluster."""
     profile: NodeProfile = NO_LIMITS
     """The limits of each of its processes."""
 

@@ -63,7 +63,7 @@ class _Driver:
                 self._send(Workers(list(self._workers)))
                 await actor.stay.remote()
             except RayError as error:
-                print(f"Ray worker {name or '(not started)'} is lost: {_first_line(error)}", file=sys.stderr)  # noqa: T201
+                sys.stderr.write(f"Ray worker {name or '(not started)'} is lost: {_first_line(error)}\n")
             if name:
                 del self._workers[name]
                 self._send(Workers(list(self._workers)))

@@ -17,10 +17,10 @@ from pharoah_benchmarks.campaign.cell import CellResult
 from pharoah_learning.confirmations import Decision
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.budget import Budget
-from pharoah_provider.campaigns.executors import EXECUTORS, Executor, WorkResult
+from pharoah_provider.campaigns.executors import EXECUTORS, Executor
 from pharoah_provider.campaigns.open_works import OpenWorks
 from pharoah_provider.campaigns.suspect_pairs import with_its_pairs
-from pharoah_provider.campaigns.works import Campaign, SuspectPair, Work, WorkKind, WorkState
+from pharoah_provider.campaigns.works import Campaign, SuspectPair, Work, WorkKind, WorkResult, WorkState
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import WrongAnswer
 from pharoah_provider.own_fingerprints import OwnFingerprints
@@ -212,10 +212,9 @@ class CampaignRun:
         """Store the result of a work together with the fact that it is done."""
         if isinstance(result, CellResult):
             what, done = str(result.outcome), replace(done, outcome=result.outcome)
-            await self._store.finish_cell(self._campaign, done, node, result)
         else:
             what = next((one.error for one in result if one.error), Outcome.OK)
-            await self._store.finish_baseline(self._campaign, done, result)
+        await self._store.finish_work(self._campaign, done, node, result)
         self._budget.end(done)
         self._works.finish(done)
         self._report_work(node.node, done.name, what)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.confirmations import NO_PAIRS, Confirmation
+from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.executor_settings import ON_AGENTS, ExecutorSettings
+
+WorkResult = CellResult | list[BenchmarkResult]
+"""What came of a work: of a cell, or of a baseline."""
 
 
 class CampaignState(StrEnum):
@@ -65,7 +69,7 @@ class Work:
     suspect: str = ""
     """The id of the suspect that its block is to confirm or refute; empty in other campaigns."""
     outcome: Outcome | None = None
-    """Of a cell that is done."""
+    """What came of a cell that is done."""
     began_at: float = 0.0
     ended_at: float = 0.0
     """Unix seconds; 0 before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_provider.campaigns.budget import covered_seconds
+from pharoah_provider.campaigns.budget import Interval, covered_seconds
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 
@@ -29,7 +29,7 @@ async def rows(sources: ListingSources) -> list[Row]:
 
 def _row(row: Row) -> Row:
     began, ended = row.pop("began") or [], row.pop("ended") or []
-    used = [(start, end) for start, end in zip(began, ended, strict=True) if start is not None]
+    used = [Interval(start, end) for start, end in zip(began, ended, strict=True) if start is not None]
     executor = ExecutorSettings.from_json(row["executor"]).name
     return {**row, "executor": executor, "used_minutes": covered_seconds(used) / 60}
 

@@ -13,7 +13,7 @@ from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, Out
 from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
-from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work
+from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkResult
 from pharoah_provider.domain import MeasuredOrder, Node, Report, Resource, Run, Transition
 from pharoah_provider.storage.records import EpochRecord, ReportedAmount, SignedHead
 
@@ -131,7 +131,8 @@ class EvidenceStore(Protocol):
         """The result of a cell that belongs to no planned work."""
 
     async def trials(self, before: float = float("inf"), left_out: LeftOut | None = None) -> list[Trial]:
-        """Trials that ran until then (unix seconds), in the order in which they ran, as learning saw them then."""
+        """Trials that ran until then (unix seconds), in the order in which they ran, as learning saw them then. Later
+        ones are counted in `left_out`."""
         ...
 
     async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]: ...
@@ -170,7 +171,7 @@ class CampaignStore(Protocol):
         ...
 
     async def suspects(self, campaign_id: str) -> list[SuspectPair]:
-        """Those that a campaign is to confirm or refute."""
+        """All suspects that a campaign is to confirm or refute."""
         ...
 
     async def planned_cells(self, workload: str) -> list[Cell]:
@@ -191,12 +192,9 @@ class CampaignStore(Protocol):
     async def drop_work(self, campaign_id: str, work: Work) -> None:
         """Nobody will do it."""
 
-    async def finish_cell(self, campaign: Campaign, work: Work, node: Node, result: CellResult) -> None:
-        """A cell is done, and its result is kept: both or neither. A second result of one work changes nothing. `work`
+    async def finish_work(self, campaign: Campaign, work: Work, node: Node, result: WorkResult) -> None:
+        """A work is done, and its result is kept: both or neither. A second result of one work changes nothing. `work`
         has its times and its outcome."""
-
-    async def finish_baseline(self, campaign: Campaign, work: Work, results: Sequence[BenchmarkResult]) -> None:
-        """A baseline is done, and its results are kept: both or neither."""
 
 
 class SharingStore(Protocol):

@@ -5,7 +5,7 @@ the type `ExecutorKind`. The campaign decides what is done next, and stores the 
 time on each of its nodes, and reports which nodes it has.
 """
 
-from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind, WorkResult
+from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind
 from pharoah_provider.campaigns.executors._registry import EXECUTORS, GROUP, executor_of
 
-__all__ = ["EXECUTORS", "GROUP", "Executor", "ExecutorKind", "WorkResult", "executor_of"]
+__all__ = ["EXECUTORS", "GROUP", "Executor", "ExecutorKind", "executor_of"]

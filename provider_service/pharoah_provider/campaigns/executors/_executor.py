@@ -8,15 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from pharoah_benchmarks.campaign.cell import CellResult
-from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
-from pharoah_provider.campaigns.works import Work
+from pharoah_provider.campaigns.works import Work, WorkResult
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
-
-WorkResult = CellResult | list[BenchmarkResult]
-"""What came of a work: of a cell, or of a baseline."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
@@ -34,7 +29,7 @@ class Executor(Protocol):
         ...
 
     def nodes(self) -> list[Node]:
-        """Those that can do a work now. A node without facts has no context."""
+        """All nodes that can do a work now. A node without facts has no context."""
         ...
 
     async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:

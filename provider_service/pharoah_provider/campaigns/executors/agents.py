@@ -11,8 +11,8 @@ from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Fault
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
-from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind, WorkResult
-from pharoah_provider.campaigns.works import Work
+from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind
+from pharoah_provider.campaigns.works import Work, WorkResult
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.micro_benchmarks import measure

@@ -12,8 +12,8 @@ from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.fork_servers import cell_result, fork_server
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
-from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind, WorkResult
-from pharoah_provider.campaigns.works import Work
+from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind
+from pharoah_provider.campaigns.works import Work, WorkResult
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_serving.errors import NotReady
@@ -35,7 +35,7 @@ class LocalExecutor:
     def nodes(self) -> list[Node]:
         return self._nodes
 
-    async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:  # noqa: ARG002 - nothing outlives a restart
+    async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:  # noqa: ARG002
         assert work.cell is not None, "only nodes of the fleet have baselines"
         return checked_result(node, work.cell, await cell_result(self._processes[node.node], work.cell))
 

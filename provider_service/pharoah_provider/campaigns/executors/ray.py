@@ -19,7 +19,7 @@ from pharoah_protocol.own_python import own_environment, own_module
 from pharoah_provider.agent.child_processes import ChildProcess
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
-from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind, WorkResult
+from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind
 from pharoah_provider.campaigns.ray_messages import (
     CellDone,
     CellLost,
@@ -30,7 +30,7 @@ from pharoah_provider.campaigns.ray_messages import (
     from_line,
     to_line,
 )
-from pharoah_provider.campaigns.works import Work
+from pharoah_provider.campaigns.works import Work, WorkResult
 from pharoah_provider.domain import Node
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -68,7 +68,7 @@ class RayExecutor:
     def nodes(self) -> list[Node]:
         return list(self._nodes.values())
 
-    async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:  # noqa: ARG002 - nothing outlives a restart
+    async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:  # noqa: ARG002
         assert work.cell is not None, "only nodes of the fleet have baselines"
         if self._process is None or node.node not in self._nodes:
             raise NotReady(f"{node.node}: this Ray worker is gone")

@@ -10,10 +10,9 @@ import duckdb
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.confirmations import Confirmation, Decision
-from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Outcome, Purpose
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
-from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkKind, WorkState
+from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkKind, WorkResult, WorkState
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb.database import Change, Database, Statement, appending, executing
 from pharoah_provider.storage.duckdb.evidence import append_cell, append_probes
@@ -78,13 +77,13 @@ class DuckCampaignStore:
     async def drop_work(self, campaign_id: str, work: Work) -> None:
         await self._db.execute(*_ending(campaign_id, work, WorkState.DROPPED))
 
-    async def finish_cell(self, campaign: Campaign, work: Work, node: Node, result: CellResult) -> None:
-        assert work.cell is not None, "a baseline has no cell"
-        kept = append_cell(campaign.name, node, work.cell, result, f"{campaign.campaign_id}/{work.block}")
+    async def finish_work(self, campaign: Campaign, work: Work, node: Node, result: WorkResult) -> None:
+        if isinstance(result, CellResult):
+            assert work.cell is not None, "a baseline has no cell"
+            kept = append_cell(campaign.name, node, work.cell, result, f"{campaign.campaign_id}/{work.block}")
+        else:
+            kept = append_probes(result, Purpose.BASELINE)
         await self._db.apply(_finished(campaign, work, kept))
-
-    async def finish_baseline(self, campaign: Campaign, work: Work, results: Sequence[BenchmarkResult]) -> None:
-        await self._db.apply(_finished(campaign, work, append_probes(results, Purpose.BASELINE)))
 
 
 def _ending(campaign_id: str, work: Work, state: WorkState) -> Statement:

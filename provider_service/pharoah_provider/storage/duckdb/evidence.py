@@ -31,6 +31,7 @@ from pharoah_provider.storage.duckdb.statements import statements
 
 SQL = statements("evidence")
 FORGOTTEN = "an operator has had it forgotten"
+FUTURE = "it is dated later than now: the clock of the provider was wrong then"
 UNREADABLE = "its stored row cannot be read"
 
 Row = dict[str, Any]
@@ -52,6 +53,9 @@ class DuckEvidenceStore:
         for row in await self._db.read(SQL["own_fingerprints"], [before]):
             own[row["workload"], row["settings"]].append(row["fingerprint"])
         forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
+        if left_out is not None:
+            for row in await self._db.read(SQL["trials_after"], [before]):
+                left_out.add(EvidenceKind.TRIAL, row["node"], FUTURE)
         rows = await self._db.read(SQL["trials"], [before])
         return list(_read(EvidenceKind.TRIAL, rows, forgotten, left_out, lambda row: _trial(row, own)))
 

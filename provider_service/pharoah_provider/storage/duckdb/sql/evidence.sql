@@ -8,6 +8,9 @@ INSERT INTO cells (
 -- name: trials
 SELECT * FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at <= ? ORDER BY ran_at
 
+-- name: trials_after
+SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at > ?
+
 -- name: degraded_runs
 SELECT degradation, windows, outcome, node, result_id, ran_at FROM cells WHERE degradation != '' ORDER BY ran_at
 
