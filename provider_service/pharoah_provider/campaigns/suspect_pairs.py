@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -42,7 +43,7 @@ async def suspects_to_confirm(store: Storage, suspect_ids: Sequence[str], nodes:
     known = {suspect.suspect_id: suspect for suspect in (release.suspects if release else ())}
     if unknown := set(suspect_ids) - known.keys():
         raise Invalid(f"suspects: {min(unknown)!r} is not known (see `pharoah-provider suspects`)")
-    trials = usable_trials(await store.evidence.trials(), LeftOut())
+    trials = await asyncio.to_thread(usable_trials, await store.evidence.trials(), LeftOut())
     chosen = ChosenSuspects()
     for suspect_id in dict.fromkeys(suspect_ids or known):
         suspect = known[suspect_id]
