@@ -13,9 +13,6 @@ SELECT * FROM cells WHERE degradation = '' AND ran_at <= ? ORDER BY ran_at
 -- name: trials_after
 SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at > ?
 
--- name: trials_after
-SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at > ?
-
 -- name: degraded_runs
 SELECT degradation, windows, outcome, node, result_id, ran_at, dose, onset_seconds, telemetry
 FROM cells WHERE degradation != '' ORDER BY ran_at
