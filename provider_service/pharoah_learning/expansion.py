@@ -9,9 +9,9 @@ them; nor where cells with both versions end differently anywhere.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
@@ -46,12 +46,18 @@ def expanded_rows(
     tried = _Tried.of(trials)
     same = _SameVersions.of(sub_archetypes)
     taken = {_target(row) for row in rows} | tried.targets
+    others = cache(partial(_others, tried, same))
     candidates: dict[_Target, list[LearnedRow]] = defaultdict(list)
     for row in rows:
-        if row.kind is RowKind.ARCHETYPE:
-            for target in _others(row, tried, same):
-                if target not in taken and not tried.disagree(row.rung, row.tokens, target.tokens):
-                    candidates[target].append(row)
+        if row.kind is not RowKind.ARCHETYPE:
+            continue
+        own = tuple(token for token in row.tokens if token.partition("=")[0] in _software(row.rung))
+        archetype = next((token.removeprefix(_ARCHETYPE) for token in row.tokens if token.startswith(_ARCHETYPE)), "")
+        for versions in others(archetype, row.rung, own):
+            tokens = tuple(sorted({*row.tokens, *versions} - ({*own} - {*versions})))
+            target = _Target(row.scope, row.group_id, row.rung, tokens)
+            if target not in taken and not tried.disagree(row.rung, row.tokens, tokens):
+                candidates[target].append(row)
     return [
         _expanded(_strongest(sources), target)
         for target, sources in sorted(candidates.items())
@@ -147,15 +153,13 @@ class _SameVersions:
         return differing <= explained
 
 
-def _others(row: LearnedRow, tried: _Tried, same: _SameVersions) -> Iterator[_Target]:
-    """What else the row holds for."""
-    archetype = next((token.removeprefix(_ARCHETYPE) for token in row.tokens if token.startswith(_ARCHETYPE)), "")
-    known = tried.version_sets.get((archetype, row.rung), {})
-    own = tuple(token for token in row.tokens if token.partition("=")[0] in _software(row.rung))
-    rest = set(row.tokens) - set(own)
-    for tokens in list(known)[:MOST_VERSION_SETS] if own in known else ():
-        if tokens != own and same.holds(archetype, [*known[own], *known[tokens]]):
-            yield _Target(row.scope, row.group_id, row.rung, tuple(sorted({*rest, *tokens})))
+def _others(tried: _Tried, same: _SameVersions, archetype: str, rung: Rung, own: Tokens) -> list[Tokens]:
+    """The version tokens of a rung with which an archetype behaves as it does with its own ones."""
+    known = tried.version_sets.get((archetype, rung), {})
+    if own not in known:
+        return []
+    newest = [tokens for tokens in list(known)[:MOST_VERSION_SETS] if tokens != own]
+    return [tokens for tokens in newest if same.holds(archetype, [*known[own], *known[tokens]])]
 
 
 @cache
