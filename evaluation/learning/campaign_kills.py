@@ -20,6 +20,7 @@ import psutil
 from evaluation.environments import ray_python
 from evaluation.figures import ROOT, Figures
 from evaluation.learning.killed_campaigns import BETWEEN_SECONDS, KilledCampaign, below, killed_campaign, read_killed
+from tests.harness.processes import ProcessScope
 from tests.harness.site import Site, node_profiles, running_site
 
 NODES = ("n1", "n2")
@@ -90,9 +91,13 @@ def _kill(site: Site, rng: random.Random) -> tuple[str, list[psutil.Process]]:
 
 
 def _on_ray(seed: int, kills: int, repeats: int) -> KilledCampaign:
-    """In an environment with Ray. Raises CalledProcessError when it does not end well."""
+    """In an environment with Ray. Raises RuntimeError when it does not end well."""
     command = [ray_python(), "-m", "evaluation.learning.ray_kills", str(seed), str(kills), str(repeats)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    *before, result = done.stdout.strip().splitlines()
+    with ProcessScope() as scope:
+        job = scope.own(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        output, _ = job.communicate()
+    if job.returncode:
+        raise RuntimeError(f"the campaign on Ray ended with status {job.returncode}:\n{output}")
+    *before, result = output.strip().splitlines()
     print("\n".join(before), flush=True)
     return read_killed(result)
