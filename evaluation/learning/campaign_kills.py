@@ -53,9 +53,8 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     def each(name: str) -> str:
         return ", ".join(f"{getattr(one, name):g} of {one.works} on {where}" for where, one in campaigns.items())
 
-    lost, repeated, orphans = (
-        sum(getattr(one, name) for one in campaigns.values()) for name in ("lost", "repeated", "orphans")
-    )
+    lost, repeated = (sum(getattr(one, name) for one in campaigns.values()) for name in ("lost", "repeated"))
+    orphans = [orphan for one in campaigns.values() for orphan in one.orphans]
     kills = [f"on {where} {one.summary}" for where, one in campaigns.items()]
     states = [f"{one.state} on {where} after {one.seconds:.0f} s" for where, one in campaigns.items()]
     left = min(one.left_at_last_kill for one in campaigns.values())
@@ -68,7 +67,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     figures.add("campaign_resume_works_left_at_last_kill", left, "> 0", left > 0, each("left_at_last_kill"))
     figures.add("campaign_resume_lost", lost, "0", lost == 0 and ended, each("lost"))
     figures.add("campaign_resume_repeated", repeated, "0", repeated == 0, each("repeated"))
-    figures.add("campaign_resume_orphans", orphans, "0", orphans == 0)
+    figures.add("campaign_resume_orphans", len(orphans), "0", not orphans, "; ".join(orphans))
 
 
 def _on_agents(seed: int, kills: int, repeats: int) -> KilledCampaign:
