@@ -15,9 +15,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from pharoah_learning.context_evidence import in_contexts
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES
-from pharoah_learning.release import ClassKey, LearnedRow, Release, SealInputs
+from pharoah_learning.release import FIRST_WITH_SUB_ARCHETYPES, ClassKey, LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import seal
 from pharoah_learning.table import learn_table
 from pharoah_protocol.log.checkpoint import Note, log_verifier
@@ -27,7 +28,7 @@ from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
 from pharoah_protocol.vocabulary import RowKind, Scope, Severity
 
-FORMAT = 2
+FORMAT = 3
 """Version of the bundles that are read here; `pharoah-provider audit-bundle` writes it."""
 
 
@@ -161,15 +162,28 @@ def _learned_again(inputs: SealInputs, trials: list[Trial]) -> Iterator[AuditFin
     release, groups = inputs.release, inputs.groups
     left_out = LeftOut()
     table = learn_table(trials, left_out)
-    expected = Counter(_content(row) for row in [*table.rows, *table.bands])
+    has_sub_archetypes = release.format >= FIRST_WITH_SUB_ARCHETYPES
+    expanded = table.expanded if has_sub_archetypes else ()
+    expected = Counter(_content(row) for row in [*table.rows, *expanded, *table.bands])
     sealed = Counter(_content(row) for row in release.rows if row.kind != RowKind.PSEUDONYM)
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
     yield AuditFinding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
     yield AuditFinding(not missing, f"{missing} rows that follow from the trials were left out")
+    if has_sub_archetypes:
+        same = table.versions == (release.sub_archetypes, release.version_changes)
+        text = f"{len(release.sub_archetypes)} sub-archetypes and {len(release.version_changes)} steps of versions"
+        yield AuditFinding(same, f"{text} {'follow' if same else 'do NOT follow'} from the trials")
+    same = (release.context_rule, release.contexts) == (table.learned_contexts.rule, table.contexts)
+    verb = "follow" if same else "do NOT follow"
+    yield AuditFinding(same, f"the rule of contexts and {len(release.contexts)} contexts {verb} from the trials")
+    other = (Counter(table.suspects) - Counter(release.suspects)) + (
+        Counter(release.suspects) - Counter(table.suspects)
+    )
+    yield AuditFinding(not other, f"{other.total()} suspects are not those that follow from the trials")
     if unused := left_out.counts.total():
         yield AuditFinding(None, f"{unused} trials and rows were left out by the rules that learning follows")
     yield from _pseudonym_rows(release)
-    without_trial = len(set(groups) - _machines(trials))
+    without_trial = len(set(groups) - _machines(in_contexts(trials, release.context_rule)))
     yield AuditFinding(
         None if without_trial else True, f"{without_trial} of {len(groups)} tables are about machines without a trial"
     )
@@ -214,4 +228,7 @@ def _content(row: LearnedRow) -> tuple[Any, ...]:
         row.base_runs,
         row.remedy,
         row.plan,
+        row.provenance,
+        row.grade,
+        row.evidence,
     )

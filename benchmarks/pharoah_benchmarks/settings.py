@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from pharoah_benchmarks.environments import Environment, EnvironmentTextError
 from pharoah_benchmarks.strategies import STRATEGIES
 from pharoah_benchmarks.workload_files import WorkloadFileError, workload_files
-from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
 
 
 class Task(StrEnum):
@@ -29,7 +30,7 @@ _COMMON = {
     "dtype": ("float32", "bfloat16", "float16", "float8_e4m3fn"),
     "optimizer": tuple(f"{kind}/{how}" for kind in ("adamw", "sgd") for how in ("forloop", "foreach", "fused")),
 }
-"""Settings of every workload, besides the number of ranks."""
+"""Settings of every workload, besides the number of ranks and the environment."""
 
 
 class SettingError(ValueError):
@@ -47,16 +48,29 @@ def check(workload: object, settings: dict[str, Any]) -> None:
     file = known[str(workload)]
     numbers, choices = (*file.settings, RANKS), {**_COMMON, **file.choices}
     for key, value in settings.items():
-        if key in choices:
+        if key == ENVIRONMENT:
+            _check_environment(value)
+        elif key in choices:
             if value not in choices[key]:
                 raise SettingError(f"{key}: {value!r} is not one of {', '.join(choices[key])}")
         elif key not in numbers:
-            raise SettingError(f"{key}: no setting of {workload}; known are {', '.join(sorted((*numbers, *choices)))}")
+            raise SettingError(
+                f"{key}: no setting of {workload}; known are {', '.join(sorted((*numbers, *choices, ENVIRONMENT)))}"
+            )
         elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise SettingError(f"{key}: {value!r} is not a whole number above 0")
     _check_ranks(settings)
     if settings.get(TASK) == Task.SERVE and (only := {"optimizer", "strategy", RANKS} & settings.keys()):
         raise SettingError(f"{min(only)}: no setting of a workload that serves")
+
+
+def _check_environment(value: object) -> None:
+    try:
+        text = Environment.read(value).text
+    except EnvironmentTextError as error:
+        raise SettingError(f"{ENVIRONMENT}: {error}") from None
+    if text != value:
+        raise SettingError(f"{ENVIRONMENT}: {value!r} is written as {text!r}")
 
 
 def _check_ranks(settings: dict[str, Any]) -> None:

@@ -131,9 +131,13 @@ def _of_degraded_runs() -> Iterator[BadEvidence]:
     ]
     for number, text in enumerate([*texts, *map(json.dumps, lists)]):
         yield BadEvidence("cells", f"windows {number}", {"degradation": "none", "windows": text})
-    for number, fault in enumerate(("weird", None)):
-        if fault is not None:
-            yield BadEvidence("cells", f"degradation {number}", {"degradation": fault})
+    for number, fault in enumerate(("we ird", "x" * 65)):
+        yield BadEvidence("cells", f"degradation {number}", {"degradation": fault})
+    telemetry = ("{", "null", "[7]", '[{"at_seconds": 1}]', '[{"at_seconds": 1, "values": {"A": 1}}]', "[" * 5000)
+    for number, text in enumerate(telemetry):
+        yield BadEvidence("cells", f"telemetry {number}", {"degradation": "none", "telemetry": text})
+    for name, value in (("dose", nan), ("dose", inf), ("dose", None), ("onset_seconds", nan), ("onset_seconds", 1e300)):
+        yield BadEvidence("cells", f"{name} {value}", {"degradation": "none", name: value})
 
 
 def _of_probes() -> Iterator[BadEvidence]:

@@ -21,7 +21,6 @@ from pharoah_provider.campaigns.budget import Budget
 from pharoah_provider.campaigns.open_works import OpenWorks, first_of
 from pharoah_provider.campaigns.schedule import scheduled_without_context
 from pharoah_provider.campaigns.works import Work, WorkState
-from pharoah_provider.domain import Node
 
 CAMPAIGNS, QUICK_CAMPAIGNS = 60, 12
 WORKLOADS, SETTINGS, REPEATS = 12, 4, 6
@@ -67,10 +66,10 @@ class _Truth:
 
     def decided(self, share: float, by_information: bool) -> float:
         """The share of rows that a campaign decides within a share of the time that it takes as a whole."""
-        limit, now, node = share * sum(self.seconds.values()), 0.0, Node("n", b"", "n", (), (), ())
+        limit, now = share * sum(self.seconds.values()), 0.0
         budget, works = Budget(limit, self.works), OpenWorks(self.works)
         done: list[Work] = []
-        while (work := works.take(node, 1, False, _chooser(budget, now, by_information))) is not None:
+        while (work := works.take("n", "", 1, False, _chooser(budget, now, by_information))) is not None:
             assert work.cell is not None
             budget.begin(work, works.block(work.block), now)
             ended = replace(self._done(work), began_at=now, ended_at=now + self.seconds[work.cell.id])

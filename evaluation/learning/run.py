@@ -15,8 +15,16 @@ PARTS = {
     "incompatibilities": "incompatible pairs in simulated runs with a hidden cause",
     "confirmations": "randomised confirmation of suspects",
     "false_blocks": "production runs that mislead, and the randomised cells that decide",
+    "scale": "time and memory up to ten million runs, beside pandas and statsmodels",
+    "replay": "releases of a real provider that an auditor learns again",
     "granularity": "failure rates of versions, borrowed from archetype and family",
+    "real_runs": "effects in public runs of other people, and who caused their failures",
+    "documented": "what vendors document, asked about releases that were taken out",
+    "versions": "a campaign over real versions of transformers",
     "budgets": "campaigns whose budget is short",
+    "sub_archetypes": "clusters of versions that behave the same, and change points",
+    "context_facts": "facts that matter for failures, in simulated runs with many facts",
+    "faults": "every fault of the catalogue in real cells",
     "campaign_kills": "a campaign whose provider and agents are killed",
 }
 """Module of this room to what it measures, in the order in which they run."""

@@ -1,7 +1,8 @@
 """Other people's runs: `--simulator-data FILE`, a table with one row for each run, and the truth beside it.
 
 `FILE` is CSV or Parquet. Its columns are `archetype`, `failed` (0 or 1), one column `context:NAME` (0 or 1) for each
-context, or one column `context` that names the only context of a run, and any number of others, which are confounders.
+context, or one column `context` that names the only context of a run, any number of columns `cluster:NAME` that name
+the cluster of a run, such as its host, and any number of others, which are confounders.
 `FILE.truth.csv` lists the pairs that are incompatible: `archetype,context`.
 """
 
@@ -19,6 +20,7 @@ from pyarrow import parquet
 from pharoah_learning.observations import Flags, Observations, codes_of
 
 PREFIX = "context:"
+CLUSTER = "cluster:"
 
 
 class RunsFileError(ValueError):
@@ -35,9 +37,17 @@ def read_runs(path: Path) -> tuple[Observations, NDArray[np.bool_]]:
     archetypes, archetype = np.unique(archetype_of, return_inverse=True)
     contexts, in_context = _contexts(table, path)
     used = {"archetype", "failed", "context", *(PREFIX + name for name in contexts)}
-    confounders = {name: codes_of(_column(table, name, path)) for name in table.column_names if name not in used}
+    others = {name: codes_of(_column(table, name, path)) for name in table.column_names if name not in used}
+    clusters = {name.removeprefix(CLUSTER): codes for name, codes in others.items() if name.startswith(CLUSTER)}
+    confounders = {name: codes for name, codes in others.items() if not name.startswith(CLUSTER)}
     seen = Observations(
-        tuple(archetypes.tolist()), contexts, archetype, in_context, confounders, _flags(table, "failed", path)
+        tuple(archetypes.tolist()),
+        contexts,
+        archetype,
+        in_context,
+        confounders,
+        _flags(table, "failed", path),
+        clusters,
     )
     return seen, _truth(path.with_name(path.name + ".truth.csv"), seen)
 

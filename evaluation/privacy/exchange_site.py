@@ -43,7 +43,7 @@ def ticket() -> NodeTicket:
 
 def release_for_node(universe: Universe) -> Release:
     """The universe's release, about the node's own classes."""
-    mine = {"server": node().context_id, "device": node().device_id}
+    mine = {"server": node().facts_id, "device": node().device_id}
     chosen = {group for group in GROUPS if group in (("server", "a"), ("device", "gpu"))}
     rows = [row for row in universe.release.rows if (row.scope, row.group_id) in chosen]
     return Release(1, tuple(replace(row, group_id=mine[row.scope]) for row in rows))

@@ -13,7 +13,7 @@ SHORTEST_SECONDS, LONGEST_SECONDS = 1e-9, 1e5
 MOST_DURATIONS = 100_000
 """Durations in one list: an hour of steps of 36 ms."""
 MOST_WINDOWS = 2_000
-"""Windows of one degraded cell: a quarter of an hour of windows of half a second (`cell_runner.CELL_WINDOW_SECONDS`)
+"""Windows of one degraded cell: a quarter of an hour of windows of half a second (`record.CELL_WINDOW_SECONDS`)
 is 1,800. Making features of them takes time that grows with their square."""
 MOST_WINDOW_VALUES = 64
 """Signals in one window; there are two now, and plug-ins may add more."""

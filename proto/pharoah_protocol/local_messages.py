@@ -291,6 +291,12 @@ class End(Message):
     state: EndState
     last: bool | None = None
     """Whether this ends the run; None lets the sidecar decide, which counts the ranks that are still connected."""
+    status: int = 0
+    """Exit code of the job's process, or -n for signal n, where the sender has waited for it."""
+    error: str = ""
+    """Type and message of the exception that ended a rank; it does not leave the machine."""
+    stated: bool = False
+    """Whether the job's own code has stated how it ended; then nobody judges it."""
 
 
 @_message("ended")

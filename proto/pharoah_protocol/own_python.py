@@ -25,13 +25,16 @@ NEUTRAL_FOLDER = "/"
 """A folder that always exists and in which nobody but the administrator can leave a file."""
 
 
-def own_module(module: str, *arguments: str) -> list[str]:
+def own_module(module: str, *arguments: str, interpreter: str = "") -> list[str]:
     """A command line that runs one of our modules with this interpreter, wherever our packages are installed.
+
+    Another `interpreter` must find our packages by itself.
 
     `-P` leaves the current folder out of the search path and `-s` the user's folder of packages, which may hold modules
     with the names of others; our own packages and what they need are added behind the standard library.
     """
-    return [sys.executable, "-P", "-s", "-c", _START.format(paths=_search_path(), module=module), *arguments]
+    start = _START.format(paths=[] if interpreter else _search_path(), module=module)
+    return [interpreter or sys.executable, "-P", "-s", "-c", start, *arguments]
 
 
 def own_environment(environ: "Mapping[str, str]") -> dict[str, str]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
+ENVIRONMENT = "environment"
+"""The setting of a cell that names the software it runs in."""
+
 if TYPE_CHECKING:
     from pharoah_archetypes.rungs import Rung as Rung
 
@@ -256,15 +259,8 @@ class LaunchGate(StrEnum):
     BLOCK = "block"
 
 
-class Fault(StrEnum):
-    """What a campaign does to a cell while it trains."""
-
-    NONE = "none"
-    """Nothing: the control run."""
-    CPU_STRESSOR = "cpu_stressor"
-    """Another process uses a part of the core."""
-    LEAK = "leak"
-    """The process grows until its memory limit."""
+NO_FAULT = "none"
+"""In place of the name of a fault: nothing is done to the cell, which is a control run."""
 
 
 class WorseDirection(StrEnum):

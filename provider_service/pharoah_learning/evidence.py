@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from pharoah_protocol.telemetry_samples import TelemetrySample
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome
+from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Outcome
 from pharoah_protocol.windows import Window
 
 LONGEST_NAME = 64
@@ -24,6 +25,7 @@ class EvidenceKind(StrEnum):
     DEGRADED_RUN = "degraded run"
     BENCHMARK_RESULT = "benchmark result"
     OUTCOME_REPORT = "outcome report"
+    REVEALED_RUN = "revealed run"
     ROW = "row"
     """A learned row, which could not be sealed."""
 
@@ -69,7 +71,7 @@ class Trial:
     step_seconds: tuple[float, ...]
     fingerprint: str
     """What the agent of the node states about the job that the cell trained; `usable_trials` replaces it by what the
-    provider knows."""
+    provider knows. Empty where the cell failed before it had a model."""
     node: str = ""
     """Name of the node, which is the identity of its agent."""
     own_fingerprints: tuple[str, ...] = ()
@@ -84,6 +86,14 @@ class Trial:
     """What the facts of its context name: a context with a GPU is a context of that GPU."""
     block: str = ""
     """The block of its campaign: cells that ran on one node, one after another. Empty before blocks were recorded."""
+    losses: tuple[float, ...] = ()
+    """What each step computed. Empty before losses were recorded."""
+    seed: int = 0
+    """Trials of one seed have drawn the same weights and the same data."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Software to version, read back in the environment of the cell."""
+    facts: tuple[str, ...] = ()
+    """The facts of its node as it ran, `name=value`. None before they were kept: then its context is what it was."""
 
     @property
     def content(self) -> str:
@@ -99,6 +109,8 @@ class Trial:
                 "outcome": Outcome(data["outcome"]),
                 "step_seconds": tuple(data["step_seconds"]),
                 "own_fingerprints": tuple(data.get("own_fingerprints", ())),
+                "losses": tuple(data.get("losses", ())),
+                "facts": tuple(data.get("facts", ())),
                 "device": DeviceKind(data.get("device", DeviceKind.CPU)),
                 "context_device": DeviceKind(data.get("context_device", DeviceKind.CPU)),
             }
@@ -118,12 +130,20 @@ def on_their_device(trials: Iterable[Trial]) -> list[Trial]:
 class DegradedRun:
     """One run of a campaign that was degraded, or its control run."""
 
-    kind: Fault
+    fault: str
+    """The name of what was done to it; of a plug-in that is gone, too."""
     windows: tuple[Window, ...]
     died: bool
     """Whether its process died."""
     node: str = ""
     """The node it ran on."""
+    outcome: Outcome = Outcome.OK
+    dose: float = 0.0
+    """In the unit of the fault; 0 for runs that predate doses."""
+    onset_seconds: float = 0.0
+    """When the fault began, in the time of the windows."""
+    telemetry: tuple[TelemetrySample, ...] = ()
+    """What was measured meanwhile, in times relative to the onset."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +171,34 @@ class OutcomeReport:
     organisation: str
     context_id: str
     failed: bool
+    facts: tuple[str, ...] = ()
+    """The facts of the node; none before they were kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevealedRun:
+    """A run that has ended, and that its tenant has revealed in plain words."""
+
+    organisation: str
+    fingerprint: str
+    """The tenant's word: nobody can check it."""
+    facts: tuple[str, ...]
+    """The facts of its node, as `name=value`."""
+    ranks: int
+    """Processes on that node."""
+    state: EndState
+    attribution: Attribution
+    ended_at: float
+    """Unix seconds."""
+
+
+COUNTED_STATES = (EndState.OK, EndState.FAILED)
+"""End states that say something about the job and its node."""
+
+
+def end_counts(state: EndState, attribution: Attribution) -> bool:
+    """Whether the end of a run says something about its job that may be counted: what the user caused does not."""
+    return state in COUNTED_STATES and attribution is not Attribution.USER
 
 
 def process_died(outcome: str) -> bool:

@@ -26,9 +26,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from pharoah_archetypes import RUNGS, Fingerprint, rung_tokens
+from pharoah_learning.context_rule import identity
 from pharoah_learning.evidence import Trial, on_their_device
 from pharoah_learning.opinions import LEAST_NODES, NodeOutcome, NodeOutcomes, Opinion
-from pharoah_learning.release import LearnedRow, identity
+from pharoah_learning.release import LearnedRow
 from pharoah_learning.slow_trials import mark_slow
 from pharoah_protocol.vocabulary import Grade, Outcome, Rung, Scope, Severity
 

@@ -3,7 +3,8 @@
 A pair is called incompatible when two judges agree. Its runs fail more often than runs of the same archetype and
 stratum elsewhere (`models.mantel_haenszel`), and that difference, adjusted for other contexts, is larger than the one
 which the same context makes for other archetypes (`models.contrasts`). What cannot be decided so is said: a suspect
-deserves randomised cells (`models.confirmation`), and contexts that nearly always come together are inseparable.
+deserves randomised cells (`models.confirmation`), and contexts that nearly always come together are inseparable. Where
+the hosts of runs are known, no call rests on one of them (`clustered`).
 
 Nothing here blocks a job: a hidden cause that is specific to one pair looks like an incompatibility in every table of
 production runs, however many there are, and only randomised cells exclude it. This is a pure function of what is handed
@@ -12,11 +13,13 @@ over: the seed draws the matched pairs that are shown to people.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
+from pharoah_learning.clustered import clustered_p_values, support
 from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE, Contrasts, contrasts
 from pharoah_learning.models.false_discovery import q_values
 from pharoah_learning.models.mantel_haenszel import p_values
@@ -66,19 +69,68 @@ class PairFinding:
     matched: MatchedPairs
     inseparable_from: tuple[str, ...] = ()
     """Contexts that nearly always come with this one where the archetype runs."""
+    clusters: int = 0
+    """Hosts, or clusters of the kind of which there are fewest, in which runs of the pair failed; 0 where unknown."""
+    rests_on: str = ""
+    """The kind of cluster of which one alone makes the finding; it is declined for that."""
+    reason: str = ""
+    """Why it is not called; empty when it is."""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> PairFinding:
+        """Read what `asdict` gave, also as it comes back from JSON. Raises KeyError, TypeError or ValueError."""
+        together = tuple(data["inseparable_from"])
+        matched = MatchedPairs(*data["matched"])
+        return cls(**{**data, "call": Call(data["call"]), "matched": matched, "inseparable_from": together})
 
 
 def find_incompatible_pairs(seen: Observations, seed: int) -> list[PairFinding]:
     """All pairs whose runs fail more often than others, the most certain first."""
+    if not seen.contexts or not seen.failed.any():
+        return []
     counted = stratified(seen)
     own_p = p_values(counted.counts.strata)
     own = adjusted(seen)
     found = contrasts(own.odds, own_p)
     q = q_values(found.p)
     calls = _calls(found, own_p, q, counted.counts.exposed_failures.sum(axis=-1))
+    clustered_q = q_values(np.maximum(found.p, clustered_p_values(seen, counted)))
     rng = np.random.default_rng(seed)
-    findings = [_finding(seen, counted, own, found, q, pair, call, rng) for pair, call in sorted(calls.items())]
+    findings = []
+    for pair, call in sorted(calls.items()):
+        one = _finding(seen, counted, own, found, q, pair, call, rng)
+        findings.append(_without_any_cluster(one, seen, counted, pair, float(clustered_q[pair])))
     return sorted(findings, key=lambda one: (one.q, one.archetype, one.context))
+
+
+def _without_any_cluster(
+    one: PairFinding, seen: Observations, counted: Stratified, pair: tuple[int, int], clustered_q: float
+) -> PairFinding:
+    """The finding as far as its clusters carry it: runs of one host are not so many pieces of evidence."""
+    if not seen.clusters:
+        return replace(one, reason=_reason(one.call, ""))
+    clusters, rests_on = support(seen, counted, *pair)
+    call = one.call
+    if rests_on:
+        call = Call.DECLINED
+    elif call is not Call.DECLINED and clustered_q > LARGEST_FALSE_RATE:
+        call = Call.SUSPECT
+    q = max(one.q, clustered_q)
+    return replace(one, call=call, clusters=clusters, rests_on=rests_on, q=q, reason=_reason(call, rests_on))
+
+
+def _reason(call: Call, rests_on: str) -> str:
+    if rests_on:
+        return f"rests on one {rests_on}"
+    match call:
+        case Call.INCOMPATIBLE:
+            return ""
+        case Call.SUSPECT:
+            return "too few runs or clusters to call it"
+        case Call.INSEPARABLE:
+            return "another context comes with it"
+        case Call.DECLINED:
+            return "another context, a confounder or chance may be the cause"
 
 
 def _calls(found: Contrasts, own_p: np.ndarray, q: np.ndarray, failures: np.ndarray) -> dict[tuple[int, int], Call]:

@@ -1,28 +1,37 @@
 """Production runs as learning counts them: columns of codes, one entry for each run.
 
-Runs say more together than one by one, so they are columns (numpy) and not objects: ten million of them take a second.
+Runs say more together than one by one, so they are columns (numpy) and not objects. `python -m evaluation learning
+--part scale` measures what ten million of them cost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pharoah_learning.models.logistic import fit
+from pharoah_learning.models.logistic import CHUNK_RUNS, fit
 from pharoah_learning.models.mantel_haenszel import LogOddsRatio, Strata
-
-Codes = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from pharoah_learning.run_groups import Codes as Codes
+from pharoah_learning.run_groups import Flags as Flags
+from pharoah_learning.run_groups import RunGroups, group_runs
 
 LARGEST_UNBINNED = 24
 """A numeric confounder with more different values is put into bins of equal numbers of runs."""
 BINS = 5
 LEAST_MATCHED_RATIO = 0.8
 """Strata are made coarser until so many of the exposed runs have another run in their stratum."""
+
+COUNTED_AT_ONCE = 5
+"""Contexts that are counted together: a table of 2 to the power of 5 entries for each stratum stays in a processor's
+cache."""
+LARGEST_TABLE = 4
+"""Codes are numbered by a table of all possible ones, which may be so many times as long as the codes; else they are
+sorted, which takes ten times as long."""
 
 PENALTY = 0.05
 """Ridge penalty of the adjustment. It is worth a twentieth of a run, and keeps what never fails finite."""
@@ -42,12 +51,31 @@ class Observations:
     in_context: Flags
     """Shape (runs, contexts): contexts may overlap."""
     confounders: Mapping[str, Codes]
-    """Name to codes from 0 on, shape (runs,); for ordered ones neighbouring codes are neighbouring values."""
+    """Name to codes from 0 on, shape (runs,); for ordered ones neighbouring codes are neighbouring values. Codes of one
+    byte take an eighth of the memory of long ones."""
     failed: Flags
     """Shape (runs,). Failures that are the user's own are not failures here."""
+    clusters: Mapping[str, Codes] = field(default_factory=dict)
+    """Kind of cluster, such as `host`, to codes from 0 on, shape (runs,): runs of one cluster share causes."""
 
     def __len__(self) -> int:
         return len(self.failed)
+
+    @cached_property
+    def groups(self) -> tuple[RunGroups, ...]:
+        """The runs of each archetype, those that agree in everything but their end as one."""
+        return tuple(self._of_archetype(number) for number in range(len(self.archetypes)))
+
+    @cached_property
+    def finest(self) -> Codes:
+        """Shape (runs,): the stratum of each run that no other combination of confounders shares."""
+        return strata_of(list(self.confounders.values()), len(self))
+
+    def _of_archetype(self, number: int) -> RunGroups:
+        own = np.flatnonzero(self.archetype == number)
+        return group_runs(
+            self.in_context.take(own, axis=0), [codes[own] for codes in self.confounders.values()], self.failed[own]
+        )
 
 
 class Counts(NamedTuple):
@@ -78,6 +106,8 @@ class Stratified:
     """What the strata keep apart; a name with `/2` was made coarser once."""
     unmatched_ratio: float
     """The share of exposed runs without another run in their stratum."""
+    coarse: Codes
+    """Shape (finest strata,): the stratum that each of `Observations.finest` became a part of."""
 
 
 def stratified(seen: Observations) -> Stratified:
@@ -85,17 +115,24 @@ def stratified(seen: Observations) -> Stratified:
 
     The confounder with the most levels is halved first: neighbouring levels become one.
     """
-    levels = {name: codes.astype(np.int64) for name, codes in seen.confounders.items()}
-    halvings = dict.fromkeys(levels, 0)
+    names = tuple(seen.confounders)
+    columns = [np.concatenate(parts) for parts in zip(*(group.confounders for group in seen.groups), strict=True)]
+    strata = strata_of(columns, sum(len(group.runs) for group in seen.groups))
+    counts = _counted(seen.groups, strata)
+    width = counts.runs.shape[-1]
+    levels = {name: _level_of(strata, column, width) for name, column in zip(names, columns, strict=True)}
+    halvings = dict.fromkeys(names, 0)
+    coarse: Codes = np.arange(width)
     while True:
-        counts = _counted(seen, strata_of(list(levels.values()), len(seen)))
         unmatched = _unmatched(counts)
-        widest = max(levels, key=lambda name: int(levels[name].max(initial=0)), default="")
+        widest = max(names, key=lambda name: int(levels[name].max(initial=0)), default="")
         if unmatched <= 1 - LEAST_MATCHED_RATIO or not widest or not levels[widest].any():
-            names = tuple(name + "/2" * halvings[name] for name in levels)
-            return Stratified(counts, names, unmatched)
+            return Stratified(counts, tuple(name + "/2" * halvings[name] for name in names), unmatched, coarse)
         levels[widest] = levels[widest] // 2
         halvings[widest] += 1
+        coarser = strata_of(list(levels.values()), counts.runs.shape[-1])
+        levels = {name: _level_of(coarser, level, int(coarser.max()) + 1) for name, level in levels.items()}
+        counts, coarse = Counts(*(_merged(part, coarser) for part in counts)), coarser[coarse]
 
 
 class Adjusted(NamedTuple):
@@ -109,17 +146,15 @@ class Adjusted(NamedTuple):
 
 def adjusted(seen: Observations) -> Adjusted:
     """One regression for each archetype, so that a confounder may act differently on each."""
-    confounders = [codes[:, None] == np.arange(1, int(codes.max(initial=0)) + 1) for codes in seen.confounders.values()]
-    others = np.concatenate([*confounders, np.ones((len(seen), 1), dtype=bool)], axis=1)
+    levels = [int(codes.max(initial=0)) for codes in seen.confounders.values()]
     values, variances, together = [], [], []
-    for number in range(len(seen.archetypes)):
-        own = seen.archetype == number
-        signs = _inseparable(seen.in_context[own])
+    for group in seen.groups:
+        signs = _inseparable(group.in_context, group.runs)
         # The first of those that cannot be separated stands for all of them; one that is its opposite has its sign.
         first = np.argmax(signs != 0, axis=1)
         chosen, place = np.unique(first, return_inverse=True)
-        columns = np.concatenate([seen.in_context[own][:, chosen], others[own]], axis=1)
-        found = fit(columns, seen.failed[own], np.full(columns.shape[1], PENALTY))
+        columns = _columns(group, chosen, levels)
+        found = fit(columns, group.failures, np.full(columns.shape[1], PENALTY), group.runs)
         values.append(found.value[place] * signs[np.arange(len(first)), first])
         variances.append(np.diag(found.covariance)[place])
         np.fill_diagonal(signs, 0)
@@ -127,13 +162,24 @@ def adjusted(seen: Observations) -> Adjusted:
     return Adjusted(LogOddsRatio(np.array(values), np.array(variances)), tuple(together))
 
 
-def _inseparable(in_context: Flags) -> Codes:
+def _columns(group: RunGroups, chosen: Codes, levels: Sequence[int]) -> Flags:
+    """What the ends of runs are explained by: contexts, every level of a confounder but the first, and a constant."""
+    flags = [group.in_context.T[chosen]]
+    for codes, highest in zip(group.confounders, levels, strict=True):
+        flags.append(codes == np.arange(1, highest + 1)[:, None])
+    columns: Flags = np.concatenate([*flags, np.ones((1, len(group.runs)), dtype=bool)]).T
+    return columns
+
+
+def _inseparable(in_context: Flags, runs: NDArray[np.float64]) -> NDArray[np.int64]:
     """Shape (contexts, contexts): 1 where two contexts nearly always come together, -1 where one nearly always comes
     when the other does not, 0 otherwise."""
-    present = in_context.astype(float)
-    counts = present.sum(axis=0)
-    both = present.T @ present
-    neither = len(present) - counts[:, None] - counts + both
+    both = np.zeros((in_context.shape[1], in_context.shape[1]))
+    for begin in range(0, len(runs), CHUNK_RUNS):
+        present = in_context[begin : begin + CHUNK_RUNS].T.astype(np.float32)
+        both += (present * runs[begin : begin + CHUNK_RUNS].astype(np.float32)) @ present.T
+    counts = np.diag(both)
+    neither = runs.sum() - counts[:, None] - counts + both
     one = counts[:, None] + counts - 2 * both
     same = np.minimum(_share(both, one), _share(neither, one)) >= INSEPARABLE_RATIO
     opposite = np.minimum(_share(one, both), _share(one, neither)) >= INSEPARABLE_RATIO
@@ -156,28 +202,79 @@ def codes_of(values: Sequence[object] | NDArray[Any]) -> Codes:
     return codes.astype(np.int64)
 
 
-def strata_of(columns: Sequence[Codes], runs: int) -> Codes:
-    """One code for each combination of values that occurs."""
-    combined = np.zeros(runs, dtype=np.int64)
+def strata_of(columns: Sequence[Codes], rows: int) -> Codes:
+    """One code for each combination of values that occurs, in the order of the values."""
+    combined: Codes = np.zeros(rows, dtype=np.int64)
     for column in columns:
-        _, combined = np.unique(combined * (int(column.max(initial=0)) + 1) + column, return_inverse=True)
+        combined = _without_gaps(combined * (int(column.max(initial=0)) + 1) + column)
     return combined
 
 
-def _counted(seen: Observations, strata: Codes) -> Counts:
-    archetypes, width = len(seen.archetypes), int(strata.max(initial=0)) + 1
-    cell = seen.archetype * width + strata
+def _without_gaps(codes: Codes) -> Codes:
+    """The same codes in the same order, numbered from 0 on."""
+    highest = int(codes.max(initial=0))
+    if highest > LARGEST_TABLE * max(1, len(codes)):
+        return np.unique(codes, return_inverse=True)[1]
+    occurs = np.zeros(highest + 1, dtype=bool)
+    occurs[codes] = True
+    numbered: Codes = (np.cumsum(occurs) - 1)[codes]
+    return numbered
 
-    def count(chosen: Flags) -> NDArray[np.float64]:
-        return np.bincount(cell[chosen], minlength=archetypes * width).reshape(archetypes, width).astype(float)
 
-    exposed = [seen.in_context[:, context] for context in range(len(seen.contexts))]
+def _level_of(strata: Codes, column: Codes, width: int) -> Codes:
+    """Shape (width,): the level of each stratum, all of whose members have the same one."""
+    levels = np.zeros(width, dtype=np.int64)
+    levels[strata] = column
+    return levels
+
+
+def _merged(counts: NDArray[np.float64], strata: Codes) -> NDArray[np.float64]:
+    """Counts by coarser strata; `strata` has the coarser one of each."""
+    merged = np.zeros((int(strata.max()) + 1, *counts.shape[:-1]))
+    np.add.at(merged, strata, np.moveaxis(counts, -1, 0))
+    return np.moveaxis(merged, 0, -1)
+
+
+def _counted(groups: Sequence[RunGroups], strata: Codes) -> Counts:
+    """`strata` has the strata of all groups, those of the first archetype first."""
+    width = int(strata.max(initial=0)) + 1
+    own = np.split(strata, np.cumsum([len(group.runs) for group in groups])[:-1])
+    runs = [_by_stratum(group.in_context, part, group.runs, width) for group, part in zip(groups, own, strict=True)]
+    failures = [
+        _by_stratum(group.in_context, part, group.failures, width) for group, part in zip(groups, own, strict=True)
+    ]
     return Counts(
-        np.stack([count(chosen) for chosen in exposed], axis=1),
-        np.stack([count(chosen & seen.failed) for chosen in exposed], axis=1),
-        count(np.ones(len(seen), dtype=bool)),
-        count(seen.failed),
+        np.array([part.exposed for part in runs]),
+        np.array([part.exposed for part in failures]),
+        np.array([part.all for part in runs]),
+        np.array([part.all for part in failures]),
     )
+
+
+class _ByStratum(NamedTuple):
+    """Sums over the groups of one archetype."""
+
+    exposed: NDArray[np.float64]
+    """Shape (contexts, strata)."""
+    all: NDArray[np.float64]
+    """Shape (strata,)."""
+
+
+def _by_stratum(in_context: Flags, strata: Codes, weights: NDArray[np.float64], width: int) -> _ByStratum:
+    """Contexts are counted several at a time, by which of them a group has."""
+    some = np.flatnonzero(weights)
+    in_context, strata, weights = in_context.take(some, axis=0), strata[some], weights[some]
+    exposed = [np.zeros((0, width))]
+    for begin in range(0, in_context.shape[1], COUNTED_AT_ONCE):
+        flags = in_context[:, begin : begin + COUNTED_AT_ONCE].T
+        patterns = 1 << len(flags)
+        pattern = strata * patterns
+        for place, present in enumerate(flags):
+            pattern += present * (1 << place)
+        counted = np.bincount(pattern, weights, minlength=width * patterns).reshape(width, patterns)
+        has = (np.arange(patterns) >> np.arange(len(flags))[:, None] & 1).astype(float)
+        exposed.append(has @ counted.T)
+    return _ByStratum(np.concatenate(exposed), np.bincount(strata, weights, minlength=width).astype(float))
 
 
 def _unmatched(counts: Counts) -> float:

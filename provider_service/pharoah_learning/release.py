@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log
 from typing import Any, NamedTuple
 
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule, KnownContext, identity
+from pharoah_learning.incompatible_pairs import PairFinding
+from pharoah_learning.known_versions import SubArchetype, VersionChange
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
 
-FORMAT = 3
+FORMAT = 4
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
-suspects."""
+suspects; format 3 had no sub-archetypes, no pairs and no rule of contexts."""
+FIRST_WITH_SUB_ARCHETYPES = 4
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
 FALLBACK_SLOWDOWN = log(1.15)
 """Without a fitted model, steps that take 15 % longer than the run's own baseline are suspicious."""
-
-
-def identity(facts: Iterable[str]) -> str:
-    """Name of a context or device model: the same facts in any order give the same name."""
-    return hashlib.blake2b("\n".join(sorted(facts)).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,20 +155,42 @@ class Release:
     baselines: tuple[BenchmarkBaseline, ...] = ()
     notes: tuple[str, ...] = ()
     suspects: tuple[Suspect, ...] = ()
+    pairs: tuple[PairFinding, ...] = ()
+    """What revealed production runs show of archetypes and facts of nodes; it makes no row."""
+    sub_archetypes: tuple[SubArchetype, ...] = ()
+    version_changes: tuple[VersionChange, ...] = ()
     format: int = FORMAT
+    context_rule: ContextRule = ALL_FACTS
+    """Which facts of a node make its context."""
+    contexts: tuple[KnownContext, ...] = ()
+    """The contexts of which there are trials with facts."""
 
     @classmethod
     def from_dict(cls, data: Any) -> Release:
-        """Read what `asdict` gave, also as it comes back from JSON. Raises ValueError for a format that is newer."""
+        """Read what `asdict` gave, also as it comes back from JSON. Raises ValueError for a format that is newer. The
+        format stays what it was: it says what the learners of that time made."""
         if not isinstance(data, dict):
             raise ValueError("expected the fields of a release")
-        if data.get("format", 1) > FORMAT:
-            raise ValueError(f"format {data['format']}: this release of Pharoah reads formats up to {FORMAT}")
+        if (stored := data.get("format", 1)) > FORMAT:
+            raise ValueError(f"format {stored}: this release of Pharoah reads formats up to {FORMAT}")
         rows = tuple(LearnedRow.from_dict(row) for row in data["rows"])
         survival = None if data["survival"] is None else SurvivalModel.from_dict(data["survival"])
         baselines = tuple(BenchmarkBaseline.from_dict(baseline) for baseline in data["baselines"])
         suspects = tuple(Suspect.from_dict(suspect) for suspect in data.get("suspects", ()))
-        return cls(data["release"], rows, survival, baselines, tuple(data["notes"]), suspects)
+        return cls(
+            release=data["release"],
+            rows=rows,
+            survival=survival,
+            baselines=baselines,
+            notes=tuple(data["notes"]),
+            suspects=suspects,
+            pairs=tuple(PairFinding.from_dict(pair) for pair in data.get("pairs", ())),
+            sub_archetypes=tuple(SubArchetype.from_dict(one) for one in data.get("sub_archetypes", ())),
+            version_changes=tuple(VersionChange.from_dict(one) for one in data.get("version_changes", ())),
+            format=stored,
+            context_rule=ContextRule.from_dict(data.get("context_rule", {"ignored": ()})),
+            contexts=tuple(KnownContext.from_dict(context) for context in data.get("contexts", ())),
+        )
 
 
 class ClassKey(NamedTuple):

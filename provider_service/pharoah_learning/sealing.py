@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_archetypes import canonical_input
 from pharoah_archetypes.ladder import length_prefixed
+from pharoah_learning.context_rule import ContextRule, KnownContext
 from pharoah_learning.release import ClassKey, LearnedRow, SealInputs
 from pharoah_protocol.bounds import LARGEST_INPUT_BYTES
 from pharoah_protocol.log.merkle import root
@@ -57,6 +58,10 @@ class Epoch:
     signature: bytes
     classes: dict[bytes, SealedClass]
     ids: dict[ClassKey, bytes]
+    context_rule: ContextRule
+    """Which facts of a node make its context, in this epoch."""
+    contexts: tuple[KnownContext, ...]
+    """The contexts of which the release has trials."""
 
 
 def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
@@ -73,7 +78,9 @@ def seal(recipe: SealInputs, seed: bytes, key: Ed25519PrivateKey) -> Epoch:
     )
     body = head.encode()
     ids = {group: one.class_id for group, one in classes.items()}
-    return Epoch(head, body, sign(body, key), {one.class_id: one for one in sealed}, ids)
+    tables = {one.class_id: one for one in sealed}
+    release = recipe.release
+    return Epoch(head, body, sign(body, key), tables, ids, release.context_rule, release.contexts)
 
 
 def sealable(rows: Iterable[LearnedRow]) -> SealableRows:

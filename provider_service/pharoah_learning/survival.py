@@ -21,7 +21,7 @@ from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.models.hazard import risk
 from pharoah_learning.release import FALLBACK_SLOWDOWN, SurvivalModel
 from pharoah_learning.signals import feature_names, features
-from pharoah_protocol.vocabulary import Fault
+from pharoah_protocol.vocabulary import NO_FAULT
 from pharoah_protocol.windows import STEP_RATIO
 
 FAILURE_RATIO = 1.5
@@ -72,7 +72,7 @@ def fit_survival(runs: Sequence[DegradedRun]) -> FittedSurvival:
         why = "no convergence" if fitted is None else "slowdowns do not count in the fit"
         note = f"survival: {why}; plain slowdown threshold"
         return FittedSurvival(model=SurvivalModel.threshold_only(len(runs), events), note=note)
-    threshold = _threshold(fitted, [run for run in runs if run.kind is Fault.NONE])
+    threshold = _threshold(fitted, [run for run in runs if run.fault == NO_FAULT])
     model = SurvivalModel(fitted.coefficients, fitted.means, threshold, len(runs), events)
     shown = ", ".join(f"{name} {value:+.2f}" for name, value in fitted.coefficients.items())
     note = f"survival: {len(runs)} runs, {events} events; log hazard ratios {shown}; threshold {threshold:.2f}"

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pharoah_learning.context_evidence import LearnedContexts, in_contexts, known_contexts, learn_contexts
+from pharoah_learning.context_rule import KnownContext
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
+from pharoah_learning.expansion import expanded_rows
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
 from pharoah_learning.release import LearnedRow, Suspect
 from pharoah_learning.sealing import sealable
+from pharoah_learning.sub_archetypes import LearnedVersions, learn_versions
 from pharoah_learning.suspects import find_suspects
 from pharoah_learning.usable_trials import usable_trials
+from pharoah_learning.wrong_trials import mark_wrong
 from pharoah_protocol.vocabulary import RowKind
 
 
@@ -21,25 +26,43 @@ class LearnedTable:
     """What trials show."""
 
     trials: tuple[Trial, ...]
-    """The trials that were learned from."""
+    """The trials that were learned from, in the contexts of the rule that they support."""
     rows: tuple[LearnedRow, ...]
     """About archetypes."""
     bands: tuple[LearnedRow, ...]
     """About near duplicates."""
+    expanded: tuple[LearnedRow, ...]
+    """About archetypes with versions that behave as those of `rows` do."""
     suspects: tuple[Suspect, ...]
     """Failures that one node alone reports."""
+    versions: LearnedVersions
+    """Which versions behave the same, and what changes between them."""
+    learned_contexts: LearnedContexts
+    """Which facts make a context."""
+    contexts: tuple[KnownContext, ...]
+    """The contexts of the trials, described."""
 
 
 def learn_table(trials: Iterable[Trial], left_out: LeftOut) -> LearnedTable:
     """Rows and suspects from stored trials. What cannot be used is added to `left_out`; nothing is raised for it."""
-    used = usable_trials(trials, left_out)
+    usable = mark_wrong(usable_trials(trials, left_out))
+    contexts = learn_contexts(usable)
+    used = in_contexts(usable, contexts.rule)
     rows = learn_plans(learn_incompatibilities(used), used)
-    found = sealable([*rows, *learn_near_duplicates(rows, used)])
+    versions = learn_versions(used)
+    expanded = expanded_rows(rows, used, versions.sub_archetypes)
+    # Expanded rows come last, so that none takes the place of a learned one.
+    found = sealable([*rows, *learn_near_duplicates(rows, used), *expanded])
+    learned = {row.id for row in rows}
     for row in found.left_out:
         left_out.add(EvidenceKind.ROW, row.group_id, "it cannot be sealed beside another row, or at all")
     return LearnedTable(
         trials=tuple(used),
-        rows=tuple(row for row in found.rows if row.kind is RowKind.ARCHETYPE),
+        rows=tuple(row for row in found.rows if row.id in learned),
         bands=tuple(row for row in found.rows if row.kind is RowKind.BAND),
+        expanded=tuple(row for row in found.rows if row.kind is RowKind.ARCHETYPE and row.id not in learned),
         suspects=tuple(find_suspects(used)),
+        versions=versions,
+        learned_contexts=contexts,
+        contexts=known_contexts(used, contexts.rule),
     )

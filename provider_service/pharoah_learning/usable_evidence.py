@@ -80,7 +80,7 @@ def _can_be_window(window: Window) -> bool:
 
 
 def _can_be_report(report: OutcomeReport) -> bool:
-    texts = (report.name, report.organisation, report.context_id)
+    texts = (report.name, report.organisation, report.context_id, *report.facts)
     if not all(isinstance(text, str) and text for text in texts) or not isinstance(report.failed, bool):
         return False
     return _PSEUDONYM.fullmatch(report.name) is not None and isinstance(report.period, int)

@@ -7,6 +7,7 @@ provider dry-runs the cell itself, and the word of the node's agent is a check o
 * An agent that differs in software alone: the versions are a fact of its node. They count where the agents of two nodes
   state the same ones.
 * No dry run of the provider: the fingerprint counts on which the agents of two nodes agree.
+* No fingerprint, because the cell failed before it had a model: `early_failures` says which one it gets.
 * All others are left out. One agent can thus never bring a trial of a job that was not ordered.
 """
 
@@ -19,9 +20,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pharoah_archetypes import Fingerprint, rung_tokens
+from pharoah_learning.early_failures import EarlyFailures
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
 from pharoah_learning.opinions import LEAST_NODES
-from pharoah_protocol.bounds import check_durations
+from pharoah_protocol.bounds import check_durations, is_number
 from pharoah_protocol.row_inputs import check_inputs
 from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, Rung
 
@@ -44,29 +46,47 @@ class _Stated:
     """Workload and settings, as JSON."""
 
 
+@dataclass(frozen=True)
+class _Early:
+    """A trial that can be read and has no fingerprint."""
+
+    trial: Trial
+
+
 def usable_trials(trials: Iterable[Trial], left_out: LeftOut) -> list[Trial]:
     """The trials that count, in their order, each with the fingerprint that rows are made from.
 
     What cannot be used is added to `left_out`. Never raises, whatever the trials hold.
     """
-    stated = [one for trial in trials if (one := _read(trial, left_out)) is not None]
+    read = [one for trial in trials if (one := _read(trial, left_out)) is not None]
+    stated = [one for one in read if isinstance(one, _Stated)]
     agreeing: dict[tuple[str, tuple[str, ...]], set[str]] = defaultdict(set)
     for one in stated:
         agreeing[one.content, one.exact].add(one.trial.node)
-    usable = []
-    for one in stated:
-        agreed = len(agreeing[one.content, one.exact]) >= LEAST_NODES
-        fingerprint, reason = _decided(one, agreed)
+    usable: dict[int, Trial] = {}
+    """Place among those that can be read, to the trial as it counts."""
+
+    def add(place: int, trial: Trial, decision: tuple[Fingerprint | None, str]) -> None:
+        fingerprint, reason = decision
         if fingerprint is None:
-            left_out.add(EvidenceKind.TRIAL, one.trial.node, reason)
+            left_out.add(EvidenceKind.TRIAL, trial.node, reason)
         else:
-            usable.append(replace(one.trial, fingerprint=fingerprint.to_json()))
-    return usable
+            usable[place] = replace(trial, fingerprint=fingerprint.to_json())
+
+    for place, one in enumerate(read):
+        if isinstance(one, _Stated):
+            agreed = len(agreeing[one.content, one.exact]) >= LEAST_NODES
+            add(place, one.trial, _decided(one, agreed))
+    early = {place: one.trial for place, one in enumerate(read) if isinstance(one, _Early)}
+    failures = EarlyFailures(early.values(), list(usable.values()))
+    for place, trial in early.items():
+        add(place, trial, failures.decided(trial, _own(trial)))
+    return [trial for _, trial in sorted(usable.items())]
 
 
 def _decided(one: _Stated, agreed: bool) -> tuple[Fingerprint | None, str]:
     """The fingerprint that counts; None with the reason where none does."""
-    own = [fingerprint for text in one.trial.own_fingerprints if (fingerprint := _fingerprint(text)) is not None]
+    own = _own(one.trial)
     for fingerprint in own:
         if rung_tokens(fingerprint, Rung.EXACT) == one.exact:
             return fingerprint, ""
@@ -80,14 +100,20 @@ def _decided(one: _Stated, agreed: bool) -> tuple[Fingerprint | None, str]:
     return one.fingerprint, ""
 
 
+def _own(trial: Trial) -> list[Fingerprint]:
+    return [fingerprint for text in trial.own_fingerprints if (fingerprint := _fingerprint(text)) is not None]
+
+
 def _structure(fingerprint: Fingerprint) -> tuple[str, ...]:
     """The tokens of the rung `exact` without those of software."""
     return rung_tokens(replace(fingerprint, versions={}), Rung.EXACT)
 
 
-def _read(trial: Trial, left_out: LeftOut) -> _Stated | None:
+def _read(trial: Trial, left_out: LeftOut) -> _Stated | _Early | None:
     """None for a trial that cannot be used whatever others state."""
     reason = _unusable(trial)
+    if not reason and not trial.fingerprint:
+        return _Early(trial)
     fingerprint = None if reason else _fingerprint(trial.fingerprint)
     if fingerprint is None:
         left_out.add(EvidenceKind.TRIAL, trial.node, reason or "its fingerprint cannot be read")
@@ -109,13 +135,20 @@ def _unusable(trial: Trial) -> str:
     texts = (trial.workload, trial.context_id, trial.device_id, trial.node)
     if not all(isinstance(text, str) and text for text in texts):
         return "it does not name its workload, its node and its context"
+    if not all(isinstance(fact, str) for fact in trial.facts):
+        return "its facts cannot be read"
     settings = trial.settings
     if not isinstance(settings, dict) or not all(isinstance(value, str | int | float) for value in settings.values()):
         return "its settings are not those of a cell"
+    versions = trial.versions
+    if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
+        return "its versions cannot be read"
     try:
         check_durations("step_seconds", trial.step_seconds)
     except (ValueError, TypeError):
         return "its step times cannot have been measured"
+    if not all(is_number(loss) for loss in trial.losses) or not isinstance(trial.seed, int):
+        return "its losses cannot have been computed"
     return ""
 
 

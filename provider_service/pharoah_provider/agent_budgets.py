@@ -1,7 +1,8 @@
 """What one agent may bring in a day and in a second: changes of its facts, and telemetry.
 
-A change of facts makes another context or device model, and a class that is not in the current epoch makes a new epoch,
-which every tenant downloads. So one agent may bring few of them without an operator's word.
+A change of a fact that counts makes another context or device model, and a class that is not in the current epoch makes
+a new epoch, which every tenant downloads. So one agent may bring few of them without an operator's word. A change of
+facts that the rule of contexts ignores makes neither.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from math import isfinite, isnan
 from typing import NamedTuple
 
 from pharoah_protocol.bounds import check_time
+from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.base import NodeStore
 from pharoah_serving.clock import Clock
@@ -48,12 +50,13 @@ class AgentBudgets:
 
     nodes: NodeStore
     clock: Clock
+    contexts: Contexts = field(default_factory=Contexts)
     _telemetry: dict[str, TokenBucket] = field(default_factory=dict)
 
     async def admit(self, node: Node) -> Admitted:
         """The node, with its facts if it may change them now."""
         known = await self.nodes.node(node.node)
-        if known is None or (known.context_id, known.device_id) == (node.context_id, node.device_id):
+        if known is None or self._class(known) == self._class(node):
             return Admitted(node=node, held=False)
         now = self.clock.wall()
         if await self.nodes.context_changes(node.node, now - DAY_SECONDS) < CHANGES_A_DAY:
@@ -62,6 +65,10 @@ class AgentBudgets:
         log.warning("node %s has changed its facts too often today: `pharoah-provider admit %s`", node.node, node.node)
         held = replace(node, server_facts=known.server_facts, device_facts=known.device_facts)
         return Admitted(node=held, held=True)
+
+    def _class(self, node: Node) -> tuple[str, str]:
+        """What a table is sealed for: another fact that is ignored makes no other class, and costs nobody anything."""
+        return self.contexts.of(node), node.device_id
 
     def takes_rows(self, node: str, rows: int) -> bool:
         """Whether so many rows of telemetry are within what a node may send; then they are counted."""

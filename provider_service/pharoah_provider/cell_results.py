@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt, read_answer
 
 LONGEST_RESULT_BYTES = 1 << 22
 """The result of a cell as JSON: the most durations and windows that are accepted, with a fingerprint, are 3 MB."""
 
 
-def read_result(text: str) -> CellResult:
-    """The result of a cell. Raises ValueError for a text that is cut off, too long, or that no cell can have given."""
+def read_result(text: str) -> CellResult | NotBuilt:
+    """The answer to a cell. Raises ValueError for a text that is cut off, too long, or that no cell can have given."""
     if len(text) > LONGEST_RESULT_BYTES:
         raise ValueError(f"{len(text)} bytes, at most {LONGEST_RESULT_BYTES}")
     try:
-        return CellResult.from_json(text)
+        return read_answer(text)
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise ValueError(f"{error!a}"[:200]) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pharoah_learning.release import identity
+from pharoah_learning.context_rule import identity
 from pharoah_protocol.incident_states import QUIET, IncidentState
 from pharoah_protocol.vocabulary import Attribution, Purpose
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
@@ -44,8 +44,9 @@ class Node:
         return self.shares_host(other) and bool(set(self.cpus) & set(other.cpus))
 
     @property
-    def context_id(self) -> str:
-        """Empty for a node without facts, which is no node of the fleet."""
+    def facts_id(self) -> str:
+        """The name of the set of all facts: the context under a rule that ignores none. Empty for a node without facts,
+        which is no node of the fleet."""
         return identity(self.server_facts) if self.server_facts else ""
 
     @property
@@ -72,8 +73,13 @@ class Run:
 
     @property
     def organisation(self) -> str:
-        """Whose run it is where many accounts must not count as many: the first part of the tenant's name."""
-        return self.tenant.partition("/")[0]
+        """Whose run it is where many accounts must not count as many."""
+        return organisation_of(self.tenant)
+
+
+def organisation_of(tenant: str) -> str:
+    """The first part of a tenant's name."""
+    return tenant.partition("/")[0]
 
 
 class Found(StrEnum):

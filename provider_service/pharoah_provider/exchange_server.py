@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pharoah_archetypes.ladder import length_prefixed
+from pharoah_learning.context_rule import identity
 from pharoah_learning.release import ClassKey
 from pharoah_learning.sealing import Epoch, SealedClass, learned_input, verdict_row
 from pharoah_protocol.incident_states import QUIET, IncidentState
@@ -50,6 +51,8 @@ class Offer:
 
     tenant: Principal
     node: Node
+    context: tuple[str, ...]
+    """The facts of the node that make its context. The others stay with the provider."""
     epoch: int
     class_ids: tuple[bytes, ...]
     expires_at: int
@@ -114,16 +117,18 @@ class ExchangeServer:
         epoch = self.publisher.epoch()
         _, node = await verified(self.nodes, body, signature, self.clock)
         now = self.clock.wall()
+        context = epoch.context_rule.relevant(node.server_facts)
         try:
             ids = (
-                epoch.ids[ClassKey(scope=Scope.SERVER, group_id=node.context_id)],
+                epoch.ids[ClassKey(scope=Scope.SERVER, group_id=identity(context))],
                 epoch.ids[ClassKey(scope=Scope.DEVICE, group_id=node.device_id)],
             )
         except KeyError:
             raise NotReady("this node has just joined; the next epoch, within a minute, will know it") from None
         self.quotas.take_offer(tenant, now)
         self._forget_offers(now)
-        offer = Offer(tenant, node, epoch.head.epoch, ids, int(now) + OFFER_SECONDS, self.fleet.state(node.node).state)
+        state = self.fleet.state(node.node).state
+        offer = Offer(tenant, node, context, epoch.head.epoch, ids, int(now) + OFFER_SECONDS, state)
         offer_id = secrets.token_bytes(16)
         said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, ids, offer.node_state)
         offer.signature = sign(said, self.keys.signing_key)

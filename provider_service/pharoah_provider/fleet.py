@@ -12,9 +12,11 @@ from enum import StrEnum
 from math import inf
 from typing import Any, TypeVar
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
+from pharoah_benchmarks.environments.answer import BUILD_SECONDS
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.cell_results import is_of
+from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node, NodeState
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady
@@ -24,6 +26,10 @@ T = TypeVar("T")
 
 class WrongAnswer(NotReady):
     """An agent answers another order than it was sent."""
+
+
+class NotBuiltThere(NotReady):
+    """A node cannot build the environment of a cell."""
 
 
 KEPT_PROBES = 20
@@ -127,8 +133,9 @@ class Connection:
 class Fleet:
     """All connected nodes, and what is known of each."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, contexts: Contexts | None = None) -> None:
         self._clock = clock or Clock()
+        self.contexts = contexts or Contexts()
         self._connections: dict[str, Connection] = {}
         self._known: dict[str, Node] = {}
         self._hosts: dict[str, set[str]] = defaultdict(set)
@@ -214,12 +221,12 @@ class Fleet:
         return {name: connection.last_seen for name, connection in self._connections.items()}
 
     def peers(self, node: Node) -> list[Node]:
-        """Connected nodes of the same context that do not share its cores."""
-        return [
-            peer
-            for peer in self.connected()
-            if peer.node != node.node and peer.context_id == node.context_id and not peer.shares_cores(node)
-        ]
+        """Connected nodes of the same context that do not share its cores; where there are none, those of the nearest
+        context that is known."""
+        others = [peer for peer in self.connected() if peer.node != node.node and not peer.shares_cores(node)]
+        own, near = self.contexts.of(node), self.contexts.monitored_as(node)
+        same = [peer for peer in others if self.contexts.of(peer) == own]
+        return same or [peer for peer in others if self.contexts.of(peer) == near]
 
     async def look(self, node: str) -> bool:
         """Whether the agent of a node sees it idle now. An agent that is away, does not answer or was asked too often
@@ -273,7 +280,7 @@ class Fleet:
 
     async def run_cell(self, node: str, cell: Cell, order_id: str = "") -> CellResult:
         """Run one cell on a node. Raises NotReady when the node is not there or goes away, WrongAnswer when its agent
-        answers another order.
+        answers another order, NotBuiltThere when it cannot build the environment of the cell.
 
         With an `order_id` the order can be sent again, and the agent keeps its result until `release`.
         """
@@ -282,10 +289,13 @@ class Fleet:
         try:
             with self._noted(node):
                 async with (
-                    asyncio.timeout(cell.limit_seconds + 90),
+                    asyncio.timeout(cell.limit_seconds + 90 + (BUILD_SECONDS if cell.environment else 0)),
                     connection.order(OrderKind.CELL, content, order_id) as results,
                 ):
-                    result = _expected(await results.get(), CellResult, node)
+                    answer = await results.get()
+                    if isinstance(answer, NotBuilt) and answer.cell == cell.id and cell.environment:
+                        raise NotBuiltThere(f"node {node}: {cell.environment}: {answer.not_built}")
+                    result = _expected(answer, CellResult, node)
                     if not is_of(result, cell):
                         raise WrongAnswer(f"node {node}: its agent answers another order than it was sent")
                     return result

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
+from pharoah_learning.context_evidence import outcomes_in_contexts
 from pharoah_learning.evidence import LeftOut
+from pharoah_learning.incompatible_pairs import Call, PairFinding
+from pharoah_learning.production import learn_production
 from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
@@ -35,8 +39,10 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         usable_outcome_reports(await store.evidence.outcome_reports(period), left_out)
         for period in (period_at(read_at), period_at(read_at) - 1)
     ]
-    names = learn_shared_outcomes(reports, earlier)
+    rule = table.learned_contexts.rule
+    names = learn_shared_outcomes(*(outcomes_in_contexts(votes, rule) for votes in (reports, earlier)))
     degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
+    pairs = await asyncio.to_thread(learn_production, await store.sharing.revealed_runs(read_at, left_out), left_out)
     survival, note = await asyncio.to_thread(fit_survival, degraded)
     baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
     for line in left_out.lines():
@@ -45,14 +51,30 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign run FILE)")
     found = sum(_is_exact_incompatibility(row) for row in table.rows)
     yield f"table: {len(table.rows)} rows from {len(table.trials)} trials; {found} exact incompatibilities"
+    for line in table.learned_contexts.lines():
+        yield line
+    yield f"contexts: {len(table.contexts)} with trials whose facts are known"
     yield _about(table.suspects)
+    yield f"sub-archetypes: {len(table.versions.sub_archetypes)}; {len(table.expanded)} rows for their other versions"
     yield f"near duplicates: {len(table.bands)} rows"
     yield f"outcomes that tenants share: {len(names)} rows"
+    yield _about_pairs(pairs)
     yield note
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.published.last_release_number() + 1
-    rows = (*table.rows, *table.bands, *names)
-    release = Release(number, rows, survival, tuple(baselines), (note,), table.suspects)
+    release = Release(
+        release=number,
+        rows=(*table.rows, *table.expanded, *table.bands, *names),
+        survival=survival,
+        baselines=tuple(baselines),
+        notes=(note,),
+        suspects=table.suspects,
+        pairs=tuple(pairs),
+        sub_archetypes=table.versions.sub_archetypes,
+        version_changes=table.versions.changes,
+        context_rule=rule,
+        contexts=table.contexts,
+    )
     await _check_sealing(release, int(read_at))
     await store.published.put_release(release, read_at)
     yield release
@@ -69,6 +91,13 @@ async def _check_sealing(release: Release, began: int) -> None:
 
 def _is_exact_incompatibility(row: LearnedRow) -> bool:
     return row.severity == Severity.BLOCK and row.rung == Rung.EXACT and row.scope == Scope.SERVER
+
+
+def _about_pairs(pairs: list[PairFinding]) -> str:
+    """One line about what revealed production runs show."""
+    calls = Counter(pair.call for pair in pairs)
+    found = ", ".join(f"{calls[call]} {call}" for call in Call if calls[call] and call is not Call.DECLINED)
+    return f"pairs in production runs: {found or 'none'}" + ("; see `pharoah-provider pairs`" if found else "")
 
 
 def _about(suspects: tuple[Suspect, ...]) -> str:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from pharoah_learning.context_rule import ContextRule
 from pharoah_learning.release import ClassKey, Release, SealInputs
 from pharoah_learning.sealing import Epoch, groups_of, seal
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind, ForgottenEvidence, entry_of
@@ -20,6 +21,7 @@ from pharoah_protocol.log.view import HEAD, REVOKED, Entry, View
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import is_in_force
 from pharoah_protocol.vocabulary import Scope
+from pharoah_provider.contexts import Contexts
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.records import EpochRecord, SignedHead
@@ -52,8 +54,17 @@ class RestoredRelease(NamedTuple):
 class Publisher:
     """Serves the current epoch and the one before it, so that a tenant can finish the questions it has begun."""
 
-    def __init__(self, store: Storage, keys: Keys, transparency: TransparencyLog, guard: TimeGuard) -> None:
+    def __init__(
+        self,
+        store: Storage,
+        keys: Keys,
+        transparency: TransparencyLog,
+        guard: TimeGuard,
+        contexts: Contexts | None = None,
+    ) -> None:
+        """`contexts` follows the release that is served."""
         self._store, self._keys, self._guard = store, keys, guard
+        self._contexts = contexts or Contexts()
         self.log = transparency
         self._epochs: dict[int, Epoch] = {}
         self._current = 0
@@ -70,6 +81,9 @@ class Publisher:
         if self._epochs and max(self._epochs) != self.log.view.epoch:
             self._current, self._epochs = 0, {}  # the newest epoch of the log could not be sealed again
         self._revoked = {number: set(await self._store.log.revoked(number)) for number in self._epochs}
+        if self._current:
+            current = self._epochs[self._current]
+            self._contexts.use(current.context_rule, current.contexts)
         await self._serve(self.log.view)
         await self.rotate()
 
@@ -167,7 +181,7 @@ class Publisher:
         """The caller holds the lock and has looked at the clock. Raises StoreError, ValueError."""
         newest = await self._store.published.newest_epochs(1)
         number = max(self.log.newest_epoch, newest[0].epoch if newest else 0) + 1
-        groups = groups_of(release.rows) | await self._groups()
+        groups = groups_of(release.rows) | await self._groups(release.context_rule)
         recipe = SealInputs(number, release, tuple(sorted(groups)), int(self._guard.now()))
         await self.log.reserve_epoch(number)
         seed = await asyncio.to_thread(self._keys.new_epoch_seed, number)
@@ -185,6 +199,7 @@ class Publisher:
             self._epochs = {key: held for key, held in self._epochs.items() if key == self._current} | {number: epoch}
             kept = {key: rows for key, rows in self._revoked.items() if key in self._epochs}
             self._current, self._revoked = number, kept | {number: set(revoked.values())}
+            self._contexts.use(epoch.context_rule, epoch.contexts)
 
         await self._serve(view, switch)
         return number
@@ -290,11 +305,13 @@ class Publisher:
         current, now = self.epoch(), self._guard.now()
         if not -EARLY_SECONDS <= now - current.head.not_before <= ROTATE_SECONDS:
             return True
-        return release.release != current.head.release or not await self._groups() <= set(current.ids)
+        return release.release != current.head.release or not await self._groups(release.context_rule) <= set(
+            current.ids
+        )
 
-    async def _groups(self) -> set[ClassKey]:
+    async def _groups(self, rule: ContextRule) -> set[ClassKey]:
         nodes = await self._store.nodes.nodes()
-        contexts = {ClassKey(scope=Scope.SERVER, group_id=node.context_id) for node in nodes}
+        contexts = {ClassKey(scope=Scope.SERVER, group_id=rule.context_of(node.server_facts)) for node in nodes}
         return contexts | {ClassKey(scope=Scope.DEVICE, group_id=node.device_id) for node in nodes}
 
 

@@ -10,8 +10,12 @@ from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah._finding_kind import finding_kinds
 from pharoah.dryrun.extensions import GROUP as EXTENSIONS
 from pharoah.dryrun.extensions import extensions
+from pharoah.end_causes import GROUP as END_CAUSES
+from pharoah.end_causes import end_causes
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah.launchers import launchers
+from pharoah_benchmarks.faults import FAULTS
+from pharoah_benchmarks.faults import GROUP as FAULT_GROUP
 from pharoah_benchmarks.micro import GROUP as MICRO
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGY_GROUP
@@ -21,8 +25,12 @@ from pharoah_learning.signals import SIGNALS
 from pharoah_protocol.incident_states import GROUP as STATES
 from pharoah_protocol.incident_states import INCIDENT_STATES
 from pharoah_protocol.registry import Registry
+from pharoah_provider.agent.facts import FACT_GROUPS
+from pharoah_provider.agent.facts import GROUP as FACTS
 from pharoah_provider.agent.signals import AGENT_SIGNALS
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
+from pharoah_provider.backfill import GROUP as BACKFILL_GROUP
+from pharoah_provider.backfill import SOURCES
 from pharoah_provider.campaigns.executors import EXECUTORS
 from pharoah_provider.campaigns.executors import GROUP as EXECUTOR_GROUP
 from pharoah_provider.listings import GROUP as LISTING_GROUP
@@ -78,6 +86,21 @@ OVERVIEWS = (
         },
     ),
     Overview(
+        name="faults",
+        group=FAULT_GROUP,
+        package="pharoah_benchmarks.faults",
+        entries=FAULTS,
+        columns={
+            "name": lambda entry: entry.name,
+            "help": lambda entry: entry.help,
+            "resource": lambda entry: entry.resource,
+            "dose": lambda entry: f"{entry.dose.least:g} to {entry.dose.most:g} {entry.dose.unit}",
+            "ranks": lambda entry: entry.least_ranks,
+            "device": lambda entry: entry.device or "any",
+            "needs": lambda entry: entry.needs or "nothing",
+        },
+    ),
+    Overview(
         name="executors",
         group=EXECUTOR_GROUP,
         package="pharoah_provider.campaigns.executors",
@@ -127,6 +150,17 @@ OVERVIEWS = (
         },
     ),
     Overview(
+        name="facts",
+        group=FACTS,
+        package="pharoah_provider.agent.facts",
+        entries=FACT_GROUPS,
+        columns={
+            "name": lambda entry: entry.name,
+            "reads": lambda entry: entry.help,
+            "facts": lambda entry: ", ".join(entry.facts),
+        },
+    ),
+    Overview(
         name="incident-states",
         group=STATES,
         package="pharoah_protocol.incident_states",
@@ -159,6 +193,17 @@ OVERVIEWS = (
         },
     ),
     Overview(
+        name="end-causes",
+        group=END_CAUSES,
+        package="pharoah.end_causes",
+        entries=end_causes(),
+        columns={
+            "name": lambda entry: entry.name,
+            "recognises": lambda entry: entry.help,
+            "order": lambda entry: entry.order,
+        },
+    ),
+    Overview(
         name="launchers",
         group=LAUNCHERS,
         package="pharoah.launchers",
@@ -167,6 +212,17 @@ OVERVIEWS = (
             "name": lambda entry: entry.name,
             "programs": lambda entry: ", ".join(entry.programs),
             "starts": lambda entry: entry.help,
+        },
+    ),
+    Overview(
+        name="backfill",
+        group=BACKFILL_GROUP,
+        package="pharoah_provider.backfill",
+        entries=SOURCES,
+        columns={
+            "name": lambda entry: entry.name,
+            "reads": lambda entry: entry.help,
+            "map": lambda entry: "its own" if entry.map else "needed",
         },
     ),
 )

@@ -58,7 +58,7 @@ class Session:
         self._settings = settings or Settings()
         self._clock = StepClock(link, self._settings.capture_every_steps) if link else None
         self._listener: Listener | None = None
-        self._failed = False
+        self._error = ""
         if link is not None:
             hooks.on_fork(self._forget)
 
@@ -115,8 +115,9 @@ class Session:
             if self._clock is not None:
                 self._clock.flush()
             with contextlib.suppress(OSError):
-                ended = _end_state(state) if state else EndState.FAILED if self._failed else EndState.OK
-                link.ask(End(ended), Ended, self._settings.shutdown_timeout_seconds)
+                ended = _end_state(state) if state else EndState.FAILED if self._error else EndState.OK
+                end = End(ended, error=self._error, stated=bool(state))
+                link.ask(end, Ended, self._settings.shutdown_timeout_seconds)
             if self._listener:
                 self._listener.close()
             link.close()
@@ -132,6 +133,9 @@ class Session:
             if held is not None:
                 held.forget()
 
+
+LONGEST_ERROR = 1000
+"""Characters of the exception that ended a job which are kept to judge it."""
 
 _session: Session | None = None
 
@@ -232,9 +236,13 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
     with Guard("cost"):
         from pharoah.comparison.record import record_of  # here: they bring the archetypes
         from pharoah.cost.findings import cost_findings
+        from pharoah.documented import documented_findings
 
         link.send(RunStarted(job, record_of(dry).groups))
-        found = tuple(cost_findings(dry.fingerprint, dry.cost, answer.profile, verdict))
+        found = (
+            *documented_findings(dry.fingerprint, dry.cost, verdict),
+            *cost_findings(dry.fingerprint, dry.cost, answer.profile, verdict),
+        )
         link.send(Findings(tuple(vars(finding) for finding in found)))
         verdict = verdict.with_findings(*found)
     return verdict, dry.fingerprint.serves
@@ -275,7 +283,9 @@ def _finish_at_exit(session: Session) -> None:
     previous = sys.excepthook
 
     def note_failure(kind: type[BaseException], value: BaseException, trace: Any) -> None:
-        session._failed = True
+        session._error = kind.__name__
+        with Guard("error"):
+            session._error = f"{kind.__name__}: {value}"[:LONGEST_ERROR]
         previous(kind, value, trace)
 
     sys.excepthook = note_failure

@@ -16,12 +16,16 @@ import pytest
 
 from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah.dryrun.extensions import GROUP as EXTENSIONS
+from pharoah.end_causes import GROUP as END_CAUSES
 from pharoah.launchers import GROUP as LAUNCHERS
+from pharoah_benchmarks.faults import GROUP as FAULTS
 from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGIES
 from pharoah_learning.signals import GROUP as SIGNALS
 from pharoah_protocol.incident_states import GROUP as INCIDENT_STATES
+from pharoah_provider.agent.facts import GROUP as FACTS
 from pharoah_provider.agent.signals import GROUP as NODE_SIGNALS
+from pharoah_provider.backfill import GROUP as BACKFILL
 from pharoah_provider.campaigns.executors import GROUP as EXECUTORS
 from pharoah_provider.listings import GROUP as LISTINGS
 from pharoah_provider.registries import OVERVIEWS, markdown
@@ -80,6 +84,35 @@ from pharoah_benchmarks.campaign.plan import parse_plan
 plan = '[[workload]]\\nname = "mlp"\\nsettings = { strategy = "alone_together", ranks = 2, width = 8 }\\n'
 result = run_trial(parse_plan(plan).cells[0])
 assert result.outcome == "ok", result
+""",
+    ),
+    Plugin(
+        "faults",
+        FAULTS,
+        "step_pause",
+        """
+import time
+from pharoah_benchmarks.faults import Dose, Effect, Fault
+from pharoah_benchmarks.micro import Resource
+
+class Pause(Effect):
+    def __init__(self, place):
+        self.place = place
+    def before_step(self):
+        time.sleep(self.place.schedule.dose * self.place.schedule.share())
+
+ENTRY = Fault(
+    name="step_pause", help="the process sleeps before each step", resource=Resource.COMPUTE,
+    dose=Dose(unit="seconds", least=0, most=1, examples=(0.1,)), inside=Pause,
+)
+""",
+        """
+from pharoah_benchmarks.campaign.cell_runner import run_trial
+from pharoah_benchmarks.campaign.plan import parse_plan
+plan = '[[workload]]\\nname = "mlp"\\n[degrade]\\nworkload = "mlp"\\nsettings = { width = 8 }\\nhealthy = 0\\n'
+plan += 'onset_seconds = 0\\nseconds = 1\\n[[degrade.fault]]\\nname = "step_pause"\\ndoses = [0.3]\\n'
+result = run_trial(parse_plan(plan).degraded[0])
+assert result.outcome == "ok" and result.telemetry[0].values["step_seconds"] > 0.3, result
 """,
     ),
     Plugin(
@@ -153,6 +186,19 @@ assert any("disk_failing" in str(sample) for sample in Telemetry().sample())
 """,
     ),
     Plugin(
+        "facts",
+        FACTS,
+        "rack_place",
+        """
+from pharoah_provider.agent.facts import FactGroup
+ENTRY = FactGroup(name="rack_place", help="a label", facts=("rack",), read=lambda: {"rack": "7"})
+""",
+        """
+from pharoah_provider.agent.node_facts import NodeFacts
+assert NodeFacts({}).read()["rack"] == "7"
+""",
+    ),
+    Plugin(
         "incident-states",
         INCIDENT_STATES,
         "chronic",
@@ -172,6 +218,23 @@ incident = Incident(Resource.node("n1"), state=CONFIRMED, since=0.0)
 assert incident.ruled(86_400.0) is None
 assert incident.ruled(8 * 86_400.0) is IncidentState.named("chronic") and incident.confirmed
 assert incident.calmed() is CLEARED
+""",
+    ),
+    Plugin(
+        "end-causes",
+        END_CAUSES,
+        "exit-75",
+        """
+from pharoah.end_causes import EndCause, JudgedEnd
+from pharoah_protocol.vocabulary import EndState
+
+ENTRY = EndCause("exit-75", "a job that asks to be moved (sysexits(3), EX_TEMPFAIL)", 1000,
+                 lambda facts: JudgedEnd(EndState.MOVED) if facts.status == 75 else None)
+""",
+        """
+from pharoah.end_causes import EndFacts, judged
+from pharoah_protocol.vocabulary import EndState
+assert judged(EndFacts(status=75), EndState.FAILED).state is EndState.MOVED
 """,
     ),
     Plugin(
@@ -233,6 +296,24 @@ from pharoah._finding_kind import finding_kinds
 from pharoah.cli.main import main
 assert finding_kinds()["quota-low"].found(hours=3).what == "only 3 GPU hours are left"
 assert main(["findings"]) == 0
+""",
+    ),
+    Plugin(
+        "backfill",
+        BACKFILL,
+        "ledger",
+        """
+import numpy as np
+from pharoah_provider.backfill import BackfillSource, Table
+
+def read(path):
+    return Table(path, {"what": np.array(["bert"]), "end": np.array(["ok"])})
+
+ENTRY = BackfillSource("ledger", "a ledger of jobs", read, 'model = "what"\\nend_state = "end"')
+""",
+        """
+from pharoah_provider.cli import main
+assert main(["backfill", "any.file", "--source", "ledger"]) == 0
 """,
     ),
 ]

@@ -21,19 +21,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah_auditor.cli import main
 from pharoah_auditor.replay import AuditBundleError, replay
 from pharoah_auditor.witness import Refusal, Witness, serve
+from pharoah_learning.evidence import LeftOut
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
-from pharoah_learning.release import LearnedRow, Release, SealInputs
+from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import seal
+from pharoah_learning.table import learn_table
 from pharoah_protocol.log.checkpoint import Checkpoint, Note, log_verifier, sign
 from pharoah_protocol.log.merkle import Frontier, consistency_proof, leaf_hash
 from pharoah_protocol.log.view import HEAD, Entry
 from pharoah_protocol.monitoring_plan import RESTLESS
-from pharoah_protocol.vocabulary import RowKind, Severity
+from pharoah_protocol.vocabulary import Grade, Outcome, RowKind, Severity
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.transparency_log import Witness as Handle
 from pharoah_provider.witnesses import read_witnesses
+from tests.harness.version_trials import Planted, version_trials
 from tests.provider_service.test_learning import memory_incompatibility
 
 KEY, WITNESS_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in (1, 2))
@@ -183,10 +186,10 @@ ROWS += learn_near_duplicates(ROWS, TRIALS)
 
 def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> Path:
     groups = tuple(sorted({(row.scope, row.group_id) for row in rows}))
-    recipe = SealInputs(4, Release(2, rows), groups, 1000)
+    recipe = SealInputs(4, Release(2, rows, suspects=changes.pop("suspects", ())), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
     content = {
-        "format": 2,
+        "format": 3,
         "epoch": 4,
         "seed": (b"s" * 32).hex(),
         "began": 1000,
@@ -232,6 +235,29 @@ def test_a_log_that_nobody_else_has_seen_is_found(tmp_path: Path) -> None:
     ]
 
 
+def test_sub_archetypes_and_expanded_rows_are_learned_again(tmp_path: Path) -> None:
+    same = {version: Planted() for version in ("4.9.0", "4.10.0", "4.11.0")}
+    trials = version_trials({**same, "4.12.0": Planted(1.5)}, only={"4.10.0": ("b",)})
+    table = learn_table(trials, LeftOut())
+    rows, learned = (*table.rows, *table.expanded, *table.bands), [asdict(trial) for trial in trials]
+    release = Release(2, rows, sub_archetypes=table.versions.sub_archetypes, version_changes=table.versions.changes)
+    assert table.expanded
+
+    def failed(changed: Release, kept: tuple[LearnedRow, ...] = rows) -> str:
+        changed = replace(changed, rows=kept)
+        return failing(audit_bundle(tmp_path, kept, trials=learned, release=asdict(changed)))
+
+    assert failed(release) == ""
+    expanded = len(table.expanded)
+    assert f"{expanded} rows that follow from the trials were left out" in failed(release, (*table.rows, *table.bands))
+    one, *others = release.sub_archetypes
+    other = replace(release, sub_archetypes=(replace(one, stability=0.5), *others))
+    assert "do NOT follow" in failed(other)
+    assert (
+        failed(replace(release, sub_archetypes=(), version_changes=(), format=3), (*table.rows, *table.bands)) == ""
+    ), "a release of format 3 has none"
+
+
 def test_rows_about_pseudonyms_never_block_and_tables_without_a_trial_are_reported(tmp_path: Path) -> None:
     name = replace(ROWS[0], kind=RowKind.PSEUDONYM, tokens=("period=1", "name=ab"), severity=Severity.BLOCK)
     assert "1 of them block" in failing(audit_bundle(tmp_path, (*ROWS, name)))
@@ -249,8 +275,24 @@ def test_probe_rows_and_rows_left_out_are_found(tmp_path: Path) -> None:
     bad = next(row for row in ROWS if row.severity != "ok")
     rosier = tuple(replace(row, failures=0, severity=Severity.OK) if row is bad else row for row in ROWS)
     assert "1 of" in failing(audit_bundle(tmp_path, rosier))
+    stronger = tuple(replace(row, grade=Grade.ASSOCIATION) if row is bad else row for row in ROWS)
+    assert bad.grade is Grade.MATCHED and "1 of" in failing(audit_bundle(tmp_path, stronger))
     marked = tuple(replace(row, plan=RESTLESS.pack().hex()) if row is bad else row for row in ROWS)
     assert "1 monitoring plans are shared by fewer than 5" in failing(audit_bundle(tmp_path, marked))
+
+
+def test_suspects_that_no_trial_shows_are_found(tmp_path: Path) -> None:
+    invented = Suspect(
+        node="n9",
+        context_id="large",
+        device_id="cpu",
+        outcome=Outcome.CRASH,
+        failures=3,
+        runs=3,
+        title="gpt",
+        refuting=1,
+    )
+    assert "1 suspects are not those" in failing(audit_bundle(tmp_path, tuple(ROWS), suspects=(invented,)))
 
 
 @pytest.mark.parametrize(
@@ -279,8 +321,8 @@ def test_the_command_prints_what_holds(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["replay", str(audit_bundle(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
     printed = capsys.readouterr().out
     assert "not signed by this key" in printed and "ok " not in printed
-    with pytest.raises(AuditBundleError, match="format 3, expected 2"):
-        replay(audit_bundle(tmp_path, tuple(ROWS), format=3), PUBLIC)
+    with pytest.raises(AuditBundleError, match="format 2, expected 3"):
+        replay(audit_bundle(tmp_path, tuple(ROWS), format=2), PUBLIC)
     (tmp_path / "broken").write_text("{}")
     for command in ("replay", "verify"):
         assert main([command, str(tmp_path / "broken"), "--provider-key", str(key)]) == 1

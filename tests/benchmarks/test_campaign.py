@@ -17,12 +17,12 @@ from pharoah_benchmarks.settings import SettingError, check
 from pharoah_benchmarks.strategies import STRATEGIES
 from pharoah_benchmarks.workload_files import workload_files
 from pharoah_benchmarks.workloads import build
-from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome
+from pharoah_protocol.vocabulary import DeviceKind, Outcome
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = ("convnet", "gpt", "lstm", "mlp", "recommender")
 """Workloads whose scripts are in this repository; models of libraries have one script together."""
-COMMON = {"device", "dtype", "optimizer", "ranks", "strategy", "task"}
+COMMON = {"device", "dtype", "environment", "optimizer", "ranks", "strategy", "task"}
 SMALL = {
     "gpt": {"length": 16, "width": 32, "heads": 2, "depth": 2},
     "convnet": {"batch": 2, "size": 8},
@@ -30,6 +30,8 @@ SMALL = {
     "mlp": {"width": 32},
     "recommender": {"batch": 16, "items": 50},
 }
+
+DEGRADED = '[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\n[[degrade.fault]]\n'
 
 
 def test_every_setting_of_a_workload_may_be_asked_for_and_no_other() -> None:
@@ -48,7 +50,7 @@ def test_the_shipped_campaign_is_a_plan() -> None:
     plan = parse_plan(text)
     assert {cell.workload for cell in plan.cells} == {"convnet", "gpt", "mlp", "recommender"}
     assert len({cell.id for cell in plan.cells}) == len(plan.cells)
-    assert {cell.degradation.kind for cell in plan.degraded if cell.degradation} == {"none", "cpu_stressor", "leak"}
+    assert {cell.degradation.fault for cell in plan.degraded if cell.degradation} == {"none", "cpu_share", "host_leak"}
 
 
 def test_the_shipped_campaign_of_distributed_jobs_has_a_cell_of_every_strategy() -> None:
@@ -76,8 +78,18 @@ def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
         ('repeats = -1\n[[workload]]\nname = "gpt"', "repeats"),
         ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nstressor = [1]', "degrade.stressor: unknown key"),
         ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gtp"', "degrade: 'gtp' is no workload"),
-        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nhogs = ["a"]', "cpu_stressors"),
-        ('[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\nramp_seconds = nan', "ramp_seconds"),
+        (f"{DEGRADED}doses = [1]", "degrade.fault.name: None is no fault; known are allocator_fragmentation, bit_flip"),
+        (f'{DEGRADED}name = "cpu_shre"', "degrade.fault.name: 'cpu_shre' is no fault; known are"),
+        (f'{DEGRADED}name = "cpu_share"', "degrade.fault.doses: expected a list of numbers, not None"),
+        (f'{DEGRADED}name = "cpu_share"\ndoses = [2]', "degrade.fault.doses: cpu_share: 2 is not from 0.01 to 1"),
+        (f'{DEGRADED}name = "bit_flip"\ndoses = [1.5]', "degrade.fault.doses: bit_flip: 1.5 is not a whole number"),
+        (f'{DEGRADED}name = "host_leak"\ndoses = [nan]', "degrade.fault.doses: host_leak: nan is not from"),
+        (f'{DEGRADED}name = "nan"\ndoses = [1]\nramp_seconds = nan', "degrade.fault.ramp_seconds: nan is not a time"),
+        (f'{DEGRADED}name = "nan"\ndoses = [1]\nonset_seconds = 9', "degrade.seconds: 8 s are over before nan begins"),
+        (f'{DEGRADED}name = "nan"\ndoses = [1]\nrank = 1', "degrade.fault.rank: there is no rank 1; the cell has 1"),
+        (f'{DEGRADED}name = "nan"\ndose = [1]', "degrade.fault.dose: unknown key"),
+        (f'{DEGRADED}name = "rank_delay"\ndoses = [1]', "degrade.fault.name: rank_delay: it needs a cell with 2 ranks"),
+        (f'{DEGRADED}name = "device_leak"\ndoses = [1e9]', "degrade.fault.name: device_leak: it needs a GPU"),
         ('[workload]\nname = "gpt"', "workload: expected a list"),
         ('degrade = 3\n[[workload]]\nname = "gpt"', "degrade: expected a table"),
         ('[[workload]]\nname = "gpt"\nsettings = 3', "settings: expected a table"),
@@ -130,12 +142,19 @@ def test_a_trial_of_what_the_device_cannot_do_is_an_error_with_its_first_line() 
 
 
 def test_cells_and_outcomes_survive_the_wire() -> None:
-    cell = Cell("c", "gpt", {"length": 8}, degradation=Degradation(Fault.CPU_STRESSOR, strength=0.5))
+    cell = Cell("c", "gpt", {"length": 8}, degradation=Degradation(fault="cpu_share", dose=0.5))
     assert Cell.from_json(cell.to_json()) == cell
     result = CellResult(cell="c", outcome=Outcome.OK, step_seconds=[0.1], device=DeviceKind.CUDA, device_model="H100")
     assert CellResult.from_json(result.to_json()) == result
     with pytest.raises(ValueError, match="weird"):
         CellResult.from_json(result.to_json().replace('"ok"', '"weird"'))
+
+
+def test_a_cell_that_was_planned_before_the_registry_of_faults_is_read() -> None:
+    stored = json.loads(Cell("c", "gpt", {}).to_json())
+    stored["degradation"] = {"kind": "cpu_stressor", "start_seconds": 2.2, "ramp_seconds": 3.0, "strength": 0.5}
+    expected = Degradation(fault="cpu_share", dose=0.5, onset_seconds=2.2, ramp_seconds=3.0)
+    assert Cell.from_json(json.dumps(stored)).degradation == expected
 
 
 def test_a_fork_server_survives_what_its_cells_do() -> None:
@@ -187,6 +206,12 @@ def test_a_fork_server_survives_what_its_cells_do() -> None:
         ({"context": {"x": "y" * 5000}}, "context"),
         ({"context": {"memory_limit": 2**51}}, "context.memory_limit"),
         ({"surprise": 1}, "expected an object with"),
+        ({"telemetry": [{"at_seconds": 0, "values": {}}] * 4001}, "telemetry: expected a list of at most 4000"),
+        ({"telemetry": [{"at_seconds": 0}]}, "telemetry: expected at_seconds and values"),
+        ({"telemetry": [{"at_seconds": float("nan"), "values": {}}]}, "telemetry: at_seconds"),
+        ({"telemetry": [{"at_seconds": 0, "values": {"a b": 1}}]}, "telemetry: values: 'a b' is not the name"),
+        ({"telemetry": [{"at_seconds": 0, "values": {"loss": "x"}}]}, "telemetry: loss: 'x' is not a number"),
+        ({"began_at": -1}, "began_at"),
     ],
 )
 def test_a_result_that_no_cell_can_have_measured_is_refused(changes: dict[str, object], named: str) -> None:

@@ -32,6 +32,11 @@ def build(batch, width, activation):
     model = nn.Sequential(nn.Linear(width, width), getattr(nn, activation)())
     return Workload(model, lambda: (randn(batch, width),), lambda net, drawn: net(drawn[0]).square().mean())
 """
+BRANCHING = OWN.replace(
+    "lambda net, drawn: net(drawn[0]).square().mean())",
+    "lambda net, drawn: WAY if (drawn[0] > 0).all() else net(drawn[0]).square().mean())",
+)
+"""Branches on values, as libraries do that look whether a mask masks anything."""
 FILE = 'help = "ours"\nscript = "ours.py"\n[settings]\nbatch = 2\nwidth = 8\n[choices]\nactivation = ["ReLU", "Tanh"]\n'
 
 
@@ -66,6 +71,24 @@ def test_each_workload_can_serve(name: str) -> None:
 def test_a_provider_adds_a_workload_by_naming_a_script() -> None:
     plan = parse_plan('[[workload]]\nname = "ours"\nvary = { activation = ["ReLU", "Tanh"], width = [8, 16] }')
     assert [run_trial(cell).outcome for cell in plan.cells[::5]] == [Outcome.OK] * 4
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        ("net(drawn[0]).square().mean()", ""),
+        ("net(drawn[0]).softmax(1).square().mean()", "depends on values that a dry run does not have"),
+    ],
+)
+def test_a_workload_that_branches_on_values_is_dry_run_on_all_ways(way: str, reason: str, folder: Path) -> None:
+    (folder / "ours.py").write_text(BRANCHING.replace("WAY", way))
+    command = [sys.executable, "-W", "ignore", "-c", DRY.replace("import transformers.models.auto.modeling_auto", "")]
+    done = subprocess.run([*command, "ours"], capture_output=True, text=True, check=True)
+    _, (trained, _) = json.loads(done.stdout)
+    if reason:
+        assert reason in trained
+    else:
+        assert Fingerprint.from_json(trained).grammar
 
 
 def test_a_library_that_is_missing_is_an_outcome(folder: Path) -> None:

@@ -26,7 +26,9 @@ vary = {{ length = [8, 16, 32] }}
 workload = "mlp"
 seconds = 8
 healthy = 2
-cpu_stressors = [1.0]
+[[degrade.fault]]
+name = "cpu_share"
+doses = [1.0]
 """
 
 
@@ -79,7 +81,9 @@ def cells_left(works: OpenWorks) -> bool:
 def done_by(works: OpenWorks, name: str, usable: int, most: int = 1000) -> list[Work]:
     """One node takes as much as it is given."""
     done: list[Work] = []
-    while len(done) < most and (work := works.take(node(name), usable, not cells_left(works))) is not None:
+    while (
+        len(done) < most and (work := works.take(name, node(name).facts_id, usable, not cells_left(works))) is not None
+    ):
         works.finish(work)
         done.append(work)
     return done
@@ -98,7 +102,7 @@ def test_two_nodes_run_each_workload_where_there_are_two(repeats: int) -> None:
 
 def test_a_block_stays_on_its_node_and_baselines_come_last() -> None:
     works = OpenWorks(works_of(2, [node("n1"), node("n2")]))
-    first, second = works.take(node("n1"), 2, False), works.take(node("n2"), 2, False)
+    first, second = (works.take(name, node(name).facts_id, 2, False) for name in ("n1", "n2"))
     assert first is not None and second is not None and first.block != second.block
     done = [first, second, *done_by(works, "n1", 2), *done_by(works, "n2", 2)]
     assert len({(work.block, work.node) for work in done}) == len({work.block for work in done})

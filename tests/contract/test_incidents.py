@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.log_client import VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import RunReporter
@@ -155,7 +156,7 @@ def test_a_sidecar_whose_run_was_taken_for_lost_joins_again(tmp_path: Path, monk
             patch.setattr(watched_runs, "LOST_SECONDS", 0.0)
             await until(site, "lost")
         await until(site, "lost", None)
-        await reporter.end(EndState.OK)
+        await reporter.end(JudgedEnd(EndState.OK))
         await provider.channel.close()
         assert await ends(site) == ["lost", "ok"]
 

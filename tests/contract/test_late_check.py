@@ -13,6 +13,7 @@ import pytest
 
 from pharoah._settings import Settings
 from pharoah._verdict import Verdict
+from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar import exchange_client, verdict_client
 from pharoah.sidecar.agent_client import NodeAnswer
 from pharoah.sidecar.check import JobCheck
@@ -48,7 +49,7 @@ class LaunchedJob:
         self.check.launched(join_time)
 
     async def end(self) -> None:
-        await self._run.end(EndState.OK, self.check.client.name)
+        await self._run.end(JudgedEnd(EndState.OK), self.check.client.name)
         await self.check.end()
         await self.check.close()
 

@@ -204,7 +204,7 @@ def test_shared_failures_become_a_warning_for_the_next_tenant(tmp_path: Path) ->
         TOKENS.update(organisations)
         store = DuckStorage(tmp_path / "p.duckdb")
         cell, result = Cell("c", "mlp", {}), CellResult(cell="c", outcome=Outcome.OK, step_seconds=[0.1] * 4)
-        await store.evidence.put_own_fingerprint(cell, "software", DryCell(fingerprint=OTHER.to_json()))
+        await store.dry_runs.put(cell, "software", DryCell(fingerprint=OTHER.to_json()))
         for name in ("n1", "n2"):
             await store.evidence.append_cell("c", node(name), cell, replace(result, fingerprint=OTHER.to_json()))
         store.close()

@@ -14,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pharoah._alert import Alert
+from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import KEPT_SECONDS, REMEMBERED_ALERTS, RunReporter
 from pharoah_learning.release import BenchmarkBaseline, Release, SurvivalModel
@@ -155,7 +156,7 @@ class Listener:
         await until(lambda: [alert.state for alert in self.alerts] == list(states), f"the alerts {states}", 30)
 
     async def close(self) -> None:
-        await self.reporter.end(EndState.OK)
+        await self.reporter.end(JudgedEnd(EndState.OK))
         await self._provider.channel.close()
 
 
@@ -358,7 +359,7 @@ def test_metric_names_carry_no_tenant_run_or_node() -> None:
 
 
 def test_two_nodes_of_one_configuration_share_a_context() -> None:
-    assert node("n1").context_id == node("n2").context_id != node("n1", "isa=avx2").context_id
+    assert node("n1").facts_id == node("n2").facts_id != node("n1", "isa=avx2").facts_id
 
 
 def test_seconds_that_wait_too_long_are_dropped_oldest_first_and_counted(tmp_path: Path) -> None:

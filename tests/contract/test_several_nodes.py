@@ -130,10 +130,10 @@ def test_each_node_asks_for_itself_and_the_first_one_states_what_differs(
         monkeypatch.delenv(name)
     old = node("n2", "isa=avx2")
     fits = LearnedRow(
-        scope=Scope.SERVER, group_id=node("n1").context_id, rung=Rung.EXACT, tokens=tokens, severity=Severity.OK,
+        scope=Scope.SERVER, group_id=node("n1").facts_id, rung=Rung.EXACT, tokens=tokens, severity=Severity.OK,
         outcome=Outcome.OK, failures=0, runs=5, base_failures=0, base_runs=25, remedy=0,
     )  # fmt: skip
-    fails = replace(fits, group_id=old.context_id, severity=Severity.BLOCK, outcome=Outcome.ERROR, failures=5)
+    fails = replace(fits, group_id=old.facts_id, severity=Severity.BLOCK, outcome=Outcome.ERROR, failures=5)
 
     async def work(site: Loopback) -> None:
         await site.agent("n2", lambda _: 0.1, stands_on=old)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pharoah._settings import Settings
+from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import RunReporter
@@ -40,7 +41,7 @@ class ReportedRun:
         await until(lambda: self.reporter.connected, "the run to join", 30)
 
     async def end(self, state: EndState) -> None:
-        await self.reporter.end(state)
+        await self.reporter.end(JudgedEnd(state))
         await self._provider.channel.close()
 
     async def aclose(self) -> None:

@@ -31,7 +31,7 @@ OTHER = Fingerprint(
 
 ROW = LearnedRow(
     scope=Scope.SERVER,
-    group_id=node("n1").context_id,
+    group_id=node("n1").facts_id,
     rung=Rung.EXACT,
     tokens=rung_tokens(KNOWN, Rung.EXACT),
     severity=Severity.BLOCK,

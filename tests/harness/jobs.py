@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pharoah_benchmarks.faults import FAULTS, Place, Schedule, beside_command
+from pharoah_protocol.node_profile import NodeProfile, command_under
 from tests.harness.site import Site
 
 
@@ -65,10 +67,16 @@ def start_cpu_stressor(
     seconds: float = 600.0,
 ) -> subprocess.Popen[bytes]:
     """A copy loop pinned to these cores that takes `strength` (0-1) of their time."""
-    profile = json.dumps({"cpus": list(cpus)})
-    numbers = [str(os.getpid()), str(delay_seconds), str(ramp_seconds), str(strength), str(seconds)]
-    command = [sys.executable, "-m", "pharoah_protocol.node_profile", profile, sys.executable]
-    command += ["-m", "pharoah_benchmarks.campaign.faults", *numbers]
+    place = Place(
+        schedule=Schedule(
+            dose=strength, onset_seconds=delay_seconds, ramp_seconds=ramp_seconds, began=time.monotonic()
+        ),
+        pid=os.getpid(),
+        folder=Path("/"),
+        limit_seconds=delay_seconds + seconds,
+    )
+    profile = NodeProfile(cpus=tuple(cpus))
+    command = command_under(profile, beside_command(FAULTS["cpu_share"], place))
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=dict(os.environ))
 
 

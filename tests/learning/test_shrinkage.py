@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import betabinom
 
@@ -61,14 +61,15 @@ def test_the_likelihood_of_a_version_is_the_beta_binomial_one() -> None:
     assert shrinkage._predicted(failures, runs, zero, zero, 16.0, 8.0) == pytest.approx(expected_log)
 
 
+@example([(0, 0, 0), (27, 0, 0)])
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(0, 3)), min_size=1, max_size=12))
 def test_rates_are_probabilities_inside_their_intervals(rows: list[tuple[int, int, int]]) -> None:
     failures = np.array([row[0] for row in rows], dtype=float)
     runs = failures + np.array([row[1] for row in rows])
     archetype = np.array([row[2] for row in rows])
     found = shrunk_rates(failures, runs, archetype, archetype // 2)
-    assert ((found.low >= 0) & (found.low < found.high) & (found.high <= 1)).all()
-    assert ((found.rate > 0) & (found.rate < 1)).all()
+    assert ((found.low >= 0) & (found.low <= found.rate) & (found.rate <= found.high) & (found.high <= 1)).all()
+    assert ((found.rate > 0) & (found.rate < 1) & (found.low < found.high)).all()
 
 
 def test_more_failures_than_runs_are_an_error() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
 from pharoah.sidecar.agent_client import ask_node
-from pharoah_benchmarks.campaign.cell import Cell, Degradation
+from pharoah_archetypes import Fingerprint
+from pharoah_benchmarks.campaign.cell import Cell, Degradation, DryCell
+from pharoah_benchmarks.environments import BuildError
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.node_profile import (
@@ -27,8 +30,9 @@ from pharoah_protocol.node_profile import (
 )
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.received_profile import ReceivedProfile
-from pharoah_provider.agent import cli
+from pharoah_provider.agent import cli, environment_children
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
+from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal, Reading, WorseDirection, _nvml
 from pharoah_provider.agent.telemetry import Telemetry
@@ -154,7 +158,7 @@ def test_a_child_that_is_cancelled_at_any_moment_of_its_start_has_ended(seconds:
 
 def test_what_a_child_has_started_ends_with_it(tmp_path: Path) -> None:
     """A cell that the fork server has forked into a session of its own, and the CPU stressor of that cell."""
-    degradation = Degradation("cpu_stressor", strength=0.1)
+    degradation = Degradation(fault="cpu_share", dose=0.1)
     cell = Cell("endless", "mlp", {"width": 32}, seconds=60.0, limit_seconds=60.0, degradation=degradation)
 
     async def inside() -> None:
@@ -162,7 +166,7 @@ def test_what_a_child_has_started_ends_with_it(tmp_path: Path) -> None:
 
         def stressed() -> bool:
             family[:] = psutil.Process().children(recursive=True)
-            return any("pharoah_benchmarks.campaign.faults" in _command_line(process) for process in family)
+            return any("pharoah_benchmarks.faults._beside" in _command_line(process) for process in family)
 
         async with Child("pharoah_benchmarks.campaign.fork_server", NodeProfile(threads=1), "0") as fork_server:
             asking = asyncio.create_task(fork_server.ask(cell.to_json(), 60))
@@ -170,6 +174,47 @@ def test_what_a_child_has_started_ends_with_it(tmp_path: Path) -> None:
             asking.cancel()
             await asyncio.wait({asking})
             await until(lambda: not any(map(_runs, family)), "the family of the child to end", 5)
+
+    asyncio.run(inside())
+
+
+# environments
+
+
+def test_an_environment_that_cannot_be_built_is_not_tried_for_each_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHAROAH_ENVIRONMENTS", str(tmp_path))
+
+    async def inside() -> None:
+        async with EnvironmentChildren("pharoah_benchmarks.campaign.dry_cell", NodeProfile(threads=1)) as children:
+            with pytest.raises(BuildError, match=r"python 3\.99 is not here"):
+                await children.ask("python==3.99", "{}", 60)
+            monkeypatch.setattr(environment_children, "read_json", None)
+            with pytest.raises(BuildError, match=r"python 3\.99 is not here"):
+                await children.ask("python==3.99", "{}", 60)
+
+    asyncio.run(inside())
+
+
+def test_each_environment_has_a_child_of_its_own_and_few_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHAROAH_ENVIRONMENTS", str(tmp_path))
+    monkeypatch.setattr(environment_children, "MOST_CHILDREN", 1)
+    environment = f"python=={sys.version_info.major}.{sys.version_info.minor}"  # nothing but a folder of its own
+
+    def programs() -> set[str]:
+        return {process.cmdline()[0] for process in psutil.Process().children()}
+
+    async def inside() -> None:
+        module = "pharoah_benchmarks.campaign.dry_cell"
+        async with EnvironmentChildren(module, NO_LIMITS) as children:
+            for text, program in (("", sys.executable), (environment, str(tmp_path)), ("", sys.executable)):
+                settings = {"width": 8, **({"environment": text} if text else {})}
+                dry = DryCell.from_json(await children.ask(text, Cell("c", "mlp", settings).to_json(), 60))
+                assert dry.reason == "" and bool(Fingerprint.from_json(dry.fingerprint).code) is bool(text)
+                (running,) = programs()
+                assert running.startswith(program)
+        assert not psutil.Process().children()
 
     asyncio.run(inside())
 

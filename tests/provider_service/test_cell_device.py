@@ -67,7 +67,7 @@ def test_a_cell_on_the_device_of_its_context_gives_rows(
 ) -> None:
     first, second = node("n1", facts), node("n2", facts)
     rows = learn_incompatibilities(stored_trials(tmp_path, (first, result(device)), (second, result(device))))
-    assert {row.group_id for row in rows} == {first.context_id, first.device_id}
+    assert {row.group_id for row in rows} == {first.facts_id, first.device_id}
 
 
 def test_a_cell_on_another_device_is_no_control_either(tmp_path: Path) -> None:

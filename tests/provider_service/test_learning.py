@@ -25,7 +25,7 @@ from pharoah_learning.release import LearnedRow
 from pharoah_learning.signals import features
 from pharoah_learning.slow_trials import mark_slow
 from pharoah_learning.survival import event_index, fit_survival
-from pharoah_protocol.vocabulary import Fault, Outcome
+from pharoah_protocol.vocabulary import Outcome
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 
@@ -154,14 +154,14 @@ def windows(step_ratios: list[float], memory_ratios: list[float] | None = None) 
     )
 
 
-def degraded(kind: str, ratios: list[float], died: bool = False) -> DegradedRun:
-    return DegradedRun(Fault(kind), windows(ratios), died)
+def degraded(fault: str, ratios: list[float], died: bool = False) -> DegradedRun:
+    return DegradedRun(fault, windows(ratios), died)
 
 
 def test_failure_is_a_slowdown_that_lasts_or_death() -> None:
-    assert event_index(degraded("cpu_stressor", [1, 1, 2, 2, 2, 2, 2])) == 5
-    assert event_index(degraded("cpu_stressor", [1, 2, 2, 1, 2, 2, 1])) is None
-    assert event_index(degraded("leak", [1, 1], died=True)) == 1
+    assert event_index(degraded("cpu_share", [1, 1, 2, 2, 2, 2, 2])) == 5
+    assert event_index(degraded("cpu_share", [1, 2, 2, 1, 2, 2, 1])) is None
+    assert event_index(degraded("host_leak", [1, 1], died=True)) == 1
 
 
 def test_the_survival_model_ranks_degrading_runs_above_healthy_ones() -> None:
@@ -170,9 +170,7 @@ def test_the_survival_model_ranks_degrading_runs_above_healthy_ones() -> None:
     runs = [degraded("none", noise(14)) for _ in range(8)]
     for i in range(10):
         ramp = [1 + min(1.2, 0.12 * max(0, t - 2)) for t in range(14)]
-        runs.append(
-            degraded("cpu_stressor", [a * b for a, b in zip(ramp, noise(14), strict=True)]) if i < 8 else runs[0]
-        )
+        runs.append(degraded("cpu_share", [a * b for a, b in zip(ramp, noise(14), strict=True)]) if i < 8 else runs[0])
     model, note = fit_survival(runs)
     assert model.method == "cox", note
     assert model.coefficients["slowdown"] > 0
@@ -183,7 +181,7 @@ def test_the_survival_model_ranks_degrading_runs_above_healthy_ones() -> None:
 def test_no_feature_excuses_a_node_that_gets_worse() -> None:
     chance = np.random.default_rng(3)
     runs = [degraded("none", list(1 + 0.05 * chance.standard_normal(10))) for _ in range(4)]
-    runs += [degraded("cpu_stressor", [1.0, 1.0, *(s + 0.3 * chance.random() for s in [1.7] * 8)]) for _ in range(6)]
+    runs += [degraded("cpu_share", [1.0, 1.0, *(s + 0.3 * chance.random() for s in [1.7] * 8)]) for _ in range(6)]
     model, _ = fit_survival(runs)
     assert model.coefficients["slowdown"] > 0
     assert min(model.coefficients.values()) >= 0

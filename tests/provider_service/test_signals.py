@@ -15,7 +15,6 @@ from pharoah_learning.models.hazard import risk
 from pharoah_learning.release import Release
 from pharoah_learning.signals import GROUP, SIGNALS, Feature, Signal, Source, WorseDirection, feature_names, features
 from pharoah_learning.survival import event_index, fit_survival
-from pharoah_protocol.vocabulary import Fault
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 from tests.harness.plugins import write_plugin
 
@@ -26,14 +25,14 @@ MEANS = {"slowdown": 0.05094101476879616, "trend": 0.034002091936449506, "growth
 
 def planted(number: int) -> DegradedRun:
     """A run that is healthy, slows down or grows, with a fixed pattern in place of noise."""
-    kind = ("none", "cpu_stressor", "leak")[number % 3]
+    fault = ("none", "cpu_share", "host_leak")[number % 3]
     windows = []
     for at in range(14):
         wobble = 1 + 0.03 * ((7 * number + 5 * at) % 11 - 5) / 5
-        step = wobble * (1 + (0.12 * max(0, at - 2 - number % 2) if kind == "cpu_stressor" else 0))
-        memory = 1 + 0.002 * ((3 * number + at) % 5) + (0.15 * max(0, at - 3) if kind == "leak" else 0)
+        step = wobble * (1 + (0.12 * max(0, at - 2 - number % 2) if fault == "cpu_share" else 0))
+        memory = 1 + 0.002 * ((3 * number + at) % 5) + (0.15 * max(0, at - 3) if fault == "host_leak" else 0)
         windows.append(Window(at_seconds=0.5 * (at + 1), values={STEP_RATIO: step, MEMORY_RATIO: memory}))
-    return DegradedRun(Fault(kind), tuple(windows), kind == "leak")
+    return DegradedRun(fault, tuple(windows), fault == "host_leak")
 
 
 RUNS = [planted(number) for number in range(24)]

@@ -18,7 +18,7 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_learning.evidence import BenchmarkResult, LeftOut, OutcomeReport
 from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, SUSPECTED, IncidentState
-from pharoah_protocol.vocabulary import Attribution, EndState, Fault, Outcome, Purpose
+from pharoah_protocol.vocabulary import Attribution, EndState, Outcome, Purpose
 from pharoah_protocol.windows import Window
 from pharoah_provider.domain import IncidentKind, Node, Report, Resource, Run, Transition
 from pharoah_provider.storage import base
@@ -309,7 +309,7 @@ def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None
     async def work(storage: Storage) -> None:
         failed = CellResult(cell=cell.id, outcome=Outcome.ERROR, detail="why", fingerprint="{}")
         await storage.evidence.append_cell("c", NODE, cell, failed)
-        degraded = replace(cell, degradation=Degradation(Fault.NONE))
+        degraded = replace(cell, degradation=Degradation())
         for outcome in (Outcome.MEMORY, Outcome.OK):
             result = CellResult(cell=cell.id, outcome=outcome, windows=[WINDOW])
             await storage.evidence.append_cell("c", NODE, degraded, result)

@@ -17,6 +17,7 @@ from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.campaigns.book import Campaigns
+from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node, Run
 from pharoah_provider.fleet import Connection, OrderKind
 from pharoah_provider.monitoring.budgets import SHARE
@@ -165,7 +166,7 @@ def test_a_lost_run_that_reports_its_end_leaves_its_host_to_others(tmp_path: Pat
         await site.passes(LOST_SECONDS)
         assert site.monitor._orders.permission("n1") is Refusal.NOT_SEEN_GONE
         joins = JoinBudgets(site.monitor.watches, site.time.clock)
-        runs = RunsServicer(site.storage, site.monitor, site.intake, joins, Quotas(), site.time.clock)
+        runs = RunsServicer(site.storage, site.monitor, site.intake, joins, Quotas(), site.time.clock, Contexts())
         await runs._end(lost, EndState.PREEMPTED, Attribution.UNKNOWN, None)
         assert isinstance(site.monitor._orders.permission("n1"), Permission)
         assert await site.storage.runs.lost_runs() == []

@@ -24,7 +24,7 @@ from pharoah_learning.survival import fit_survival
 from pharoah_learning.suspects import find_suspects
 from pharoah_learning.usable_trials import NOT_AGREED, OTHER_JOB, OTHER_SOFTWARE, usable_trials
 from pharoah_protocol.v1 import ExportAuditBundleRequest, ForgetRequest
-from pharoah_protocol.vocabulary import Fault, Outcome, Scope, Severity
+from pharoah_protocol.vocabulary import NO_FAULT, Outcome, Scope, Severity
 from pharoah_provider.domain import Run
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.services.agent import _cell_result
@@ -87,9 +87,9 @@ def prepared(folder: Path) -> None:
     async def inside() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         store = DuckStorage(folder / "p.duckdb")
-        software = OwnFingerprints(store.evidence).software
+        software = OwnFingerprints(store.dry_runs).software
         for cell in CELLS.values():
-            await store.evidence.put_own_fingerprint(cell, software, DryCell(fingerprint_of(cell).to_json()))
+            await store.dry_runs.put(cell, software, DryCell(fingerprint_of(cell).to_json()))
         store.close()
 
     asyncio.run(inside())
@@ -124,6 +124,12 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
 FALSE = {
     "somebody else's model": {"outcome": "error", "step_seconds": [], "fingerprint": VICTIM.to_json()},
     "always an error": {"outcome": "error", "step_seconds": []},
+    "always an early error": {
+        "outcome": "error",
+        "step_seconds": [],
+        "fingerprint": "",
+        "context": {"versions": {"torch": "2.13.0"}},
+    },
     "tiny seconds": {"step_seconds": [1e-9] * 4},
     "huge seconds": {"step_seconds": [1e5] * 4},
     "seconds beyond every bound": {"step_seconds": [1e308] * 4},
@@ -238,8 +244,8 @@ def test_tiny_seconds_of_one_node_make_no_other_node_slow() -> None:
 
 def test_one_node_lifts_the_threshold_of_risk_for_nobody() -> None:
     runs = [replace(run, node=f"n{number % 3}") for number, run in enumerate(RUNS)]
-    wild = next(run for run in RUNS if run.kind is Fault.CPU_STRESSOR)
-    false = [DegradedRun(Fault.NONE, wild.windows, died=False, node="odd")] * 30
+    wild = next(run for run in RUNS if run.fault == "cpu_share")
+    false = [DegradedRun(NO_FAULT, wild.windows, died=False, node="odd")] * 30
     before, after = fit_survival(runs).model, fit_survival([*runs, *false]).model
     assert before.method == after.method == "cox"
     slow = dict.fromkeys(after.coefficients, 0.0) | {"slowdown": 0.41}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pharoah._settings import Settings
 from pharoah.comparison.history import History
+from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.monitored_run import MonitoredRun
 from pharoah_protocol.reports import BASELINE_WINDOWS, SKIPPED_STEPS
 from pharoah_protocol.vocabulary import EndState
@@ -33,7 +34,7 @@ def test_a_run_that_can_report_its_end_is_not_lost(tmp_path: Path) -> None:
     async def inside() -> None:
         run = monitored(tmp_path)
         run.started("python train.py", {})
-        await run.end(EndState.LOST, None)
+        await run.end(JudgedEnd(EndState.LOST), None)
 
     asyncio.run(inside())
     (recorded,) = History(Settings(state_folder=str(tmp_path))).runs()

@@ -7,29 +7,51 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pharoah_archetypes import Fingerprint
+from pharoah_benchmarks.faults import name_now
 from pharoah_benchmarks.settings import RANKS
 from pharoah_protocol import bounds
 from pharoah_protocol.row_inputs import check_inputs
+from pharoah_protocol.telemetry_samples import TelemetrySample, read_samples
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.vocabulary import MEASURED_OUTCOMES, DeviceKind, Fault, Outcome
-from pharoah_protocol.windows import Window
+from pharoah_protocol.vocabulary import ENVIRONMENT, MEASURED_OUTCOMES, NO_FAULT, DeviceKind, Outcome
+from pharoah_protocol.windows import LATEST_SECONDS, Window
 
 LONGEST_DETAIL = 1000
 """Characters of an error message that are kept."""
+MOST_LOSSES = 16
+"""Losses of a cell that are kept: those of the first steps."""
 LONGEST_CONTEXT = 4096
-"""Characters of the effective values of a cell, as JSON; there are seven values of a line each."""
+"""Characters of the effective values of a cell, as JSON; there are a few values of a line each, and the versions of
+what the inventory of software knows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Degradation:
     """What is done to a cell while it trains."""
 
-    kind: Fault
-    start_seconds: float = 2.0
-    ramp_seconds: float = 3.0
-    """Time from nothing to full strength; 0 is a step."""
-    strength: float = 1.0
-    """cpu_stressor: the share of time it wants, 0 to 1; leak: bytes per second."""
+    fault: str = NO_FAULT
+    """A name of `pharoah_benchmarks.faults`. A node may lack it, if it is that of a plug-in."""
+    dose: float = 0.0
+    """In the unit of the fault."""
+    onset_seconds: float = 2.0
+    """Since the cell began to train. Times of telemetry are relative to it, also in a control run."""
+    ramp_seconds: float = 0.0
+    """Time from nothing to the full dose; 0 is a step."""
+    rank: int = 0
+    """The rank that the fault acts on."""
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Degradation:
+        """Read JSON data, also of a plan from before the registry of faults. Raises TypeError for other keys."""
+        data = dict(data)
+        for before, now in _FIRST_NAMES.items():
+            if before in data:
+                data[now] = data.pop(before)
+        return cls(**{**data, "fault": name_now(str(data["fault"]))})
+
+
+_FIRST_NAMES = {"kind": "fault", "start_seconds": "onset_seconds", "strength": "dose"}
+"""Names of fields in cells that were planned before the registry of faults, and their names now."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +74,11 @@ class Cell:
         return int(self.settings.get(RANKS, 1))
 
     @property
+    def environment(self) -> str:
+        """The text of its environment; empty for what its agent runs in."""
+        return str(self.settings.get(ENVIRONMENT, ""))
+
+    @property
     def content(self) -> str:
         """What it trains: workload and settings, as a text that is equal for equal contents."""
         return json.dumps([self.workload, self.settings], sort_keys=True)
@@ -68,9 +95,7 @@ class Cell:
     def from_json(cls, text: str) -> Cell:
         data = json.loads(text)
         degradation = data.pop("degradation")
-        if degradation:
-            degradation = Degradation(**{**degradation, "kind": Fault(degradation["kind"])})
-        return cls(**data, degradation=degradation or None)
+        return cls(**data, degradation=Degradation.from_data(degradation) if degradation else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +108,14 @@ class CellResult:
     """One of MEASURED_OUTCOMES."""
     detail: str = ""
     step_seconds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    """What the first steps computed, for comparison with other nodes."""
     windows: list[Window] = field(default_factory=list)
     """What a degraded cell would have reported as a run."""
+    telemetry: list[TelemetrySample] = field(default_factory=list)
+    """What a degraded cell and the agent of its node measured meanwhile."""
+    began_at: float = 0.0
+    """When a degraded cell began to train, in Unix seconds by the clock of its node; 0 when it did not."""
     context: dict[str, Any] = field(default_factory=dict)
     """Effective values, read back inside the cell."""
     device: DeviceKind = DeviceKind.CPU
@@ -112,6 +143,8 @@ class CellResult:
                 "device_model": sanitize_text(str(data.get("device_model", ""))),
                 "detail": sanitize_text(str(data["detail"]), LONGEST_DETAIL),
                 "windows": _windows(data["windows"]),
+                "telemetry": read_samples(data.get("telemetry", [])),
+                "began_at": _time(data.get("began_at", 0.0)),
                 "context": _context(data.get("context", {})),
                 "fingerprint": read_fingerprint(data.get("fingerprint", "")),
             }
@@ -119,7 +152,29 @@ class CellResult:
         if not isinstance(result.step_seconds, list):
             raise ValueError("step_seconds: expected a list")
         bounds.check_durations("step_seconds", result.step_seconds)
+        _check_losses(result.losses)
         return result
+
+
+@dataclass(frozen=True)
+class NotBuilt:
+    """The answer to a cell whose environment its node cannot build. The cell did not run: this is no outcome."""
+
+    cell: str
+    not_built: str
+    """The reason."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def read_answer(text: str) -> CellResult | NotBuilt:
+    """What an agent answers to a cell. Raises ValueError, KeyError or TypeError for anything else."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or "not_built" not in data:
+        return CellResult.from_json(text)
+    cell, reason = sanitize_text(str(data["cell"]), LONGEST_DETAIL), str(data["not_built"])
+    return NotBuilt(cell=cell, not_built=sanitize_text(reason, LONGEST_DETAIL))
 
 
 @dataclass(frozen=True)
@@ -158,6 +213,11 @@ def _outcome(value: object) -> Outcome:
     return Outcome(str(value))
 
 
+def _check_losses(losses: Any) -> None:
+    if not isinstance(losses, list) or len(losses) > MOST_LOSSES or not all(map(bounds.is_number, losses)):
+        raise ValueError(f"losses: expected at most {MOST_LOSSES} finite numbers")
+
+
 def _windows(data: Any) -> list[Window]:
     if not isinstance(data, list) or len(data) > bounds.MOST_WINDOWS:
         raise ValueError(f"windows: expected a list of at most {bounds.MOST_WINDOWS}")
@@ -167,10 +227,19 @@ def _windows(data: Any) -> list[Window]:
         raise ValueError(f"windows: {error}") from None
 
 
+def _time(value: object) -> float:
+    if not bounds.is_number(value) or not 0 <= value <= LATEST_SECONDS:
+        raise ValueError(f"began_at: {value!r:.40} is not a time")
+    return value
+
+
 def _context(data: Any) -> dict[str, Any]:
     if not isinstance(data, dict) or len(json.dumps(data)) > LONGEST_CONTEXT:
         raise ValueError(f"context: expected an object of at most {LONGEST_CONTEXT} characters")
     limit = data.get("memory_limit", 0)
     if not bounds.is_number(limit) or not 0 <= limit <= bounds.LARGEST_MEMORY_BYTES:
         raise ValueError(f"context.memory_limit: {limit!r:.40} is not a number of bytes up to a petabyte")
+    versions = data.get("versions", {})
+    if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
+        raise ValueError("context.versions: expected an object of texts")
     return data

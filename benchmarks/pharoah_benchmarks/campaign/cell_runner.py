@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
+import mmap
+import os
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import distributed
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
-from pharoah_benchmarks.campaign.faults import Leak, start_cpu_stressor
+from pharoah_benchmarks.campaign.cell import MOST_LOSSES, Cell, CellResult
 from pharoah_benchmarks.campaign.ranks import RankEnd, on_ranks
+from pharoah_benchmarks.campaign.record import Record, Recorder
 from pharoah_benchmarks.context import device_model, effective_context
+from pharoah_benchmarks.faults import FAULTS, NOTHING, Between, Effect, FaultError, Place, Schedule, injected
 from pharoah_benchmarks.workloads import build
-from pharoah_protocol.process_memory import resident_bytes
-from pharoah_protocol.reports import RankWindows
-from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome
-from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
+from pharoah_protocol.registry import RegistryError
+from pharoah_protocol.text import sanitize_text
+from pharoah_protocol.vocabulary import NO_FAULT, DeviceKind, Outcome
 
-CELL_WINDOW_SECONDS = 0.5
-CELL_BASELINE_WINDOWS = 4
-"""Shorter and fewer windows than a run has: a degraded cell lasts for seconds."""
 WAITING_SHARE = 0.5
 """The part of a cell's time that a rank waits for another one in a collective, before the cell counts as hanging."""
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "recvValue failed")
@@ -35,25 +39,79 @@ class _Measured:
     """What is known of a cell so far; it stays when the cell fails later."""
 
     step_seconds: list[float] = field(default_factory=list)
-    windows: list[Window] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
     device: DeviceKind = DeviceKind.CPU
     device_model: str = ""
 
 
-def run_trial(cell: Cell) -> CellResult:
-    """Train one cell. Never raises: an error of the workload, or a setting that does not exist, is its outcome."""
+class _Together:
+    """What the ranks of a cell share. It is made before they are forked."""
+
+    def __init__(self) -> None:
+        self.between: Between | None = None
+        self._last = mmap.mmap(-1, 8)
+        """The number of the last step; zero while the cell goes on."""
+
+    def have_ended(self, cell: Cell, steps: int, elapsed_seconds: float) -> bool:
+        """Whether a rank that has done so many steps is done.
+
+        Ranks that stopped by their own clocks would wait for each other in vain. So rank 0 decides, one step before the
+        last one: the others cannot have finished that one, because a step ends with all ranks.
+        """
+        if cell.ranks == 1:
+            return steps >= cell.steps and elapsed_seconds >= cell.seconds
+        last = int.from_bytes(self._last[:], "little")
+        if not last and distributed.get_rank() == 0 and steps + 1 >= cell.steps and elapsed_seconds >= cell.seconds:
+            last = steps + 1
+            self._last[:] = last.to_bytes(8, "little")
+        return 0 < last <= steps
+
+
+def run_trial(cell: Cell, record: Record | None = None) -> CellResult:
+    """Train one cell. Never raises: an error of the workload, or a setting that does not exist, is its outcome.
+
+    `record`: of the caller, which outlives this process; without one, what was recorded is in the result.
+    """
+    if record is None:
+        with Record() as own:
+            return own.added_to(run_trial(cell, own))
+    together = _Together()
     if cell.ranks == 1:
-        return _run_rank(cell)
-    return _of_ranks(
-        cell,
-        on_ranks(
+        return _run_rank(cell, record, together)
+    between = None
+    try:
+        between = together.between = _between_ranks(cell)
+        ends = on_ranks(
             cell.ranks,
             cell.ordered_device,
             cell.limit_seconds * WAITING_SHARE,
-            lambda: _run_rank(cell).to_json(),
-            lambda text: CellResult.from_json(text).outcome is not Outcome.OK,
-        ),
-    )
+            lambda: _run_rank(cell, record, together).to_json(),
+            lambda text: read_result(cell, text).outcome is not Outcome.OK,
+            *([between.enter] if between else []),
+        )
+    except (FaultError, RegistryError) as error:
+        return CellResult(cell=cell.id, outcome=Outcome.ERROR, detail=_named(error), device=cell.ordered_device)
+    finally:
+        if between is not None:
+            between.end()
+    return _of_ranks(cell, ends)
+
+
+def _between_ranks(cell: Cell) -> Between | None:
+    """What the fault of a cell puts between its ranks. Raises FaultError and RegistryError."""
+    if cell.degradation is None or cell.degradation.fault == NO_FAULT:
+        return None
+    begin = FAULTS[cell.degradation.fault].between
+    return begin(cell.ranks, cell.degradation.rank) if begin else None
+
+
+def read_result(cell: Cell, text: str) -> CellResult:
+    """The result that a process of a cell left. Never raises: a script can write anything into it."""
+    try:
+        return replace(CellResult.from_json(text), cell=cell.id)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        detail = sanitize_text(f"its result cannot be read: {error}", _LONGEST_MESSAGE)
+        return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail, device=cell.ordered_device)
 
 
 def _of_ranks(cell: Cell, ends: list[RankEnd]) -> CellResult:
@@ -68,24 +126,24 @@ def _of_ranks(cell: Cell, ends: list[RankEnd]) -> CellResult:
 
 def _of_rank(cell: Cell, end: RankEnd) -> CellResult:
     if end.text:
-        return CellResult.from_json(end.text)
+        return read_result(cell, end.text)
     died = f"exit status {end.status}"
     return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=died, device=cell.ordered_device)
 
 
-def _run_rank(cell: Cell) -> CellResult:
+def _run_rank(cell: Cell, record: Record, together: _Together) -> CellResult:
     """Train a cell as the only rank, or as one of several. Never raises."""
     measured = _Measured(device=cell.ordered_device)
     try:
         torch.manual_seed(cell.repeat)
-        outcome, detail = _train(cell, measured)
+        outcome, detail = _train(cell, measured, record, together)
     except MemoryError:
         outcome, detail = Outcome.MEMORY, "MemoryError"
     except RuntimeError as error:
         outcome = Outcome.MEMORY if is_out_of_memory(error) else Outcome.HANG if _waited(error) else Outcome.ERROR
         detail = _first_line(error)
     except Exception as error:  # noqa: BLE001 - whatever a workload raises is its outcome
-        outcome, detail = Outcome.ERROR, f"{type(error).__name__}: {_first_line(error)}"
+        outcome, detail = Outcome.ERROR, _named(error)
     return CellResult(cell=cell.id, outcome=outcome, detail=detail, context=effective_context(), **vars(measured))
 
 
@@ -104,24 +162,67 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0][:_LONGEST_MESSAGE]
 
 
-def _train(cell: Cell, measured: _Measured) -> tuple[Outcome, str]:
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {_first_line(error)}"
+
+
+def _train(cell: Cell, measured: _Measured, record: Record, together: _Together) -> tuple[Outcome, str]:
     step, model = build(cell.workload, cell.settings)
     measured.device, measured.device_model = _device(model)
-    seconds = measured.step_seconds
-    watcher = _Watcher(cell, measured.windows)
-    began = time.perf_counter()
-    try:
-        while len(seconds) < cell.steps or time.perf_counter() - began < cell.seconds:
+    seconds, began = measured.step_seconds, time.monotonic()
+    with _degraded(cell, model, record, began, together.between) as (effect, recorder):
+        while not together.have_ended(cell, len(seconds), time.monotonic() - began):
             before = time.perf_counter()
+            effect.before_step()
             loss = float(step())
-            after = time.perf_counter()
-            seconds.append(after - before)
+            effect.after_step()
+            seconds.append(time.perf_counter() - before)
+            if recorder is not None:
+                recorder.step(seconds[-1], loss)
             if not math.isfinite(loss):
                 return Outcome.NAN, f"the result of step {len(seconds)} is {loss}"
-            watcher.step(after - began, after - before)
-    finally:
-        watcher.close()
+            if len(measured.losses) < MOST_LOSSES:
+                measured.losses.append(loss)
     return Outcome.OK, ""
+
+
+class _Degraded(NamedTuple):
+    effect: Effect
+    recorder: Recorder | None
+    """None on ranks that record nothing."""
+
+
+@contextmanager
+def _degraded(
+    cell: Cell, model: torch.nn.Module, record: Record, began: float, between: Between | None
+) -> Iterator[_Degraded]:
+    """The fault of a cell on this rank, while the block lasts. Raises FaultError and RegistryError."""
+    what = cell.degradation
+    if what is None:
+        yield _Degraded(NOTHING, None)
+        return
+    rank = distributed.get_rank() if cell.ranks > 1 else 0
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        place = Place(
+            schedule=Schedule(
+                dose=what.dose, onset_seconds=what.onset_seconds, ramp_seconds=what.ramp_seconds, began=began
+            ),
+            pid=os.getpid(),
+            folder=Path(folder),
+            limit_seconds=cell.limit_seconds,
+            seed=cell.repeat,
+            model=model,
+        )
+        with ExitStack() as stack:
+            effect = NOTHING
+            if what.fault != NO_FAULT and rank == what.rank:
+                fault = FAULTS[what.fault]
+                if lacking := fault.lacks(cell.ordered_device, cell.ranks):
+                    raise FaultError(lacking)
+                effect = stack.enter_context(injected(fault, place))
+                if between is not None:
+                    between.begin(place.schedule)
+            yield _Degraded(effect, Recorder(record, place.folder, began, what.onset_seconds) if rank == 0 else None)
 
 
 def _device(model: torch.nn.Module) -> tuple[DeviceKind, str]:
@@ -129,34 +230,3 @@ def _device(model: torch.nn.Module) -> tuple[DeviceKind, str]:
     device = next(model.parameters()).device
     kind = DeviceKind(device.type)
     return kind, device_model() if kind is DeviceKind.CPU else torch.cuda.get_device_name(device)
-
-
-class _Watcher:
-    """Degrades a cell, and sees it as the provider would see a run: as windows of ratios."""
-
-    def __init__(self, cell: Cell, seen: list[Window]) -> None:
-        self._seen = seen
-        self._windows = RankWindows(window_seconds=CELL_WINDOW_SECONDS, baseline_windows=CELL_BASELINE_WINDOWS)
-        self._stressor: Any = None
-        self._leak: Leak | None = None
-        self._on = cell.degradation is not None
-        if cell.degradation is not None and cell.degradation.kind is Fault.CPU_STRESSOR:
-            d = cell.degradation
-            self._stressor = start_cpu_stressor(d.start_seconds, d.ramp_seconds, d.strength, cell.limit_seconds)
-        elif cell.degradation is not None and cell.degradation.kind is Fault.LEAK:
-            self._leak = Leak(cell.degradation.start_seconds, cell.degradation.strength)
-
-    def step(self, elapsed: float, step_seconds: float) -> None:
-        """One step ended, `elapsed` seconds after the cell began."""
-        if self._leak is not None:
-            self._leak.grow(elapsed)
-        if self._on:
-            for levels in self._windows.add([int(step_seconds * 1e9)], resident_bytes()):
-                step_ratio, memory_ratio = levels.ratios
-                values = {STEP_RATIO: step_ratio, MEMORY_RATIO: memory_ratio}
-                self._seen.append(Window(at_seconds=elapsed, values=values))
-
-    def close(self) -> None:
-        if self._stressor is not None:
-            self._stressor.kill()
-            self._stressor.wait()

@@ -14,51 +14,75 @@ from dataclasses import replace
 import torch
 import torch._dynamo  # every script pays for this import at its first optimizer; here once
 
+from pharoah.capture.inventory import installed_versions
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
-from pharoah_benchmarks.campaign.forked import in_child
+from pharoah_benchmarks.campaign.forked import Bounds, ForkedAnswer, in_child
+from pharoah_benchmarks.campaign.record import Record
+from pharoah_benchmarks.faults import FAULTS
 from pharoah_protocol.node_profile import limit_memory
 from pharoah_protocol.parent_process import end_with_parent
 from pharoah_protocol.process_memory import data_bytes
-from pharoah_protocol.vocabulary import Fault, Outcome
+from pharoah_protocol.vocabulary import NO_FAULT, Outcome
 
 _PLAIN_DATA_BYTES = data_bytes()
 """Data segment of a process with what any training script has imported; a limit is relative to that."""
 
-LEAK_ROOM_BYTES = 400_000_000
+BOUNDS = Bounds(seconds=0.0)
+"""Bounds of a cell; its own limit takes the place of the seconds."""
 
 # Imported after the measurement above and before any fork.
-from pharoah_benchmarks.campaign.cell_runner import run_trial  # noqa: E402
+from pharoah_benchmarks.campaign.cell_runner import read_result, run_trial  # noqa: E402
 from pharoah_benchmarks.campaign.dry_cell import dry_cell  # noqa: E402
 
 
 class ForkServer:
     """Runs cells one after another, each in a process of its own."""
 
-    def __init__(self, memory_limit_bytes: int) -> None:
-        self._limit = memory_limit_bytes
+    def __init__(self, memory_limit_bytes: int, bounds: Bounds = BOUNDS) -> None:
+        """The seconds of `bounds` are those of each cell."""
+        self._limit, self._bounds = memory_limit_bytes, bounds
         self._fingerprints: dict[str, str] = {}
+        self._versions = installed_versions()
 
     def run(self, cell: Cell) -> CellResult:
         """The result of one cell, with the fingerprint of what it trains."""
         if cell.content not in self._fingerprints:
             self._fingerprints[cell.content] = dry_cell(cell).fingerprint
-        answer, status = in_child(lambda: self._trial(cell), cell.limit_seconds)
-        if answer:
-            result = CellResult.from_json(answer)
-        elif status is None:
-            late = f"longer than {cell.limit_seconds:g} s"
-            result = CellResult(cell=cell.id, outcome=Outcome.TIMEOUT, detail=late)
-        else:
-            result = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=f"exit status {status}")
-        return replace(result, fingerprint=self._fingerprints[cell.content])
+        with Record() as record:
+            answer = in_child(lambda: self._trial(cell, record), replace(self._bounds, seconds=cell.limit_seconds))
+            result = record.added_to(_result(cell, answer))
+        context = {**result.context, "versions": self._versions}  # also of a cell that fails before it has a model
+        return replace(result, fingerprint=self._fingerprints[cell.content], context=context)
 
-    def _trial(self, cell: Cell) -> str:
+    def _trial(self, cell: Cell, record: Record) -> str:
         if self._limit:
             limit_memory(self._limit + data_bytes() - _PLAIN_DATA_BYTES)
-        elif cell.degradation is not None and cell.degradation.kind is Fault.LEAK:
-            limit_memory(data_bytes() + LEAK_ROOM_BYTES)  # or it would leak for a long time before anything happens
-        result = run_trial(cell)
+        elif room := _room_bytes(cell):
+            limit_memory(data_bytes() + room)  # or it would grow for a long time before anything happens
+        result = run_trial(cell, record)
         return replace(result, context={**result.context, "memory_limit": self._limit}).to_json()
+
+
+def _room_bytes(cell: Cell) -> int:
+    """How far a cell may grow when its node has no memory limit; 0 is without a limit."""
+    fault = cell.degradation.fault if cell.degradation else NO_FAULT
+    return FAULTS[fault].room_bytes if fault in FAULTS else 0
+
+
+def _result(cell: Cell, answer: ForkedAnswer) -> CellResult:
+    """What came of a cell, whatever its process did."""
+    if answer.late:
+        late = f"longer than {cell.limit_seconds:g} s"
+        return CellResult(cell=cell.id, outcome=Outcome.TIMEOUT, detail=late)
+    if answer.beyond:
+        return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=answer.beyond)
+    if not answer.text:
+        return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=f"exit status {answer.status}")
+    result = read_result(cell, answer.text)
+    if answer.outlived:
+        left = f"{answer.outlived} of its processes lived on and were ended"
+        return replace(result, detail="; ".join(filter(None, (result.detail, left))))
+    return result
 
 
 def main() -> None:

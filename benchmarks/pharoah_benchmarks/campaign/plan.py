@@ -2,6 +2,7 @@
 
 name = "nightly"
 repeats = 5
+skip_same_code = true    # run one of the environments in which a workload executes the same code
 
 [[workload]]
 name = "gpt"
@@ -9,12 +10,26 @@ steps = 4
 vary = { attention = ["flash", "math"], length = [128, 1024] }   # every combination
 also = [{ dtype = "bfloat16" }]                                  # single points beside the grid
 
-[degrade]
+[[workload]]
+name = "bert"
+vary = { environment = ["transformers"] }                        # each environment of the group, or one by its name
+
+[[environment]]                                                  # or a file (pharoah_benchmarks.environments.files)
+name = "transformers"
+packages = ["transformers=={version}"]
+versions = ["4.40.2", "4.50.3"]
+
+[degrade]                         # cells to which something is done while they train
 workload = "gpt"
 seconds = 8
-healthy = 6
-cpu_stressors = [1.0, 0.5]        # one degraded cell per entry: the share of a core the CPU stressor wants
-leaks = [100_000_000]    # bytes per second
+healthy = 6                       # control runs
+onset_seconds = 2.2               # of all faults that state no onset of their own, and of control runs
+
+[[degrade.fault]]                 # `pharoah-provider registries faults` lists what there is
+name = "cpu_share"
+doses = [1.0, 0.5]                # one cell for each, in the unit of the fault
+ramp_seconds = 3                  # from nothing to the full dose; 0 is a step
+rank = 1                          # the rank that it acts on, in cells of several ranks
 
 [executor]                        # the nodes of the fleet where it is absent
 name = "local"
@@ -25,19 +40,24 @@ profile = { threads = 1 }
 from __future__ import annotations
 
 import itertools
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
-from pharoah_benchmarks.settings import SettingError, check
-from pharoah_protocol.vocabulary import Fault
+from pharoah_benchmarks.environments import EnvironmentFileError, NamedEnvironments
+from pharoah_benchmarks.faults import FAULTS
+from pharoah_benchmarks.settings import RANKS, SettingError, check
+from pharoah_protocol.bounds import LONGEST_SECONDS, is_number
+from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
 
-_TOP = {"name", "repeats", "workload", "degrade", "limit_seconds", "executor"}
+_TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds", "skip_same_code", "executor"}
 _WORKLOAD = {"name", "steps", "settings", "vary", "also", "repeats"}
-_DEGRADE = {"workload", "settings", "seconds", "healthy", "cpu_stressors", "leaks", "ramp_seconds"}
+_DEGRADE = {"workload", "settings", "seconds", "healthy", "onset_seconds", "fault"}
+_FAULT = {"name", "doses", "onset_seconds", "ramp_seconds", "rank"}
+_ONSET_SECONDS = 2.2
+"""After the baseline of a degraded cell: five steps and four windows of half a second (`record`)."""
 
 
 class PlanError(ValueError):
@@ -53,6 +73,8 @@ class CampaignPlan:
     """To be run once in every context."""
     degraded: tuple[Cell, ...]
     """To be run once each, anywhere without other load."""
+    skip_same_code: bool = False
+    """Whether one environment is enough of those in which a workload executes the same code."""
     executor: Mapping[str, Any] = field(default_factory=dict)
     """Where it runs, as the file states it; the provider checks it."""
 
@@ -66,20 +88,34 @@ def parse_plan(text: str) -> CampaignPlan:
     _known(data, _TOP, "")
     repeats = _number(data, "repeats", 5)
     limit = float(_number(data, "limit_seconds", 60))
-    cells = [cell for entry in _tables(data, "workload") for cell in _workload_cells(entry, repeats, limit)]
+    try:
+        named = NamedEnvironments(_tables(data, "environment"))
+    except EnvironmentFileError as error:
+        raise PlanError(str(error)) from None
+    cells = [cell for entry in _tables(data, "workload") for cell in _workload_cells(entry, named, repeats, limit)]
     if not cells:
         raise PlanError("workload: a campaign needs at least one [[workload]]")
-    degraded = tuple(_degraded_cells(_table(data, "degrade"), limit)) if "degrade" in data else ()
-    return CampaignPlan(str(data.get("name", "campaign")), tuple(cells), degraded, _table(data, "executor"))
+    degraded = tuple(_degraded_cells(_table(data, "degrade"), named, limit)) if "degrade" in data else ()
+    skip = data.get("skip_same_code", False)
+    if not isinstance(skip, bool):
+        raise PlanError(f"skip_same_code: {skip!r} is not true or false")
+    name, executor = str(data.get("name", "campaign")), _table(data, "executor")
+    return CampaignPlan(name, tuple(cells), degraded, skip, executor)
 
 
-def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[Cell]:
+def _workload_cells(entry: dict[str, Any], named: NamedEnvironments, repeats: int, limit: float) -> list[Cell]:
     _known(entry, _WORKLOAD, "workload.")
     name = str(entry.get("name"))
     fixed, vary, also = _table(entry, "settings"), _table(entry, "vary"), _tables(entry, "also")
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
             raise PlanError(f"workload.vary.{key}: expected a list of values")
+    try:
+        if ENVIRONMENT in vary:
+            vary = {**vary, ENVIRONMENT: [text for value in vary[ENVIRONMENT] for text in named.all_of(value)]}
+        fixed, *also = (_with_environment(settings, named) for settings in (fixed, *also))
+    except EnvironmentFileError as error:
+        raise PlanError(f"workload: {ENVIRONMENT}: {error}") from None
     grid = [dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values())]
     return [
         Cell(
@@ -96,21 +132,57 @@ def _workload_cells(entry: dict[str, Any], repeats: int, limit: float) -> list[C
     ]
 
 
-def _degraded_cells(entry: dict[str, Any], limit: float) -> list[Cell]:
+def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: float) -> list[Cell]:
     _known(entry, _DEGRADE, "degrade.")
     name = str(entry.get("workload"))
-    settings = _checked("degrade", name, _table(entry, "settings"))
-    seconds, ramp = float(_number(entry, "seconds", 8)), _amounts([entry.get("ramp_seconds", 3)], "ramp_seconds")[0]
-    kinds = [Degradation(Fault.NONE)] * _number(entry, "healthy", 4)
-    kinds += [
-        Degradation(Fault.CPU_STRESSOR, 2.2, ramp * (i % 2), s)
-        for i, s in enumerate(_amounts(entry.get("cpu_stressors", []), "cpu_stressors"))
-    ]
-    kinds += [Degradation(Fault.LEAK, 2.2, 0.0, strength) for strength in _amounts(entry.get("leaks", []), "leaks")]
+    try:
+        settings = _checked("degrade", name, _with_environment(_table(entry, "settings"), named))
+    except EnvironmentFileError as error:
+        raise PlanError(f"degrade: {ENVIRONMENT}: {error}") from None
+    seconds, onset = float(_number(entry, "seconds", 8)), _seconds(entry, "onset_seconds", _ONSET_SECONDS, "degrade.")
+    what = [Degradation(onset_seconds=onset)] * _number(entry, "healthy", 4)
+    what += [one for fault in _tables(entry, "fault") for one in _degradations(fault, onset, settings)]
+    if late := next((one for one in what if one.onset_seconds >= seconds), None):
+        raise PlanError(
+            f"degrade.seconds: {seconds:g} s are over before {late.fault} begins at {late.onset_seconds:g} s"
+        )
     return [
-        Cell(f"degrade/{d.kind}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=d)
-        for i, d in enumerate(kinds)
+        Cell(f"degrade/{one.fault}-{i}", name, settings, 4, i, seconds, limit_seconds=limit, degradation=one)
+        for i, one in enumerate(what)
     ]
+
+
+def _degradations(entry: dict[str, Any], onset: float, settings: dict[str, Any]) -> list[Degradation]:
+    """One for each dose of a fault."""
+    where = "degrade.fault."
+    _known(entry, _FAULT, where)
+    if entry.get("name") not in FAULTS:
+        raise PlanError(f"{where}name: {entry.get('name')!r} is no fault; known are {', '.join(FAULTS.entries)}")
+    fault, ranks = FAULTS[entry["name"]], int(settings.get(RANKS, 1))
+    if lacking := fault.lacks(DeviceKind(settings.get("device", DeviceKind.CPU)), ranks):
+        raise PlanError(f"{where}name: {fault.name}: {lacking}")
+    rank = _number(entry, "rank", ranks - 1)
+    if rank >= ranks:
+        raise PlanError(f"{where}rank: there is no rank {rank}; the cell has {ranks}")
+    doses = entry.get("doses")
+    if not isinstance(doses, list) or not doses:
+        raise PlanError(f"{where}doses: expected a list of numbers, not {doses!r}")
+    for dose in doses:
+        try:
+            fault.dose.check(dose)
+        except ValueError as error:
+            raise PlanError(f"{where}doses: {fault.name}: {error}") from None
+    onset = _seconds(entry, "onset_seconds", onset, where)
+    ramp = _seconds(entry, "ramp_seconds", 0.0, where)
+    return [
+        Degradation(fault=fault.name, dose=float(dose), onset_seconds=onset, ramp_seconds=ramp, rank=rank)
+        for dose in doses
+    ]
+
+
+def _with_environment(settings: dict[str, Any], named: NamedEnvironments) -> dict[str, Any]:
+    """The settings with the text of the environment in place of its name. Raises EnvironmentFileError."""
+    return settings | ({ENVIRONMENT: named.one(settings[ENVIRONMENT])} if ENVIRONMENT in settings else {})
 
 
 def _id(name: str, settings: dict[str, Any], repeat: int) -> str:
@@ -139,10 +211,11 @@ def _tables(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
     return value
 
 
-def _amounts(values: Any, key: str) -> list[float]:
-    if not isinstance(values, list) or not all(type(each) in (int, float) and 0 <= each < math.inf for each in values):
-        raise PlanError(f"{key}: expected numbers >= 0, not {values!r}")
-    return [float(value) for value in values]
+def _seconds(data: dict[str, Any], key: str, default: float, where: str) -> float:
+    value = data.get(key, default)
+    if not is_number(value) or not 0 <= value <= LONGEST_SECONDS:
+        raise PlanError(f"{where}{key}: {value!r} is not a time from 0 to {LONGEST_SECONDS:g} s")
+    return float(value)
 
 
 def _number(data: dict[str, Any], key: str, default: int) -> int:

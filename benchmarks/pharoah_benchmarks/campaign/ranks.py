@@ -23,6 +23,8 @@ from pharoah_protocol.vocabulary import DeviceKind
 
 GRACE_SECONDS = 2.0
 """How long the other ranks may go on after one has failed: to report an error of their own, which may be the cause."""
+LOOPBACK = "lo"
+"""The network interface of a machine to itself."""
 _BACKENDS = {DeviceKind.CPU: "gloo", DeviceKind.CUDA: "nccl"}
 
 
@@ -41,16 +43,29 @@ class _Rank(NamedTuple):
 
     number: int
     pid: int
-    results: int
+    ended: int
+    """A descriptor that can be read when the process has ended (pidfd_open(2))."""
+    answer: int
+    """A file in memory with what its work returned. A pipe would stay open in what the rank has started."""
+
+
+def _loopback(_: int) -> str:
+    return LOOPBACK
 
 
 def on_ranks(
-    count: int, device: DeviceKind, wait_seconds: float, work: Callable[[], str], failed: Callable[[str], bool]
+    count: int,
+    device: DeviceKind,
+    wait_seconds: float,
+    work: Callable[[], str],
+    failed: Callable[[str], bool],
+    enter: Callable[[int], str] = _loopback,
 ) -> list[RankEnd]:
     """Do `work` on every rank of one process group. The ranks in the order in which they ended.
 
     A rank that died, or whose text is that of a failure, ends the others after a moment; they are not in the list then.
-    `wait_seconds` is how long a rank waits for the others in a collective.
+    `wait_seconds` is how long a rank waits for the others in a collective. `enter` is called on each rank before it
+    meets the others, with its number; it returns the network interface that the rank talks over.
     """
     meeting = os.memfd_create("pharoah-ranks")  # nothing to delete when these processes are killed
     running: dict[int, _Rank] = {}
@@ -58,62 +73,76 @@ def on_ranks(
     deadline = None
     try:
         for number in range(count):
-            rank = _start(number, count, device, wait_seconds, meeting, work)
-            running[rank.results] = rank
+            rank = _start(number, count, device, wait_seconds, meeting, work, enter)
+            running[rank.ended] = rank
         while running:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready, _, _ = select.select(list(running), [], [], left)
             if not ready:
                 break
-            for results in ready:
-                ends.append(_ended(running.pop(results)))
+            for ended in ready:
+                ends.append(_ended(running.pop(ended)))
                 if deadline is None and (not ends[-1].text or failed(ends[-1].text)):
                     deadline = time.monotonic() + GRACE_SECONDS
     finally:
         for rank in running.values():
             os.kill(rank.pid, signal.SIGKILL)
-            os.waitpid(rank.pid, 0)
-            os.close(rank.results)
+            _ended(rank)
         os.close(meeting)
     return ends
 
 
 def _start(
-    number: int, count: int, device: DeviceKind, wait_seconds: float, meeting: int, work: Callable[[], str]
+    number: int,
+    count: int,
+    device: DeviceKind,
+    wait_seconds: float,
+    meeting: int,
+    work: Callable[[], str],
+    enter: Callable[[int], str],
 ) -> _Rank:
-    read_end, write_end = os.pipe()
+    answer = os.memfd_create("pharoah-rank")
     parent, pid = os.getpid(), os.fork()
     if pid:
-        os.close(write_end)
-        return _Rank(number, pid, read_end)
+        return _Rank(number, pid, os.pidfd_open(pid), answer)
     try:
         end_with_parent(parent)
         # torch waits for all ranks with this. A rank that dies while others still connect to it makes them fail, too.
         os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
-        join(number, count, device, _c10d.FileStore(f"/proc/self/fd/{meeting}", count), wait_seconds)
+        store = _c10d.FileStore(f"/proc/self/fd/{meeting}", count)
+        join(number, count, device, store, wait_seconds, enter(number))
         content = work().encode()
         while content:
-            content = content[os.write(write_end, content) :]
+            content = content[os.write(answer, content) :]
         os._exit(0)
     except BaseException:  # noqa: BLE001 - a child must end here
         os._exit(1)
 
 
 def _ended(rank: _Rank) -> RankEnd:
-    with os.fdopen(rank.results) as results:
-        text = results.read()
+    """How a rank has ended that is about to end."""
     _, status = os.waitpid(rank.pid, 0)
-    return RankEnd(rank=rank.number, text=text, status=os.waitstatus_to_exitcode(status))
+    os.close(rank.ended)
+    with os.fdopen(rank.answer, errors="replace") as answer:
+        answer.seek(0)
+        return RankEnd(rank=rank.number, text=answer.read(), status=os.waitstatus_to_exitcode(status))
 
 
-def join(rank: int, count: int, device: DeviceKind, store: Any = None, wait_seconds: float = 60.0) -> None:
+def join(
+    rank: int,
+    count: int,
+    device: DeviceKind,
+    store: Any = None,
+    wait_seconds: float = 60.0,
+    interface: str = LOOPBACK,
+) -> None:
     """Make this process one rank of a job on one node."""
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(rank),
         WORLD_SIZE=str(count),
         LOCAL_WORLD_SIZE=str(count),
-        GLOO_SOCKET_IFNAME="lo",
+        GLOO_SOCKET_IFNAME=interface,
     )
     if device is DeviceKind.CUDA:
         torch.cuda.set_device(rank)

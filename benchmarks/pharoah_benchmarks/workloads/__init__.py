@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pharoah_benchmarks.settings import RANKS, TASK, Task, check
 from pharoah_benchmarks.strategies import STRATEGIES, Distributed, OptimizerChoice
 from pharoah_benchmarks.workload_files import workload_files
-from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
@@ -59,6 +59,7 @@ def build(name: str, settings: dict[str, Any]) -> WorkloadStep:
     dtype, kind = settings.pop("dtype", "float32"), settings.pop("optimizer", "adamw/forloop")
     device, strategy = settings.pop("device", DeviceKind.CPU), settings.pop("strategy", "")
     settings.pop(RANKS, None)
+    settings.pop(ENVIRONMENT, None)  # this process is in it
     task = settings.pop(TASK, Task.TRAIN)
     workload = _made(name, settings, device)
     _apply_dtype(workload, dtype, device)

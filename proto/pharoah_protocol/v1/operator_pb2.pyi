@@ -26,12 +26,17 @@ class PlanCampaignRequest(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     EXECUTOR_FIELD_NUMBER: _builtins.int
     BUDGET_MINUTES_FIELD_NUMBER: _builtins.int
+    UNTRIED_FIELD_NUMBER: _builtins.int
     campaign: _builtins.str
     """The campaign file, TOML."""
     seed: _builtins.int
     """Of the order of blocks and cells; drawn where it is not given."""
     budget_minutes: _builtins.float
     """How long its works may run, in minutes; 0 is as long as they take."""
+    untried: _builtins.bool
+    """Only for nodes in contexts that no campaign has tried, and those in the nearest contexts that are known.
+    FAILED_PRECONDITION: there is no such node.
+    """
     @_builtins.property
     def executor(self) -> Global___CampaignExecutor: ...
     def __init__(
@@ -41,10 +46,11 @@ class PlanCampaignRequest(_message.Message):
         seed: _builtins.int | None = ...,
         executor: Global___CampaignExecutor | None = ...,
         budget_minutes: _builtins.float = ...,
+        untried: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "executor", b"executor", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "budget_minutes", b"budget_minutes", "campaign", b"campaign", "executor", b"executor", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "budget_minutes", b"budget_minutes", "campaign", b"campaign", "executor", b"executor", "seed", b"seed", "untried", b"untried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
@@ -66,7 +72,7 @@ class CampaignExecutor(_message.Message):
     slots: _builtins.int
     """How many works it does at a time."""
     address: _builtins.str
-    """Of the cluster."""
+    """The address of the cluster."""
     profile: _builtins.str
     """The node profile of each of its processes, JSON."""
     def __init__(
@@ -161,6 +167,7 @@ class RunCampaignRequest(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     EXECUTOR_FIELD_NUMBER: _builtins.int
     BUDGET_MINUTES_FIELD_NUMBER: _builtins.int
+    UNTRIED_FIELD_NUMBER: _builtins.int
     campaign: _builtins.str
     """The campaign file of a new campaign, TOML."""
     campaign_id: _builtins.str
@@ -168,6 +175,8 @@ class RunCampaignRequest(_message.Message):
     seed: _builtins.int
     budget_minutes: _builtins.float
     """How long its works may run in all, in minutes; 0 leaves the budget of a campaign that was planned before."""
+    untried: _builtins.bool
+    """As in PlanCampaignRequest."""
     @_builtins.property
     def executor(self) -> Global___CampaignExecutor:
         """Of a new campaign."""
@@ -180,10 +189,11 @@ class RunCampaignRequest(_message.Message):
         seed: _builtins.int | None = ...,
         executor: Global___CampaignExecutor | None = ...,
         budget_minutes: _builtins.float = ...,
+        untried: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "executor", b"executor", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "budget_minutes", b"budget_minutes", "campaign", b"campaign", "campaign_id", b"campaign_id", "executor", b"executor", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "budget_minutes", b"budget_minutes", "campaign", b"campaign", "campaign_id", b"campaign_id", "executor", b"executor", "seed", b"seed", "untried", b"untried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015

@@ -6,15 +6,26 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit
 
 from pharoah_learning.models.mantel_haenszel import Array
 
 MOST_ITERATIONS = 100
-CHUNK_RUNS = 1 << 16
-"""Rows that are held as floating point numbers at once: 13 MB for 25 columns."""
-_ENOUGH = 1e-8
-"""Improvement of the penalised log likelihood, per unit of it, at which the iteration ends."""
+CHUNK_RUNS = 1 << 13
+"""Rows that are held as floating point numbers at once: 0.8 MB for 25 columns, which fits into a processor's cache."""
+_LAST = 1e-6
+"""The last step is one from which the penalised log likelihood is expected to improve by no more than this: 0.0014
+standard errors. The error after a step of Newton's method is about the square of the one before it."""
+_LAST_OF_SAMPLE = 1.0
+"""The same for a sample, which is a start and no result."""
+_ROUNDING = 1e-7
+"""A log likelihood that is worse by such a share of it is not worse: its last digits are rounded."""
+_TINY = 1e-3
+"""Keeps the equations of the start solvable where a column is constant and has no penalty."""
+_SAMPLED_ABOVE = 1 << 14
+"""With more rows than this, the iteration starts from the fit of a sample."""
+_SAMPLED = 11
+"""Every eleventh row is in the sample. It is a prime number, so that rows which are ordered by their columns, with
+powers of two as periods, are sampled evenly."""
 
 
 class Fitted(NamedTuple):
@@ -24,34 +35,75 @@ class Fitted(NamedTuple):
     covariance: Array
 
 
-def fit(columns: np.ndarray, failed: np.ndarray, penalty: Array) -> Fitted:
-    """Fit the log odds of `failed` (shape (runs,)) on columns of any numeric type (shape (runs, width)).
+class _Rows(NamedTuple):
+    """What is fitted: rows of columns, each of them for so many runs."""
 
-    `penalty` (shape (width,)) is half the weight of each coefficient's square, which must be positive where columns may
-    be constant or separate the outcomes. A step that does not improve the fit is halved.
+    columns: np.ndarray
+    failures: np.ndarray
+    runs: np.ndarray
+    penalty: Array
+
+
+def fit(columns: np.ndarray, failures: np.ndarray, penalty: Array, runs: np.ndarray | None = None) -> Fitted:
+    """Fit the log odds of failing on columns of any numeric type (shape (rows, width)).
+
+    A row stands for `runs` runs (shape (rows,), one each by default), `failures` of which failed. Rows of runs that
+    have equal columns may be given as one: the likelihood is the same. `penalty` (shape (width,)) is half the weight of
+    each coefficient's square, which must be positive where columns may be constant or separate the outcomes. A step
+    that does not improve the fit is halved.
     """
-    beta = np.zeros(columns.shape[1])
-    loss, gradient, curvature = _at(beta, columns, failed, penalty)
+    return _fit(_Rows(columns, failures, np.ones(len(failures)) if runs is None else runs, penalty), _LAST)
+
+
+def _fit(rows: _Rows, last: float) -> Fitted:
+    """The fit whose last step is expected to improve it by no more than `last`."""
+    beta = _start(rows)
+    loss, gradient, curvature = _at(beta, rows)
     for _ in range(MOST_ITERATIONS):
         factor = cho_factor(curvature)
         step, scale = cho_solve(factor, gradient), 1.0
-        while (then := _at(beta - scale * step, columns, failed, penalty))[0] > loss and scale > 1e-6:
+        if gradient @ step / 2 <= last:
+            return Fitted(beta - step, cho_solve(factor, np.eye(len(beta))))
+        while (then := _at(beta - scale * step, rows))[0] > loss + _ROUNDING * abs(loss) and scale > 1e-6:
             scale /= 2
-        before, beta = loss, beta - scale * step
+        beta = beta - scale * step
         loss, gradient, curvature = then
-        if before - loss <= _ENOUGH * abs(before):
-            break
     return Fitted(beta, cho_solve(cho_factor(curvature), np.eye(len(beta))))
 
 
-def _at(beta: Array, columns: np.ndarray, failed: np.ndarray, penalty: Array) -> tuple[float, Array, Array]:
-    """The penalised negative log likelihood, its gradient and its curvature."""
+def _start(rows: _Rows) -> Array:
+    """Where the iteration starts: for many rows at the fit of a sample, which saves half of the passes; for few rows
+    where the columns come nearest to giving all of them the same odds."""
+    columns, failures, runs, penalty = rows
+    if len(failures) > _SAMPLED_ABOVE:
+        sample = slice(None, None, _SAMPLED)
+        sampled = np.ascontiguousarray(columns.T[:, sample]).T
+        return _fit(_Rows(sampled, failures[sample], runs[sample], penalty), _LAST_OF_SAMPLE).value
+    odds = (failures.sum() + 0.5) / (runs.sum() - failures.sum() + 0.5)
+    x = columns.T.astype(np.float32)
+    squares = (x * runs.astype(np.float32)) @ x.T + np.diag(2 * penalty + _TINY)
+    start: Array = np.log(odds) * cho_solve(cho_factor(squares), x @ runs)
+    return start
+
+
+def _at(beta: Array, rows: _Rows) -> tuple[float, Array, Array]:
+    """The penalised negative log likelihood, its gradient and its curvature.
+
+    Rows are numbers of single precision, in which flags and counts are exact and which is twice as fast; what chunks of
+    them sum up to is added with double precision.
+    """
+    columns, failures, runs, penalty = rows
     loss, gradient, curvature = float(penalty @ beta**2), 2 * penalty * beta, np.diag(2 * penalty)
-    for begin in range(0, len(failed), CHUNK_RUNS):
-        x, y = columns[begin : begin + CHUNK_RUNS].astype(float), failed[begin : begin + CHUNK_RUNS].astype(float)
-        eta = x @ beta
-        p = expit(eta)
-        loss += float(np.logaddexp(0, eta).sum() - y @ eta)
-        gradient = gradient + x.T @ (p - y)
-        curvature = curvature + (x * (p * (1 - p))[:, None]).T @ x
+    for begin in range(0, len(failures), CHUNK_RUNS):
+        chunk = slice(begin, begin + CHUNK_RUNS)
+        x = np.ascontiguousarray(columns[chunk].T, dtype=np.float32)
+        n, failed = runs[chunk].astype(np.float32), failures[chunk].astype(np.float32)
+        eta = beta.astype(np.float32) @ x
+        tail = np.exp(-np.abs(eta))
+        p = np.where(eta < 0, tail, np.float32(1)) / (1 + tail)
+        # The first part is the logarithm of 1 + exp(eta), without an overflow.
+        loss += float(n @ (np.maximum(eta, 0) + np.log1p(tail)) - failed @ eta)
+        gradient = gradient + x @ (n * p - failed)
+        x *= np.sqrt(n * p * (1 - p))
+        curvature = curvature + x @ x.T
     return loss, gradient, curvature

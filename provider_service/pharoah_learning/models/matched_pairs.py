@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv
-from scipy.stats import binom
+from scipy.special import bdtrc, betaincinv
 
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -69,5 +68,5 @@ def _matched(
     others_failed = rng.hypergeometric(c, right - c, pairs)
     both = rng.hypergeometric(failed, pairs - failed, others_failed)
     against, for_it = int((failed - both).sum()), int((others_failed - both).sum())
-    p = float(binom.sf(against - 1, against + for_it, 0.5))
+    p = float(bdtrc(against - 1, against + for_it, 0.5)) if against else 1.0
     return MatchedPairs(int(pairs.sum()), int((left - pairs).sum()), against, for_it, p)

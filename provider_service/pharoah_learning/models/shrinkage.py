@@ -27,7 +27,8 @@ class Rates(NamedTuple):
     rate: Array
     low: Array
     high: Array
-    """The interval of the posterior at 95 %."""
+    """The interval of the posterior at 95 %, with the rate in it: where a version nearly always fails and has no runs
+    of its own, the mean of the posterior may be outside its quantiles."""
     archetype_weight: float
     """The runs that the rate of an archetype is worth for one of its versions."""
     family_weight: float
@@ -46,7 +47,8 @@ def shrunk_rates(failures: Array, runs: Array, archetype: NDArray[np.int64], fam
     expected = _expected(failures, runs, archetype, family, family_weight)
     alpha, beta = failures + own_weight * expected, runs - failures + own_weight * (1 - expected)
     low, high = (beta_distribution.ppf(level, alpha, beta) for level in (0.025, 0.975))
-    return Rates(alpha / (alpha + beta), low, high, own_weight, family_weight)
+    rate = alpha / (alpha + beta)
+    return Rates(rate, np.minimum(low, rate), np.maximum(high, rate), own_weight, family_weight)
 
 
 def _expected(

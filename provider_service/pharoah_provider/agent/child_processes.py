@@ -22,14 +22,19 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from pharoah_protocol.held_folders import held_folder
 from pharoah_protocol.node_profile import NodeProfile, command_under, environment
 from pharoah_protocol.own_python import NEUTRAL_FOLDER, own_environment, own_module
+from pharoah_protocol.process_family import end_family
 from pharoah_provider.shielding import complete_despite_cancellation
 
 log = logging.getLogger("pharoah.agent")
 
 IDLE_SECONDS = 600.0
 LARGEST_LINE_BYTES = 1 << 24
+_PREFIX = "ph-child-"
+"""Begins the name of the folder of a child for temporary files; short, because sockets in it have paths of at most 107
+characters (unix(7))."""
 EXIT_SECONDS = 5.0
 """How long a killed process may take to end. Only one that hangs inside a device driver takes longer."""
 POLL_SECONDS = 0.005
@@ -46,50 +51,63 @@ class ChildProcess:
     popen: subprocess.Popen[bytes]
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    owned: contextlib.ExitStack
+    """Its folder for temporary files: what it leaves there when it is killed goes with it."""
 
     @classmethod
     async def start(cls, command: Sequence[str], variables: Mapping[str, str]) -> ChildProcess:
-        """A start that is cancelled leaves no process behind."""
-        ours, theirs = socket.socketpair()
-        with theirs:
+        """A start that is cancelled leaves no process and no file behind."""
+        with contextlib.ExitStack() as owned:
+            folder = owned.enter_context(held_folder(_PREFIX)).path
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    popen = _popen(command, {**variables, "TMPDIR": str(folder)}, theirs)
+                except BaseException:
+                    ours.close()
+                    raise
             try:
-                # A group, not a session: Linux gives each session a CPU share of its own (sched(7), autogroup), and a
-                # micro-benchmark in a session of its own would not notice what takes the CPU from the job.
-                popen = subprocess.Popen(
-                    command,
-                    stdin=theirs.fileno(),
-                    stdout=theirs.fileno(),
-                    env=variables,
-                    cwd=NEUTRAL_FOLDER,
-                    process_group=0,
-                )
+                reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST_LINE_BYTES)
             except BaseException:
                 ours.close()
+                await complete_despite_cancellation(_kill(popen))
                 raise
-        try:
-            reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST_LINE_BYTES)
-        except BaseException:
-            ours.close()
-            await complete_despite_cancellation(_kill(popen))
-            raise
-        return cls(popen, reader, writer)
+            return cls(popen, reader, writer, owned.pop_all())
 
     async def end(self) -> None:
-        """Kill the process group and wait for the process; a caller that is cancelled waits for it, too."""
+        """Kill all that it has started, and wait for the process; a caller that is cancelled waits for it, too."""
         await complete_despite_cancellation(self._end())
 
     async def _end(self) -> None:
-        await _kill(self.popen)
-        self.writer.close()
-        with contextlib.suppress(OSError):
-            await self.writer.wait_closed()
+        with self.owned:
+            await _kill(self.popen)
+            self.writer.close()
+            with contextlib.suppress(OSError):
+                await self.writer.wait_closed()
+
+
+def _popen(command: Sequence[str], variables: Mapping[str, str], theirs: socket.socket) -> subprocess.Popen[bytes]:
+    # A group, not a session: Linux gives each session a CPU share of its own (sched(7), autogroup), and a
+    # micro-benchmark in a session of its own would not notice what takes the CPU from the job.
+    return subprocess.Popen(
+        command,
+        stdin=theirs.fileno(),
+        stdout=theirs.fileno(),
+        env=variables,
+        cwd=NEUTRAL_FOLDER,
+        process_group=0,
+    )
 
 
 class Child:
     """One JSON-lines child, inside `async with`. `ask` is serialised: a child does one thing at a time."""
 
-    def __init__(self, module: str, profile: NodeProfile, *arguments: str, limit_memory: bool = True) -> None:
-        self._command = command_under(profile, own_module(module, *arguments), limit_memory)
+    def __init__(
+        self, module: str, profile: NodeProfile, *arguments: str, limit_memory: bool = True, interpreter: str = ""
+    ) -> None:
+        """`interpreter`: the Python of an environment; by default our own."""
+        command = own_module(module, *arguments, interpreter=interpreter)
+        self._command = command_under(profile, command, limit_memory)
         self._environment = {**own_environment(os.environ), **environment(profile)}
         self._process: ChildProcess | None = None
         self._turn = asyncio.Lock()
@@ -118,6 +136,11 @@ class Child:
                 raise
             finally:
                 self._used_at = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it does something now."""
+        return self._turn.locked()
 
     async def warm(self) -> None:
         """Start it now, so that its start-up does not fall into a measurement."""
@@ -164,9 +187,9 @@ class Child:
         await self._stop()
 
 
-async def read_json(module: str, profile: NodeProfile) -> dict[str, Any]:
+async def read_json(module: str, profile: NodeProfile, *arguments: str) -> dict[str, Any]:
     """The JSON object that a module prints under this node's profile, in a child. Raises ChildDied."""
-    command = command_under(profile, own_module(module))
+    command = command_under(profile, own_module(module, *arguments))
     async with _running(command) as process:
         process.writer.write_eof()
         output = await process.reader.read()
@@ -187,9 +210,12 @@ async def _running(command: Sequence[str]) -> AsyncIterator[ChildProcess]:
 
 
 async def _kill(popen: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of a child and wait until the child has ended."""
+    """Kill a child with all that it has started, and wait until the child has ended."""
+    if popen.poll() is None:  # else the number may be that of another process by now
+        # In a thread: a cell may have started thousands of processes.
+        await asyncio.to_thread(end_family, lambda: {popen.pid})
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(popen.pid, signal.SIGKILL)  # the group outlives its leader: this reaches what the child has started
+        os.killpg(popen.pid, signal.SIGKILL)  # the group outlives its leader
     if await _exit_status(popen, EXIT_SECONDS) is None:
         log.error("process %d was killed and has not ended within %g s", popen.pid, EXIT_SECONDS)
 

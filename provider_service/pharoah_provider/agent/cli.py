@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,18 @@ from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profi
 from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
-from pharoah_provider.agent.fork_servers import fork_server
+from pharoah_provider.agent.fork_servers import fork_servers
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.look import Look
+from pharoah_provider.agent.node_facts import PERIOD_SECONDS, NodeFacts, given_facts
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
+from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.errors import ProviderError
+
+log = logging.getLogger("pharoah.agent")
 
 SOCKET = "/run/pharoah/agent.sock"
 ANSWER_SECONDS = 1.0
@@ -65,6 +70,8 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--host", default="", metavar="NAME",
                      help="the physical machine, where nodes are virtual machines: those of one host share memory "
                      "bandwidth and caches (default: nodes under one kernel are on one host)")  # fmt: skip
+    run.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE",
+                     help="a fact that only people know, such as cooling_zone=b2; may be given again")  # fmt: skip
     run.set_defaults(run=_run)
     measure = commands.add_parser("measure", help="print the node profile with what this machine can do at most in it")
     measure.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
@@ -92,8 +99,12 @@ def entry() -> None:
 def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {arguments.node} %(levelname)s %(message)s")
     profile, access = _profile(arguments.profile), channel.access(arguments)
+    try:
+        given = given_facts(arguments.fact)
+    except ValueError as error:
+        raise ProfileError(str(error)) from None
     key = load_key(arguments.key)
-    asyncio.run(_until_signalled(_stand(arguments, profile, access, key)))
+    asyncio.run(_until_signalled(_stand(arguments, profile, access, key, given)))
     return 0
 
 
@@ -116,22 +127,41 @@ async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
         working.result()  # raises what ended it
 
 
-async def _stand(arguments: argparse.Namespace, profile: NodeProfile, access: Access, key: Ed25519PrivateKey) -> None:
-    facts = await read_json("pharoah_benchmarks.context", profile)
+async def _stand(
+    arguments: argparse.Namespace,
+    profile: NodeProfile,
+    access: Access,
+    key: Ed25519PrivateKey,
+    given: Mapping[str, str],
+) -> None:
+    facts = NodeFacts({**given, **await read_json("pharoah_benchmarks.context", profile)})
+    now = facts.read()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     cpus = profile.cpus or tuple(sorted(os.sched_getaffinity(0)))
     public = key.public_key().public_bytes_raw()
-    node = Node(arguments.node, public, boot_id, tuple(server_facts(facts)), tuple(device_facts(facts)), cpus,
+    node = Node(arguments.node, public, boot_id, tuple(server_facts(now)), tuple(device_facts(now)), cpus,
                 host=arguments.host)  # fmt: skip
     async with (
         Child("pharoah_benchmarks.micro", profile) as probes,
-        fork_server(profile) as cells,
+        fork_servers(profile) as cells,
     ):
         jobs = KnownJobs()
         stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs))
         socket = ticket_socket(arguments.socket, arguments.node, boot_id, key, profile, lambda: stream.node_state, jobs)
-        async with socket:
+        async with socket, OwnedTasks() as watching:
+            watching.start(_send_changes(stream, node, facts))
             await stream.run()
+
+
+async def _send_changes(stream: AgentStream, node: Node, facts: NodeFacts) -> None:
+    """Read the facts again and again; send the node anew when they have changed."""
+    while True:
+        await asyncio.sleep(PERIOD_SECONDS)
+        now = tuple(server_facts(await asyncio.to_thread(facts.read)))
+        if now != node.server_facts:
+            log.info("facts have changed: %s", ", ".join(sorted(set(now) ^ set(node.server_facts))))
+            node = replace(node, server_facts=now)
+            stream.restate(node)
 
 
 def _profile(text: str) -> NodeProfile:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
+from pharoah_protocol.process_family import descendants
 from pharoah_provider.agent.known_jobs import TICKS_PER_SECOND, KnownJobs, computed_seconds, use_of
 from pharoah_provider.agent.signals._nvml import gpu_processes
 from pharoah_serving.quotas import TokenBucket
@@ -51,17 +52,10 @@ def busy_seconds(stat: str, cpus: Iterable[int]) -> float:
         raise ValueError(f"/proc/stat: no {missing}") from None
 
 
-def own_processes(pid: int | None = None) -> Iterator[int]:
+def own_processes() -> Iterator[int]:
     """This process, its children and theirs."""
-    pid = os.getpid() if pid is None else pid
-    yield pid
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
-    except OSError:  # it has ended meanwhile
-        return
-    for child in children:
-        yield from own_processes(child)
+    yield os.getpid()
+    yield from descendants(os.getpid())
 
 
 @dataclass

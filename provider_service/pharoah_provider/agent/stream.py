@@ -32,8 +32,10 @@ from pharoah_protocol.v1 import (
     ProbeResult,
 )
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
+from pharoah_provider.agent.cell_telemetry import CellTelemetry
 from pharoah_provider.agent.child_processes import Child, ChildDied
-from pharoah_provider.agent.fork_servers import cell_result
+from pharoah_provider.agent.environment_children import EnvironmentChildren
+from pharoah_provider.agent.fork_servers import cell_answer
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import NOT_IDLE, Node
@@ -55,10 +57,16 @@ class AgentStream:
     """One node's connection. `run` returns only when it is cancelled or the provider refuses this agent."""
 
     def __init__(
-        self, node: Node, access: Access, telemetry: Telemetry, probes: Child, fork_server: Child, look: Look
+        self,
+        node: Node,
+        access: Access,
+        telemetry: Telemetry,
+        probes: Child,
+        fork_servers: EnvironmentChildren,
+        look: Look,
     ) -> None:
         self._node, self._access, self._look = node, access, look
-        self._telemetry, self._probes, self._fork_server = telemetry, probes, fork_server
+        self._telemetry, self._probes, self._fork_servers = telemetry, probes, fork_servers
         self._out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
         """What goes out on this connection; None ends it."""
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
@@ -72,6 +80,11 @@ class AgentStream:
         """Results of cells by the id of their order, until the provider has stored them."""
         self.node_state = NodeStateAnswer()
         """What the provider has sent of this node."""
+
+    def restate(self, node: Node) -> None:
+        """The node has other facts: they are sent at once, on a new connection. Orders go on meanwhile."""
+        self._node = node
+        self._out.put_nowait(None)
 
     async def run(self) -> None:
         """Raises PermissionError when the provider refuses this agent."""
@@ -218,7 +231,12 @@ class AgentStream:
         if order.order_id in self._kept:
             await self._out.put(self._kept[order.order_id])
             return
-        outcome = await cell_result(self._fork_server, Cell.from_json(order.cell))
+        cell, seen = Cell.from_json(order.cell), CellTelemetry(self._telemetry)
+        async with OwnedTasks() as watching:
+            if cell.degradation is not None:
+                watching.start(seen.watch())
+            answer = await cell_answer(self._fork_servers, cell)
+        outcome = seen.added_to(cell, answer)
         result = AgentMessage(cell=CellResult(order_id=order.order_id, outcome=outcome))
         self._kept[order.order_id] = result
         while len(self._kept) > KEPT_RESULTS:

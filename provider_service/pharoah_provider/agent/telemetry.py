@@ -26,19 +26,20 @@ class Sample:
 
 @dataclass
 class Telemetry:
-    """Samples the signals of one node that leave it. `clock` gives unix seconds."""
+    """Samples the signals of one node. `clock` gives unix seconds."""
 
     clock: Callable[[], float] = time.time
     signals: Iterable[AgentSignal] = field(default_factory=lambda: AGENT_SIGNALS)
     _failed: set[str] = field(default_factory=set, init=False)
     """Signals that could not be read, so that each is reported once."""
 
-    def sample(self) -> list[Sample]:
-        """One sample per device. A signal that cannot be read is absent."""
+    def sample(self, *, stays: bool = False) -> list[Sample]:
+        """One sample per device. A signal that cannot be read is absent. `stays`: also the signals that do not leave
+        the node."""
         now = self.clock()
         values: dict[str, dict[str, float]] = defaultdict(dict)
         for signal in self.signals:
-            if signal.leaves_node:
+            if signal.leaves_node or stays:
                 for reading in self._readings(signal):
                     values[reading.device][signal.name] = reading.value
         return [Sample(now, device, readings) for device, readings in values.items()]

@@ -44,6 +44,8 @@ class PlanOptions:
     """The options of the executor that are stated, by name."""
     budget_minutes: float = 0.0
     """0 is as long as it takes."""
+    untried: bool = False
+    """Whether it is only for contexts that no campaign has tried, beside the nearest ones."""
 
 
 NO_OPTIONS = PlanOptions()
@@ -92,9 +94,12 @@ class Campaigns:
         """
         plan = parse_plan(text)
         settings = _executor_settings(plan, options)
-        campaign = self._new(plan.name, text, options, settings)
+        campaign = replace(self._new(plan.name, text, options, settings), skip_same_code=plan.skip_same_code)
         if EXECUTORS[settings.name].has_contexts:
-            works = scheduled(plan, self._free_nodes(), campaign.seed)
+            nodes = self._untried_nodes() if options.untried else self._free_nodes()
+            works = scheduled(plan, nodes, campaign.seed, campaign.context_rule)
+        elif options.untried:
+            raise Invalid(f"untried: the executor {settings.name} has no contexts; use the executor agents")
         elif plan.degraded:
             raise Invalid(
                 f"campaign: degrade: the executor {settings.name} has no nodes of the fleet, whose degradation could "
@@ -114,6 +119,7 @@ class Campaigns:
         if not chosen.arms:
             raise NotReady("; ".join(chosen.notices) or "the newest release has no suspects")
         campaign = self._new(f"confirm {len(chosen.arms)} suspects", "", options, ON_AGENTS)
+        campaign = replace(campaign, context_rule=chosen.context_rule)
         works = scheduled_pairs(chosen.arms, MOST_PAIRS, campaign.seed)
         await self._store.campaigns.put_campaign(campaign, works, chosen.pairs)
         return PlannedConfirmation(campaign, chosen.notices)
@@ -130,6 +136,14 @@ class Campaigns:
             )
         return nodes
 
+    def _untried_nodes(self) -> list[Node]:
+        """Free nodes in contexts that no campaign has tried, beside those in the nearest ones. Raises NotReady without
+        any."""
+        nodes = self._fleet.contexts.untried(self._free_nodes())
+        if not nodes:
+            raise NotReady("campaigns have tried the contexts of all connected nodes (see `pharoah-provider contexts`)")
+        return nodes
+
     def _new(self, name: str, text: str, options: PlanOptions, executor: ExecutorSettings) -> Campaign:
         seed = options.seed
         if seed is not None and not 0 <= seed < SEEDS:
@@ -143,6 +157,7 @@ class Campaigns:
             created_at=self._clock.wall(),
             executor=executor,
             budget_seconds=checked_budget(options.budget_minutes),
+            context_rule=self._fleet.contexts.rule,
         )
 
     def check_free(self, campaign_id: str = "") -> None:
@@ -255,7 +270,7 @@ class Campaigns:
                 report=going.publish,
                 clock=self._clock,
             )
-            return await run.run(OwnFingerprints(self._store.evidence))
+            return await run.run(OwnFingerprints(self._store.dry_runs))
 
 
 def checked_budget(minutes: float) -> float:

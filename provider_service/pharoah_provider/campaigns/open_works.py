@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
+from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_provider.campaigns.schedule import begun_again
 from pharoah_provider.campaigns.works import Work, WorkKind, WorkState
-from pharoah_provider.domain import Node
 
 Choose = Callable[[Iterable[list[Work]]], list[Work] | None]
 """Which block is next, of those that may be; None for none of them."""
@@ -37,34 +37,38 @@ class OpenWorks:
 
     @property
     def done(self) -> int:
-        return sum(work.state in (WorkState.DONE, WorkState.DROPPED) for work in self._works.values())
+        return sum(work.state not in (WorkState.WAITING, WorkState.MOVED) for work in self._works.values())
+
+    def cells(self) -> list[Cell]:
+        """The cells of all works that are no degraded ones, in the order of the plan."""
+        return [work.cell for work in self._works.values() if work.kind is WorkKind.CELL and work.cell]
 
     def left(self, *kinds: WorkKind) -> list[Work]:
         """What is not done, in the order of the plan: of these kinds, or of all."""
         waiting = (work for work in self._works.values() if work.state is WorkState.WAITING)
         return [work for work in waiting if not kinds or work.kind in kinds]
 
-    def take(self, node: Node, usable: int, measured: bool, choose: Choose = first_of) -> Work | None:
-        """The next work for a node; the block of the work has this node from now on.
+    def take(self, node: str, context: str, usable: int, measured: bool, choose: Choose = first_of) -> Work | None:
+        """The next work for a node in a context; the block of the work has this node from now on.
 
         `usable`: how many nodes the context has for this campaign. Two of them run the blocks of each workload, where
         there are two, and all of them the pairs of each suspect, in turn. `measured`: whether baselines may begin,
         because no cell is left that a node could run. `choose`: which of the blocks that nobody has begun is next.
         """
         free = [work for work in self.left() if work.number not in self._out]
-        own = [work for work in free if work.node == node.node and (work.cell or measured)]
+        own = [work for work in free if work.node == node and (work.cell or measured)]
         if own and own[0].cell:
             chosen: Work | None = own[0]
         else:
-            owners = self._owners_of_subjects(node.context_id)
+            owners = self._owners_of_subjects(context)
             mine = ([work] for work in own)
-            blocks = _blocks_of(work for work in free if not work.node and work.context_id == node.context_id)
+            blocks = _blocks_of(work for work in free if not work.node and work.context_id == context)
             may = (block for block in blocks if self._may(node, block[0], usable, owners[block[0].subject]))
             chosen = next(iter(choose(chain(mine, may)) or ()), None)
         if chosen is None:
             return None
         for work in self.block(chosen.block):
-            self._works[work.number] = replace(work, node=node.node)
+            self._works[work.number] = replace(work, node=node)
         self._out.add(chosen.number)
         return self._works[chosen.number]
 
@@ -91,7 +95,7 @@ class OpenWorks:
         blocks = sorted({work.block for work in self.left(WorkKind.CELL, WorkKind.DEGRADED) if work.node == node})
         added: list[Work] = []
         for block in blocks:
-            old = self.block(block)
+            old = [work for work in self.block(block) if work.state not in (WorkState.SAME_CODE, WorkState.DROPPED)]
             new = begun_again(old, max(self._works) + 1, max(work.block for work in self._works.values()) + 1)
             for work in old:
                 if work.state is WorkState.WAITING:
@@ -113,16 +117,16 @@ class OpenWorks:
                 found[work.subject][work.block] = work.node
         return found
 
-    def _may(self, node: Node, work: Work, usable: int, owners: dict[int, str]) -> bool:
+    def _may(self, node: str, work: Work, usable: int, owners: dict[int, str]) -> bool:
         """Whether enough blocks of this subject are left for the other nodes that must run some.
 
         `owners`: all its blocks with their nodes."""
         taken = Counter(owner for owner in owners.values() if owner)
         if work.suspect:
-            return taken[node.node] < math.ceil((taken.total() + 1) / max(1, usable))
+            return taken[node] < math.ceil((taken.total() + 1) / max(1, usable))
         if work.kind is not WorkKind.CELL:
             return True
-        others_needed = min(LEAST_NODES, usable) - len(taken.keys() | {node.node})
+        others_needed = min(LEAST_NODES, usable) - len(taken.keys() | {node})
         return len(owners) - taken.total() > max(0, others_needed)
 
 

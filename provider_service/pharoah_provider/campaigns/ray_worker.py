@@ -1,4 +1,4 @@
-"""One worker of a Ray cluster: an actor with a fork server under a node profile, which runs one cell at a time."""
+"""One worker of a Ray cluster: an actor with fork servers under a node profile, which runs one cell at a time."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from contextlib import AsyncExitStack
 
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_protocol.node_profile import check_profile
-from pharoah_provider.agent.fork_servers import cell_result, fork_server
+from pharoah_provider.agent.fork_servers import cell_answer, fork_servers
 
 
 class CellWorker:
-    """Becomes an actor by `ray.remote`. Its fork server ends with the actor's process, however that ends."""
+    """Becomes an actor by `ray.remote`. Its fork servers end with the actor's process, however that ends."""
 
     def __init__(self, profile: str) -> None:
         """`profile`: the node profile as JSON. Raises ProfileError for one that this machine cannot have."""
-        self._server = fork_server(check_profile(json.loads(profile)))
+        self._servers = fork_servers(check_profile(json.loads(profile)))
         self._scope = AsyncExitStack()
 
     async def start(self) -> str:
-        """Start the scope of the fork server; the id of the Ray node that this worker stands on."""
+        """Start the scope of the fork servers; the id of the Ray node that this worker stands on."""
         import ray
 
-        await self._scope.enter_async_context(self._server)
+        await self._scope.enter_async_context(self._servers)
         node_id: str = ray.get_runtime_context().get_node_id()
         return node_id
 
     async def run(self, cell: str) -> str:
         """The result of a cell; both are JSON."""
-        return await cell_result(self._server, Cell.from_json(cell))
+        return await cell_answer(self._servers, Cell.from_json(cell))
 
     async def stay(self) -> None:
         """Never returns: whoever waits for it learns at once that the actor is gone."""

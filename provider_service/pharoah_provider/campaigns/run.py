@@ -9,8 +9,8 @@ more blocks, and a campaign whose budget is used up ends.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pharoah_benchmarks.campaign.cell import CellResult
@@ -19,10 +19,11 @@ from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.budget import Budget
 from pharoah_provider.campaigns.executors import EXECUTORS, Executor
 from pharoah_provider.campaigns.open_works import OpenWorks
+from pharoah_provider.campaigns.same_code import same_code
 from pharoah_provider.campaigns.suspect_pairs import with_its_pairs
 from pharoah_provider.campaigns.works import Campaign, SuspectPair, Work, WorkKind, WorkResult, WorkState
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import WrongAnswer
+from pharoah_provider.fleet import NotBuiltThere, WrongAnswer
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.base import CampaignStore
 from pharoah_serving.clock import Clock
@@ -82,10 +83,23 @@ class CampaignRun:
         for suspect_id in self._suspects:
             await self._update_suspect(suspect_id)
         cells = [work.cell for work in self._works.left(WorkKind.CELL) if work.cell]
+        if self._campaign.skip_same_code:
+            await own.complete(cells)
+            everything = self._works.cells()
+            await self._end_same_code(same_code(everything, await own.of(everything)))
         async with asyncio.TaskGroup() as group:
             group.create_task(own.complete(cells))
             group.create_task(self._run_works())
         return not self._works.left()
+
+    async def _end_same_code(self, same: Mapping[str, str]) -> None:
+        """End the works that cannot differ from others. `same`: content of a cell, and the environment that runs."""
+        works: dict[str, list[Work]] = defaultdict(list)
+        for work in self._works.left(WorkKind.CELL):
+            if work.cell and work.cell.content in same:
+                works[same[work.cell.content]].append(replace(work, state=WorkState.SAME_CODE))
+        for environment, ended in works.items():
+            await self._end(ended, f"it executes the same code as in {environment}")
 
     async def _run_works(self) -> None:
         busy: dict[asyncio.Task[None], Node] = {}
@@ -117,9 +131,14 @@ class CampaignRun:
                 await asyncio.wait(busy)
 
     def _next_work(self, node: Node, measured: bool) -> Work | None:
-        usable = len(self._usable(node.context_id))
-        now = self._clock.wall()
-        return self._works.take(node, usable, measured, lambda blocks: self._budget.choose(blocks, usable, now))
+        """The next work for a node, which has it from now on; None without one."""
+        context, now = self._campaign.context_of(node), self._clock.wall()
+        usable = len(self._usable(context))
+
+        def choose(blocks: Iterable[list[Work]]) -> list[Work] | None:
+            return self._budget.choose(blocks, usable, now)
+
+        return self._works.take(node.node, context, usable, measured, choose)
 
     def _is_spent(self) -> bool:
         """Whether nothing that is left can end within the budget, so that the campaign is over."""
@@ -131,8 +150,8 @@ class CampaignRun:
     def _free_nodes(self, busy: Iterable[Node]) -> Iterator[Node]:
         """Nodes that may be given work, those of the rarest context first; `busy` may grow meanwhile."""
         connected = self._executor.nodes()
-        rarity = Counter(node.context_id for node in connected)
-        for node in sorted(connected, key=lambda node: (rarity[node.context_id], node.node)):
+        rarity = Counter(self._campaign.context_of(node) for node in connected)
+        for node in sorted(connected, key=lambda node: (rarity[self._campaign.context_of(node)], node.node)):
             shared = any(node.node == other.node or node.shares_cores(other) for other in busy)
             if node.node not in self._excluded and not shared and not self._in_use(node.node):
                 yield node
@@ -141,7 +160,7 @@ class CampaignRun:
         """Note who is there; what nodes that are gone have left behind begins again elsewhere, or is dropped."""
         for node in self._executor.nodes():
             self._last_there[node.node] = self._clock.steady()
-            self._contexts[node.node] = node.context_id
+            self._contexts[node.node] = self._campaign.context_of(node)
         campaign = self._campaign.campaign_id
         for owner in filter(self._is_gone, self._works.owners()):
             if self._usable(self._contexts[owner]):
@@ -156,8 +175,14 @@ class CampaignRun:
             excluded = bool(candidates) and all(node in self._excluded for node in candidates)
             # Nobody else can measure a node that is gone; the campaign of the others need not wait for it.
             if excluded or (not work.cell and somebody and self._all_measured() and self._is_gone(work.node)):
-                await self._store.drop_work(campaign, work)
-                self._works.finish(work, WorkState.DROPPED)
+                dropped = replace(work, state=WorkState.DROPPED)
+                await self._end([dropped], "all nodes that could do it have left the campaign")
+
+    async def _end(self, works: Sequence[Work], reason: str) -> None:
+        """Nobody will do these works; each has its new state."""
+        await self._store.end_works(self._campaign.campaign_id, works, reason)
+        for work in works:
+            self._works.finish(work, work.state)
 
     def _all_measured(self) -> bool:
         """Whether no cell is left that a node could run."""
@@ -202,7 +227,7 @@ class CampaignRun:
             result = await self._executor.do(node, work, order_id)
         except* NotReady as failures:
             self._budget.end(work)
-            self._failed(node, work, next(iter(_leaves(failures))))
+            await self._failed(node, work, next(iter(_leaves(failures))))
         else:
             ended_at = max(began_at, self._clock.wall())
             done = replace(work, began_at=began_at, ended_at=ended_at, state=WorkState.DONE)
@@ -235,7 +260,11 @@ class CampaignRun:
         for work in needless:
             self._works.finish(work, WorkState.DROPPED)
 
-    def _failed(self, node: Node, work: Work, error: NotReady) -> None:
+    async def _failed(self, node: Node, work: Work, error: NotReady) -> None:
+        if isinstance(error, NotBuiltThere):  # other nodes may have what this one lacks; their blocks go on
+            await self._end([replace(work, state=WorkState.DROPPED)], str(error))
+            self._report_work(node.node, work.name, f"not built: {error}")
+            return
         self._works.put_back(work)
         self._attempts[node.node, work.number] += 1
         if isinstance(error, WrongAnswer) or self._attempts[node.node, work.number] >= MOST_ATTEMPTS:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.campaign.plan import CampaignPlan
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_provider.campaigns.works import Work, WorkKind
 from pharoah_provider.domain import Node
@@ -49,12 +50,14 @@ def scheduled_pairs(arms: Sequence[SuspectArms], most_pairs: int, seed: int) -> 
     return [replace(work, number=number) for number, work in enumerate(found)]
 
 
-def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int) -> list[Work]:
+def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int, rule: ContextRule = ALL_FACTS) -> list[Work]:
     """All works for these nodes: the cells for each of their contexts, the degraded cells for the context that most of
-    them share, and a baseline for each node. Equal arguments give equal works."""
+    them share, and a baseline for each node. Equal arguments give equal works. `rule`: what makes contexts; without one
+    every set of facts does."""
+    context_of = {node.node: rule.context_of(node.server_facts) for node in nodes}
     contexts: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        contexts[node.context_id].append(node.node)
+        contexts[context_of[node.node]].append(node.node)
     found: list[Work] = []
     blocks = 0
     for context, names in sorted(contexts.items()):
@@ -67,7 +70,7 @@ def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int) -> list[Work
         found.append(_work(WorkKind.DEGRADED, plainest, blocks, cell))
         blocks += 1
     for node in sorted(nodes, key=lambda node: node.node):
-        found.append(replace(_work(WorkKind.BASELINE, node.context_id, blocks, None), node=node.node))
+        found.append(replace(_work(WorkKind.BASELINE, context_of[node.node], blocks, None), node=node.node))
         blocks += 1
     return [replace(work, number=number) for number, work in enumerate(found)]
 

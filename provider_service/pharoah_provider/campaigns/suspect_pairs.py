@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.settings import SettingError, check
 from pharoah_learning.confirmations import Pair, confirmation, control_of
+from pharoah_learning.context_evidence import in_contexts
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_learning.release import Suspect
@@ -32,6 +34,8 @@ class ChosenSuspects:
     """In the same order."""
     notices: list[str] = field(default_factory=list)
     """Why others cannot be."""
+    context_rule: ContextRule = ALL_FACTS
+    """What makes the contexts of the suspects."""
 
 
 async def suspects_to_confirm(store: Storage, suspect_ids: Sequence[str], nodes: Sequence[Node]) -> ChosenSuspects:
@@ -43,8 +47,10 @@ async def suspects_to_confirm(store: Storage, suspect_ids: Sequence[str], nodes:
     known = {suspect.suspect_id: suspect for suspect in (release.suspects if release else ())}
     if unknown := set(suspect_ids) - known.keys():
         raise Invalid(f"suspects: {min(unknown)!r} is not known (see `pharoah-provider suspects`)")
-    trials = await asyncio.to_thread(usable_trials, await store.evidence.trials(), LeftOut())
-    chosen = ChosenSuspects()
+    rule = release.context_rule if release else ALL_FACTS
+    usable = await asyncio.to_thread(usable_trials, await store.evidence.trials(), LeftOut())
+    trials = in_contexts(usable, rule)
+    chosen = ChosenSuspects(context_rule=rule)
     for suspect_id in dict.fromkeys(suspect_ids or known):
         suspect = known[suspect_id]
         if reason := await _add(chosen, suspect, trials, nodes, store):
@@ -56,7 +62,7 @@ async def _add(
     chosen: ChosenSuspects, suspect: Suspect, trials: Sequence[Trial], nodes: Sequence[Node], store: Storage
 ) -> str:
     """Add a suspect; why it cannot be confirmed where it cannot."""
-    there = sum(node.context_id == suspect.context_id for node in nodes)
+    there = sum(chosen.context_rule.context_of(node.server_facts) == suspect.context_id for node in nodes)
     if there < LEAST_NODES:
         return f"{there} nodes of its context are connected and free, and it takes {LEAST_NODES}"
     if not suspect.content:

@@ -7,9 +7,11 @@ from enum import StrEnum
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.confirmations import NO_PAIRS, Confirmation
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns.executor_settings import ON_AGENTS, ExecutorSettings
+from pharoah_provider.domain import Node
 
 WorkResult = CellResult | list[BenchmarkResult]
 """What came of a work: of a cell, or of a baseline."""
@@ -46,8 +48,11 @@ class WorkState(StrEnum):
     DONE = "done"
     MOVED = "moved"
     """Its block began again on another node, because its own was away."""
+    SAME_CODE = "same code"
+    """Not run: its environment executes the same code as another one, whose results hold for it as well."""
     DROPPED = "dropped"
-    """All nodes of its context were excluded from the campaign, or the suspect that it was about is decided."""
+    """Nobody will do it: all nodes that could have left the campaign, its node cannot build its environment, or the
+    suspect that it was about is decided."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +105,18 @@ class Campaign:
     """Unix seconds."""
     reason: str = ""
     """Why it is paused."""
+    skip_same_code: bool = False
+    """Whether one environment is enough of those in which a workload executes the same code."""
     executor: ExecutorSettings = ON_AGENTS
     budget_seconds: float = 0.0
     """How long works of it may run; 0 is as long as they take."""
+    context_rule: ContextRule = ALL_FACTS
+    """What made contexts when it was planned; its works keep these contexts to the end."""
+
+    def context_of(self, node: Node) -> str:
+        """The context in which the campaign runs works on a node; empty for a node without facts, which is no node of
+        the fleet."""
+        return self.context_rule.context_of(node.server_facts) if node.server_facts else ""
 
     def order_id(self, work: Work) -> str:
         """The name of the order for a piece of work: the same after every restart, so that an agent that has done it

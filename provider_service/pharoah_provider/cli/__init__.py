@@ -12,9 +12,11 @@ from pharoah_provider.cli import (
     admit,
     archetypes,
     audit_bundle,
+    backfill,
     campaign,
     certificate,
     confirm_time,
+    draw,
     forget,
     init,
     key,
@@ -68,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (
         serve, init, campaign, learn, forget, rollback, revoke, reinstate, admit, audit_bundle, key, certificate, token,
-        confirm_time, move, archetypes, registries, listings,
+        confirm_time, move, archetypes, backfill, draw, registries, listings,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

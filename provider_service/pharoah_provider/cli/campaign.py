@@ -49,6 +49,9 @@ def add_parser(commands: Any) -> None:
         added = verb(name, what, work)
         added.add_argument("file", type=Path)
         _add_drawn(added)
+        added.add_argument(
+            "--untried", action="store_true", help="only in contexts that no campaign has tried, and the nearest ones"
+        )
         group = added.add_argument_group("executor", "These count before what the file states.")
         group.add_argument("--executor", metavar="NAME", help="agents, local, ray, or one of a plug-in")
         group.add_argument("--address", help="of the cluster")
@@ -83,6 +86,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         executor=_executor(arguments),
         budget_minutes=arguments.budget_minutes,
+        untried=arguments.untried,
     )
     with_file = _named(arguments.file)
     try:
@@ -106,6 +110,7 @@ def _run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         executor=_executor(arguments),
         budget_minutes=arguments.budget_minutes,
+        untried=arguments.untried,
     )
     try:
         return _follow(arguments, request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
 from pharoah_learning.models.proportions import wilson
@@ -22,9 +23,11 @@ def learned_rows(*kinds: RowKind) -> Callable[[ListingSources], Awaitable[list[R
             return []
         revoked = set(await sources.storage.log.revoked_ids())
         nodes = await sources.storage.nodes.nodes()
-        names = {node.context_id: "+".join(n.node for n in nodes if n.context_id == node.context_id) for node in nodes}
+        names: dict[str, list[str]] = defaultdict(list)
+        for node in nodes:
+            names[release.context_rule.context_of(node.server_facts)].append(node.node)
         return [
-            {"release": release.release, "nodes": names.get(row.group_id, ""), **_shown(row, row.id in revoked)}
+            {"release": release.release, "nodes": "+".join(names[row.group_id]), **_shown(row, row.id in revoked)}
             for row in release.rows
             if row.kind in kinds
         ]

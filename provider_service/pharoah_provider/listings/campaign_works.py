@@ -8,11 +8,12 @@ LISTING = Listing(
     name="campaign-works",
     help="the works of campaigns in the order of their plans",
     columns=("campaign", "number", "block", "kind", "node", "cell", "state"),
-    wide_columns=("context", "ended_at"),
+    wide_columns=("context", "ended_at", "reason"),
     rows=select("""
         SELECT campaign_id AS campaign, number, block, kind, node,
                json_extract_string(nullif(cell, ''), '$.id') AS cell,
-               campaign_works.state AS state, context_id AS context, ended_at
+               campaign_works.state AS state, context_id AS context, ended_at,
+               campaign_works.reason AS reason
         FROM campaign_works JOIN campaigns USING (campaign_id) ORDER BY created_at, number
     """),
 )

@@ -9,13 +9,14 @@ from pharoah_provider.listings._listing import Listing, ListingSources, Row
 _QUERY = """
     SELECT campaign_id AS id, any_value(name) AS name, any_value(campaigns.state) AS state,
            count(*) FILTER (campaign_works.state = 'done') AS done,
-           count(*) FILTER (campaign_works.state = 'dropped') AS dropped,
+           count(*) FILTER (campaign_works.state IN ('same code', 'dropped')) AS not_run,
            count(*) FILTER (campaign_works.state <> 'moved') AS works,
            any_value((SELECT count(*) FROM cells
                       WHERE starts_with(cells.block, campaigns.campaign_id) AND cells.outcome <> 'ok')) AS failed,
            any_value(created_at) AS created_at, count(DISTINCT block) AS blocks,
-           count(DISTINCT node) FILTER (node <> '') AS nodes, any_value(seed) AS seed, any_value(reason) AS reason,
-           any_value(executor) AS executor, any_value(budget_seconds) / 60 AS budget_minutes,
+           count(DISTINCT node) FILTER (node <> '') AS nodes, any_value(seed) AS seed,
+           any_value(campaigns.reason) AS reason, any_value(executor) AS executor,
+           any_value(budget_seconds) / 60 AS budget_minutes,
            list(began_at) FILTER (campaign_works.state = 'done') AS began,
            list(ended_at) FILTER (campaign_works.state = 'done') AS ended
     FROM campaigns JOIN campaign_works USING (campaign_id) GROUP BY campaign_id ORDER BY created_at
@@ -38,6 +39,6 @@ LISTING = Listing(
     name="campaigns",
     help="campaigns and how much of each is done",
     columns=("id", "name", "state", "done", "works", "failed", "created_at"),
-    wide_columns=("dropped", "blocks", "nodes", "seed", "executor", "used_minutes", "budget_minutes", "reason"),
+    wide_columns=("not_run", "blocks", "nodes", "seed", "executor", "used_minutes", "budget_minutes", "reason"),
     rows=rows,
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pharoah_protocol.incident_states import INCIDENT_STATES
+from pharoah_provider.listings._context_rules import served_rule
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
 
 _OPEN = ", ".join(f"'{state}'" for state in INCIDENT_STATES if state.is_open and state.is_reported)
 """Names of states consist of lower-case letters, digits and underscores, so they need no escapes."""
 QUERY = f"""
-    SELECT n.node, n.context_id AS context, n.server_facts AS facts, n.last_seen,
+    SELECT n.node, n.server_facts AS facts, n.last_seen,
            (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
            (SELECT count(*) FROM incidents i
             WHERE i.resource_kind = 'node' AND i.resource = n.node AND i.state IN ({_OPEN})) AS alerts
@@ -18,10 +19,11 @@ QUERY = f"""
 
 async def rows(sources: ListingSources) -> list[Row]:
     """Nodes with their running runs and confirmed alerts."""
-    heard = sources.connected
+    heard, rule = sources.connected, await served_rule(sources)
     return [
         {
             **row,
+            "context": rule.context_of(row["facts"]),
             "connected": "held" if row["node"] in sources.held else "yes" if row["node"] in heard else "no",
             "seen_seconds_ago": round(sources.now - max(heard.get(row["node"], 0.0), row["last_seen"]), 1),
         }

@@ -14,7 +14,8 @@ async def rows(sources: ListingSources) -> list[Row]:
     found = []
     for suspect in release.suspects:
         others = [node for node in nodes if node.node != suspect.node]
-        peers = [node.node for node in others if node.context_id == suspect.context_id]
+        context_of = release.context_rule.context_of
+        peers = [node.node for node in others if context_of(node.server_facts) == suspect.context_id]
         same_device = [node.node for node in others if node.device_id == suspect.device_id]
         found.append(
             {

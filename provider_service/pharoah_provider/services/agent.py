@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from pharoah_benchmarks.campaign.cell import CellResult
+from pharoah_benchmarks.campaign.cell import CellResult, NotBuilt
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.bounds import check_durations, check_time
 from pharoah_protocol.text import sanitize_text
@@ -63,7 +63,7 @@ class AgentServicer:
 
     def __init__(self, nodes: NodeStore, fleet: Fleet, metrics: Metrics, clock: Clock) -> None:
         self._nodes, self._fleet, self._metrics, self._clock = nodes, fleet, metrics, clock
-        self._budgets = AgentBudgets(nodes, clock)
+        self._budgets = AgentBudgets(nodes, clock, fleet.contexts)
 
     async def Connect(self, messages: AsyncIterator[AgentMessage], _: Context) -> AsyncIterator[AgentOrder]:
         first = await anext(aiter(messages), None)
@@ -176,7 +176,7 @@ def _node(hello: Hello) -> Node:
     )
 
 
-def _cell_result(text: str) -> CellResult:
+def _cell_result(text: str) -> CellResult | NotBuilt:
     try:
         return read_result(text)
     except ValueError as error:

@@ -48,7 +48,7 @@ class ExchangeServicer:
             offer_id=offer_id,
             class_ids=offer.class_ids,
             expires_at=offer.expires_at,
-            context=offer.node.server_facts,
+            context=offer.context,
             epoch=offer.epoch,
             signature=offer.signature,
             hashed_key=self._exchange.hashed_key(caller(), offer.epoch),

@@ -176,4 +176,5 @@ def _plan_options(request: PlanCampaignRequest | RunCampaignRequest | PlanConfir
             except ValueError as error:
                 raise Invalid(f"executor.profile: not JSON: {error}") from None
     seed = request.seed if request.HasField("seed") else None
-    return PlanOptions(seed=seed, executor=executor, budget_minutes=request.budget_minutes)
+    untried = not isinstance(request, PlanConfirmationRequest) and request.untried
+    return PlanOptions(seed=seed, executor=executor, budget_minutes=request.budget_minutes, untried=untried)

@@ -10,8 +10,8 @@ from typing import overload
 from weakref import WeakValueDictionary
 
 from pharoah_archetypes import Fingerprint, FingerprintError
-from pharoah_learning.evidence import OutcomeReport
-from pharoah_learning.release import identity
+from pharoah_learning.context_rule import identity
+from pharoah_learning.evidence import OutcomeReport, end_counts
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
@@ -30,6 +30,7 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider import shared_votes
+from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node, Report, Run
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
@@ -47,8 +48,6 @@ LARGEST_BATCH = 4096
 MOST_RANKS = 1024
 LARGEST_FINGERPRINT = 1 << 18
 ID_BYTES = 16
-COUNTED_STATES = (EndState.OK, EndState.FAILED)
-"""End states that say something about the job and its node."""
 OLDEST_SECONDS = 86_400.0
 SHORTEST_RENEWAL_SECONDS = 60.0
 """A node ticket that comes sooner after another one is not looked at."""
@@ -56,20 +55,22 @@ LARGEST_NUMBER = 1 << 40
 """The largest number of a second: 2^40 seconds are thirty thousand years."""
 
 
-def outcome_counts(state: EndState, attribution: Attribution) -> bool:
-    """Whether the end of a run says something about its job that others may count."""
-    return state in COUNTED_STATES and attribution is not Attribution.USER
-
-
 class RunsServicer:
     """Decodes the calls of sidecars about their runs and encodes the answers."""
 
     def __init__(
-        self, store: Storage, monitor: Monitor, intake: Intake, joins: JoinBudgets, quotas: Quotas, clock: Clock
+        self,
+        store: Storage,
+        monitor: Monitor,
+        intake: Intake,
+        joins: JoinBudgets,
+        quotas: Quotas,
+        clock: Clock,
+        contexts: Contexts,
     ) -> None:
-        self._nodes, self._runs, self._evidence, self._sharing = store.nodes, store.runs, store.evidence, store.sharing
+        self._nodes, self._runs, self._sharing = store.nodes, store.runs, store.sharing
         self._monitor, self._intake, self._joins, self._quotas = monitor, intake, joins, quotas
-        self._clock = clock
+        self._clock, self._contexts = clock, contexts
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         """One change of a run at a time: it joins, or it ends."""
 
@@ -141,7 +142,7 @@ class RunsServicer:
         state, attribution = _end_state(request.state), _attribution(request.attribution)
         outcome = (
             await self._outcome_report(run, request, failed=state is EndState.FAILED)
-            if request.pseudonym and outcome_counts(state, attribution)
+            if request.pseudonym and end_counts(state, attribution)
             else None
         )
         await complete_despite_cancellation(self._end(run, state, attribution, outcome))
@@ -176,7 +177,7 @@ class RunsServicer:
             raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT}")
         self._quotas.take_reveal(caller(), self._clock.wall())
         node = await self._nodes.node(run.node)
-        await self._evidence.put_revealed(run, node.context_id if node else "", fingerprint)
+        await self._sharing.put_revealed(run, self._contexts.of(node) if node else "", fingerprint)
         return RevealResponse()
 
     async def _outcome_report(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
@@ -189,7 +190,7 @@ class RunsServicer:
         now = self._clock.wall()
         if node is None or not await shared_votes.counts(self._sharing, run, who, request.period, name, now):
             return None
-        return OutcomeReport(run.run_id, request.period, name, who, node.context_id, failed)
+        return OutcomeReport(run.run_id, request.period, name, who, self._contexts.of(node), failed, node.server_facts)
 
     async def WatchAlerts(self, request: WatchAlertsRequest, _: Context) -> AsyncIterator[Alert]:
         run = await self._run(request.run_id)

@@ -95,7 +95,9 @@ def _servicers(state: ProviderState) -> dict[str, Any]:
     exchange = ExchangeServer(store.nodes, keys, publisher, state.quotas, fleet, clock)
     servicers = {
         "Exchange": ExchangeServicer(exchange),
-        "Runs": RunsServicer(store, state.monitor, state.intake, state.joins, state.quotas, clock),
+        "Runs": RunsServicer(
+            store, state.monitor, state.intake, state.joins, state.quotas, clock, state.fleet.contexts
+        ),
         "Pseudonyms": PseudonymServicer(state.pseudonym_keys, store.sharing.count_evaluation),
         "Agent": AgentServicer(store.nodes, fleet, state.metrics, clock),
         "Operator": OperatorServicer(store, keys, fleet, publisher, state.monitor, state.campaigns),

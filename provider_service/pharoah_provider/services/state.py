@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pharoah_protocol.log.checkpoint import log_origin
 from pharoah_provider.campaigns.book import Campaigns
+from pharoah_provider.contexts import Contexts
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.high_water import HighWater, state_folder
 from pharoah_provider.monitoring.intake import Intake
@@ -77,9 +78,10 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     """Go on where the process before has ended. Raises StoreError when the database does not continue what was
     signed."""
     clock, store, audit = files.guard.clock, files.store, files.audit
-    metrics, fleet = Metrics(), Fleet(clock)
+    metrics, contexts = Metrics(), Contexts()
+    fleet = Fleet(clock, contexts)
     metrics.watch_agents(fleet.last_seen)
-    publisher = await _opened_publisher(files, witnesses, clock)
+    publisher = await _opened_publisher(files, witnesses, clock, contexts)
     monitor = Monitor(store, fleet, metrics, settings.settle_seconds, clock, settings.benchmark_share)
     if release := await store.published.newest_release():
         monitor.use(release)
@@ -104,7 +106,9 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     )
 
 
-async def _opened_publisher(files: ProviderFiles, witnesses: Sequence[Witness], clock: Clock) -> Publisher:
+async def _opened_publisher(
+    files: ProviderFiles, witnesses: Sequence[Witness], clock: Clock, contexts: Contexts
+) -> Publisher:
     transparency = TransparencyLog(
         await files.store.log.log_entries(),
         files.keys.signing_key,
@@ -114,6 +118,6 @@ async def _opened_publisher(files: ProviderFiles, witnesses: Sequence[Witness], 
         clock,
     )
     files.audit.skip(transparency.tip.days)
-    publisher = Publisher(files.store, files.keys, transparency, files.guard)
+    publisher = Publisher(files.store, files.keys, transparency, files.guard, contexts)
     await publisher.open()
     return publisher

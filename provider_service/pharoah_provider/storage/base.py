@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
-from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, Trial
+from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, RevealedRun, Trial
 from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
@@ -138,13 +138,6 @@ class EvidenceStore(Protocol):
     async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]: ...
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None: ...
     async def baseline_probes(self, left_out: LeftOut | None = None) -> list[BenchmarkResult]: ...
-    async def put_own_fingerprint(self, cell: Cell, software: str, dry: DryCell) -> None:
-        """What the provider's own dry run of a cell gave, under this release of its software."""
-
-    async def missing_dry_runs(self, cells: Sequence[Cell], software: str) -> list[Cell]:
-        """One cell for each workload and settings that was not dry-run under this release of the software."""
-        ...
-
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
         """Pieces of evidence that `forget` would be about."""
         ...
@@ -153,7 +146,21 @@ class EvidenceStore(Protocol):
         """The first report about a run stands. `RunStore.end_run` stores one together with the end of its run."""
 
     async def outcome_reports(self, period: int) -> list[OutcomeReport]: ...
-    async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
+
+
+class DryRunStore(Protocol):
+    """The provider's own dry runs of cells."""
+
+    async def put(self, cell: Cell, software: str, dry: DryCell) -> None:
+        """What the provider's own dry run of a cell gave, under this release of its software."""
+
+    async def missing(self, cells: Sequence[Cell], software: str) -> list[Cell]:
+        """One cell for each workload and settings that was not dry-run under this release of the software."""
+        ...
+
+    async def fingerprints(self, cells: Sequence[Cell], software: str) -> dict[str, str]:
+        """`Cell.content` to what the dry run of a cell under this release of the software gave, where that is one."""
+        ...
 
 
 class CampaignStore(Protocol):
@@ -189,8 +196,8 @@ class CampaignStore(Protocol):
     async def move_blocks(self, campaign_id: str, blocks: Set[int], added: Sequence[Work]) -> None:
         """What waits in these blocks is moved, and these works are added."""
 
-    async def drop_work(self, campaign_id: str, work: Work) -> None:
-        """Nobody will do it."""
+    async def end_works(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
+        """Nobody will do them: they get the states that they have now. `reason` says why, for people."""
 
     async def finish_work(self, campaign: Campaign, work: Work, node: Node, result: WorkResult) -> None:
         """A work is done, and its result is kept: both or neither. A second result of one work changes nothing. `work`
@@ -198,7 +205,7 @@ class CampaignStore(Protocol):
 
 
 class SharingStore(Protocol):
-    """What stands behind an outcome that a tenant shares."""
+    """What tenants share in plain words, and what stands behind an outcome that one shares."""
 
     async def count_evaluation(self, organisation: str, period: int) -> None:
         """An organisation had one pseudonym evaluated."""
@@ -213,6 +220,11 @@ class SharingStore(Protocol):
 
     async def reported_seconds(self, run_id: bytes) -> int:
         """Seconds that the longest attempt of a run has reported."""
+        ...
+
+    async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
+    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
+        """Runs that have ended and were revealed until then (unix seconds), in the order in which they were."""
         ...
 
 
@@ -313,6 +325,8 @@ class Storage(Protocol):
     def orders(self) -> OrderStore: ...
     @property
     def evidence(self) -> EvidenceStore: ...
+    @property
+    def dry_runs(self) -> DryRunStore: ...
     @property
     def campaigns(self) -> CampaignStore: ...
     @property

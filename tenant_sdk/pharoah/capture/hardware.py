@@ -8,8 +8,12 @@ from pathlib import Path
 
 DRY_RUN_GPUS = "PHAROAH_DRY_RUN_GPUS"
 """Environment of a dry run: names of the GPUs to answer with, comma-separated; empty on a machine without GPUs."""
+DRY_RUN_DRIVER = "PHAROAH_DRY_RUN_DRIVER"
+"""Environment of a dry run: NVIDIA driver of the machine that the job is checked for; empty when it is not known."""
 
 _NVIDIA = Path("/proc/driver/nvidia")
+_CUDA = Path("/usr/local")
+"""The folder in which the packages of the CUDA toolkit have theirs, `cuda-12.4` or `cuda`."""
 
 
 def gpu_names() -> list[str]:
@@ -56,12 +60,29 @@ def facts() -> dict[str, str]:
 
 
 def driver() -> str:
-    """Version of the NVIDIA kernel module (`570.86.15`); empty without one."""
+    """Version of the NVIDIA kernel module (`570.86.15`); empty without one. A dry run has that of its target."""
+    if DRY_RUN_DRIVER in os.environ:
+        return os.environ[DRY_RUN_DRIVER]
     try:
         words = (_NVIDIA / "version").read_text().split()
     except OSError:
         return ""
     return next((word for word in words if word[0].isdigit()), "")
+
+
+def forward_compatibility() -> str:
+    """Version of a forward-compatibility package (`cuda-compat`) of this machine, of one of several; empty without one.
+
+    Such a package brings a newer user-mode driver (`libcuda`) than belongs to the kernel module.
+    """
+    folders = [*_CUDA.glob("cuda*/compat"), *map(Path, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))]
+    found = {
+        library.name.removeprefix("libcuda.so.")
+        for folder in folders
+        if folder.is_absolute()
+        for library in folder.glob("libcuda.so.*.*")
+    }
+    return max(found - {driver()}, default="")
 
 
 def _memory_bytes() -> int:

@@ -25,11 +25,20 @@ def versions() -> dict[str, str]:
     return {**found, **_of_torch(torch)} if torch is not None else found
 
 
+def installed_versions() -> dict[str, str]:
+    """Software to version: what the inventory knows and is installed here, whether it can be imported or not."""
+    found = {software.name: version for software in inventory() if (version := _installed(software.name))}
+    return {**found, **versions()}
+
+
 def _version(package: str, module: str) -> str:
     """The module's own word first: a folder on the path may hide what is installed."""
     stated = getattr(sys.modules[module], "__version__", None)
-    if isinstance(stated, str):
-        return stated
+    return stated if isinstance(stated, str) else _installed(package)
+
+
+def _installed(package: str) -> str:
+    """Empty for a package that is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -43,4 +52,6 @@ def _of_torch(torch: Any) -> dict[str, str]:
         if torch.backends.cudnn.is_available():
             found["cudnn"] = str(torch.backends.cudnn.version())
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        if architectures := getattr(torch._C, "_cuda_getArchFlags", str)():  # needs no GPU, `get_arch_list` does
+            found["architectures"] = str(architectures)
     return found

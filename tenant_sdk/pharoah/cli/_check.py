@@ -14,6 +14,7 @@ from pharoah.cli import _common
 from pharoah.cost.advice import Advice, Trial, advise
 from pharoah.cost.findings import cost_findings
 from pharoah.cost.memory_fit import Fit, fit, memory_budget_of
+from pharoah.documented import documented_findings
 from pharoah.dryrun import DryRun
 from pharoah.findings.values_assumed import VALUES_ASSUMED
 from pharoah.node_restrictions import Machine, Restrictions, restrictions_of
@@ -61,8 +62,8 @@ def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settin
 
 
 def judged_here(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> JudgedHere:
-    """The verdict with what the job's cost and the node's profile mean here; with a `trial`, also the changes after
-    which the job fits."""
+    """The verdict with what vendors document, and what the job's cost and the node's profile mean here; with a `trial`,
+    also the changes after which the job fits."""
     verdict, dry = checked.verdict, checked.dry
 
     def suggest(needs: Fit) -> Iterator[Advice]:
@@ -71,6 +72,7 @@ def judged_here(checked: Checked, trial: Trial | None = None, command: Sequence[
             yield from advise(command, dry.cost, needs.budget, trial)
 
     if dry is not None:
+        verdict = verdict.with_findings(*documented_findings(dry.fingerprint, dry.cost, verdict))
         verdict = verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, suggest))
         if dry.assumptions:
             verdict = verdict.with_findings(VALUES_ASSUMED.found(evidence="; ".join(dry.assumptions)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import textwrap
@@ -55,12 +56,24 @@ def add_dry_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus", default="", metavar="LIST", help="GPUs to check for, such as `8x H100` (default: this machine's)"
     )
+    parser.add_argument(
+        "--gpu-driver",
+        type=_version,
+        metavar="VERSION",
+        help="NVIDIA driver to check for, such as `550.54.14` (default: this machine's)",
+    )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
+
+
+def _version(text: str) -> str:
+    if not re.fullmatch(r"\d+(\.\d+)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a version such as 550.54.14")
+    return text
 
 
 def add_command(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +154,7 @@ def dry_run_of(
         change=change,
         allow_unprotected=settings.allow_unprotected_dry_run,
         gpus=arguments.gpus,
+        gpu_driver=arguments.gpu_driver or "",
     )
 
 

@@ -30,7 +30,7 @@ from pharoah.node_restrictions import NO_RESTRICTIONS, Restrictions
 from pharoah_protocol.local_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
 from pharoah_protocol.standard_streams import say
 from pharoah_protocol.text import sanitize_text
-from pharoah_protocol.vocabulary import EndState, LaunchGate, VerdictStatus
+from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus
 
 COMPUTING_SECONDS = 10.0
 """Longest time for what this machine computes by itself, and for files that it reads and writes: seconds at most."""
@@ -79,11 +79,11 @@ class Prepared:
                 with contextlib.suppress(Exception):
                     listener.close()
 
-    def end(self, state: EndState, settings: Settings) -> None:
+    def end(self, end: End, settings: Settings) -> None:
         """The job has ended, or was not started. Nothing that fails now changes what it has left."""
         with contextlib.suppress(Exception):
             if self.link is not None:
-                self.link.ask(End(state, last=True), Ended, settings.shutdown_timeout_seconds)
+                self.link.ask(end, Ended, settings.shutdown_timeout_seconds)
         with contextlib.suppress(Exception):
             self.held.close()
 

@@ -9,7 +9,20 @@ import traceback
 
 from pharoah._errors import PharoahError
 from pharoah._guard import DEBUG
-from pharoah.cli import _output, audit, check, compare, doctor, explain, findings, record, reveal, run, status
+from pharoah.cli import (
+    _output,
+    audit,
+    check,
+    compare,
+    doctor,
+    documented,
+    explain,
+    findings,
+    record,
+    reveal,
+    run,
+    status,
+)
 from pharoah_protocol.standard_streams import say
 
 EXIT_CODES = """\
@@ -62,6 +75,6 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (run, check, explain, record, compare, status, findings, audit, reveal, doctor):
+    for module in (run, check, explain, record, compare, status, findings, documented, audit, reveal, doctor):
         module.add_parser(commands)
     return parser

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-from pharoah._errors import PharoahError
+from pharoah._errors import PharoahError, UnknownReason
 from pharoah._settings import Settings
 from pharoah.cli import _common
 from pharoah.cli._output import show
 from pharoah.comparison.history import History
+from pharoah.documented import installed_facts, objections
+from pharoah_archetypes.documented import Compatibility, documents
 
 Check = Callable[[Settings], str]
 
@@ -54,6 +56,14 @@ def _torch(_: Settings) -> str:
     return f"torch {metadata.version('torch')}"
 
 
+def _documented(_: Settings) -> str:
+    answers = list(documents().answers(installed_facts()))
+    if against := list(objections(answers)):
+        raise UnknownReason("; ".join(f"not {answer.question}: {answer.remedy}" for answer in against))
+    known = sum(answer.compatibility is Compatibility.COMPATIBLE for answer in answers)
+    return f"what is installed goes together: {known} of {len(answers)} questions answered; see `pharoah documented`"
+
+
 def _sodium(_: Settings) -> str:
     from pharoah_protocol.voprf import libsodium
 
@@ -73,7 +83,6 @@ def _agent(settings: Settings) -> str:
 def _provider(settings: Settings) -> str:
     import time
 
-    from pharoah._errors import UnknownReason
     from pharoah.sidecar.exchange_client import ExchangeClient
     from pharoah.sidecar.log_client import VerificationError
     from pharoah.sidecar.provider_connection import ProviderConnection, reason
@@ -120,6 +129,7 @@ def _records(settings: Settings) -> str:
 CHECKS: dict[str, Check] = {
     "packages": _packages,
     "torch": _torch,
+    "documented": _documented,
     "libsodium": _sodium,
     "agent": _agent,
     "provider": _provider,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from typing import Any
 
 from pharoah._settings import Settings
 from pharoah.cli import _common, _job_process
 from pharoah.cli._preparation import Prepared, prepare
 from pharoah_protocol.job_program import say_failed_start
+from pharoah_protocol.local_messages import End
 from pharoah_protocol.standard_streams import say
 from pharoah_protocol.vocabulary import EndState, Mode
 
@@ -35,10 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
     if prepared.words:
         say(prepared.words)
     if prepared.exit_code:
-        prepared.end(EndState.CANCELLED, settings)
+        prepared.end(End(EndState.CANCELLED, last=True, stated=True), settings)
         return prepared.exit_code
     status = _launched(command, prepared, settings)
-    prepared.end(_end_state(status), settings)
+    prepared.end(End(EndState.FAILED if status else EndState.OK, last=True, status=status), settings)
     return _job_process.die_of(-status) if status < 0 else status
 
 
@@ -52,10 +52,3 @@ def _launched(command: list[str], prepared: Prepared, settings: Settings) -> int
         signals.to(child)
         with prepared.listening(settings):
             return child.wait()
-
-
-def _end_state(status: int) -> EndState:
-    # A launcher such as torchrun reports the signal of its workers as an exit code above 128.
-    if abs(status) % 128 in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) and (status < 0 or status > 128):
-        return EndState.CANCELLED
-    return EndState.FAILED if status else EndState.OK

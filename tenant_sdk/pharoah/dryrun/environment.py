@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pharoah._errors import UnknownReason
 from pharoah._sidecar_link import DRY_RUN
-from pharoah.capture.hardware import DRY_RUN_GPUS, gpu_names
+from pharoah.capture.hardware import DRY_RUN_DRIVER, DRY_RUN_GPUS, driver, gpu_names
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.sandbox_mode import SCRATCH_FOLDER, UNPROTECTED
 from pharoah_archetypes.devices import device_named, devices
@@ -35,6 +35,7 @@ def child_environment(
     record_code: bool,
     mitigation: Mitigation | None,
     gpus: str = "",
+    gpu_driver: str = "",
     substitutes: Sequence[str] = (),
     mail: str = "",
 ) -> dict[str, str]:
@@ -42,12 +43,15 @@ def child_environment(
 
     `substitutes` are the extensions (`pharoah.dryrun.extensions`) that get some. `mail` is what an earlier stage of a
     pipeline has sent.
-    `gpus` takes precedence over PHAROAH_GPUS. Raises UnknownReason when either is not a list of known GPUs.
+    `gpus` takes precedence over PHAROAH_GPUS. Raises UnknownReason when either is not a list of known GPUs. For GPUs
+    that this machine does not have, the driver is `gpu_driver` or unknown.
     """
+    simulated = _simulated_gpus(gpus)
     return {
         **{name: value for name, value in variables.items() if name not in _WAYS_OUT_OF_THE_SANDBOX},
         DRY_RUN: "1",
-        DRY_RUN_GPUS: ",".join(_simulated_gpus(gpus) or gpu_names()),
+        DRY_RUN_GPUS: ",".join(simulated or gpu_names()),
+        DRY_RUN_DRIVER: gpu_driver or ("" if simulated else driver()),
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",

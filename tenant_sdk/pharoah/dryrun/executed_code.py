@@ -1,7 +1,10 @@
 """Which code ran: digests of the functions a dry run executed, package by package.
 
-Two versions of a package that execute the same code for a job are one version to this job. Digests hold bytecode,
-constants and names, not line numbers, comments or docstrings; they compare within one Python version.
+Two versions of a package that execute the same code for a job are one version to this job. A digest holds for each
+function its bytecode, constants and names, not line numbers, comments or docstrings. Code that runs while a module is
+imported does not count, and what it has left behind does (`left_behind`): values that the functions read. A package
+with native code that is loaded counts with its version instead, because native code cannot be compared. Digests compare
+within one version of Python.
 """
 
 from __future__ import annotations
@@ -10,20 +13,29 @@ import hashlib
 import inspect
 import sys
 from collections import defaultdict
-from pathlib import Path
+from collections.abc import Mapping
+from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, FrameType
 from typing import Any
 
+from pharoah.dryrun.left_behind import left_behind
 from pharoah_archetypes.inventory import inventory
 
 _TOOL = "pharoah"
+_BODY = "<module>"
+"""The name of the code of a module."""
 
 
 class ExecutedCode:
     """Records from `start` to the end of the process; this thread only."""
 
-    def __init__(self) -> None:
-        self._seen: set[CodeType] = set()
+    def __init__(self, further: Mapping[str, str] | None = None) -> None:
+        """`further`: modules of packages that count besides those of the inventory, with the names of the packages."""
+        self._packages = {**(further or {}), **{software.module: software.name for software in inventory()}}
+        self._seen: dict[CodeType, str] = {}
+        """Code to the name of its module."""
+        self._imports = 0
+        """How many modules of these packages are being imported, each by the one before."""
 
     def start(self) -> None:
         if sys.version_info >= (3, 12):
@@ -32,43 +44,81 @@ class ExecutedCode:
             sys.setprofile(self._profiled)
 
     def digests(self) -> dict[str, str]:
-        """Package to 32 hex digits over its functions that ran so far; packages of the inventory only."""
-        roots = _roots()
+        """Package to 32 hex digits over its functions that ran so far, and what they read."""
         functions: dict[str, set[str]] = defaultdict(set)
-        for code in tuple(self._seen):  # our own functions run as well
-            package = next((name for root, name in roots if code.co_filename.startswith(root)), "")
-            if package and code.co_flags & inspect.CO_OPTIMIZED:  # functions, not bodies of modules and classes
-                functions[package].add(f"{code.co_qualname} {_digest(code)}")
+        ran: dict[CodeType, str] = {}
+        for code, module in tuple(self._seen.items()):  # our own functions run as well
+            package = self._package(module)
+            if package and code.co_flags & inspect.CO_OPTIMIZED:  # functions, not bodies of classes
+                functions[package].add(f"{module} {code.co_qualname} {_digest(code)}")
+                ran[code] = module
+        native = {self._package(module): _version(module) for module in tuple(sys.modules) if _is_native(module)}
+        for package in functions.keys() & native.keys():
+            functions[package].add(f"native {native[package]}")
+        for module, text in left_behind(
+            {code: name for code, name in ran.items() if self._package(name) not in native}
+        ):
+            functions[self._package(module)].add(text)
         return {
             package: hashlib.blake2b("\n".join(sorted(found)).encode(), digest_size=16).hexdigest()
             for package, found in sorted(functions.items())
         }
 
+    def _package(self, module: str) -> str:
+        """The package of a module; empty for a module that does not count."""
+        return self._packages.get(module.partition(".")[0], "")
+
     def _profiled(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
-            self._seen.add(frame.f_code)
+            self._called(frame.f_code, frame.f_globals)
+        elif event == "return":
+            self._returned(frame.f_code, frame.f_globals)
+
+    def _called(self, code: CodeType, variables: dict[str, Any]) -> None:
+        if code.co_name == _BODY and self._package(_module(variables)):
+            self._imports += 1
+        elif not self._imports and code not in self._seen:
+            self._seen[code] = _module(variables)
+
+    def _returned(self, code: CodeType, variables: dict[str, Any]) -> None:
+        if code.co_name == _BODY and self._package(_module(variables)):
+            self._imports -= 1
 
     def _monitor(self) -> None:
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
 
         def started(code: CodeType, _: int) -> Any:
-            self._seen.add(code)
-            return monitoring.DISABLE  # once is enough: from here on this function costs nothing
+            self._called(code, sys._getframe(1).f_globals)
+            # Once is enough: from here on this function costs nothing.
+            return None if self._imports or code.co_name == _BODY else monitoring.DISABLE
 
-        tool = monitoring.PROFILER_ID
+        def ended(code: CodeType, *_: Any) -> Any:
+            self._returned(code, sys._getframe(1).f_globals)
+            return None if code.co_name == _BODY else monitoring.DISABLE
+
+        def unwound(code: CodeType, *_: Any) -> None:
+            self._returned(code, sys._getframe(1).f_globals)
+
+        tool, events = monitoring.PROFILER_ID, monitoring.events
         monitoring.use_tool_id(tool, _TOOL)
-        monitoring.register_callback(tool, monitoring.events.PY_START, started)
-        monitoring.set_events(tool, monitoring.events.PY_START)
+        monitoring.register_callback(tool, events.PY_START, started)
+        monitoring.register_callback(tool, events.PY_RETURN, ended)
+        monitoring.register_callback(tool, events.PY_UNWIND, unwound)
+        monitoring.set_events(tool, events.PY_START | events.PY_RETURN | events.PY_UNWIND)
 
 
-def _roots() -> list[tuple[str, str]]:
-    """Folder of each known package that is imported, and its name."""
-    roots = []
-    for software in inventory():
-        path = getattr(sys.modules.get(software.module), "__file__", None)
-        if path:
-            roots.append((f"{Path(path).parent}/", software.name))
-    return sorted(roots, reverse=True)
+def _module(variables: Mapping[str, Any]) -> str:
+    name = variables.get("__name__")
+    return name if isinstance(name, str) else ""
+
+
+def _is_native(module: str) -> bool:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def _version(module: str) -> str:
+    return str(getattr(sys.modules.get(module.partition(".")[0]), "__version__", ""))
 
 
 def _digest(code: CodeType) -> str:

@@ -79,6 +79,7 @@ def dry_run(
     change: Mitigation | None = None,
     allow_unprotected: bool = False,
     gpus: str = "",
+    gpu_driver: str = "",
     start: Start = start,
 ) -> DryRun:
     """Dry-run the first rank of a command line that `launch_of` recognises. Raises UnknownReason.
@@ -86,7 +87,8 @@ def dry_run(
     `nodes` and `processes` (on each node) take precedence over the numbers in the command line. With `record_code` the
     fingerprint also states which code of which packages ran, which takes longer. With a `change` the job is dry-run as
     it would be after that mitigation. `allow_unprotected` is the user's word for machines that offer no sandbox.
-    `gpus` are those that the script shall see instead of this machine's, as `8x H100`.
+    `gpus` are those that the script shall see instead of this machine's, as `8x H100`, and `gpu_driver` is the driver
+    that the job is checked for.
     """
     launch = launch_of(command).on(nodes, processes)
     if change and change.nodes > 1:
@@ -100,7 +102,7 @@ def dry_run(
             own = sandbox_variables(folder, allow_unprotected=allow_unprotected)
             environment = child_environment(
                 one.environment(), own, record_code=record_code, mitigation=change, gpus=gpus,
-                substitutes=substitutes, mail=stage.mail if stage else "",
+                gpu_driver=gpu_driver, substitutes=substitutes, mail=stage.mail if stage else "",
             )  # fmt: skip
             return _in_child(lambda report: start(one, environment, report, errors, seconds), seconds, errors)
 

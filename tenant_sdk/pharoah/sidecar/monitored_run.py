@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pharoah._alert import Alert
 from pharoah._settings import Settings
+from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_recorder import RunRecorder
 from pharoah.sidecar.run_reporter import RunReporter
@@ -66,11 +67,11 @@ class MonitoredRun:
         """
         return [windows.now for windows in self._windows.values()]
 
-    async def end(self, state: EndState, pseudonym: Pseudonym | None) -> None:
+    async def end(self, end: JudgedEnd, pseudonym: Pseudonym | None) -> None:
         """Report and record how the run ended; with the job's pseudonym, if its user shares outcomes."""
-        if state is EndState.LOST:  # a run that can report its end is not lost; only the provider sets this state
-            state = EndState.FAILED
-        ends = [self._recorder.end(state)]
+        if end.state is EndState.LOST:  # a run that can report its end is not lost; only the provider sets this state
+            end = end._replace(state=EndState.FAILED)
+        ends = [self._recorder.end(end.state)]
         if self.reporter:
-            ends.append(self.reporter.end(state, pseudonym))
+            ends.append(self.reporter.end(end, pseudonym))
         await asyncio.gather(*ends)

@@ -73,7 +73,7 @@ ORIGINS = {
     "ReportRequest.ticket": f"{_TICKET}; every eight minutes, so that only who is there keeps a run",
     "EndRunRequest.run_id": f"{_RUN}; or of an earlier run, whose end the provider has not acknowledged",
     "EndRunRequest.state": "how the run ended",
-    "EndRunRequest.attribution": "who or what caused a failure; `unknown` today",
+    "EndRunRequest.attribution": "who or what caused a failure, by a rule on its error, signal or scheduler",
     "EndRunRequest.pseudonym": "PHAROAH_SHARE_OUTCOMES=1 only: a pseudonym that takes two keys to make",
     "EndRunRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week of that pseudonym",
     "WatchAlertsRequest.run_id": _RUN,

@@ -16,6 +16,7 @@ import grpc.aio
 from pharoah._alert import Alert
 from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
+from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
 from pharoah.sidecar.unreported_ends import UnreportedEnds
@@ -34,7 +35,6 @@ from pharoah_protocol.v1 import (
     RevealRequest,
     WatchAlertsRequest,
 )
-from pharoah_protocol.vocabulary import EndState
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -146,8 +146,8 @@ class RunReporter:
         """Wait until a time on the monotonic clock."""
         await asyncio.sleep(max(0.0, at - time.monotonic()))
 
-    async def end(self, state: EndState, name: Pseudonym | None = None) -> None:
-        """Send what is left and the end state, within the shutdown time; with the job's pseudonym, if shared."""
+    async def end(self, how: JudgedEnd, name: Pseudonym | None = None) -> None:
+        """Send what is left and how the run ended, within the shutdown time; with the job's pseudonym, if shared."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -156,7 +156,8 @@ class RunReporter:
         shared = name or Pseudonym(period=0, value=b"")
         end = EndRunRequest(
             run_id=self._run_id,
-            state=state.code,  # type: ignore[arg-type]
+            state=how.state.code,  # type: ignore[arg-type]
+            attribution=how.attribution.code,  # type: ignore[arg-type]
             period=shared.period,
             pseudonym=shared.value,
         )

@@ -101,6 +101,10 @@ class ConnectionServer:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 self._path.unlink(missing_ok=True)
 
+    def end(self) -> None:
+        """Close all connections: `serve` returns."""
+        self._all_closed.set()
+
     def notify(self, use: ConnectionUse, message: Message) -> None:
         """Send to all connections of one use, without waiting."""
         for connection in self.connections(use):

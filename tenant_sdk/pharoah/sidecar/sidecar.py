@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 from pharoah._alert import Alert
@@ -10,15 +11,18 @@ from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
 from pharoah.sidecar.check import JobCheck
 from pharoah.sidecar.hang_watch import HangWatch
+from pharoah.sidecar.job_end import JobEnd
 from pharoah.sidecar.job_identity import JobIdentity
 from pharoah.sidecar.monitored_run import MonitoredRun
 from pharoah.sidecar.node_verdicts import NodeVerdicts
 from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, Handler
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import local_messages as messages
-from pharoah_protocol.vocabulary import EndState
 
 _ONE_NODE = JobIdentity()
+TERMINATION_SECONDS = 20.0
+"""How long a sidecar that is asked to end waits for the job, which was asked, too: Slurm kills what is left after 30 s
+(slurm.conf, KillWait)."""
 
 
 class Sidecar:
@@ -26,7 +30,7 @@ class Sidecar:
 
     def __init__(self, path: Path, settings: Settings, run_id: bytes, identity: JobIdentity = _ONE_NODE) -> None:
         self._run_id = run_id
-        self._end_state = EndState.FAILED  # unless a rank reports another before the last connection closes
+        self._job_end = JobEnd()
         self._ended = False
         handlers: dict[type[messages.Message], Handler] = {
             messages.Hello: self._hello,
@@ -49,7 +53,9 @@ class Sidecar:
         self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
 
     async def serve(self) -> None:
-        """Serve until the last connection has closed; then report how the run ended."""
+        """Serve until the last connection has closed, or SIGTERM came and the job does not end; then report how the run
+        ended."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated)
         try:
             await self._server.serve()
         finally:
@@ -117,11 +123,15 @@ class Sidecar:
         )
 
     async def _end(self, message: messages.End, _: Connection) -> messages.Message:
-        self._end_state = message.state
+        self._job_end.reported(message)
         last = message.last
         if len(self._server.connections(ConnectionUse.RANK)) <= 1 if last is None else last:
             await self._end_run()
         return messages.Ended()
+
+    def _terminated(self) -> None:
+        self._job_end.terminated()
+        asyncio.get_running_loop().call_later(TERMINATION_SECONDS, self._server.end)
 
     def _announce(self, verdict: Verdict) -> None:
         self._server.notify(ConnectionUse.LISTENER, messages.VerdictChanged(vars(verdict)))
@@ -135,5 +145,5 @@ class Sidecar:
     async def _end_run(self) -> None:
         if not self._ended:
             self._ended = True
-            await asyncio.gather(self._run.end(self._end_state, self._job.client.name), self._job.end())
+            await asyncio.gather(self._run.end(await self._job_end.judged(), self._job.client.name), self._job.end())
             await self._job.close()

@@ -32,7 +32,8 @@ class AgentSignal:
     unit: str
     worse: WorseDirection
     leaves_node: bool
-    """Whether the provider gets it."""
+    """Whether the provider gets it of any node. What does not leave is read while a cell of the provider itself runs,
+    and comes with the result of that cell."""
     read: Callable[[], Iterable[Reading]]
     """One reading per device that has it. A device that cannot be read has no reading."""
 

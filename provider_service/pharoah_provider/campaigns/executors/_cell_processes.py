@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
 from pharoah_provider.cell_results import is_of, read_result
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import WrongAnswer
+from pharoah_provider.fleet import NotBuiltThere, WrongAnswer
 
 
 def node_without_context(name: str) -> Node:
@@ -14,11 +14,14 @@ def node_without_context(name: str) -> Node:
 
 
 def checked_result(node: Node, cell: Cell, text: str) -> CellResult:
-    """The result of a cell from a text. Raises WrongAnswer for one that cannot be that of the cell."""
+    """The result of a cell from a text. Raises WrongAnswer for one that cannot be that of the cell, and NotBuiltThere
+    where its environment was not built."""
     try:
         result = read_result(text)
     except ValueError as error:
         raise WrongAnswer(f"{node.node}: the result of cell {cell.id} cannot be read: {error}") from None
+    if isinstance(result, NotBuilt):
+        raise NotBuiltThere(f"{node.node}: {cell.environment}: {result.not_built}")
     if not is_of(result, cell):
         raise WrongAnswer(f"{node.node}: the result is not that of cell {cell.id}")
     return result

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from pharoah_benchmarks.campaign.cell import Cell, Degradation
 from pharoah_learning.evidence import BenchmarkResult
-from pharoah_protocol.vocabulary import Fault
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind
 from pharoah_provider.campaigns.works import Work, WorkResult
@@ -23,7 +22,7 @@ IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2
 """Rounds of micro-benchmarks per node, idle and beside a job."""
 COMPANION_START_SECONDS = 2.5
 """Time for the companion to start before the first round beside it."""
-COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation(Fault.NONE))
+COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation())
 """The cell that trains while the baseline beside a job is measured."""
 
 

@@ -8,8 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from pharoah_protocol.node_profile import NodeProfile, check_profile
-from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
-from pharoah_provider.agent.fork_servers import cell_result, fork_server
+from pharoah_provider.agent.child_processes import ChildDied, read_json
+from pharoah_provider.agent.environment_children import EnvironmentChildren
+from pharoah_provider.agent.fork_servers import cell_answer, fork_servers
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
 from pharoah_provider.campaigns.executors._executor import Executor, ExecutorKind
@@ -27,8 +28,8 @@ class LocalExecutor:
 
     away_seconds = AWAY_SECONDS
 
-    def __init__(self, processes: Mapping[str, Child]) -> None:
-        """`processes`: name to a fork server inside its scope."""
+    def __init__(self, processes: Mapping[str, EnvironmentChildren]) -> None:
+        """`processes`: name to its fork servers, inside their scope."""
         self._processes = processes
         self._nodes = [node_without_context(name) for name in processes]
 
@@ -37,7 +38,7 @@ class LocalExecutor:
 
     async def do(self, node: Node, work: Work, order_id: str) -> WorkResult:  # noqa: ARG002
         assert work.cell is not None, "only nodes of the fleet have baselines"
-        return checked_result(node, work.cell, await cell_result(self._processes[node.node], work.cell))
+        return checked_result(node, work.cell, await cell_answer(self._processes[node.node], work.cell))
 
     def release(self, node: str, order_id: str) -> None:
         """Nothing is kept here."""
@@ -60,7 +61,7 @@ def profiles(settings: ExecutorSettings) -> list[NodeProfile]:
 async def _open(settings: ExecutorSettings, _: Fleet) -> AsyncIterator[Executor]:
     async with AsyncExitStack() as stack:
         processes = {
-            f"local-{number}": await stack.enter_async_context(fork_server(profile))
+            f"local-{number}": await stack.enter_async_context(fork_servers(profile))
             for number, profile in enumerate(profiles(settings))
         }
         try:

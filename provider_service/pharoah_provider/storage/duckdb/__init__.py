@@ -7,6 +7,7 @@ from typing import Any
 
 from pharoah_provider.storage.duckdb.campaigns import DuckCampaignStore
 from pharoah_provider.storage.duckdb.database import Database
+from pharoah_provider.storage.duckdb.dry_runs import DuckDryRunStore
 from pharoah_provider.storage.duckdb.evidence import DuckEvidenceStore
 from pharoah_provider.storage.duckdb.incidents import DuckIncidentStore
 from pharoah_provider.storage.duckdb.log import DuckLogStore
@@ -29,6 +30,7 @@ class DuckStorage:
         self.incidents = DuckIncidentStore(database)
         self.orders = DuckOrderStore(database)
         self.evidence = DuckEvidenceStore(database)
+        self.dry_runs = DuckDryRunStore(database)
         self.campaigns = DuckCampaignStore(database)
         self.sharing = DuckSharingStore(database)
         self.published = DuckPublishedStore(database)

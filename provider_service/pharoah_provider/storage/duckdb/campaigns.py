@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence, Set
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ import duckdb
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.confirmations import Confirmation, Decision
+from pharoah_learning.context_rule import ContextRule
 from pharoah_protocol.vocabulary import Outcome, Purpose
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkKind, WorkResult, WorkState
@@ -37,8 +39,10 @@ class DuckCampaignStore:
             campaign.seed,
             campaign.state,
             campaign.created_at,
+            campaign.skip_same_code,
             campaign.executor.to_json(),
             campaign.budget_seconds,
+            json.dumps(asdict(campaign.context_rule)),
         ]
         put = executing(SQL["put_campaign"], values)
         with_suspects = [_put_suspect(campaign.campaign_id, suspect) for suspect in suspects]
@@ -74,8 +78,9 @@ class DuckCampaignStore:
         moves = [executing(SQL["move_block"], [campaign_id, block]) for block in sorted(blocks)]
         await self._db.apply(*moves, _added(campaign_id, added))
 
-    async def drop_work(self, campaign_id: str, work: Work) -> None:
-        await self._db.execute(*_ending(campaign_id, work, WorkState.DROPPED))
+    async def end_works(self, campaign_id: str, works: Sequence[Work], reason: str) -> None:
+        endings = (_ending(campaign_id, work, work.state, reason) for work in works)
+        await self._db.apply(*(executing(ending.sql, ending.parameters) for ending in endings))
 
     async def finish_work(self, campaign: Campaign, work: Work, node: Node, result: WorkResult) -> None:
         if isinstance(result, CellResult):
@@ -86,8 +91,8 @@ class DuckCampaignStore:
         await self._db.apply(_finished(campaign, work, kept))
 
 
-def _ending(campaign_id: str, work: Work, state: WorkState) -> Statement:
-    values = [state, work.began_at, work.ended_at, work.outcome or "", campaign_id, work.number]
+def _ending(campaign_id: str, work: Work, state: WorkState, reason: str = "") -> Statement:
+    values = [state, work.began_at, work.ended_at, work.outcome or "", reason, campaign_id, work.number]
     return Statement(SQL["end_work"], values)
 
 
@@ -129,8 +134,8 @@ def _confirmed(found: Confirmation) -> list[Any]:
 
 
 def _campaign(row: dict[str, Any]) -> Campaign:
-    executor = ExecutorSettings.from_json(row["executor"])
-    return Campaign(**{**row, "state": CampaignState(row["state"]), "executor": executor})
+    executor, rule = ExecutorSettings.from_json(row["executor"]), ContextRule.from_dict(json.loads(row["context_rule"]))
+    return Campaign(**{**row, "state": CampaignState(row["state"]), "executor": executor, "context_rule": rule})
 
 
 def _suspect(row: dict[str, Any]) -> SuspectPair:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections import defaultdict
@@ -10,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
+from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.facts import named_device
+from pharoah_benchmarks.faults import name_now
 from pharoah_learning.evidence import (
     BenchmarkResult,
     DegradedRun,
@@ -21,10 +23,12 @@ from pharoah_learning.evidence import (
     Trial,
     process_died,
 )
+from pharoah_protocol.bounds import is_number
 from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
-from pharoah_protocol.vocabulary import DeviceKind, Fault, Outcome, Purpose
+from pharoah_protocol.telemetry_samples import LARGEST_VALUE, read_samples
+from pharoah_protocol.vocabulary import DeviceKind, Outcome, Purpose
 from pharoah_protocol.windows import Window
-from pharoah_provider.domain import Node, Run
+from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb.database import Change, Database, appending, executing
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
@@ -33,6 +37,8 @@ SQL = statements("evidence")
 FORGOTTEN = "an operator has had it forgotten"
 FUTURE = "it is dated later than now: the clock of the provider was wrong then"
 UNREADABLE = "its stored row cannot be read"
+
+_FAULT_NAME = re.compile("[a-z][a-z0-9_]{0,63}")
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -57,12 +63,12 @@ class DuckEvidenceStore:
             for row in await self._db.read(SQL["trials_after"], [before]):
                 left_out.add(EvidenceKind.TRIAL, row["node"], FUTURE)
         rows = await self._db.read(SQL["trials"], [before])
-        return list(_read(EvidenceKind.TRIAL, rows, forgotten, left_out, lambda row: _trial(row, own)))
+        return list(read_evidence(EvidenceKind.TRIAL, rows, forgotten, left_out, lambda row: _trial(row, own)))
 
     async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]:
         forgotten = ForgottenEvidence.after(await self._log.forgotten())
         rows = await self._db.read(SQL["degraded_runs"])
-        return list(_read(EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _degraded_run))
+        return list(read_evidence(EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _degraded_run))
 
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None:
         await self._db.apply(append_probes(probes, purpose))
@@ -72,16 +78,7 @@ class DuckEvidenceStore:
         rows = [
             row | {"ran_at": row["ended_at"]} for row in await self._db.read(SQL["baseline_probes"], [Purpose.BASELINE])
         ]
-        return list(_read(EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, _benchmark_result))
-
-    async def put_own_fingerprint(self, cell: Cell, software: str, dry: DryCell) -> None:
-        values = [cell.workload, _settings_of(cell), software, dry.fingerprint, dry.reason, time.time()]
-        await self._db.execute(SQL["put_own_fingerprint"], values)
-
-    async def missing_dry_runs(self, cells: Sequence[Cell], software: str) -> list[Cell]:
-        done = {(row["workload"], row["settings"]) for row in await self._db.read(SQL["dry_run_contents"], [software])}
-        wanted = {(cell.workload, _settings_of(cell)): cell for cell in cells}
-        return [cell for content, cell in wanted.items() if content not in done]
+        return list(read_evidence(EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, _benchmark_result))
 
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
         return int((await self._db.read(SQL[f"count_evidence_of_{kind}"], {"name": name}))[0]["found"])
@@ -92,22 +89,19 @@ class DuckEvidenceStore:
     async def outcome_reports(self, period: int) -> list[OutcomeReport]:
         names = ("period", "name", "organisation", "context_id", "failed")
         return [
-            OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names})
+            OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names}, facts=tuple(row["facts"] or ()))
             for row in await self._db.read(SQL["outcome_reports"], [period])
         ]
 
-    async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
-        await self._db.execute(SQL["put_revealed"], [run.run_id, run.tenant, context_id, fingerprint, time.time()])
 
-
-def _read(
+def read_evidence(
     kind: EvidenceKind,
     rows: Sequence[Row],
     forgotten: ForgottenEvidence,
     left_out: LeftOut | None,
     read: Callable[[Row], T],
 ) -> Iterator[T]:
-    """What can be read and is not forgotten; the rest is counted."""
+    """What can be read by `read` and is not forgotten; the rest is counted in `left_out`."""
     left_out = LeftOut() if left_out is None else left_out
     for row in rows:
         node = row["node"]
@@ -116,7 +110,7 @@ def _read(
             continue
         try:
             yield read(row)
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             left_out.add(kind, node, UNREADABLE)
 
 
@@ -136,7 +130,17 @@ def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
         device=DeviceKind(row["device"]),
         context_device=DeviceKind(row["context_device"]),
         block=row["block"],
+        losses=tuple(row["losses"] or ()),
+        seed=row["seed"] or 0,
+        versions=_versions(row["context"]),
+        facts=tuple(row["facts"] or ()),
     )
+
+
+def _versions(context: str) -> dict[str, str]:
+    """The versions that a cell read back; none for results from before they were recorded."""
+    versions = json.loads(context).get("versions", {})
+    return {str(name): str(version) for name, version in versions.items()}
 
 
 def _degraded_run(row: Row) -> DegradedRun:
@@ -144,7 +148,29 @@ def _degraded_run(row: Row) -> DegradedRun:
     if not isinstance(stored, list):
         raise ValueError("windows: expected a list")
     windows = tuple(map(Window.from_data, stored))
-    return DegradedRun(Fault(row["degradation"]), windows, process_died(row["outcome"]), node=row["node"])
+    return DegradedRun(
+        fault=_fault(row["degradation"]),
+        windows=windows,
+        died=process_died(row["outcome"]),
+        node=row["node"],
+        outcome=Outcome(row["outcome"]),
+        dose=_amount(row["dose"]),
+        onset_seconds=_amount(row["onset_seconds"]),
+        telemetry=tuple(read_samples(json.loads(row["telemetry"]))),
+    )
+
+
+def _amount(stored: Any) -> float:
+    if not is_number(stored) or abs(stored) > LARGEST_VALUE:
+        raise ValueError(f"{stored!r:.40} is not an amount")
+    return stored
+
+
+def _fault(stored: str) -> str:
+    """The name of a fault today. Raises ValueError for what is none, and never was."""
+    if not _FAULT_NAME.fullmatch(stored):
+        raise ValueError(f"{stored!r:.80} is not the name of a fault")
+    return name_now(stored)
 
 
 def _benchmark_result(row: Row) -> BenchmarkResult:
@@ -152,7 +178,7 @@ def _benchmark_result(row: Row) -> BenchmarkResult:
     return BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"]))
 
 
-def _settings_of(cell: Cell) -> str:
+def settings_of(cell: Cell) -> str:
     """The settings as they are stored: equal settings have equal texts."""
     return json.dumps(cell.settings, sort_keys=True)
 
@@ -160,7 +186,8 @@ def _settings_of(cell: Cell) -> str:
 def put_outcome_report(report: OutcomeReport) -> Change:
     """The change that stores how a run ended under the job's pseudonym; the first report about a run stands."""
     names = ("run_id", "period", "name", "organisation", "context_id", "failed")
-    return executing(SQL["put_outcome_report"], [*(getattr(report, name) for name in names), time.time()])
+    values = [getattr(report, name) for name in names]
+    return executing(SQL["put_outcome_report"], [*values, time.time(), list(report.facts)])
 
 
 def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block: str = "") -> Change:
@@ -169,11 +196,11 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "campaign": campaign,
         "cell": cell.id,
         "node": node.node,
-        "context_id": node.context_id,
+        "context_id": node.facts_id,
         "device_id": node.device_id,
         "workload": cell.workload,
-        "settings": _settings_of(cell),
-        "degradation": cell.degradation.kind if cell.degradation else "",
+        "settings": settings_of(cell),
+        "degradation": cell.degradation.fault if cell.degradation else "",
         "outcome": result.outcome,
         "detail": result.detail,
         "step_seconds": list(result.step_seconds),
@@ -185,6 +212,12 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
         "context_device": named_device(node.server_facts),
         "result_id": secrets.token_hex(8),
         "block": block,
+        "losses": list(result.losses),
+        "seed": cell.repeat,
+        "facts": list(node.server_facts),
+        "dose": cell.degradation.dose if cell.degradation else 0.0,
+        "onset_seconds": cell.degradation.onset_seconds if cell.degradation else 0.0,
+        "telemetry": json.dumps([asdict(sample) for sample in result.telemetry]),
     }
     return executing(SQL["append_cell"], list(values.values()))
 

@@ -22,7 +22,7 @@ class DuckNodeStore:
     async def put_node(self, node: Node) -> None:
         await self._db.execute(
             SQL["put_node"],
-            [node.node, node.ticket_key, node.boot_id, node.context_id, node.device_id, list(node.server_facts),
+            [node.node, node.ticket_key, node.boot_id, node.facts_id, node.device_id, list(node.server_facts),
              list(node.device_facts), list(node.cpus), node.version, time.time(), node.host],
         )  # fmt: skip
 

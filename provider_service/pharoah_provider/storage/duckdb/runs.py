@@ -28,7 +28,7 @@ class DuckRunStore:
     async def put_run(self, run: Run) -> None:
         values = [run.run_id, run.attempt, run.job_id, run.tenant, run.node, run.ranks, run.beside_job]
         lost = executing(SQL["end_earlier_attempts"], [run.joined_at, EndState.LOST, run.run_id])
-        put = executing(SQL["put_run"], [*values, run.limit_seconds, run.joined_at])
+        put = executing(SQL["put_run"], [*values, run.limit_seconds, run.joined_at, run.node])
         await self._reports.begin(run, lost, put)
 
     async def take_ticket(self, nonce: str, run_id: bytes) -> bool:

@@ -1,6 +1,7 @@
 -- name: put_campaign
-INSERT INTO campaigns (campaign_id, name, text, seed, state, reason, created_at, executor, budget_seconds)
-VALUES (?, ?, ?, ?, ?, '', ?, ?, ?)
+INSERT INTO campaigns (
+    campaign_id, name, text, seed, state, reason, created_at, skip_same_code, executor, budget_seconds, context_rule
+) VALUES (?, ?, ?, ?, ?, '', ?, ?, ?, ?, ?)
 
 -- name: campaigns
 SELECT * FROM campaigns ORDER BY created_at
@@ -25,7 +26,7 @@ UPDATE campaign_works SET node = ? WHERE campaign_id = ? AND block = ?
 UPDATE campaign_works SET state = 'moved' WHERE campaign_id = ? AND block = ? AND state = 'waiting'
 
 -- name: end_work
-UPDATE campaign_works SET state = ?, began_at = ?, ended_at = ?, outcome = ?
+UPDATE campaign_works SET state = ?, began_at = ?, ended_at = ?, outcome = ?, reason = ?
 WHERE campaign_id = ? AND number = ? AND state = 'waiting'
 
 -- name: suspects

@@ -2,23 +2,23 @@
 INSERT INTO cells (
     campaign, cell, node, context_id, device_id, workload, settings, degradation, outcome, detail, step_seconds,
     windows, fingerprint, context, ran_at, device, context_device, result_id,
-    block
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?)
+    block, losses, seed, facts, dose, onset_seconds, telemetry
+) VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?, ?, ?, ?, ?, ?, ?, ?::DOUBLE[], ?, ?::VARCHAR[], ?, ?, ?
+)
 
 -- name: trials
-SELECT * FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at <= ? ORDER BY ran_at
+SELECT * FROM cells WHERE degradation = '' AND ran_at <= ? ORDER BY ran_at
+
+-- name: trials_after
+SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at > ?
 
 -- name: trials_after
 SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at > ?
 
 -- name: degraded_runs
-SELECT degradation, windows, outcome, node, result_id, ran_at FROM cells WHERE degradation != '' ORDER BY ran_at
-
--- name: put_own_fingerprint
-INSERT INTO own_fingerprints (workload, settings, software, fingerprint, reason, made_at) VALUES (?, ?, ?, ?, ?, ?)
-
--- name: dry_run_contents
-SELECT workload, settings FROM own_fingerprints WHERE software = ?
+SELECT degradation, windows, outcome, node, result_id, ran_at, dose, onset_seconds, telemetry
+FROM cells WHERE degradation != '' ORDER BY ran_at
 
 -- name: own_fingerprints
 SELECT workload, settings, fingerprint FROM own_fingerprints
@@ -35,11 +35,8 @@ SELECT count(*) AS found FROM cells WHERE result_id = $name
 SELECT * FROM probes WHERE purpose = ? AND error = '' ORDER BY started_at
 
 -- name: put_outcome_report
-INSERT OR IGNORE INTO outcome_reports (run_id, period, name, organisation, context_id, failed, reported_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT OR IGNORE INTO outcome_reports (run_id, period, name, organisation, context_id, failed, reported_at, facts)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?::VARCHAR[])
 
 -- name: outcome_reports
 SELECT * FROM outcome_reports WHERE period = ? ORDER BY reported_at
-
--- name: put_revealed
-INSERT OR REPLACE INTO revealed_jobs (run_id, tenant, context_id, fingerprint, revealed_at) VALUES (?, ?, ?, ?, ?)

@@ -1,0 +1,30 @@
+"""What the builder of environments answers, and how long it may take."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+BUILD_SECONDS = 1800.0
+"""The longest time that one build may take: torch with all that it needs is several gigabytes."""
+
+
+class BuildError(Exception):
+    """An environment cannot be built here; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildAnswer:
+    """The Python of an environment, or why there is none."""
+
+    python: str = ""
+    reason: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> BuildAnswer:
+        """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError."""
+        data = json.loads(text)
+        return cls(python=str(data["python"]), reason=str(data["reason"]))

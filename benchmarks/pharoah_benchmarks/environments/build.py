@@ -1,0 +1,145 @@
+"""How one environment is built: a virtual environment that inherits, with what differs installed by pip.
+
+pip resolves what the stated packages need, and keeps what is inherited where that is good enough. torch is never
+replaced on the way: an environment that needs another torch states it.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import pharoah
+import pharoah_archetypes
+import pharoah_benchmarks
+import pharoah_protocol
+from pharoah_benchmarks.environments._environment import Environment
+from pharoah_benchmarks.environments.answer import BUILD_SECONDS, BuildError
+from pharoah_protocol.own_python import NEUTRAL_FOLDER
+from pharoah_protocol.text import sanitize_text
+
+_HEAVY = "torch"
+_INHERITED = "pharoah_inherited.pth"
+"""The name of the path file: folders that come after the packages of the environment itself (`site`)."""
+_LINKS = "pharoah"
+"""Folder of an environment with links to our own packages, for a Python that inherits nothing."""
+_OWN_PACKAGES = (pharoah, pharoah_archetypes, pharoah_benchmarks, pharoah_protocol)
+"""What a cell needs of Pharoah."""
+_LONGEST_REASON = 400
+_INSTALLED = """\
+import json, sys
+from importlib import metadata
+found = metadata.distributions(path=[path for path in sys.path if path.startswith(sys.prefix)])
+print(json.dumps({one.metadata["Name"]: one.version for one in found}))
+"""
+"""Prints the packages of an environment without what it inherits."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """What an environment is made from."""
+
+    interpreter: str
+    version: str
+    """The version of Python, in full."""
+    folders: tuple[str, ...]
+    """Folders of packages that are inherited, in the order in which they are searched; none by another Python."""
+    packages: tuple[str, ...]
+    """What is in these folders, as `name==version`, sorted."""
+
+
+def base_of(environment: Environment) -> Base:
+    """The Python of an environment on this machine. Raises BuildError where there is none."""
+    own = platform.python_version()
+    if environment.python in ("", own.rpartition(".")[0]):
+        folders = _inheritable()
+        packages = {f"{one.metadata['Name']}=={one.version}" for one in metadata.distributions(path=list(folders))}
+        return Base(sys.executable, own, folders, tuple(sorted(packages)))
+    name = f"python{environment.python}"
+    found = shutil.which(name)
+    version = _version(found) if found else ""
+    if not found or not version.startswith(f"{environment.python}."):
+        raise BuildError(f"python {environment.python} is not here: no program {name} that runs is in the PATH")
+    return Base(found, version, (), ())
+
+
+def build(home: Path, environment: Environment, base: Base) -> dict[str, str]:
+    """Build an environment in the folder `home`, which does not exist yet. All packages in it, with their versions.
+
+    Raises BuildError with the last words of the command that failed, or OSError.
+    """
+    home.mkdir(parents=True, mode=0o700)
+    _run("venv", [base.interpreter, "-I", "-m", "venv", str(home)])
+    python = str(home / "bin" / "python")
+    inherited = list(base.folders) or [_linked(home)]
+    packages_folder = next((home / "lib").glob("python*/site-packages"))
+    (packages_folder / _INHERITED).write_text("".join(f"{folder}\n" for folder in inherited))
+    if environment.packages:
+        pip = [python, "-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+        _run("pip", [*pip, *_constraints(home, environment, base), *environment.packages])
+    installed: dict[str, str] = json.loads(_run("python", [python, "-I", "-c", _INSTALLED]))
+    return dict(sorted(installed.items()))
+
+
+def _inheritable() -> tuple[str, ...]:
+    """Folders in which this process finds packages that are not of the standard library."""
+    library = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+    library |= {folder / "lib-dynload" for folder in library}
+    found = [Path(entry).resolve() for entry in sys.path if Path(entry).is_absolute()]
+    return tuple(dict.fromkeys(str(entry) for entry in found if entry.is_dir() and entry not in library))
+
+
+def _linked(home: Path) -> str:
+    """A folder with links to our own packages alone."""
+    folder = home / _LINKS
+    folder.mkdir()
+    for package in _OWN_PACKAGES:
+        (folder / package.__name__).symlink_to(Path(str(package.__file__)).parent.resolve())
+    return str(folder)
+
+
+def _constraints(home: Path, environment: Environment, base: Base) -> list[str]:
+    """The option of pip that keeps the inherited torch, unless the environment states one."""
+    heavy = [package for package in base.packages if package.startswith(f"{_HEAVY}==")]
+    if not heavy or any(package.startswith(f"{_HEAVY}==") for package in environment.packages):
+        return []
+    file = home / "constraints.txt"
+    file.write_text(heavy[0].partition("+")[0] + "\n")
+    return ["--constraint", str(file)]
+
+
+def _version(interpreter: str) -> str:
+    """The version of a Python; empty where it does not run."""
+    try:
+        return _run("python", [interpreter, "-I", "-c", "import platform; print(platform.python_version())"]).strip()
+    except BuildError:
+        return ""
+
+
+def _run(what: str, command: Sequence[str]) -> str:
+    """What a command prints. Raises BuildError with what pip calls an error, or with the last line."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=NEUTRAL_FOLDER, timeout=BUILD_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{what}: longer than {BUILD_SECONDS:g} s") from None
+    except OSError as error:
+        raise BuildError(f"{what}: {error}") from None
+    if done.returncode:
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        errors = (
+            [line for line in lines if line.startswith("ERROR")] or lines[-1:] or [f"exit status {done.returncode}"]
+        )
+        first = re.sub(r" \(from versions: .*\)", "", errors[0])  # pip lists hundreds of them
+        raise BuildError(sanitize_text(f"{what}: {first}", _LONGEST_REASON))
+    return done.stdout

@@ -1,0 +1,29 @@
+"""Builds one environment for an agent, in a process that ends with the agent.
+
+    python -m pharoah_benchmarks.environments.builder TEXT
+
+Prints a `BuildAnswer`: the Python of the environment, or why it cannot be built.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pharoah_benchmarks.environments._environment import Environment, EnvironmentTextError
+from pharoah_benchmarks.environments.answer import BuildAnswer, BuildError
+from pharoah_benchmarks.environments.store import EnvironmentStore
+from pharoah_protocol.parent_process import end_with_parent
+
+
+def main() -> None:
+    """Build the environment of the first argument, and print where its interpreter is, or why there is none."""
+    end_with_parent()
+    try:
+        answer = BuildAnswer(python=str(EnvironmentStore().interpreter(Environment.read(sys.argv[1]))))
+    except (BuildError, EnvironmentTextError) as error:
+        answer = BuildAnswer(reason=str(error))
+    print(answer.to_json())  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Trials that finished, but computed other numbers than the same cell on other nodes: silent corruption.
+
+Cells with one seed draw the same weights and the same data, so their losses agree up to rounding, wherever they run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from pharoah_learning.evidence import Trial
+from pharoah_protocol.vocabulary import Outcome
+
+LEAST_AGREEING_NODES = 2
+"""Other nodes whose losses agree with each other, before a node that differs from them computes wrongly (ADR 21)."""
+COMPARED_STEPS = 4
+"""Rounding differences grow from step to step, so only the first steps are compared."""
+ROUNDING = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+"""Distance of 1 from the next larger number of a type (IEEE 754; bfloat16 has 8 bits of precision)."""
+
+_Point = tuple[object, ...]
+_Losses = tuple[float, ...]
+
+
+def mark_wrong(trials: Sequence[Trial]) -> list[Trial]:
+    """Trials whose losses are not those on which the other nodes agree get the outcome `wrong`.
+
+    Losses agree where they differ by less than the square root of the rounding error of the type in which the cell
+    computes, relative to their size: half of all digits, the usual bound for results of long computations (Gill, Murray
+    and Wright 1981).
+    """
+    by_node: dict[_Point, dict[str, list[_Losses]]] = defaultdict(lambda: defaultdict(list))
+    for trial in trials:
+        if trial.outcome is Outcome.OK and trial.losses:
+            by_node[_point(trial)][trial.node].append(trial.losses[:COMPARED_STEPS])
+    return [
+        replace(trial, outcome=Outcome.WRONG)
+        if trial.outcome is Outcome.OK and _is_wrong(trial, by_node.get(_point(trial), {}))
+        else trial
+        for trial in trials
+    ]
+
+
+def _is_wrong(trial: Trial, by_node: Mapping[str, Sequence[_Losses]]) -> bool:
+    tolerance = ROUNDING.get(str(trial.settings.get("dtype", "float32")), ROUNDING["bfloat16"]) ** 0.5
+    others = [_typical(losses) for node, losses in sorted(by_node.items()) if node != trial.node]
+    for step, own in enumerate(trial.losses[:COMPARED_STEPS]):
+        values = [losses[step] for losses in others if step < len(losses)]
+        if not values:
+            return False
+        reference = median(values)
+        bound = tolerance * max(1.0, abs(reference))
+        agreeing = sum(abs(value - reference) <= bound for value in values)
+        if agreeing >= LEAST_AGREEING_NODES and 2 * agreeing > len(values) and abs(own - reference) > bound:
+            return True
+    return False
+
+
+def _typical(losses: Sequence[_Losses]) -> _Losses:
+    """The median of each step over the trials of one node."""
+    return tuple(median(step) for step in zip(*losses, strict=False))
+
+
+def _point(trial: Trial) -> _Point:
+    return (trial.workload, trial.seed, *sorted(trial.settings.items(), key=str))

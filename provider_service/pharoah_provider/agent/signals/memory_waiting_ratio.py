@@ -1,0 +1,16 @@
+"""How much the tasks of the node wait for memory."""
+
+from __future__ import annotations
+
+from pharoah_protocol.vocabulary import WorseDirection
+from pharoah_provider.agent.signals._pressure import LAST_10_SECONDS, waiting
+from pharoah_provider.agent.signals._signal import AgentSignal
+
+SIGNAL = AgentSignal(
+    name="memory_waiting_ratio",
+    measures="in how much of the last ten seconds some task waited for memory",
+    unit="0 to 1",
+    worse=WorseDirection.HIGHER,
+    leaves_node=False,
+    read=lambda: waiting("memory", LAST_10_SECONDS),
+)

@@ -1,0 +1,130 @@
+"""Column maps: a TOML file that says what each column of a table of past runs is."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pharoah_learning.effects import Names
+from pharoah_provider.backfill._source import BackfillError, Table
+
+SINGLE = ("model", "end_state", "error", "exit_status", "throughput", "time")
+"""What a run has one of."""
+GROUPS = ("context", "confounders", "clusters")
+"""What a run has any number of, each with a name."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Where one value comes from: the first of the columns that is not empty."""
+
+    name: str
+    """What the map calls it, such as `context.driver`."""
+    columns: tuple[str, ...]
+    pattern: re.Pattern[str] | None = None
+    """Only what its first group matches is taken; a value that it does not match is unknown."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """What a value of the file means; `*` stands for all that are not listed, which otherwise stay as they are."""
+    format: str = ""
+    """How a time is written, as `datetime.strptime` reads it; empty for seconds since 1970 and for ISO 8601."""
+
+    def of(self, table: Table) -> Names:
+        """The text of each run. Raises BackfillError."""
+        found = table.column(self.columns[0])
+        for other in self.columns[1:]:
+            found = np.where(found == "", table.column(other), found)
+        kinds, place = np.unique(found, return_inverse=True)
+        return np.array([self._read(str(kind)) for kind in kinds], dtype=str)[place] if len(kinds) else found
+
+    def _read(self, text: str) -> str:
+        if self.pattern and text:
+            matched = self.pattern.search(text)
+            text = (matched[1] if matched.re.groups else matched[0]) if matched else ""
+        return self.values.get(text, self.values.get("*", text))
+
+    def seconds(self, text: str) -> float:
+        """Raises ValueError."""
+        if self.format:
+            return datetime.strptime(text, self.format).timestamp()
+        try:
+            return float(text)
+        except ValueError:
+            return datetime.fromisoformat(text).timestamp()
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """What the columns of a table are."""
+
+    single: Mapping[str, Field]
+    context: Mapping[str, Field]
+    confounders: Mapping[str, Field]
+    clusters: Mapping[str, Field]
+    identity: tuple[str, ...]
+    """Columns that together name a run: a run that is listed twice counts once. Empty: every row is a run."""
+
+    def __iter__(self) -> Iterator[Field]:
+        for group in (self.single, self.context, self.confounders, self.clusters):
+            yield from group.values()
+
+
+def read_map(text: str, origin: object) -> ColumnMap:
+    """The column map of a text in TOML. Raises BackfillError that names `origin` and the key."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BackfillError(f"{origin}: {error}") from None
+    if unknown := sorted(data.keys() - {*SINGLE, *GROUPS, "identity"}):
+        known = ", ".join((*SINGLE, *GROUPS, "identity"))
+        raise BackfillError(f"{origin}: {unknown[0]} is not a key of a column map; there are {known}")
+    for name in ("model", "end_state"):
+        if name not in data:
+            raise BackfillError(f"{origin}: {name} is missing: it names the column with the {name.replace('_', ' ')}")
+    groups = {}
+    for name in GROUPS:
+        if not isinstance(data.get(name, {}), dict):
+            raise BackfillError(f"{origin}: {name} must be a table of names and columns")
+        groups[name] = {key: _field(origin, f"{name}.{key}", entry) for key, entry in data.get(name, {}).items()}
+    identity = data.get("identity", [])
+    if not isinstance(identity, list) or not all(isinstance(one, str) for one in identity):
+        raise BackfillError(f"{origin}: identity must be a list of columns")
+    single = {name: _field(origin, name, data[name]) for name in SINGLE if name in data}
+    return ColumnMap(single, groups["context"], groups["confounders"], groups["clusters"], tuple(identity))
+
+
+def _field(origin: object, name: str, entry: Any) -> Field:
+    """`"column"`, `["first", "second"]`, or a table with `column`, `pattern`, `values` and `format`."""
+    data = entry if isinstance(entry, dict) else {"column": entry}
+    if unknown := sorted(data.keys() - {"column", "pattern", "values", "format"}):
+        raise BackfillError(f"{origin}: {name}: {unknown[0]} is not one of column, pattern, values, format")
+    columns = data.get("column")
+    columns = [columns] if isinstance(columns, str) else columns
+    if not isinstance(columns, list) or not columns or not all(isinstance(one, str) for one in columns):
+        raise BackfillError(f"{origin}: {name}: column must name a column, or list several")
+    values = data.get("values", {})
+    if not isinstance(values, dict) or not all(isinstance(one, str) for one in values.values()):
+        raise BackfillError(f"{origin}: {name}: values must map texts to texts")
+    if not isinstance(data.get("pattern", ""), str) or not isinstance(data.get("format", ""), str):
+        raise BackfillError(f"{origin}: {name}: pattern and format must be texts")
+    try:
+        pattern = re.compile(data["pattern"]) if "pattern" in data else None
+    except re.error as error:
+        raise BackfillError(f"{origin}: {name}: pattern: {error}") from None
+    return Field(name, tuple(columns), pattern, values, data.get("format", ""))
+
+
+def read_map_file(path: Path) -> ColumnMap:
+    """The column map of a file. Raises BackfillError."""
+    try:
+        return read_map(path.read_text(encoding="utf-8"), path)
+    except OSError as error:
+        raise BackfillError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BackfillError(f"{path}: not a text in UTF-8") from None

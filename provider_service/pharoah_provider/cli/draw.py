@@ -1,0 +1,79 @@
+"""`pharoah-provider draw PICTURE`: pictures of what the newest release says, for people."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pharoah_learning.known_versions import SubArchetype, VersionChange
+from pharoah_protocol.v1 import ListRequest
+from pharoah_provider import channel
+from pharoah_provider.cli._calls import call
+from pharoah_provider.pictures.version_chart import draw_version_chart
+from pharoah_provider.pictures.version_tree import draw_version_tree
+from pharoah_serving.errors import ProviderError
+
+
+class _Of(NamedTuple):
+    """What a picture is about."""
+
+    archetype: str
+    library: str
+
+
+def add_parser(commands: Any) -> None:
+    """Add this command."""
+    parser = commands.add_parser("draw", help="draw what the newest release says", description=__doc__)
+    pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
+    for name, what, run in (
+        ("sub-archetypes", "the tree of versions that behave the same", _draw_tree),
+        ("version-changes", "what each version measures, and where something changes", _draw_chart),
+    ):
+        one = pictures.add_parser(name, help=what, description=f"Draw {what}.")
+        one.add_argument("--archetype", default="", metavar="NAME", help="the first digits of the archetype's name")
+        one.add_argument("--library", default="", metavar="NAME", help="the library, such as transformers")
+        one.add_argument("--out", type=Path, required=True, metavar="FILE", help="a PNG, SVG or PDF, by the ending")
+        channel.add_options(one)
+        one.set_defaults(run=run)
+
+
+def _draw_tree(arguments: argparse.Namespace) -> int:
+    """Raises ProviderError where the choice leaves none or several, and for a file that cannot be written."""
+    draw_version_tree(arguments.out, _chosen(arguments))
+    print(arguments.out)
+    return 0
+
+
+def _draw_chart(arguments: argparse.Namespace) -> int:
+    """Raises as `_draw_tree` does."""
+    chosen = _chosen(arguments)
+    changes = [VersionChange.from_dict(row["version_change"]) for row in _rows(arguments, "version-changes")]
+    about = _of(chosen[0])
+    draw_version_chart(arguments.out, chosen, [change for change in changes if _of(change) == about])
+    print(arguments.out)
+    return 0
+
+
+def _chosen(arguments: argparse.Namespace) -> list[SubArchetype]:
+    """The sub-archetypes of one archetype and library with several versions. Raises ProviderError."""
+    groups: dict[_Of, list[SubArchetype]] = {}
+    for row in _rows(arguments, "sub-archetypes"):
+        one = SubArchetype.from_dict(row["sub_archetype"])
+        if one.archetype.startswith(arguments.archetype) and arguments.library in ("", one.library):
+            groups.setdefault(_of(one), []).append(one)
+    several = {about: part for about, part in groups.items() if sum(len(one.versions) for one in part) > 1}
+    if len(several) != 1:
+        named = "".join(f"\n  --archetype {one.archetype[:12]} --library {one.library}" for one in sorted(several))
+        found = f"choose one of{named}" if several else "no archetype has several versions (see `sub-archetypes`)"
+        raise ProviderError(f"--archetype, --library: {found}")
+    return next(iter(several.values()))
+
+
+def _of(one: SubArchetype | VersionChange) -> _Of:
+    return _Of(archetype=one.archetype, library=one.library)
+
+
+def _rows(arguments: argparse.Namespace, listing: str) -> list[dict[str, Any]]:
+    return [json.loads(row) for row in call(arguments, "List", ListRequest(listing=listing)).rows]

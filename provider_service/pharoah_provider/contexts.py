@@ -1,0 +1,45 @@
+"""Which context each node is in, now: what the rule of the release that is served makes of its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pharoah_learning.context_rule import ALL_FACTS, KNOWN_CAUSES, ContextRule, KnownContext, Nearest, nearest
+from pharoah_provider.domain import Node
+
+
+@dataclass
+class Contexts:
+    """The rule that is in force. Before the first release every set of facts is a context."""
+
+    rule: ContextRule = ALL_FACTS
+    known: Sequence[KnownContext] = ()
+    """The contexts of which the release has trials."""
+
+    def use(self, rule: ContextRule, known: Sequence[KnownContext]) -> None:
+        """A release with this rule and these contexts is served from now on."""
+        self.rule, self.known = rule, known
+
+    def of(self, node: Node) -> str:
+        """The name of the context of a node."""
+        return self.rule.context_of(node.server_facts)
+
+    def nearest(self, node: Node) -> Nearest | None:
+        """The known context that is nearest to a node, which may be its own. Nothing learned there holds for it."""
+        return nearest(self.rule.relevant(node.server_facts), self.known)
+
+    def monitored_as(self, node: Node) -> str:
+        """The context whose nodes may be compared with a node while it is monitored: its own, or the nearest known one
+        that differs in no known cause."""
+        near = self.nearest(node)
+        if near is None or any(name in KNOWN_CAUSES for name in near.differs):
+            return self.of(node)
+        return near.context.context_id
+
+    def untried(self, nodes: Sequence[Node]) -> list[Node]:
+        """The nodes in contexts that no campaign has tried, and those in the nearest contexts, as their controls."""
+        tried = {context.context_id for context in self.known}
+        new = [node for node in nodes if self.of(node) not in tried]
+        controls = {near.context.context_id for node in new if (near := self.nearest(node)) is not None}
+        return [node for node in nodes if self.of(node) not in tried or self.of(node) in controls]

@@ -1,0 +1,12 @@
+"""Which context listings show: the one that the newest release gives to a node."""
+
+from __future__ import annotations
+
+from pharoah_learning.context_rule import ALL_FACTS, ContextRule
+from pharoah_provider.listings._listing import ListingSources
+
+
+async def served_rule(sources: ListingSources) -> ContextRule:
+    """The rule of the newest release; before the first one every set of facts is a context."""
+    release = await sources.storage.published.newest_release()
+    return release.context_rule if release else ALL_FACTS

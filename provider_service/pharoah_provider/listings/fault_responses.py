@@ -1,0 +1,43 @@
+"""What faults did to cells of campaigns, and which signals showed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pharoah_learning.fault_responses import FaultResponse, fault_responses
+from pharoah_provider.listings._listing import Listing, ListingSources, Row
+
+
+async def _rows(sources: ListingSources) -> list[Row]:
+    return [_row(response) for response in fault_responses(await sources.storage.evidence.degraded_runs())]
+
+
+def _row(response: FaultResponse) -> Row:
+    return {
+        "fault": response.fault,
+        "dose": response.dose,
+        "runs": response.runs,
+        "outcomes": _counted(response.outcomes),
+        "slowdown": _rounded(response.slowdown_ratio),
+        "growth_mb": _rounded(None if response.growth_bytes is None else response.growth_bytes / 1e6),
+        "detected": f"{response.detected}/{response.runs}",
+        "detect_seconds": _rounded(response.detect_seconds),
+        "moved": _counted(response.moved),
+    }
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+LISTING = Listing(
+    name="fault-responses",
+    help="what each fault and dose did to cells of campaigns, and in how many runs which signals moved",
+    columns=("fault", "dose", "runs", "outcomes", "slowdown", "growth_mb"),
+    wide_columns=("detected", "detect_seconds", "moved"),
+    rows=_rows,
+)

@@ -1,0 +1,45 @@
+"""Versions that cells have run with since the newest release, and what known versions they behave like."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pharoah_learning.evidence import LeftOut, Trial
+from pharoah_learning.known_versions import SubArchetype
+from pharoah_learning.sub_archetypes import PlacedVersion, place_versions
+from pharoah_learning.usable_trials import usable_trials
+from pharoah_provider.listings._listing import Listing, ListingSources, Row
+
+
+async def rows(sources: ListingSources) -> list[Row]:
+    """One row for each archetype, library and version that the newest release does not know."""
+    release = await sources.storage.published.newest_release()
+    if release is None or not release.sub_archetypes:
+        return []
+    trials = await sources.storage.evidence.trials()
+    return [
+        {
+            "release": release.release,
+            "archetype": one.archetype,
+            "library": one.library,
+            "version": one.version,
+            "place": one.place,
+            "nearest": one.nearest.range if one.nearest else "",
+            "p": one.p,
+            "title": one.nearest.title if one.nearest else "",
+        }
+        for one in await asyncio.to_thread(_placed, release.sub_archetypes, trials)
+    ]
+
+
+def _placed(known: tuple[SubArchetype, ...], trials: list[Trial]) -> list[PlacedVersion]:
+    return place_versions(known, usable_trials(trials, LeftOut()))
+
+
+LISTING = Listing(
+    name="new-versions",
+    help="versions that were tried since the newest release: as known ones, or unlike anything known",
+    columns=("library", "version", "place", "nearest", "title"),
+    wide_columns=("p",),
+    rows=rows,
+)

@@ -1,0 +1,1 @@
+"""Pictures of what learning has found, for people. They need the extra `draw`."""

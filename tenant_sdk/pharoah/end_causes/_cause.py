@@ -1,0 +1,79 @@
+"""How a job ended, and who caused that, judged by rules from what its own machine shows.
+
+Only the end state and the attribution leave the machine. Our rules are the modules of `pharoah.end_causes`, one each.
+Other distributions add theirs in the entry-point group `pharoah.end_causes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from pharoah.end_causes._memory_kills import NO_KILLS, MemoryKills
+from pharoah_protocol.registry import Registry
+from pharoah_protocol.vocabulary import Attribution, EndState
+
+GROUP = "pharoah.end_causes"
+
+
+class JudgedEnd(NamedTuple):
+    """How a job ended, and who caused it."""
+
+    state: EndState
+    attribution: Attribution = Attribution.UNKNOWN
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndFacts:
+    """What this machine shows of the end of a job that has not ended well."""
+
+    status: int = 0
+    """Exit code of the job's process, or -n when signal n ended it; 0 where nobody has waited for it."""
+    error: str = ""
+    """Type and message of the exception that ended the first rank that failed; empty where there was none."""
+    terminated_at: float | None = None
+    """Unix seconds at which the sidecar, too, was asked to end; None when it was not."""
+    ended_at: float = 0.0
+    """Unix seconds."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    kills: MemoryKills = NO_KILLS
+    """Since the job began."""
+
+    @property
+    def signal(self) -> int:
+        """The signal that ended the job; 0 for none. A launcher reports a worker's as an exit code above 128."""
+        return -self.status if self.status < 0 else max(0, self.status - 128)
+
+
+@dataclass(frozen=True)
+class EndCause:
+    """One thing that can end a job, and how it is recognised. Raises ValueError without a place in the order."""
+
+    name: str
+    help: str
+    """What it recognises, and by what."""
+    order: int
+    """Causes are asked in this order, and the first that applies decides: what names a cause comes before what only
+    names a symptom."""
+    judge: Callable[[EndFacts], JudgedEnd | None]
+    """None where the facts do not speak of this cause."""
+
+    def __post_init__(self) -> None:
+        if self.order <= 0:
+            raise ValueError(f"end cause {self.name!r}: order {self.order} is not above 0")
+
+
+@cache
+def end_causes() -> Registry[EndCause]:
+    """All causes; read when the first job ends, not before one starts."""
+    return Registry(EndCause, "pharoah.end_causes", GROUP, unique=("order",))
+
+
+def judged(facts: EndFacts, otherwise: EndState) -> JudgedEnd:
+    """How a job ended: by the first cause that applies, or as `otherwise` states."""
+    for cause in sorted(end_causes(), key=lambda cause: cause.order):
+        if (found := cause.judge(facts)) is not None:
+            return found
+    return JudgedEnd(otherwise)
