@@ -20,6 +20,7 @@ import psutil
 from evaluation.environments import ray_python
 from evaluation.figures import ROOT, Figures
 from evaluation.learning.killed_campaigns import BETWEEN_SECONDS, KilledCampaign, below, killed_campaign, read_killed
+from tests.harness.processes import ProcessScope
 from tests.harness.site import Site, node_profiles, running_site
 
 NODES = ("n1", "n2")
@@ -52,9 +53,8 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     def each(name: str) -> str:
         return ", ".join(f"{getattr(one, name):g} of {one.works} on {where}" for where, one in campaigns.items())
 
-    lost, repeated, orphans = (
-        sum(getattr(one, name) for one in campaigns.values()) for name in ("lost", "repeated", "orphans")
-    )
+    lost, repeated = (sum(getattr(one, name) for one in campaigns.values()) for name in ("lost", "repeated"))
+    orphans = [orphan for one in campaigns.values() for orphan in one.orphans]
     kills = [f"on {where} {one.summary}" for where, one in campaigns.items()]
     states = [f"{one.state} on {where} after {one.seconds:.0f} s" for where, one in campaigns.items()]
     left = min(one.left_at_last_kill for one in campaigns.values())
@@ -67,7 +67,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     figures.add("campaign_resume_works_left_at_last_kill", left, "> 0", left > 0, each("left_at_last_kill"))
     figures.add("campaign_resume_lost", lost, "0", lost == 0 and ended, each("lost"))
     figures.add("campaign_resume_repeated", repeated, "0", repeated == 0, each("repeated"))
-    figures.add("campaign_resume_orphans", orphans, "0", orphans == 0)
+    figures.add("campaign_resume_orphans", len(orphans), "0", not orphans, "; ".join(orphans))
 
 
 def _on_agents(seed: int, kills: int, repeats: int) -> KilledCampaign:
@@ -90,9 +90,13 @@ def _kill(site: Site, rng: random.Random) -> tuple[str, list[psutil.Process]]:
 
 
 def _on_ray(seed: int, kills: int, repeats: int) -> KilledCampaign:
-    """In an environment with Ray. Raises CalledProcessError when it does not end well."""
+    """In an environment with Ray. Raises RuntimeError when it does not end well."""
     command = [ray_python(), "-m", "evaluation.learning.ray_kills", str(seed), str(kills), str(repeats)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    *before, result = done.stdout.strip().splitlines()
+    with ProcessScope() as scope:
+        job = scope.own(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        output, _ = job.communicate()
+    if job.returncode:
+        raise RuntimeError(f"the campaign on Ray ended with status {job.returncode}:\n{output}")
+    *before, result = output.strip().splitlines()
     print("\n".join(before), flush=True)
     return read_killed(result)

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from tests.harness.processes import command_line
 from tests.harness.site import Site
 
 BETWEEN_SECONDS = (3.0, 9.0)
@@ -47,7 +48,7 @@ class KilledCampaign:
     """Works without a result."""
     repeated: int
     """Results beyond the first of a work."""
-    orphans: int
+    orphans: list[str]
     """Processes that have outlived those which had started them."""
     seconds: float
 
@@ -70,7 +71,7 @@ def killed_campaign(
     """
     plan = site.folder / "kills.toml"
     plan.write_text(PLAN.format(repeats=repeats))
-    began, killed, orphans = time.monotonic(), Counter[str](), 0
+    began, killed, orphans = time.monotonic(), Counter[str](), list[str]()
     operator = site.operator("campaign", "run", str(plan), *options)
     while not any(row["done"] for row in site.listing("campaigns")):
         if operator.poll() is not None or time.monotonic() - began > LONGEST_SECONDS:
@@ -79,7 +80,8 @@ def killed_campaign(
     for _ in range(kills):
         kind, children = kill()
         killed[kind] += 1
-        orphans += len(psutil.wait_procs(children, timeout=ORPHAN_SECONDS)[1])
+        _, alive = psutil.wait_procs(children, timeout=ORPHAN_SECONDS)
+        orphans += [f"child of a killed {kind}: {command_line(child.pid)[:200]}" for child in alive]
     left = sum(work["state"] == "waiting" for work in site.listing("campaign-works"))
     # The command followed the provider that was killed first; the campaign goes on without it.
     if operator.poll() is None:

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from evaluation.learning.killed_campaigns import BETWEEN_SECONDS, KilledCampaign, below, killed_campaign
+from tests.harness.processes import command_line
 from tests.harness.ray_clusters import NODE, running_cluster
 from tests.harness.site import Site, running_site
 
@@ -51,23 +52,19 @@ def _kill(site: Site, cluster: Any, rng: random.Random) -> tuple[str, list[psuti
         return "provider", children
     # A node that runs workers, where one does: the spare one has nothing to lose.
     nodes = sorted(cluster.worker_nodes, key=lambda node: str(node.node_id))
-    busy = [node for node in nodes if _has_worker(node)]
+    busy = [node for node in nodes if _ours(node)]
     node = rng.choice(busy or nodes)
-    children = below(_raylet(node))
+    children = _ours(node)
     cluster.remove_node(node, allow_graceful=False)
     cluster.add_node(**NODE)
     return "Ray node", children
 
 
-def _raylet(node: Any) -> int:
-    pid: int = node.all_processes["raylet"][0].process.pid
-    return pid
-
-
-def _has_worker(node: Any) -> bool:
-    """Whether a fork server runs on a Ray node."""
+def _ours(node: Any) -> list[psutil.Process]:
+    """The fork server of a Ray node, and its cells. Ray itself ends its own processes, some of them after a minute."""
+    raylet: int = node.all_processes["raylet"][0].process.pid
     module = "pharoah_benchmarks.campaign.fork_server"
-    return any(module in word for child in below(_raylet(node)) for word in child.cmdline())
+    return [child for child in below(raylet) if module in command_line(child.pid)]
 
 
 if __name__ == "__main__":

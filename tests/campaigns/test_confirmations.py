@@ -153,7 +153,7 @@ def test_the_pairs_of_a_suspect_are_spread_evenly_over_the_nodes(usable: int) ->
     ran: Counter[str] = Counter()
     while works.left():
         for name in [f"n{number}" for number in range(usable)] * 2:  # a fast node asks twice
-            if (work := works.take(name, node("n").facts_id, usable, False)) is not None:
+            if (work := works.take(name, node(name).facts_id, usable, False)) is not None:
                 ran[name] += 1
                 works.finish(work)
     assert max(ran.values()) - min(ran.values()) <= 2 and len(ran) == usable

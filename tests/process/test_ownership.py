@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pharoah_protocol.own_python import own_module
+from pharoah_protocol.with_parent import WITH_PARENT
 from tests.harness.processes import ProcessScope, descendants
 from tests.harness.until import wait_until
 
@@ -75,3 +77,31 @@ time.sleep(60)
             process.send_signal(number)
         assert process.wait(10) == 7
     assert ended.exists()
+
+
+PARENT = """
+import os, subprocess, sys, time
+from pharoah_protocol.own_python import own_module
+from pharoah_protocol.with_parent import WITH_PARENT
+sys.path.append(sys.argv[1])
+child = subprocess.Popen(own_module(WITH_PARENT, str(os.getpid()), "slow_to_import", "an argument"))
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_child_ends_with_its_parent_while_it_still_imports(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    module = f"import pathlib, sys, time\npathlib.Path({str(began)!r}).write_text(sys.argv[1])\ntime.sleep(60)\n"
+    (tmp_path / "slow_to_import.py").write_text(module)
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        wait_until(lambda: began.exists() and began.read_text() == "an argument", "the child to import")
+        parent.kill()
+    assert not psutil.wait_procs([child], timeout=10)[1]
+
+
+def test_a_child_whose_parent_has_ended_before_does_not_begin() -> None:
+    command = own_module(WITH_PARENT, str(os.getppid()), "pharoah_benchmarks.campaign.fork_server", "0")
+    assert subprocess.run(command, stdin=subprocess.DEVNULL).returncode == 1

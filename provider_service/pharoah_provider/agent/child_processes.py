@@ -26,6 +26,7 @@ from pharoah_protocol.held_folders import held_folder
 from pharoah_protocol.node_profile import NodeProfile, command_under, environment
 from pharoah_protocol.own_python import NEUTRAL_FOLDER, own_environment, own_module
 from pharoah_protocol.process_family import end_family
+from pharoah_protocol.with_parent import WITH_PARENT
 from pharoah_provider.shielding import complete_despite_cancellation
 
 log = logging.getLogger("pharoah.agent")
@@ -106,7 +107,7 @@ class Child:
         self, module: str, profile: NodeProfile, *arguments: str, limit_memory: bool = True, interpreter: str = ""
     ) -> None:
         """`interpreter`: the Python of an environment; by default our own."""
-        command = own_module(module, *arguments, interpreter=interpreter)
+        command = own_module(WITH_PARENT, str(os.getpid()), module, *arguments, interpreter=interpreter)
         self._command = command_under(profile, command, limit_memory)
         self._environment = {**own_environment(os.environ), **environment(profile)}
         self._process: ChildProcess | None = None
@@ -189,7 +190,7 @@ class Child:
 
 async def read_json(module: str, profile: NodeProfile, *arguments: str) -> dict[str, Any]:
     """The JSON object that a module prints under this node's profile, in a child. Raises ChildDied."""
-    command = command_under(profile, own_module(module, *arguments))
+    command = command_under(profile, own_module(WITH_PARENT, str(os.getpid()), module, *arguments))
     async with _running(command) as process:
         process.writer.write_eof()
         output = await process.reader.read()

@@ -72,7 +72,7 @@ class Budget:
         """A work has ended: it is done, with its times and its outcome, or it begins again later."""
         del self._running[work.number]
         if work.state is WorkState.DONE:
-            self._pending[work.block].pop(work.number, None)
+            self._pending.get(work.block, {}).pop(work.number, None)  # its block may have been moved meanwhile
             self._count(work)
 
     def move(self, blocks: Iterable[int]) -> None:

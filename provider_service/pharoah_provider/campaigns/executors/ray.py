@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from itertools import count
 
 from pharoah_protocol.own_python import own_environment, own_module
+from pharoah_protocol.with_parent import WITH_PARENT
 from pharoah_provider.agent.child_processes import ChildProcess
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
@@ -130,7 +131,8 @@ class RayExecutor:
 @asynccontextmanager
 async def _open(settings: ExecutorSettings, _: Fleet) -> AsyncIterator[Executor]:
     profile = json.dumps(settings.profile.to_dict())
-    executor = RayExecutor(own_module(_MODULE, settings.address or ANY_CLUSTER, str(settings.slots), profile))
+    arguments = (settings.address or ANY_CLUSTER, str(settings.slots), profile)
+    executor = RayExecutor(own_module(WITH_PARENT, str(os.getpid()), _MODULE, *arguments))
     async with OwnedTasks() as tasks:
         tasks.start(executor.keep_connected())
         try:
