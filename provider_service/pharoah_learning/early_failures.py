@@ -17,6 +17,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from pharoah_archetypes import Fingerprint, rung_tokens
 from pharoah_learning.evidence import Trial
@@ -28,6 +29,14 @@ NO_VERSIONS = "it failed before it had a model, and not all versions of its soft
 ONE_NODE = "it failed before it had a model, and no second node has failed with the same software"
 NO_STRUCTURE = "it failed before it had a model, and nothing like it has run elsewhere"
 STRUCTURES = "it failed before it had a model, and other environments compute different structures"
+
+
+class Decided(NamedTuple):
+    """Which fingerprint counts for a trial."""
+
+    fingerprint: Fingerprint | None
+    reason: str = ""
+    """Why there is none."""
 
 
 class EarlyFailures:
@@ -48,25 +57,25 @@ class EarlyFailures:
             structure = rung_tokens(replace(fingerprint, versions={}), Rung.EXACT)
             self._elsewhere[_content(trial, _without_environment(trial))].setdefault(structure, fingerprint)
 
-    def decided(self, trial: Trial, own: Sequence[Fingerprint]) -> tuple[Fingerprint | None, str]:
-        """The fingerprint that counts; None with the reason where none does. `own`: the provider's own for the trial,
+    def decided(self, trial: Trial, own: Sequence[Fingerprint]) -> Decided:
+        """The fingerprint that counts, or why none does. `own`: the provider's own for the trial,
         oldest first."""
         if trial.outcome is Outcome.OK:
-            return None, WORKED
+            return Decided(None, WORKED)
         for fingerprint in own:
             stated = _with_versions(fingerprint, trial)
             if stated is not None and rung_tokens(stated, Rung.EXACT) == rung_tokens(fingerprint, Rung.EXACT):
-                return fingerprint, ""
+                return Decided(fingerprint)
         structures = self._elsewhere[_content(trial, _without_environment(trial))]
         known = list(own[-1:]) or list(structures.values())
         if len(known) != 1:
-            return None, STRUCTURES if known else NO_STRUCTURE
+            return Decided(None, STRUCTURES if known else NO_STRUCTURE)
         borrowed = _with_versions(known[0], trial)
         if borrowed is None:
-            return None, NO_VERSIONS
+            return Decided(None, NO_VERSIONS)
         if len(self._nodes[_content(trial, trial.settings), _text(trial.versions)]) < LEAST_NODES:
-            return None, ONE_NODE
-        return borrowed, ""
+            return Decided(None, ONE_NODE)
+        return Decided(borrowed)
 
 
 def _with_versions(fingerprint: Fingerprint, trial: Trial) -> Fingerprint | None:

@@ -50,7 +50,7 @@ class Base:
 
     interpreter: str
     version: str
-    """Of Python, in full."""
+    """The version of Python, in full."""
     folders: tuple[str, ...]
     """Folders of packages that are inherited, in the order in which they are searched; none by another Python."""
     packages: tuple[str, ...]

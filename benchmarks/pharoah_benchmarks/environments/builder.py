@@ -16,6 +16,7 @@ from pharoah_protocol.parent_process import end_with_parent
 
 
 def main() -> None:
+    """Build the environment in the arguments, and print the answer."""
     end_with_parent()
     try:
         answer = BuildAnswer(python=str(EnvironmentStore().interpreter(Environment.read(sys.argv[1]))))

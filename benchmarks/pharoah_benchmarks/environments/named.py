@@ -14,7 +14,7 @@ from pharoah_benchmarks.environments.files import (
 
 
 class NamedEnvironments:
-    """Those of the files, and those that a campaign file declares."""
+    """The environments of the files, and those that a campaign file declares."""
 
     def __init__(self, declared: Iterable[Mapping[str, Any]]) -> None:
         """Raises EnvironmentFileError for what is none, and for a name that a file has already."""

@@ -10,7 +10,7 @@ import gc
 import sys
 from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 MOST_ITEMS, MOST_DEPTH = 1000, 4
 """A container counts up to so many of its items, and down to such a depth."""
@@ -21,22 +21,30 @@ else for that."""
 _BOOKKEEPING = {"__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__", "__static_attributes__"}
 
 
-def left_behind(ran: Mapping[CodeType, str]) -> Iterator[tuple[str, str]]:
-    """Module and one line, for each thing. `ran`: code that ran, and the names of its modules."""
+class LeftBehind(NamedTuple):
+    """One thing that functions of a module may read."""
+
+    module: str
+    line: str
+    """What it is, and its value."""
+
+
+def left_behind(ran: Mapping[CodeType, str]) -> Iterator[LeftBehind]:
+    """Everything that may be read. `ran`: code that ran, and the names of its modules."""
     for function in gc.get_objects():
         if type(function) is FunctionType and (code := function.__code__) in ran:
             if "<locals>" in code.co_qualname:  # one of many that another function makes, which gives it its defaults
                 continue
             defaults = _described(function.__defaults__), _described(function.__kwdefaults__)
-            yield ran[code], f"defaults {code.co_qualname} {defaults}"
+            yield LeftBehind(ran[code], f"defaults {code.co_qualname} {defaults}")
     for name in sorted(set(ran.values()) & sys.modules.keys()):
         for variable in tuple(vars(sys.modules[name]).values()):
             if isinstance(variable, type) and variable.__module__ == name:
-                yield name, _of_class(variable)
+                yield LeftBehind(name, _of_class(variable))
     for code, name in ran.items():
         variables = vars(sys.modules[name]) if name in sys.modules else {}
         for variable in variables.keys() & set(code.co_names) - _NO_DIFFERENCE:
-            yield name, f"reads {code.co_qualname} {variable} {_described(variables[variable])}"
+            yield LeftBehind(name, f"reads {code.co_qualname} {variable} {_described(variables[variable])}")
 
 
 def _of_class(made: type) -> str:
