@@ -71,7 +71,7 @@ class _Truth:
         done: list[Work] = []
         while (work := works.take("n", "", 1, False, _chooser(budget, now, by_information))) is not None:
             assert work.cell is not None
-            budget.begin(work, now)
+            budget.begin(work, works.block(work.block), now)
             ended = replace(self._done(work), began_at=now, ended_at=now + self.seconds[work.cell.id])
             if ended.ended_at > limit:
                 break

@@ -13,8 +13,9 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 
-MOST_SECONDS = 20.0
-"""A family that cannot be ended within this time hangs inside a device driver."""
+MOST_SECONDS = 10.0
+"""A family that does not hold still for this time is killed as it is found; one that lives on for as long again hangs
+inside a device driver."""
 _PAUSE_SECONDS = 0.002
 _FIRST_IN_LINE = -20
 """The nice value that gets the most CPU time (sched(7)): a thousand processes that start others leave little."""
@@ -44,19 +45,22 @@ def end_family(eldest: Callable[[], set[int]]) -> set[int]:
     Returns those that lived.
 
     Each is stopped before its children are looked for: a stopped process starts no other one, and keeps its place under
-    a limit of processes. Then all are killed. Zombies stay for their parents to wait for.
+    a limit of processes. One that was about to end may have given its children to another meanwhile, so all are killed
+    when two rounds have found the same ones. Zombies stay for their parents to wait for.
     """
     lived: set[int] = set()
+    before: set[int] = set()
     deadline = time.monotonic() + MOST_SECONDS
     with _first_in_line():
-        while time.monotonic() < deadline:
-            found = _stopped(eldest())
+        while (found := _stopped(eldest() | before)) or before:  # those before may have lost the way to the eldest
             lived |= found
-            for pid in found:
-                _signal(pid, signal.SIGKILL)
-            if not found:
+            if found == before or time.monotonic() > deadline:
+                for pid in found:
+                    _signal(pid, signal.SIGKILL)
+                time.sleep(_PAUSE_SECONDS)
+            if time.monotonic() > deadline + MOST_SECONDS:
                 break
-            time.sleep(_PAUSE_SECONDS)
+            before = found
     return lived
 
 

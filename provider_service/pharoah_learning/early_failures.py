@@ -31,12 +31,11 @@ NO_STRUCTURE = "it failed before it had a model, and nothing like it has run els
 STRUCTURES = "it failed before it had a model, and other environments compute different structures"
 
 
-class Decided(NamedTuple):
-    """Which fingerprint counts for a trial."""
+class DecidedFingerprint(NamedTuple):
+    """The fingerprint that counts for a trial; None with the reason where none does."""
 
     fingerprint: Fingerprint | None
     reason: str = ""
-    """Why there is none."""
 
 
 class EarlyFailures:
@@ -57,25 +56,25 @@ class EarlyFailures:
             structure = rung_tokens(replace(fingerprint, versions={}), Rung.EXACT)
             self._elsewhere[_content(trial, _without_environment(trial))].setdefault(structure, fingerprint)
 
-    def decided(self, trial: Trial, own: Sequence[Fingerprint]) -> Decided:
-        """The fingerprint that counts, or why none does. `own`: the provider's own for the trial,
+    def decided(self, trial: Trial, own: Sequence[Fingerprint]) -> DecidedFingerprint:
+        """Which fingerprint counts. `own`: the provider's own for the trial,
         oldest first."""
         if trial.outcome is Outcome.OK:
-            return Decided(None, WORKED)
+            return DecidedFingerprint(None, WORKED)
         for fingerprint in own:
             stated = _with_versions(fingerprint, trial)
             if stated is not None and rung_tokens(stated, Rung.EXACT) == rung_tokens(fingerprint, Rung.EXACT):
-                return Decided(fingerprint)
+                return DecidedFingerprint(fingerprint)
         structures = self._elsewhere[_content(trial, _without_environment(trial))]
         known = list(own[-1:]) or list(structures.values())
         if len(known) != 1:
-            return Decided(None, STRUCTURES if known else NO_STRUCTURE)
+            return DecidedFingerprint(None, STRUCTURES if known else NO_STRUCTURE)
         borrowed = _with_versions(known[0], trial)
         if borrowed is None:
-            return Decided(None, NO_VERSIONS)
+            return DecidedFingerprint(None, NO_VERSIONS)
         if len(self._nodes[_content(trial, trial.settings), _text(trial.versions)]) < LEAST_NODES:
-            return Decided(None, ONE_NODE)
-        return Decided(borrowed)
+            return DecidedFingerprint(None, ONE_NODE)
+        return DecidedFingerprint(borrowed)
 
 
 def _with_versions(fingerprint: Fingerprint, trial: Trial) -> Fingerprint | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pharoah_archetypes import Fingerprint, rung_tokens
-from pharoah_learning.early_failures import Decided, EarlyFailures
+from pharoah_learning.early_failures import EarlyFailures
 from pharoah_learning.evidence import EvidenceKind, LeftOut, Trial
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_protocol.bounds import check_durations, is_number
@@ -66,7 +66,7 @@ def usable_trials(trials: Iterable[Trial], left_out: LeftOut) -> list[Trial]:
     usable: dict[int, Trial] = {}
     """Place among those that can be read, to the trial as it counts."""
 
-    def add(place: int, trial: Trial, decision: Decided) -> None:
+    def add(place: int, trial: Trial, decision: tuple[Fingerprint | None, str]) -> None:
         fingerprint, reason = decision
         if fingerprint is None:
             left_out.add(EvidenceKind.TRIAL, trial.node, reason)
@@ -84,20 +84,20 @@ def usable_trials(trials: Iterable[Trial], left_out: LeftOut) -> list[Trial]:
     return [trial for _, trial in sorted(usable.items())]
 
 
-def _decided(one: _Stated, agreed: bool) -> Decided:
+def _decided(one: _Stated, agreed: bool) -> tuple[Fingerprint | None, str]:
     """The fingerprint that counts; None with the reason where none does."""
     own = _own(one.trial)
     for fingerprint in own:
         if rung_tokens(fingerprint, Rung.EXACT) == one.exact:
-            return Decided(fingerprint)
+            return fingerprint, ""
     same_structure = [fingerprint for fingerprint in own if _structure(fingerprint) == _structure(one.fingerprint)]
     if own and not same_structure:
-        return Decided(None, OTHER_JOB)
+        return None, OTHER_JOB
     if not agreed:
-        return Decided(None, OTHER_SOFTWARE if own else NOT_AGREED)
+        return None, OTHER_SOFTWARE if own else NOT_AGREED
     if own:
-        return Decided(replace(same_structure[-1], versions=one.fingerprint.versions))
-    return Decided(one.fingerprint)
+        return replace(same_structure[-1], versions=one.fingerprint.versions), ""
+    return one.fingerprint, ""
 
 
 def _own(trial: Trial) -> list[Fingerprint]:

@@ -42,7 +42,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     rule = table.learned_contexts.rule
     names = learn_shared_outcomes(*(outcomes_in_contexts(votes, rule) for votes in (reports, earlier)))
     degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
-    pairs = await asyncio.to_thread(learn_production, await store.evidence.revealed_runs(read_at, left_out), left_out)
+    pairs = await asyncio.to_thread(learn_production, await store.sharing.revealed_runs(read_at, left_out), left_out)
     survival, note = await asyncio.to_thread(fit_survival, degraded)
     baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
     for line in left_out.lines():

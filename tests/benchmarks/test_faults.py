@@ -184,7 +184,7 @@ def test_the_amount_of_a_fault_is_the_integral_of_its_dose(onset: float, ramp: f
     schedule = Schedule(dose=dose, onset_seconds=onset, ramp_seconds=ramp, began=10.0)
     points = [10.0 + now * (at + 0.5) / 2000 for at in range(2000)]
     integral = sum(dose * schedule.share(point) for point in points) * now / 2000
-    assert schedule.amount(10.0 + now) == pytest.approx(integral, rel=0.01, abs=dose * now / 1000)
+    assert schedule.amount(10.0 + now) == pytest.approx(integral, rel=0.01, abs=dose * now / 1000 + 1e-6)
     assert 0 <= schedule.share(10.0 + now) <= 1
     assert schedule.share(10.0 + onset + ramp + 1e-6) == pytest.approx(1.0)
 

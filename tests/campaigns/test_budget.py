@@ -149,7 +149,7 @@ def test_a_provider_that_was_restarted_chooses_the_same(seed: int, limit: float)
             assert work.cell is not None
             took = 1.0 + len(work.cell.content + str(work.cell.repeat * seed)) % 7
             outcome = Outcome.ERROR if (work.number * seed) % 3 == 0 else Outcome.OK
-            living.begin(work, now)
+            living.begin(work, block, now)
             ended = replace(work, state=WorkState.DONE, outcome=outcome, began_at=now, ended_at=now + took)
             living.end(ended)
             works[work.number], now = ended, now + took
@@ -183,12 +183,21 @@ def test_a_campaign_ends_when_its_budget_is_used_up_and_goes_on_with_a_larger_on
     asyncio.run(work())
 
 
-def test_cells_of_the_same_content_share_what_is_known_of_their_time() -> None:
+def test_a_cell_that_never_ran_is_expected_to_take_as_long_as_its_workload() -> None:
     works = first_repeats_done({"mlp": 3.0, "lstm": 5.0}, {})
-    other = replace(works[0], number=99, block=99, state=WorkState.WAITING, cell=Cell("new", "mlp", {"width": 99}))
-    budget = Budget(1000.0, [*works, other])
-    assert budget.expected_seconds()[99] == 3.0, "as the cells of its workload"
-    known = next(
-        work for work in works if work.state is WorkState.WAITING and work.cell and work.cell.workload == "lstm"
-    )
-    assert budget.expected_seconds()[known.number] == 5.0
+    new = replace(works[0], number=99, block=99, state=WorkState.WAITING, cell=Cell("new", "mlp", {"width": 99}))
+    assert Budget(19.5, works).choose([[new]], 1, 16.0) == [new]
+    assert Budget(18.5, works).choose([[new]], 1, 16.0) is None
+
+
+def test_a_block_that_was_begun_elsewhere_says_less_and_one_that_was_moved_does_not() -> None:
+    works = first_repeats_done({"mlp": 2.0, "lstm": 2.0}, {})
+    (first, second, *_) = [block for block in blocks_of(works) if workload(block) == "mlp"]
+    (other, *_) = [block for block in blocks_of(works) if workload(block) == "lstm"]
+    budget = Budget(14.0, works)
+    assert budget.choose([second, other], 2, 8.0) == second
+    budget.begin(first[0], first, 8.0)
+    budget.end(first[0])  # its node went away
+    assert budget.choose([second, other], 1, 8.0) == other
+    budget.move([first[0].block])
+    assert budget.choose([second, other], 1, 8.0) == second

@@ -149,7 +149,7 @@ def test_each_block_is_a_pair_of_one_suspect_and_all_suspects_take_turns(suspect
 
 @pytest.mark.parametrize("usable", [2, 3])
 def test_the_pairs_of_a_suspect_are_spread_evenly_over_the_nodes(usable: int) -> None:
-    works = OpenWorks(replace(work, context_id=node("n").context_id) for work in scheduled_pairs([arms(0)], 12, 1))
+    works = OpenWorks(replace(work, context_id=node("n").facts_id) for work in scheduled_pairs([arms(0)], 12, 1))
     ran: Counter[str] = Counter()
     while works.left():
         for name in [f"n{number}" for number in range(usable)] * 2:  # a fast node asks twice
@@ -229,7 +229,7 @@ def test_a_suspect_with_a_real_cause_blocks_and_its_row_comes_from_the_trials(tm
             (found,) = await site.listing("confirmations")
             assert (found["decision"], found["pairs"], found["against"], found["for_it"]) == ("blocks", 26, 26, 0)
             row = next(row for row in await site.listing("campaigns") if row["id"] == plan.campaign_id)
-            assert row["state"] == "done" and row["done"] + row["dropped"] == 2 * MOST_PAIRS
+            assert row["state"] == "done" and row["done"] + row["not_run"] == 2 * MOST_PAIRS
             works = [one for one in await site.listing("campaign-works") if one["campaign"] == plan.campaign_id]
             done = Counter(one["node"] for one in works if one["state"] == "done")
             assert set(done) == {"n0", "n1"} and 52 <= done.total() <= 54, "a block that was begun is completed"

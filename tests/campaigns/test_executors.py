@@ -76,7 +76,7 @@ def test_each_process_does_cells_under_the_profile_and_ends_with_the_executor(se
         async with opened(settings) as executor:
             await all_nodes(executor, 2)
             nodes = executor.nodes()
-            assert len({node.node for node in nodes}) == 2 and {node.context_id for node in nodes} == {""}
+            assert len({node.node for node in nodes}) == 2 and {node.facts_id for node in nodes} == {""}
             done = [executor.do(node, work_of(small(i), i), f"c.{i}") for i, node in enumerate(nodes)]
             results = await asyncio.gather(*done)
             for number, result in enumerate(results):

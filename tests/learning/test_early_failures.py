@@ -79,7 +79,7 @@ def test_the_order_of_trials_stays() -> None:
             early_failures.STRUCTURES,
         ),
         (
-            [*WORKING, *(trial(one.node, "x==1", versions={"torch": 3}) for one in FAILING)],
+            [*WORKING, *(replace(one, versions={"torch": 3}) for one in FAILING)],  # type: ignore[dict-item]
             "its versions cannot be read",
         ),
     ],

@@ -82,7 +82,7 @@ def test_tickets_runs_and_outcomes_of_this_moment_age_with_the_clock(tmp_path: P
         await storage.runs.put_run(run)
         await storage.runs.take_ticket("nonce", run.run_id)
         await storage.evidence.put_outcome_report(OutcomeReport(run.run_id, 1, "ab", "acme", "ctx", True))
-        await storage.evidence.put_revealed(run, "ctx", "{}")
+        await storage.sharing.put_revealed(run, "ctx", "{}")
         for table in ("tickets", "outcomes", "revealed", "runs"):
             assert await storage.delete_before(table, 1_000.0) == 0
         assert await storage.delete_before("runs", 4e9) == 0, "a run that goes on is not deleted"

@@ -16,7 +16,7 @@ from pharoah_protocol.parent_process import end_with_parent
 
 
 def main() -> None:
-    """Build the environment in the arguments, and print the answer."""
+    """Build the environment of the first argument, and print where its interpreter is, or why there is none."""
     end_with_parent()
     try:
         answer = BuildAnswer(python=str(EnvironmentStore().interpreter(Environment.read(sys.argv[1]))))

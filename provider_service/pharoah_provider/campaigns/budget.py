@@ -5,7 +5,7 @@ All of it follows from the works as they are stored, so that a provider that was
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from math import inf
 from statistics import fmean
@@ -27,29 +27,64 @@ class Interval(NamedTuple):
     """Unix seconds."""
 
 
+class _Key(NamedTuple):
+    """Which cell a work is."""
+
+    context_id: str
+    content: str
+    """Empty for a baseline."""
+    workload: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Under what its time counts, the most specific first."""
+        return (self.content, f"workload {self.workload}", "all cells") if self.content else ("baseline",)
+
+
 class Budget:
     """Decides what is next. Without a limit that is always the first block in the order of the plan."""
 
     def __init__(self, limit_seconds: float, works: Iterable[Work]) -> None:
         """`limit_seconds`: how long works may run, 0 for as long as they take. `works`: all of the campaign."""
         self._limit = limit_seconds or inf
-        self._works = {work.number: work for work in works}
-        self._running: dict[int, tuple[Work, float]] = {}
-        """Number of a work that runs to the work, and to when it began, unix seconds."""
+        self._keys: dict[int, _Key] = {}
+        """Number of a work to its cell: the text of its content is made once."""
+        self._running: dict[int, float] = {}
+        """Number of a work that runs to when it began, unix seconds."""
+        self._pending: dict[int, dict[int, _Key]] = {}
+        """Begun block to its cells that have not ended, by the number of their work."""
+        self._ended: list[Interval] = []
+        self._seconds: dict[str, list[float]] = defaultdict(list)
+        """What works have taken, by each of their names."""
+        self._histories: dict[_Key, CellHistory] = defaultdict(lambda: CellHistory(0, 0))
+        for work in works:
+            if work.state is WorkState.DONE:
+                self._count(work)
 
-    def begin(self, work: Work, now: float) -> None:
-        """A work begins, at a unix time."""
-        self._running[work.number] = work, now
+    def begin(self, work: Work, block: Iterable[Work], now: float) -> None:
+        """A work of a block begins, at a unix time."""
+        self._running[work.number] = now
+        self._pending[work.block] = {
+            one.number: self._key(one) for one in block if one.cell and one.state is WorkState.WAITING
+        }
 
     def end(self, work: Work) -> None:
         """A work has ended: it is done, with its times and its outcome, or it begins again later."""
-        self._running.pop(work.number, None)
-        self._works[work.number] = work
+        del self._running[work.number]
+        if work.state is WorkState.DONE:
+            self._pending[work.block].pop(work.number, None)
+            self._count(work)
+
+    def move(self, blocks: Iterable[int]) -> None:
+        """Blocks that were begun are begun again as others."""
+        for block in blocks:
+            self._pending.pop(block, None)
 
     def left_seconds(self, now: float) -> float:
         """What is left of it at a unix time. Time in which no work runs is not used."""
-        done = [Interval(work.began_at, work.ended_at) for work in self._works.values() if work.state is WorkState.DONE]
-        return self._limit - covered_seconds([*done, *(Interval(began, now) for _, began in self._running.values())])
+        return self._limit - covered_seconds(
+            [*self._ended, *(Interval(began, now) for began in self._running.values())]
+        )
 
     def choose(self, blocks: Iterable[list[Work]], nodes: int, now: float) -> list[Work] | None:
         """The next block; None when none can end in the time that is left.
@@ -60,49 +95,45 @@ class Budget:
         """
         if self._limit == inf:
             return next(iter(blocks), None)
-        found, left, seconds = list(blocks), self.left_seconds(now), self.expected_seconds()
-        if found and left > 0 and not seconds:
+        found, left = list(blocks), self.left_seconds(now)
+        if found and left > 0 and not self._seconds:
             return found[0]  # how long anything takes is not known before something has ended
-        needed = [sum(seconds[work.number] for work in block) for block in found]
+        means = {name: fmean(seconds) for name, seconds in self._seconds.items()}
+        needed = [sum(_expected(self._key(work), means) for work in block) for block in found]
         if found and sum(needed) <= left * nodes and needed[0] <= left:
             return found[0]
-        histories = self._histories()
+        pending = Counter(key for block in self._pending.values() for key in block.values())
         choices = [
-            Choice(tuple(histories[_cell_of(work)] for work in block if work.cell), need)
+            Choice(tuple(self._history(self._key(work), pending) for work in block if work.cell), need)
             for block, need in zip(found, needed, strict=True)
         ]
-        place = most_informative(choices, prior_rate(histories.values()), left)
+        place = most_informative(choices, prior_rate(self._histories.values()), left)
         return None if place is None else found[place]
 
-    def _histories(self) -> Mapping[tuple[str, str], CellHistory]:
-        """What the blocks of each cell have shown, by context and content."""
-        found: dict[tuple[str, str], CellHistory] = defaultdict(lambda: CellHistory(0, 0))
-        for work in self._works.values():
-            if work.cell and work.state is WorkState.DONE:
-                blocks, failures, pending = found[_cell_of(work)]
-                found[_cell_of(work)] = CellHistory(blocks + 1, failures + (work.outcome is not Outcome.OK), pending)
-        begun = {(work.block, work.node) for work, _ in self._running.values()}
-        for work in self._works.values():
-            if work.cell and work.state is WorkState.WAITING and any(work.block == block for block, _ in begun):
-                blocks, failures, pending = found[_cell_of(work)]
-                found[_cell_of(work)] = CellHistory(blocks, failures, pending + 1)
-        return found
+    def _history(self, key: _Key, pending: Counter[_Key]) -> CellHistory:
+        return self._histories.get(key, CellHistory(0, 0))._replace(pending=pending[key])
 
-    def expected_seconds(self) -> dict[int, float]:
-        """Number of each work to what it is expected to take: as long as its cell took in other blocks, else as the
-        cells of its workload, else as all. Empty before the first has ended."""
-        taken: dict[str, list[float]] = defaultdict(list)
-        for work in self._works.values():
-            if work.state is WorkState.DONE:
-                for name in _names(work):
-                    taken[name].append(work.ended_at - work.began_at)
-        if not taken:
-            return {}
-        means = {name: fmean(seconds) for name, seconds in taken.items()}
-        return {
-            number: next((means[name] for name in _names(work) if name in means), BASELINE_SECONDS)
-            for number, work in self._works.items()
-        }
+    def _count(self, work: Work) -> None:
+        """Count a work that is done."""
+        key = self._key(work)
+        self._ended.append(Interval(work.began_at, work.ended_at))
+        for name in key.names:
+            self._seconds[name].append(work.ended_at - work.began_at)
+        if work.cell:
+            blocks, failures, _ = self._histories[key]
+            self._histories[key] = CellHistory(blocks + 1, failures + (work.outcome is not Outcome.OK))
+
+    def _key(self, work: Work) -> _Key:
+        if work.number not in self._keys:
+            content, workload = (work.cell.content, work.cell.workload) if work.cell else ("", "")
+            self._keys[work.number] = _Key(work.context_id, content, workload)
+        return self._keys[work.number]
+
+
+def _expected(key: _Key, means: Mapping[str, float]) -> float:
+    """What a work is expected to take: as long as its cell took in other blocks, else as the cells of its workload,
+    else as all."""
+    return next((means[name] for name in key.names if name in means), BASELINE_SECONDS)
 
 
 def covered_seconds(intervals: Iterable[Interval]) -> float:
@@ -112,14 +143,3 @@ def covered_seconds(intervals: Iterable[Interval]) -> float:
         total += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return total
-
-
-def _cell_of(work: Work) -> tuple[str, str]:
-    return work.context_id, work.cell.content if work.cell else ""
-
-
-def _names(work: Work) -> tuple[str, ...]:
-    """Under what the time of a work counts, the most specific first."""
-    if work.cell is None:
-        return ("baseline",)
-    return work.cell.content, f"workload {work.cell.workload}", "all cells"

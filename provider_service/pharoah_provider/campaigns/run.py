@@ -167,6 +167,7 @@ class CampaignRun:
                 blocks = {
                     work.block for work in self._works.left(WorkKind.CELL, WorkKind.DEGRADED) if work.node == owner
                 }
+                self._budget.move(blocks)
                 await self._store.move_blocks(campaign, blocks, self._works.release(owner))
         somebody = any(not self._is_gone(node) for node in self._contexts)
         for work in self._works.left():
@@ -221,7 +222,7 @@ class CampaignRun:
     async def _do(self, node: Node, work: Work) -> None:
         """Do one work and store its result. A node that cannot leaves the work as it was."""
         began_at, order_id = self._clock.wall(), self._campaign.order_id(work)
-        self._budget.begin(work, began_at)
+        self._budget.begin(work, self._works.block(work.block), began_at)
         try:
             result = await self._executor.do(node, work, order_id)
         except* NotReady as failures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -47,7 +48,8 @@ async def suspects_to_confirm(store: Storage, suspect_ids: Sequence[str], nodes:
     if unknown := set(suspect_ids) - known.keys():
         raise Invalid(f"suspects: {min(unknown)!r} is not known (see `pharoah-provider suspects`)")
     rule = release.context_rule if release else ALL_FACTS
-    trials = in_contexts(usable_trials(await store.evidence.trials(), LeftOut()), rule)
+    usable = await asyncio.to_thread(usable_trials, await store.evidence.trials(), LeftOut())
+    trials = in_contexts(usable, rule)
     chosen = ChosenSuspects(context_rule=rule)
     for suspect_id in dict.fromkeys(suspect_ids or known):
         suspect = known[suspect_id]

@@ -165,8 +165,8 @@ def _listed(arguments: argparse.Namespace, listing: str) -> list[dict[str, Any]]
 
 
 def _print_status(row: dict[str, Any], confirmations: list[dict[str, Any]]) -> None:
-    dropped = f"{row['dropped']} dropped, " if row["dropped"] else ""
-    print(f"{row['id']}  {row['name']}: {row['state']}, {row['done']} of {row['works']} works done, {dropped}", end="")
+    not_run = f"{row['not_run']} not run, " if row["not_run"] else ""
+    print(f"{row['id']}  {row['name']}: {row['state']}, {row['done']} of {row['works']} works done, {not_run}", end="")
     print(f"{row['failed']} cells failed, {row['blocks']} blocks on {row['nodes']} nodes, seed {row['seed']}", end="")
     print(f", executor {row['executor']}", end="")
     print(f", {row['used_minutes']:.1f} of {row['budget_minutes']:g} minutes" if row["budget_minutes"] else "")

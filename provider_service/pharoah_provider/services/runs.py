@@ -68,7 +68,7 @@ class RunsServicer:
         clock: Clock,
         contexts: Contexts,
     ) -> None:
-        self._nodes, self._runs, self._evidence, self._sharing = store.nodes, store.runs, store.evidence, store.sharing
+        self._nodes, self._runs, self._sharing = store.nodes, store.runs, store.sharing
         self._monitor, self._intake, self._joins, self._quotas = monitor, intake, joins, quotas
         self._clock, self._contexts = clock, contexts
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
@@ -177,7 +177,7 @@ class RunsServicer:
             raise Invalid(f"fingerprint: {len(request.fingerprint)} bytes, at most {LARGEST_FINGERPRINT}")
         self._quotas.take_reveal(caller(), self._clock.wall())
         node = await self._nodes.node(run.node)
-        await self._evidence.put_revealed(run, self._contexts.of(node) if node else "", fingerprint)
+        await self._sharing.put_revealed(run, self._contexts.of(node) if node else "", fingerprint)
         return RevealResponse()
 
     async def _outcome_report(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:

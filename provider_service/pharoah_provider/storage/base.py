@@ -146,10 +146,6 @@ class EvidenceStore(Protocol):
         """The first report about a run stands. `RunStore.end_run` stores one together with the end of its run."""
 
     async def outcome_reports(self, period: int) -> list[OutcomeReport]: ...
-    async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
-    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
-        """Runs that have ended and were revealed until then (unix seconds), in the order in which they were."""
-        ...
 
 
 class DryRunStore(Protocol):
@@ -209,7 +205,7 @@ class CampaignStore(Protocol):
 
 
 class SharingStore(Protocol):
-    """What stands behind an outcome that a tenant shares."""
+    """What tenants share in plain words, and what stands behind an outcome that one shares."""
 
     async def count_evaluation(self, organisation: str, period: int) -> None:
         """An organisation had one pseudonym evaluated."""
@@ -224,6 +220,11 @@ class SharingStore(Protocol):
 
     async def reported_seconds(self, run_id: bytes) -> int:
         """Seconds that the longest attempt of a run has reported."""
+        ...
+
+    async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None: ...
+    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
+        """Runs that have ended and were revealed until then (unix seconds), in the order in which they were."""
         ...
 
 

@@ -22,15 +22,15 @@ _BOOKKEEPING = {"__doc__", "__module__", "__dict__", "__weakref__", "__firstline
 
 
 class LeftBehind(NamedTuple):
-    """One thing that functions of a module may read."""
+    """One thing that imports leave behind."""
 
     module: str
-    line: str
-    """What it is, and its value."""
+    text: str
+    """What it is, as one line."""
 
 
 def left_behind(ran: Mapping[CodeType, str]) -> Iterator[LeftBehind]:
-    """Everything that may be read. `ran`: code that ran, and the names of its modules."""
+    """All things that the code which ran can see. `ran`: code that ran, and the names of its modules."""
     for function in gc.get_objects():
         if type(function) is FunctionType and (code := function.__code__) in ran:
             if "<locals>" in code.co_qualname:  # one of many that another function makes, which gives it its defaults

@@ -20,16 +20,15 @@ from pharoah_learning.evidence import (
     EvidenceKind,
     LeftOut,
     OutcomeReport,
-    RevealedRun,
     Trial,
     process_died,
 )
 from pharoah_protocol.bounds import is_number
 from pharoah_protocol.log.forgotten import ForgetKind, ForgottenEvidence
 from pharoah_protocol.telemetry_samples import LARGEST_VALUE, read_samples
-from pharoah_protocol.vocabulary import Attribution, DeviceKind, EndState, Outcome, Purpose
+from pharoah_protocol.vocabulary import DeviceKind, Outcome, Purpose
 from pharoah_protocol.windows import Window
-from pharoah_provider.domain import Node, Run, organisation_of
+from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb.database import Change, Database, appending, executing
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
@@ -64,12 +63,12 @@ class DuckEvidenceStore:
             for row in await self._db.read(SQL["trials_after"], [before]):
                 left_out.add(EvidenceKind.TRIAL, row["node"], FUTURE)
         rows = await self._db.read(SQL["trials"], [before])
-        return list(_read(EvidenceKind.TRIAL, rows, forgotten, left_out, lambda row: _trial(row, own)))
+        return list(read_evidence(EvidenceKind.TRIAL, rows, forgotten, left_out, lambda row: _trial(row, own)))
 
     async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]:
         forgotten = ForgottenEvidence.after(await self._log.forgotten())
         rows = await self._db.read(SQL["degraded_runs"])
-        return list(_read(EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _degraded_run))
+        return list(read_evidence(EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _degraded_run))
 
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None:
         await self._db.apply(append_probes(probes, purpose))
@@ -79,7 +78,7 @@ class DuckEvidenceStore:
         rows = [
             row | {"ran_at": row["ended_at"]} for row in await self._db.read(SQL["baseline_probes"], [Purpose.BASELINE])
         ]
-        return list(_read(EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, _benchmark_result))
+        return list(read_evidence(EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, _benchmark_result))
 
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
         return int((await self._db.read(SQL[f"count_evidence_of_{kind}"], {"name": name}))[0]["found"])
@@ -94,23 +93,15 @@ class DuckEvidenceStore:
             for row in await self._db.read(SQL["outcome_reports"], [period])
         ]
 
-    async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
-        await self._db.execute(SQL["put_revealed"], [run.run_id, run.tenant, context_id, fingerprint, time.time()])
 
-    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
-        forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
-        rows = await self._db.read(SQL["revealed_runs"], [before])
-        return list(_read(EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _revealed_run))
-
-
-def _read(
+def read_evidence(
     kind: EvidenceKind,
     rows: Sequence[Row],
     forgotten: ForgottenEvidence,
     left_out: LeftOut | None,
     read: Callable[[Row], T],
 ) -> Iterator[T]:
-    """What can be read and is not forgotten; the rest is counted."""
+    """What can be read by `read` and is not forgotten; the rest is counted in `left_out`."""
     left_out = LeftOut() if left_out is None else left_out
     for row in rows:
         node = row["node"]
@@ -185,18 +176,6 @@ def _fault(stored: str) -> str:
 def _benchmark_result(row: Row) -> BenchmarkResult:
     names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
     return BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"]))
-
-
-def _revealed_run(row: Row) -> RevealedRun:
-    return RevealedRun(
-        organisation=organisation_of(row["tenant"]),
-        fingerprint=row["fingerprint"],
-        facts=tuple(row["server_facts"] or ()),
-        ranks=row["ranks"],
-        state=EndState(row["end_state"]),
-        attribution=Attribution(row["attribution"]),
-        ended_at=row["ran_at"],
-    )
 
 
 def settings_of(cell: Cell) -> str:

@@ -1,8 +1,17 @@
-"""What stands behind a shared outcome: pseudonyms that were evaluated, and seconds that a run has reported."""
+"""What tenants share: runs that they revealed, and what stands behind a shared outcome."""
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
+from pharoah_learning.evidence import EvidenceKind, LeftOut, RevealedRun
+from pharoah_protocol.log.forgotten import ForgottenEvidence
+from pharoah_protocol.vocabulary import Attribution, EndState
+from pharoah_provider.domain import Run, organisation_of
 from pharoah_provider.storage.duckdb.database import Database
+from pharoah_provider.storage.duckdb.evidence import read_evidence
+from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
 
 SQL = statements("sharing")
@@ -13,6 +22,7 @@ class DuckSharingStore:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._log = DuckLogStore(database)
 
     async def count_evaluation(self, organisation: str, period: int) -> None:
         await self._db.execute(SQL["count_evaluation"], [organisation, period])
@@ -26,3 +36,23 @@ class DuckSharingStore:
 
     async def reported_seconds(self, run_id: bytes) -> int:
         return int((await self._db.read(SQL["reported_seconds"], {"run_id": run_id}))[0]["seconds"])
+
+    async def put_revealed(self, run: Run, context_id: str, fingerprint: str) -> None:
+        await self._db.execute(SQL["put_revealed"], [run.run_id, run.tenant, context_id, fingerprint, time.time()])
+
+    async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
+        forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
+        rows = await self._db.read(SQL["revealed_runs"], [before])
+        return list(read_evidence(EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _revealed_run))
+
+
+def _revealed_run(row: dict[str, Any]) -> RevealedRun:
+    return RevealedRun(
+        organisation=organisation_of(row["tenant"]),
+        fingerprint=row["fingerprint"],
+        facts=tuple(row["server_facts"] or ()),
+        ranks=row["ranks"],
+        state=EndState(row["end_state"]),
+        attribution=Attribution(row["attribution"]),
+        ended_at=row["ran_at"],
+    )

@@ -13,6 +13,9 @@ SELECT * FROM cells WHERE degradation = '' AND ran_at <= ? ORDER BY ran_at
 -- name: trials_after
 SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at > ?
 
+-- name: trials_after
+SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at > ?
+
 -- name: degraded_runs
 SELECT degradation, windows, outcome, node, result_id, ran_at, dose, onset_seconds, telemetry
 FROM cells WHERE degradation != '' ORDER BY ran_at
@@ -37,12 +40,3 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?::VARCHAR[])
 
 -- name: outcome_reports
 SELECT * FROM outcome_reports WHERE period = ? ORDER BY reported_at
-
--- name: revealed_runs
-SELECT r.tenant, r.node, v.fingerprint, r.server_facts, r.ranks, r.end_state, r.attribution, r.ended_at AS ran_at
-FROM revealed_jobs AS v JOIN runs AS r USING (run_id)
-WHERE v.revealed_at <= ? AND r.ended_at IS NOT NULL
-QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY r.attempt DESC) = 1 ORDER BY v.revealed_at, run_id
-
--- name: put_revealed
-INSERT OR REPLACE INTO revealed_jobs (run_id, tenant, context_id, fingerprint, revealed_at) VALUES (?, ?, ?, ?, ?)
