@@ -11,10 +11,7 @@ INSERT INTO cells (
 SELECT * FROM cells WHERE degradation = '' AND ran_at <= ? ORDER BY ran_at
 
 -- name: trials_after
-SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at > ?
-
--- name: trials_after
-SELECT node FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at > ?
+SELECT node FROM cells WHERE degradation = '' AND ran_at > ?
 
 -- name: degraded_runs
 SELECT degradation, windows, outcome, node, result_id, ran_at, dose, onset_seconds, telemetry
