@@ -28,7 +28,7 @@ from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.usable_trials import usable_trials
 from pharoah_protocol.own_python import own_environment
 from pharoah_provider.storage.duckdb import DuckStorage
-from tests.harness.site import node_profiles, running_site
+from tests.harness.site import Site, node_profiles, running_site
 
 GROUP = "transformers"
 NODES = ("n1", "n2")
@@ -40,6 +40,7 @@ QUICK_FAMILIES = ("llama", "mamba", "resnet")
 QUICK_VERSIONS = ("4.48.0", "4.48.3", "5.24.0")
 REPEATS, QUICK_REPEATS = 3, 2
 STEPS = 20
+LONGEST_SECONDS = 7_200.0
 LEAST_VERSIONS, LEAST_FAMILIES = 12, 8
 PICTURE = Path("pictures/versions.png")
 _HEAD = """
@@ -113,6 +114,7 @@ def _run(
             plan.write_text(_HEAD.format(name=name, repeats=repeat, skip=skip) + _workloads(families, names))
             began = time.monotonic()
             site.operator("campaign", "run", str(plan), "--seed", str(arguments.seed)).wait()
+            _wait_for(site, name)  # the provider ends connections that are old, and the campaign goes on
             figures.add(f"real_campaign_{name}_seconds", time.monotonic() - began)
         campaigns = {campaign["name"]: campaign["id"] for campaign in site.listing("campaigns")}
         works = [work for work in site.listing("campaign-works") if work["kind"] == "cell"]
@@ -125,6 +127,15 @@ def _run(
         planned=len(first),
         dropped=[w["reason"] for w in works if w["campaign"] == campaigns["versions"] and w["state"] == "dropped"],
     )
+
+
+def _wait_for(site: Site, name: str) -> None:
+    """Wait until a campaign has ended. Raises TimeoutError when it goes on for too long."""
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while any(row["name"] == name and row["state"] == "running" for row in site.listing("campaigns")):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"campaign {name} did not end within {LONGEST_SECONDS:g} s")
+        time.sleep(2.0)
 
 
 def _workloads(families: tuple[str, ...], names: list[str]) -> str:
