@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
 from pharoah_learning.evidence import LeftOut
+from pharoah_learning.portable_table import imported_rows
 from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
@@ -18,6 +19,7 @@ from pharoah_learning.table import learn_table
 from pharoah_learning.usable_evidence import usable_degraded_runs, usable_outcome_reports, usable_results
 from pharoah_protocol.pseudonyms import period_at
 from pharoah_protocol.vocabulary import Rung, Scope, Severity
+from pharoah_provider.portable_tables import tables_of
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady, ProviderError
 
@@ -48,10 +50,14 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     yield _about(table.suspects)
     yield f"near duplicates: {len(table.bands)} rows"
     yield f"outcomes that tenants share: {len(names)} rows"
+    own = (*table.rows, *table.bands)
+    imported = imported_rows(own, tables_of(await store.imports.imports(before=read_at)))
+    if imported:
+        yield f"tables of other providers: {len(imported)} rows about what no own trial has shown"
     yield note
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.published.last_release_number() + 1
-    rows = (*table.rows, *table.bands, *names)
+    rows = (*own, *names, *imported)
     release = Release(number, rows, survival, tuple(baselines), (note,), table.suspects)
     await _check_sealing(release, int(read_at))
     await store.published.put_release(release, read_at)

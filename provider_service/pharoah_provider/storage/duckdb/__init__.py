@@ -8,6 +8,7 @@ from typing import Any
 from pharoah_provider.storage.duckdb.campaigns import DuckCampaignStore
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.evidence import DuckEvidenceStore
+from pharoah_provider.storage.duckdb.imports import DuckImportStore
 from pharoah_provider.storage.duckdb.incidents import DuckIncidentStore
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.nodes import DuckNodeStore
@@ -31,6 +32,7 @@ class DuckStorage:
         self.evidence = DuckEvidenceStore(database)
         self.campaigns = DuckCampaignStore(database)
         self.sharing = DuckSharingStore(database)
+        self.imports = DuckImportStore(database)
         self.published = DuckPublishedStore(database)
         self.log = DuckLogStore(database)
 
