@@ -28,9 +28,9 @@ ROUNDS, QUICK_ROUNDS = 3, 1
 """Times that both sides answer in turn; the fastest of each counts, in seconds of one core."""
 LEAST_RATIO = 10.0
 LARGEST_DIFFERENCE = 1e-9
-"""Of the logarithms of the odds ratios of Mantel and Haenszel: both sides have the same closed form."""
+"""The logarithms of the odds ratios of Mantel and Haenszel may differ by this: both sides have one closed form."""
 LARGEST_ADJUSTED_DIFFERENCE = 0.1
-"""Of adjusted log odds ratios, in standard errors: ours have a ridge penalty that is worth a twentieth of a run, which
+"""Adjusted log odds ratios may differ by this, in standard errors: ours have a ridge penalty that is worth a twentieth of a run, which
 acts on the constant as well. `tests/learning/test_run_groups.py` compares fits without one."""
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 

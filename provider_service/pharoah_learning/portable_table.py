@@ -27,8 +27,10 @@ from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Sco
 
 FORMAT = 1
 MOST_DEVICES, MOST_ROWS, MOST_FACTS = 64, 1 << 16, 64
-"""Of one table: its device models become tables of the next epoch, which has room for 4,096 (`epoch_head`)."""
+"""What one table may have: its device models become tables of the next epoch, which has room for 4,096."""
 LARGEST_COUNT = 1 << 32
+LARGEST_BYTES = 1_000_000
+"""The size of a file: the provider receives no larger message. That is about 2,000 rows."""
 LONGEST_TITLE = 200
 LARGEST_REMEDY = 0xFFFF
 _MAGIC = b"pharoah/portable-table/v1"

@@ -18,7 +18,6 @@ from pharoah_learning.incompatibility import RowTrials, trials_of
 from pharoah_learning.models.confirmation import Evidence
 from pharoah_learning.models.matched_pairs import MatchedPairs
 from pharoah_learning.models.odds_ratios import OddsRatio, odds_ratio
-from pharoah_learning.models.proportions import wilson
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.vocabulary import Outcome, RowKind
 
@@ -28,16 +27,12 @@ class RowEvidence:
     """A row with its runs."""
 
     row: LearnedRow
-    rate: tuple[float, float]
-    """The interval of the failure rate (Wilson 1927) at 95 %."""
-    base_rate: tuple[float, float]
-    """The same of the controls."""
     odds: OddsRatio
-    """Of the row against its controls."""
+    """The odds of the row against those of its controls."""
     blocks: MatchedPairs
     """Blocks with a run of the row and a control. `unmatched` counts the others."""
     e_value: float
-    """Of the blocks (`models.confirmation`); 20 confirms a suspect, 1,000 blocks jobs."""
+    """What the blocks say (`models.confirmation`): 20 confirms a suspect, 1,000 blocks jobs."""
     trials: tuple[Trial, ...]
     """The runs behind the row; none for a row that rests on no trial of its own."""
     controls: tuple[Trial, ...]
@@ -49,8 +44,6 @@ def evidence_of(row: LearnedRow, learned_from: Iterable[Trial]) -> RowEvidence:
     blocks = _paired(row.outcome, found.trials, found.controls)
     return RowEvidence(
         row=row,
-        rate=wilson(row.failures, row.runs),
-        base_rate=wilson(row.base_failures, row.base_runs),
         odds=odds_ratio(row.failures, row.runs, row.base_failures, row.base_runs),
         blocks=blocks,
         e_value=Evidence(blocks.against, blocks.for_it).e_value,

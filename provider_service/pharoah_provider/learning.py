@@ -27,8 +27,8 @@ from pharoah_serving.errors import NotReady, ProviderError
 async def learn(store: Storage) -> AsyncIterator[str | Release]:
     """Learn a release and store it; yields a line of text for each step, and the release at the end.
 
-    Evidence that cannot be used is skipped and named. Raises NotReady without any trial that can be used, and
-    ProviderError for a release that cannot be sealed; it is not stored.
+    Evidence that cannot be used is skipped and named. Raises NotReady where there is neither a trial that can be used
+    nor an imported table, and ProviderError for a release that cannot be sealed; it is not stored.
     """
     read_at, left_out = time.time(), LeftOut()
     trials = await store.evidence.trials(before=read_at, left_out=left_out)
@@ -41,17 +41,17 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
     survival, note = await asyncio.to_thread(fit_survival, degraded)
     baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
+    own = (*table.rows, *table.bands)
+    imported = imported_rows(own, tables_of(await store.imports.imports(before=read_at)))
     for line in left_out.lines():
         yield line
-    if not table.trials:
+    if not table.trials and not imported:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign run FILE)")
     found = sum(_is_exact_incompatibility(row) for row in table.rows)
     yield f"table: {len(table.rows)} rows from {len(table.trials)} trials; {found} exact incompatibilities"
     yield _about(table.suspects)
     yield f"near duplicates: {len(table.bands)} rows"
     yield f"outcomes that tenants share: {len(names)} rows"
-    own = (*table.rows, *table.bands)
-    imported = imported_rows(own, tables_of(await store.imports.imports(before=read_at)))
     if imported:
         yield f"tables of other providers: {len(imported)} rows about what no own trial has shown"
     yield note

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pharoah_learning.portable_table import (
+    LARGEST_BYTES,
     Imported,
     PortableTable,
     PortableTableError,
@@ -22,6 +23,14 @@ from pharoah_serving.keys import Keys
 LONGEST_NAME = 64
 
 
+class ExportedTable(NamedTuple):
+    """A signed table."""
+
+    content: str
+    rows: int
+    """How many rows it has."""
+
+
 class ImportedRows(NamedTuple):
     """How much a table brings."""
 
@@ -30,8 +39,8 @@ class ImportedRows(NamedTuple):
     """About device models that nodes here have."""
 
 
-async def export_table(store: Storage, keys: Keys) -> tuple[str, int]:
-    """The signed rows of the newest release about device models, and their number. Raises NotReady without any."""
+async def export_table(store: Storage, keys: Keys) -> ExportedTable:
+    """The signed rows of the newest release about device models. Raises NotReady without any."""
     release = await store.published.newest_release()
     if release is None:
         raise NotReady("nothing was learned yet: run a campaign, then `pharoah-provider learn`")
@@ -43,7 +52,10 @@ async def export_table(store: Storage, keys: Keys) -> tuple[str, int]:
     used = {row.group_id for row in rows}
     described = {name: tuple(facts) for name, facts in devices.items() if name in used}
     made_at = await store.published.release_made_at(release.release)
-    return write_table(PortableTable(release.release, made_at, described, rows), keys.signing_key), len(rows)
+    content = write_table(PortableTable(release.release, made_at, described, rows), keys.signing_key)
+    if len(content) > LARGEST_BYTES:
+        raise NotReady(f"{len(rows)} rows take {len(content):,} bytes, and at most {LARGEST_BYTES:,} can be imported")
+    return ExportedTable(content, len(rows))
 
 
 async def import_table(store: Storage, keys: Keys, imported: ImportedTable) -> ImportedRows:

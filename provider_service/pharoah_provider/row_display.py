@@ -9,6 +9,7 @@ from typing import Any
 
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.models.matched_pairs import MatchedPairs
+from pharoah_learning.models.proportions import wilson
 from pharoah_learning.row_evidence import RowEvidence, evidence_of
 from pharoah_learning.table import learn_table
 from pharoah_provider.storage.base import Storage
@@ -42,8 +43,8 @@ async def row_display(store: Storage, row_id: str) -> dict[str, Any]:
 
 def _shown(found: RowEvidence) -> dict[str, Any]:
     return {
-        "rate": found.rate,
-        "base_rate": found.base_rate,
+        "rate": wilson(found.row.failures, found.row.runs),
+        "base_rate": wilson(found.row.base_failures, found.row.base_runs),
         "odds_ratio": {name: _finite(value) for name, value in found.odds._asdict().items()},
         "blocks": _blocks(found.blocks) | {"e_value": found.e_value},
         "trials": [_trial(trial) for trial in found.trials],

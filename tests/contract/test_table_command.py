@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from pharoah_auditor.replay import replay
 from pharoah_provider import cli
+from pharoah_serving.keys import open_keys
 from tests.harness.scripted_agents import OPERATOR, ScriptedSite, scripted_site
 from tests.harness.tokens import write_token
 from tests.security.test_lying_agents import PLAN, honest_agents, prepared
@@ -108,3 +110,84 @@ def test_the_listing_is_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert json.loads(capsys.readouterr().out) == await site.listing("table")
 
     beside_a_learned_table(tmp_path, work)
+
+
+def test_a_new_provider_learns_from_the_table_of_another_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Export, import, learn, replay by the auditor, and own trials that replace what was imported."""
+    theirs, ours, file = tmp_path / "theirs", tmp_path / "ours", tmp_path / "table.json"
+    for folder in (theirs, ours):
+        prepared(folder)
+    arguments = ["table", "import", str(file), "--from", "neighbour"]
+
+    async def export() -> None:
+        async with learned_site(theirs) as site:
+            assert await command(site, theirs, "table", "export", "--portable", str(file)) == 0
+            exported = [row for row in await site.listing("table") if row["scope"] == "device"]
+            assert f"{len(exported)} rows about device models, signed" in capsys.readouterr().out
+        (tmp_path / "theirs.pub").write_text(open_keys(theirs / "keys").public.hex())
+
+    async def use() -> None:
+        async with scripted_site(ours, honest_agents()) as site:
+            (tmp_path / "ours.pub").write_text(open_keys(ours / "keys").public.hex())
+            for key, expected in (("ours.pub", "this is our own key"), ("no.pub", "no.pub")):
+                assert await command(site, ours, *arguments, "--key", str(tmp_path / key)) == 1
+                assert expected in capsys.readouterr().err
+            assert await command(site, ours, *arguments, "--key", str(tmp_path / "theirs.pub")) == 0
+            assert "are about device models of nodes here" in capsys.readouterr().out
+            lines = await site.learn()
+            rows = await site.listing("table")
+            assert f"tables of other providers: {len(rows)} rows about what no own trial has shown" in lines
+            assert {row["provenance"] for row in rows} == {"imported"} and "warn" in {row["severity"] for row in rows}
+            assert "block" not in {row["severity"] for row in rows} and {row["grade"] for row in rows} == {
+                "association"
+            }
+            assert await command(site, ours, "table", "show", rows[0]["id"]) == 0
+            assert "another provider has counted it" in " ".join(capsys.readouterr().out.split())
+            assert await command(site, ours, "table", "export", "--portable", str(tmp_path / "on.json")) == 1
+            assert "no row about a device model" in capsys.readouterr().err, "nobody passes on what others have said"
+            await replays(site, 1)
+            await site.campaign(PLAN)
+            await site.learn()
+            by_id = {row["id"]: row for row in await site.listing("table")}
+            assert {by_id[row["id"]]["provenance"] for row in rows} == {"campaign"}
+            await replays(site, 2)
+            assert await command(site, ours, "table", "import", "--from", "neighbour", "--remove") == 0
+            assert await command(site, ours, "table", "import", "--from", "neighbour", "--remove") == 1
+            assert "there is no imported table of 'neighbour'" in capsys.readouterr().err
+            await site.learn()
+            await replays(site, 3)
+
+    async def replays(site: ScriptedSite, epoch: int) -> None:
+        bundle = ours / f"bundle-{epoch}.json"
+        assert await command(site, ours, "audit-bundle", str(epoch), "--out", str(bundle)) == 0
+        found = replay(bundle, open_keys(ours / "keys").public)
+        assert [one.what for one in found if one.holds is False] == []
+        assert any("the word of other providers (neighbour)" in one.what for one in found) is (epoch < 3)
+        if epoch == 1:
+            data = json.loads(bundle.read_text())
+            bundle.write_text(json.dumps({**data, "imported": []}))
+            failed = [one.what for one in replay(bundle, open_keys(ours / "keys").public) if one.holds is False]
+            assert any("rows do not follow" in what for what in failed)
+
+    asyncio.run(export())
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["table", "import", "--from", "x"], "give a FILE and the --key"),
+        (["table", "import", "no.json", "--from", "x"], "give a FILE and the --key"),
+        (["table", "import", "no.json", "--from", "x", "--remove"], "takes no FILE"),
+        (["table", "import", "no.json", "--from", "x", "--key", __file__], "no.json: No such file"),
+        (["table", "import", __file__, "--from", "x", "--key", __file__], "expected a public key"),
+        (["table", "export", "t", "--portable", "--format", "csv"], "a format of its own"),
+    ],
+)
+def test_wrong_use_is_named_before_anything_is_asked(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*arguments, "--endpoint", "unix:/nowhere/p.sock"]) == 1
+    assert expected in capsys.readouterr().err

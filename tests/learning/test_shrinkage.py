@@ -67,7 +67,7 @@ def test_rates_are_probabilities_inside_their_intervals(rows: list[tuple[int, in
     runs = failures + np.array([row[1] for row in rows])
     archetype = np.array([row[2] for row in rows])
     found = shrunk_rates(failures, runs, archetype, archetype // 2)
-    assert ((found.low >= 0) & (found.low < found.high) & (found.high <= 1)).all()
+    assert ((found.low >= 0) & (found.low <= found.high) & (found.high <= 1)).all()
     assert ((found.rate > 0) & (found.rate < 1)).all()
 
 

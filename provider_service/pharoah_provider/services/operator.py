@@ -159,8 +159,8 @@ class OperatorServicer:
         return ShowRowResponse(content=json.dumps(await row_display(self._store, request.row)))
 
     async def ExportTable(self, _: ExportTableRequest, __: Context) -> ExportTableResponse:
-        content, rows = await export_table(self._store, self._keys)
-        return ExportTableResponse(content=content, rows=rows)
+        exported = await export_table(self._store, self._keys)
+        return ExportTableResponse(content=exported.content, rows=exported.rows)
 
     async def ImportTable(self, request: ImportTableRequest, _: Context) -> ImportTableResponse:
         if request.content:
