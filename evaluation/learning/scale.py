@@ -30,8 +30,8 @@ LEAST_RATIO = 10.0
 LARGEST_DIFFERENCE = 1e-9
 """The logarithms of the odds ratios of Mantel and Haenszel may differ by this: both sides have one closed form."""
 LARGEST_ADJUSTED_DIFFERENCE = 0.1
-"""Adjusted log odds ratios may differ by this, in standard errors: ours have a ridge penalty that is worth a twentieth of a run, which
-acts on the constant as well. `tests/learning/test_run_groups.py` compares fits without one."""
+"""Adjusted log odds ratios may differ by this, in standard errors: ours have a ridge penalty that is worth a twentieth
+of a run, which acts on the constant as well. `tests/learning/test_run_groups.py` compares fits without one."""
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 Answer = dict[str, Any]

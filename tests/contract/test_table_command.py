@@ -102,6 +102,20 @@ def test_a_table_is_exported_in_three_formats_with_the_same_rows(
     beside_a_learned_table(tmp_path, work)
 
 
+def test_the_table_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(site: ScriptedSite) -> None:
+        picture = tmp_path / "table.png"
+        assert await command(site, tmp_path, "table", "draw", "--out", str(picture)) == 0
+        assert "4 jobs by 2 contexts of release 1" in capsys.readouterr().out
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert await command(site, tmp_path, "table", "draw", "--out", str(tmp_path / "no" / "t.png")) == 1
+        assert "t.png" in capsys.readouterr().err
+        assert await command(site, tmp_path, "table", "draw", "--out", str(picture), "--rung", "collectives") == 1
+        assert "no row of scope server and rung collectives" in capsys.readouterr().err
+
+    beside_a_learned_table(tmp_path, work)
+
+
 def test_the_listing_is_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def work(site: ScriptedSite) -> None:
         assert await command(site, tmp_path, "table") == 0

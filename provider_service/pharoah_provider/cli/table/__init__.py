@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pharoah_provider.cli.table import export, import_, show
+from pharoah_provider.cli.table import draw, export, import_, show
 from pharoah_provider.listings.table import LISTING
 
 
@@ -15,5 +15,5 @@ def add_parser(commands: Any) -> None:
     """Add the actions to the command of the listing, which must be there."""
     parser = commands.choices[LISTING.name]
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
-    for module in (show, export, import_):
+    for module in (show, draw, export, import_):
         module.add_parser(actions)
