@@ -118,6 +118,8 @@ class DegradedRun:
     """Whether its process died."""
     node: str = ""
     """The node it ran on."""
+    archetype: str = ""
+    """What it trained, as its agent states it; empty where that is not known."""
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, NamedTuple
 
+from pharoah_learning.recipe_item import RecipeItem
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
 
-FORMAT = 3
+FORMAT = 4
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
-suspects."""
+suspects, format 3 no recipe."""
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
 FALLBACK_SLOWDOWN = log(1.15)
@@ -151,6 +152,8 @@ class Release:
     baselines: tuple[BenchmarkBaseline, ...] = ()
     notes: tuple[str, ...] = ()
     suspects: tuple[Suspect, ...] = ()
+    recipe: tuple[RecipeItem, ...] = ()
+    """Which signals to collect in production; it is public."""
     format: int = FORMAT
 
     @classmethod
@@ -164,7 +167,8 @@ class Release:
         survival = None if data["survival"] is None else SurvivalModel.from_dict(data["survival"])
         baselines = tuple(BenchmarkBaseline.from_dict(baseline) for baseline in data["baselines"])
         suspects = tuple(Suspect.from_dict(suspect) for suspect in data.get("suspects", ()))
-        return cls(data["release"], rows, survival, baselines, tuple(data["notes"]), suspects)
+        recipe = tuple(RecipeItem.from_dict(item) for item in data.get("recipe", ()))
+        return cls(data["release"], rows, survival, baselines, tuple(data["notes"]), suspects, recipe=recipe)
 
 
 class ClassKey(NamedTuple):

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah_archetypes.inventory import inventory
 from pharoah_protocol.vocabulary import Rung, Scope, Severity
@@ -38,6 +38,13 @@ class NothingToDrawError(ProviderError):
     """There is no row of the scope and the rung that were asked for, or no matplotlib to draw it with."""
 
 
+class Place(NamedTuple):
+    """Where a cell of the picture is."""
+
+    line: str
+    column: str
+
+
 @dataclass(frozen=True)
 class Heatmap:
     """What is drawn: lines from top to bottom, columns from left to right."""
@@ -45,8 +52,8 @@ class Heatmap:
     release: int
     lines: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: dict[tuple[str, str], Row]
-    """Line and column to the row that is shown there."""
+    cells: dict[Place, Row]
+    """The row that is shown in each place."""
     left_out: int
     """Lines without a failure that are not shown."""
 
@@ -58,17 +65,17 @@ def heatmap(rows: Iterable[Row], scope: Scope = Scope.SERVER, rung: Rung = Rung.
         raise NothingToDrawError(f"the table has no row of scope {scope} and rung {rung}")
     varying = _varying_versions(chosen)
     names = _column_names(chosen)
-    cells: dict[tuple[str, str], Row] = {}
+    cells: dict[Place, Row] = {}
     for row in sorted(chosen, key=_weight):
-        cells[_line(row, varying), names[row["context"]]] = row  # of several rows the strongest is shown
-    lines = sorted({line for line, _ in cells}, key=_in_order)
-    failing = {line for (line, _), row in cells.items() if row["failures"]}
+        cells[Place(_line(row, varying), names[row["context"]])] = row  # of several rows the strongest is shown
+    lines = sorted({place.line for place in cells}, key=_in_order)
+    failing = {place.line for place, row in cells.items() if row["failures"]}
     shown = lines if len(lines) <= MOST_LINES else [line for line in lines if line in failing][:MOST_LINES]
     return Heatmap(
         release=int(chosen[0]["release"]),
         lines=tuple(shown),
         columns=tuple(sorted(set(names.values()))),
-        cells={place: row for place, row in cells.items() if place[0] in set(shown)},
+        cells={place: row for place, row in cells.items() if place.line in set(shown)},
         left_out=len(lines) - len(shown),
     )
 
@@ -98,7 +105,7 @@ def _draw_cells(axis: Any, picture: Heatmap) -> None:
 
     for y, line in enumerate(picture.lines):
         for x, column in enumerate(picture.columns):
-            row = picture.cells.get((line, column))
+            row = picture.cells.get(Place(line, column))
             axis.add_patch(Rectangle((x, y), 1, 1, facecolor=_colour(row), edgecolor="white", lw=2))
             axis.text(
                 x + 0.5, y + 0.5, _text(row), ha="center", va="center", fontsize=8.5, color=INK if row else GREY,

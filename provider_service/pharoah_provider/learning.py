@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah_learning.baselines import learn_baselines
 from pharoah_learning.evidence import LeftOut
 from pharoah_learning.portable_table import imported_rows
+from pharoah_learning.recipe import learn_recipe
 from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
@@ -40,6 +41,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     names = learn_shared_outcomes(reports, earlier)
     degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
     survival, note = await asyncio.to_thread(fit_survival, degraded)
+    recipe = await asyncio.to_thread(learn_recipe, degraded)
     baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
     own = (*table.rows, *table.bands)
     imported = imported_rows(own, tables_of(await store.imports.imports(before=read_at)))
@@ -55,10 +57,12 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     if imported:
         yield f"tables of other providers: {len(imported)} rows about what no own trial has shown"
     yield note
+    worth = sum(item.collect for item in recipe)
+    yield f"recipe: {worth} of {len(recipe)} features are worth collecting; see `pharoah-provider recipe`"
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.published.last_release_number() + 1
     rows = (*own, *names, *imported)
-    release = Release(number, rows, survival, tuple(baselines), (note,), table.suspects)
+    release = Release(number, rows, survival, tuple(baselines), (note,), table.suspects, recipe=tuple(recipe))
     await _check_sealing(release, int(read_at))
     await store.published.put_release(release, read_at)
     yield release

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
 from pharoah_benchmarks.facts import named_device
 from pharoah_learning.evidence import (
@@ -140,7 +141,21 @@ def _degraded_run(row: Row) -> DegradedRun:
     if not isinstance(stored, list):
         raise ValueError("windows: expected a list")
     windows = tuple(map(Window.from_data, stored))
-    return DegradedRun(Fault(row["degradation"]), windows, process_died(row["outcome"]), node=row["node"])
+    return DegradedRun(
+        Fault(row["degradation"]),
+        windows,
+        process_died(row["outcome"]),
+        node=row["node"],
+        archetype=_archetype(row["fingerprint"]),
+    )
+
+
+def _archetype(fingerprint: str | None) -> str:
+    """The archetype of a fingerprint; empty without one that can be read."""
+    try:
+        return Fingerprint.from_json(fingerprint).archetype if fingerprint else ""
+    except (ValueError, TypeError, KeyError):
+        return ""
 
 
 def _benchmark_result(row: Row) -> BenchmarkResult:

@@ -9,7 +9,7 @@ INSERT INTO cells (
 SELECT * FROM cells WHERE degradation = '' AND fingerprint != '' AND ran_at <= ? ORDER BY ran_at
 
 -- name: degraded_runs
-SELECT degradation, windows, outcome, node, result_id, ran_at FROM cells WHERE degradation != '' ORDER BY ran_at
+SELECT degradation, windows, outcome, node, result_id, ran_at, fingerprint FROM cells WHERE degradation != '' ORDER BY ran_at
 
 -- name: put_own_fingerprint
 INSERT INTO own_fingerprints (workload, settings, software, fingerprint, reason, made_at) VALUES (?, ?, ?, ?, ?, ?)
