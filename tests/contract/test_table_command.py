@@ -62,6 +62,10 @@ def test_a_row_is_shown_with_its_numbers_and_runs(tmp_path: Path, capsys: pytest
             cell = cells[trial["trial_id"]]
             assert (trial["node"], trial["block"], trial["outcome"]) == (cell["node"], cell["block"], "memory")
         assert shown["blocks"]["against"] == shown["blocks"]["pairs"] >= 5
+        works = next(row for row in await site.listing("table") if row["severity"] == "ok")
+        assert await command(site, tmp_path, "table", "show", works["id"]) == 0
+        text = capsys.readouterr().out
+        assert "ok: it ran" in text and "odds ratio" not in text, "nothing failed that could be compared"
         assert await command(site, tmp_path, "table", "show", "nothing") == 1
         assert "row 'nothing' is not in release 1" in capsys.readouterr().err
         band = (await site.listing("near-duplicates"))[:1]

@@ -11,7 +11,7 @@ from typing import Any
 
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import ShowRowRequest
-from pharoah_protocol.vocabulary import Provenance
+from pharoah_protocol.vocabulary import Outcome, Provenance
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
 
@@ -51,7 +51,7 @@ def _statement(row: Row) -> Iterator[str]:
     revoked = " (revoked)" if row["revoked"] else ""
     yield f"row {row['id']} of release {row['release']}{revoked}"
     yield from _entry("job", row["title"] or "-")
-    yield from _entry("says", f"{row['severity']}: {row['outcome']}")
+    yield from _entry("says", "ok: it ran" if _works(row) else f"{row['severity']}: {row['outcome']}")
     nodes = f", nodes {' '.join(row['nodes'])}" if row["nodes"] else ""
     yield from _entry("where", f"{row['scope']} {row['group_id']}{nodes}")
     yield from _entry("rung", f"{row['rung']}: {' '.join(row['tokens'])}")
@@ -59,6 +59,19 @@ def _statement(row: Row) -> Iterator[str]:
 
 def _evidence(row: Row) -> Iterator[str]:
     yield from _entry("failed", _counted(row["failures"], row["runs"], row["rate"]))
+    if not _works(row):
+        yield from _compared(row)
+    yield from _entry("q", "none: " + _WITHOUT_Q.get(row["provenance"], "the row was counted, not tested"))
+    yield from _entry("evidence", f"{row['provenance']}, {row['grade']}, id {row['evidence'] or '-'}")
+    yield from _entry("remedy", f"code {row['remedy']}")
+
+
+def _works(row: Row) -> bool:
+    """Whether the row says that a job works: then there is no failure to compare with that of controls."""
+    return Outcome(row["outcome"]) is Outcome.OK
+
+
+def _compared(row: Row) -> Iterator[str]:
     yield from _entry("controls", _counted(row["base_failures"], row["base_runs"], row["base_rate"]))
     odds = row["odds_ratio"]
     if odds["value"] is None:
@@ -77,9 +90,6 @@ def _evidence(row: Row) -> Iterator[str]:
     else:
         yield from _entry("blocks", "none with a control: nothing was compared on one node within minutes")
         yield from _entry("sensitivity", "unknown without such blocks")
-    yield from _entry("q", "none: " + _WITHOUT_Q.get(row["provenance"], "the row was counted, not tested"))
-    yield from _entry("evidence", f"{row['provenance']}, {row['grade']}, id {row['evidence'] or '-'}")
-    yield from _entry("remedy", f"code {row['remedy']}")
 
 
 _WITHOUT_Q = {
