@@ -59,7 +59,7 @@ class FactFinding:
     q: float
     """The false discovery rate at which it is relevant for all archetypes."""
     odds_ratio: float
-    """Of the value that differs most from the first one, without what hidden causes add."""
+    """The one of the value that differs most from the first one, without what hidden causes add."""
     archetypes: tuple[str, ...]
     """Archetypes for which it matters in particular."""
 

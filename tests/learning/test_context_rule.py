@@ -174,7 +174,7 @@ def test_pairs_without_a_disagreement_leave_what_the_closed_form_says(pairs: int
 
 
 @given(st.integers(1, 300), st.data())
-def test_the_bound_lies_beyond_the_estimate_and_ignores_which_side_is_which(pairs: int, data: st.DataObject) -> None:
+def test_the_bound_is_beyond_the_estimate_and_ignores_which_side_is_which(pairs: int, data: st.DataObject) -> None:
     left = data.draw(st.integers(0, pairs))
     right = data.draw(st.integers(0, pairs - left))
     bound = largest_difference(PairedCounts(pairs, left, right))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pharoah_provider.agent.signals._signal import Reading
 
@@ -34,13 +34,21 @@ def gpu_texts(read: Callable[[Any, Any], str]) -> list[str]:
     return found
 
 
-def driver_versions() -> tuple[str, str]:
-    """The version of the driver, and of CUDA that it brings; both empty without a driver."""
+class DriverVersions(NamedTuple):
+    """Empty without a driver."""
+
+    driver: str
+    toolkit: str
+    """The version of CUDA that the driver brings."""
+
+
+def driver_versions() -> DriverVersions:
+    """What is installed."""
     if (nvml := _nvml()) is None:
-        return "", ""
+        return DriverVersions("", "")
     driver, version = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion_v2()
     text = driver.decode() if isinstance(driver, bytes) else str(driver)
-    return text, f"{version // 1000}.{version % 1000 // 10}"
+    return DriverVersions(text, f"{version // 1000}.{version % 1000 // 10}")
 
 
 def gpu_processes() -> set[int]:
