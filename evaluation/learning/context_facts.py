@@ -21,7 +21,7 @@ from pharoah_learning.models.contrasts import LARGEST_FALSE_RATE
 from pharoah_learning.relevant_facts import FactRuns, find_relevant_facts
 
 DRAWS, QUICK_DRAWS = 8, 3
-OTHER_DRAWS, QUICK_OTHER_DRAWS = 4, 1
+OTHER_DRAWS, QUICK_OTHER_DRAWS = 2, 1
 OTHER_SETTINGS = {
     "5,000 runs": FactSettings(runs=5_000),
     "50,000 runs": FactSettings(runs=50_000),
