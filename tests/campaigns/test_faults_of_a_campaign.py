@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.harness.site import node_profiles, running_site
 
 PLAN = """
@@ -28,6 +30,7 @@ doses = [0]
 """
 
 
+@pytest.mark.timeout(300)
 def test_a_campaign_shows_what_telemetry_saw_of_its_faults(tmp_path: Path) -> None:
     profiles = {name: profile for name, profile in node_profiles().items() if name == "n1"}
     with running_site(tmp_path, profiles) as site:
