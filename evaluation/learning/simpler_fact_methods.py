@@ -67,27 +67,36 @@ FACT_METHODS: dict[str, Callable[[FactRuns], set[str]]] = {
 
 
 def _stable(seen: FactRuns, runs: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The facts that most halves of these runs choose first. Halves come in pairs that share no run (Shah and Samworth
+    2013).
+
+    A path of L1 penalties is that of a weighted regression, where the log likelihood is replaced by its square form at
+    the fit of all else (Wang and Leng 2007).
+    """
     design, facts = _design(seen)
     design, failed = design[runs], seen.failed[runs]
+    others = design[:, facts:]
+    p = expit(others @ fit(others, failed, np.full(others.shape[1], PENALTY)).value)
+    scaled, left = design * np.sqrt(p * (1 - p))[:, None], failed - p
+    curvature, slope = scaled.T @ scaled, design.T @ left
     most = int(np.sqrt((2 * STABLE_RATIO - 1) * facts * FALSE_CHOICES))
     rng, counts = np.random.default_rng(0), np.zeros(facts)
-    for _ in range(SUBSAMPLES):
+    for _ in range(SUBSAMPLES // 2):
         half = rng.permutation(len(failed))[: len(failed) // 2]
-        counts[_first_on_path(*_quadratic(design[half], failed[half], facts), most)] += 1
+        own = scaled[half].T @ scaled[half], design[half].T @ left[half]
+        for part in (own, (curvature - own[0], slope - own[1])):
+            counts[_first_on_path(*_of_facts(*part, facts), most)] += 1
     return np.asarray(counts >= STABLE_RATIO * SUBSAMPLES)
 
 
-def _quadratic(x: Array, failed: NDArray[np.bool_], facts: int) -> tuple[Array, Array]:
-    """The curvature and the slope of the log likelihood in the coefficients of the facts, where those of all else fit
-    best. A path of L1 penalties on this approximation is that of a weighted regression (Wang and Leng 2007)."""
-    others = x[:, facts:]
-    fitted = fit(others, failed, np.full(others.shape[1], PENALTY)).value
-    p = expit(others @ fitted)
-    scaled = x * np.sqrt(p * (1 - p))[:, None]
-    gram = scaled.T @ scaled + 1e-6 * np.eye(x.shape[1])
-    slope = x.T @ (failed - p)
-    left = np.linalg.solve(gram[facts:, facts:], gram[facts:, :facts])
-    return gram[:facts, :facts] - gram[:facts, facts:] @ left, slope[:facts] - left.T @ slope[facts:]
+def _of_facts(curvature: Array, slope: Array, facts: int) -> tuple[Array, Array]:
+    """Curvature and slope in the coefficients of the facts, when those of all else follow."""
+    curvature = curvature + 1e-6 * np.eye(len(curvature))
+    follow = np.linalg.solve(curvature[facts:, facts:], curvature[facts:, :facts])
+    return (
+        curvature[:facts, :facts] - curvature[:facts, facts:] @ follow,
+        slope[:facts] - follow.T @ slope[facts:],
+    )
 
 
 def _first_on_path(gram: Array, slope: Array, most: int) -> NDArray[np.intp]:

@@ -50,8 +50,10 @@ class SimulatedFacts:
 
     seen: FactRuns
     causal: frozenset[str]
-    hidden: NDArray[np.bool_]
-    """Shape (runs,): whether the hidden cause was there."""
+    log_odds: NDArray[np.float64]
+    """Shape (runs,): what made each run fail or not."""
+    effects: NDArray[np.float64]
+    """Shape (archetypes, facts): what each fact adds to them."""
 
 
 def simulate_facts(settings: FactSettings, seed: int) -> SimulatedFacts:
@@ -80,13 +82,15 @@ def simulate_facts(settings: FactSettings, seed: int) -> SimulatedFacts:
     effect = np.log(np.geomspace(*settings.odds_ratios, settings.causal)) * _signs(rng, settings.causal)
     own = np.log(np.geomspace(*settings.specific_odds_ratios, settings.specific))
     chosen = rng.choice(ARCHETYPES, settings.specific, replace=settings.specific > ARCHETYPES)
+    effects = np.zeros((ARCHETYPES, facts))
+    effects[:, rng.permutation(causal)] = effect
+    effects[chosen, specific] = own
     log_odds = (
         sum(
             rng.normal(0, CONFOUNDER_SPREAD, int(codes.max()) + 1)[codes]
             for codes in (archetype, *confounders.values())
         )
-        + present[:, rng.permutation(causal)] @ effect
-        + (present[:, specific] * own * (archetype[:, None] == chosen)).sum(axis=1)
+        + (present * effects[archetype]).sum(axis=1)
         + settings.hidden_failure * hidden
     )
     log_odds += brentq(lambda base: expit(log_odds + base).mean() - FAILING_RATIO, -20, 20)
@@ -98,7 +102,7 @@ def simulate_facts(settings: FactSettings, seed: int) -> SimulatedFacts:
         confounders,
         rng.random(runs) < expit(log_odds),
     )
-    return SimulatedFacts(seen, frozenset(names[at] for at in (*causal, *specific)), hidden)
+    return SimulatedFacts(seen, frozenset(names[at] for at in (*causal, *specific)), log_odds, effects)
 
 
 def _signs(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
