@@ -203,7 +203,8 @@ def test_each_environment_has_a_child_of_its_own_and_few_stay(tmp_path: Path, mo
     environment = f"python=={sys.version_info.major}.{sys.version_info.minor}"  # nothing but a folder of its own
 
     def programs() -> set[str]:
-        return {process.cmdline()[0] for process in psutil.Process().children()}
+        lines = (_command_line(process) for process in psutil.Process().children() if _runs(process))
+        return {line.split()[0] for line in lines if line}
 
     async def inside() -> None:
         module = "pharoah_benchmarks.campaign.dry_cell"
@@ -214,7 +215,7 @@ def test_each_environment_has_a_child_of_its_own_and_few_stay(tmp_path: Path, mo
                 assert dry.reason == "" and bool(Fingerprint.from_json(dry.fingerprint).code) is bool(text)
                 (running,) = programs()
                 assert running.startswith(program)
-        assert not psutil.Process().children()
+        assert not programs()
 
     asyncio.run(inside())
 

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
+from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar import run_reporter
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import RunReporter
@@ -82,7 +83,7 @@ def test_a_sidecar_renews_its_ticket_and_loses_no_second(tmp_path: Path, monkeyp
         async with ticket_socket(path, "n1", "boot", KEYS["n1"], NO_LIMITS, NodeStateAnswer):
             reporter.start(ticket("n1"), 1, lambda: [ReportedLevels()], tick_seconds=0.05)
             await until(at_least_40, "40 seconds of reports", 30)
-        await reporter.end(EndState.OK)
+        await reporter.end(JudgedEnd(EndState.OK))
         await provider.channel.close()
         assert [json.loads(row)["attempt"] for row in await rows(site, "runs")] == [1]
         assert await seconds() == len(numbers) and reporter.dropped == 0

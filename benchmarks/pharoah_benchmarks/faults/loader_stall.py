@@ -11,21 +11,18 @@ from pharoah_benchmarks.micro import Resource
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BATCH_NUMBERS = 1024
-
 
 class _Stalled(Effect):
     """Each step waits for a batch of a real data loader with one worker process; the batch itself is not used."""
 
     def __init__(self, schedule: Schedule) -> None:
-        import torch
         from torch.utils.data import DataLoader, IterableDataset
 
-        class Late(IterableDataset[torch.Tensor]):
-            def __iter__(self) -> Iterator[torch.Tensor]:
+        class Late(IterableDataset[float]):
+            def __iter__(self) -> Iterator[float]:
                 while True:
                     time.sleep(schedule.dose * schedule.share())
-                    yield torch.zeros(_BATCH_NUMBERS)
+                    yield 0.0  # a tensor would be shared through a socket, which adds waits of its own
 
         # One batch ahead: a batch that was made before the onset hides one stall.
         self._batches: Any = iter(DataLoader(Late(), batch_size=None, num_workers=1, prefetch_factor=1))
