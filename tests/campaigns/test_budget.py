@@ -149,7 +149,7 @@ def test_a_provider_that_was_restarted_chooses_the_same(seed: int, limit: float)
             assert work.cell is not None
             took = 1.0 + len(work.cell.content + str(work.cell.repeat * seed)) % 7
             outcome = Outcome.ERROR if (work.number * seed) % 3 == 0 else Outcome.OK
-            living.begin(work, block, now)
+            living.begin(work, [works[one.number] for one in block], now)
             ended = replace(work, state=WorkState.DONE, outcome=outcome, began_at=now, ended_at=now + took)
             living.end(ended)
             works[work.number], now = ended, now + took
