@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pharoah_learning.context_evidence import in_contexts
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES
+from pharoah_learning.portable_table import Imported, imported_rows, read_table
 from pharoah_learning.release import FIRST_WITH_SUB_ARCHETYPES, ClassKey, LearnedRow, Release, SealInputs
 from pharoah_learning.sealing import seal
 from pharoah_learning.table import learn_table
@@ -28,7 +29,7 @@ from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
 from pharoah_protocol.vocabulary import RowKind, Scope, Severity
 
-FORMAT = 3
+FORMAT = 4
 """Version of the bundles that are read here; `pharoah-provider audit-bundle` writes it."""
 
 
@@ -56,6 +57,8 @@ class _Bundle:
     trials: list[Trial]
     forgotten: list[ForgetChange]
     """Changes of forgotten evidence up to the moment at which the release was learned."""
+    imported: list[Imported]
+    """Tables of other providers that were used; reading them checks their signatures."""
     log: list[bytes]
 
 
@@ -73,7 +76,7 @@ def replay(file: Path, public: bytes, seen: Path | None = None) -> list[AuditFin
         _logged(bundle),
         _as_seen(bundle.log, public, seen),
         *_forgotten(bundle),
-        *_learned_again(bundle.inputs, bundle.trials),
+        *_learned_again(bundle),
     ]
 
 
@@ -91,6 +94,10 @@ def _read(file: Path) -> _Bundle:
             signature=signature,
             trials=[Trial.from_dict(row) for row in data["trials"]],
             forgotten=[ForgetChange.from_dict(change) for change in data["forgotten"]],
+            imported=[
+                Imported(one["provider"], read_table(one["content"], bytes.fromhex(one["key"])))
+                for one in data["imported"]
+            ],
             log=[bytes.fromhex(entry) for entry in data["log"]],
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -157,14 +164,15 @@ def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding
     return AuditFinding(same, f"the log is {'' if same else 'NOT '}the one of the checkpoint of {size} entries")
 
 
-def _learned_again(inputs: SealInputs, trials: list[Trial]) -> Iterator[AuditFinding]:
+def _learned_again(bundle: _Bundle) -> Iterator[AuditFinding]:
     """Rows without a trial behind them, for example guesses about what tenants run; and rows that were left out."""
-    release, groups = inputs.release, inputs.groups
+    release, groups, trials = bundle.inputs.release, bundle.inputs.groups, bundle.trials
     left_out = LeftOut()
     table = learn_table(trials, left_out)
     has_sub_archetypes = release.format >= FIRST_WITH_SUB_ARCHETYPES
-    expanded = table.expanded if has_sub_archetypes else ()
-    expected = Counter(_content(row) for row in [*table.rows, *expanded, *table.bands])
+    own = [*table.rows, *(table.expanded if has_sub_archetypes else ()), *table.bands]
+    imported = imported_rows(own, bundle.imported)
+    expected = Counter(_content(row) for row in [*own, *imported])
     sealed = Counter(_content(row) for row in release.rows if row.kind != RowKind.PSEUDONYM)
     invented, missing = (sealed - expected).total(), (expected - sealed).total()
     yield AuditFinding(not invented, f"{invented} of {sealed.total()} rows do not follow from the {len(trials)} trials")
@@ -182,6 +190,9 @@ def _learned_again(inputs: SealInputs, trials: list[Trial]) -> Iterator[AuditFin
     yield AuditFinding(not other, f"{other.total()} suspects are not those that follow from the trials")
     if unused := left_out.counts.total():
         yield AuditFinding(None, f"{unused} trials and rows were left out by the rules that learning follows")
+    if bundle.imported:
+        names = ", ".join(sorted({one.provider for one in bundle.imported}))
+        yield AuditFinding(None, f"{len(imported)} rows are the word of other providers ({names}), signed by them")
     yield from _pseudonym_rows(release)
     without_trial = len(set(groups) - _machines(in_contexts(trials, release.context_rule)))
     yield AuditFinding(

@@ -1,4 +1,4 @@
-"""Pictures of the demo: step time with the alert, and the incompatibility table."""
+"""The picture of the demo: step time with the alert. `pharoah_provider.pictures.heatmap` draws the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 BLUE, RED, GREY, AMBER, GREEN = "#2b6cb0", "#c53030", "#718096", "#dd9a1f", "#2f855a"
 
@@ -60,36 +59,3 @@ def _events(axis: Axes, summary: dict[str, Any], start: float, top: float) -> No
     axis.axvline(ended, color=RED, lw=1.2, ls="--")
     axis.text(ended, top, "confirmed alert \n reached the script ", color=RED, va="top", ha="right", fontsize=9)
     axis.set_ylim(0, top * 1.02)
-
-
-def incompatibility(table: list[dict[str, Any]], path: Path) -> None:
-    """Exact rows by context: failures of runs, coloured by severity."""
-    rows = [row for row in table if row["rung"] == "exact" and row["scope"] == "server"]
-    contexts = sorted({(row["nodes"], row["context"]) for row in rows})
-    titles = sorted({row["title"] for row in rows})
-    colours = {"ok": "#d5ead8", "warn": "#f6dfa4", "block": "#eeb0a8"}
-    figure, axis = plt.subplots(figsize=(8.2, 0.42 * len(titles) + 1.6), dpi=120)
-    cells = {(row["title"], row["context"]): row for row in rows}
-    for y, title in enumerate(titles):
-        for x, (_, context) in enumerate(contexts):
-            row = cells.get((title, context))
-            face = colours.get(row["severity"], "white") if row else "white"
-            axis.add_patch(
-                Rectangle((x, y), 1, 1, facecolor=face, edgecolor="white", lw=2, hatch=None if row else "///")
-            )
-            text = f"{row['outcome']}  {row['failures']}/{row['runs']}" if row and row["failures"] else ""
-            text = text or (f"ok  0/{row['runs']}" if row else "no data")
-            axis.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=9)
-    axis.set_xlim(0, len(contexts))
-    axis.set_ylim(len(titles), 0)
-    axis.set_xticks([x + 0.5 for x in range(len(contexts))], [nodes for nodes, _ in contexts])
-    axis.xaxis.tick_top()
-    axis.set_yticks([y + 0.5 for y in range(len(titles))], titles, fontsize=8)
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
-    axis.set_title("Rows of epoch 1: failures of runs by context", loc="left", fontsize=11, pad=22)
-    handles = [Rectangle((0, 0), 1, 1, facecolor=colour) for colour in colours.values()]
-    labels = ["compatible", "warn", "block"]
-    axis.legend(handles, labels, loc="upper left", bbox_to_anchor=(0, -0.01), ncols=3, frameon=False, fontsize=9)
-    figure.savefig(path, bbox_inches="tight")
-    plt.close(figure)

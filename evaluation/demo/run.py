@@ -18,6 +18,7 @@ from typing import Any
 
 from evaluation.demo import pictures
 from evaluation.figures import ROOT
+from pharoah_provider.pictures.heatmap import draw, heatmap
 from tests.harness.jobs import Job, start_cpu_stressor
 from tests.harness.site import Site, running_site
 
@@ -48,7 +49,7 @@ def run(_: argparse.Namespace) -> int:
         summary["reports"] = site.listing("reports")
         summary["table"] = site.listing("table")
     pictures.step_time(summary, FOLDER / "step_time.png")
-    pictures.incompatibility(summary["table"], FOLDER / "incompatibility.png")
+    draw(heatmap(summary["table"]), FOLDER / "incompatibility.png")
     summary["seconds"] = round(time.monotonic() - began, 1)
     (FOLDER / "summary.json").write_text(json.dumps(summary, indent=1, default=str) + "\n")
     return _conclude(summary)

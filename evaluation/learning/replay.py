@@ -48,7 +48,7 @@ steps = 3
 vary = {{ width = [{width}], optimizer = ["adamw/forloop", "sgd/foreach"] }}
 """
 WIDTHS = (128, 128, 192, 128, 256)
-"""Widths of the perceptrons of each round: some evidence repeats what was measured before, some is new."""
+"""The perceptrons of each round are so wide: some evidence repeats what was measured before, some is new."""
 AUDITOR = """
 import sys
 foreign = ("pharoah_provider", "duckdb", "torch")

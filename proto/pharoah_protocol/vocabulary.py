@@ -105,6 +105,8 @@ class Provenance(CodedEnum):
     """Cells that the provider has ordered and dry-run itself."""
     ORGANISATIONS = "organisations", 1
     """Ends of runs that tenants share under pseudonyms."""
+    IMPORTED = "imported", 2
+    """A portable table that another provider has signed."""
     OTHER = "other", 15
     """Something that a later release has a name for."""
 

@@ -144,6 +144,8 @@ class DegradedRun:
     """When the fault began, in the time of the windows."""
     telemetry: tuple[TelemetrySample, ...] = ()
     """What was measured meanwhile, in times relative to the onset."""
+    archetype: str = ""
+    """What it trained, as its agent states it; empty where that is not known."""
 
 
 @dataclass(frozen=True)

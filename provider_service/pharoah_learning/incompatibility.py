@@ -163,6 +163,40 @@ def learn_incompatibilities(trials: Iterable[Trial]) -> list[LearnedRow]:
     return [row for row in found if row is not None]
 
 
+class RowTrials(NamedTuple):
+    """The trials behind a row, as learning marked them, in the order in which they were given."""
+
+    trials: tuple[Trial, ...]
+    controls: tuple[Trial, ...]
+
+
+def trials_of(row: LearnedRow, trials: Iterable[Trial]) -> RowTrials:
+    """The trials that a row about an archetype was learned from, and its controls; `trials` are those of learning."""
+    known = [_with_tokens(trial) for trial in mark_slow(on_their_device(trials))]
+    group = next(
+        (
+            one
+            for one in _groups(row.scope, row.rung, known)
+            if (one.group_id, one.tokens) == (row.group_id, row.tokens)
+        ),
+        None,
+    )
+    if group is None:
+        return RowTrials((), ())
+    controls = _controls(row.scope, group.treated, known)
+    other_settings = _other_settings(group.treated, controls)
+    if _Compared.of(row.outcome, group.treated, controls).counts.base_runs != row.base_runs:
+        stricter = _Compared.of(row.outcome, group.treated, other_settings).counts.base_runs
+        controls = other_settings if stricter == row.base_runs else controls
+    return RowTrials(tuple(one.row for one in group.treated), tuple(one.row for one in controls))
+
+
+def _other_settings(treated: Sequence[_Known], controls: Sequence[_Known]) -> list[_Known]:
+    """The controls that differ in a setting."""
+    own = {trial.settings for trial in treated}
+    return [control for control in controls if control.settings not in own]
+
+
 def _with_tokens(trial: Trial) -> _Known:
     fingerprint = Fingerprint.from_json(trial.fingerprint)
     tokens = {rung: rung_tokens(fingerprint, rung) for rung in RUNGS}
@@ -204,7 +238,7 @@ def _row(group: _Group, known: Sequence[_Known], nodes: Mapping[str, set[str]]) 
     severity = compared.severity(group.rung)
     if severity is not Severity.BLOCK and compared.counts.base_failures and group.rung is not Rung.MAJOR:
         # It may fail in every context: then only settings can be the contrast.
-        other_settings = [t for t in controls if t.settings not in {x.settings for x in group.treated}]
+        other_settings = _other_settings(group.treated, controls)
         stricter = _Compared.of(outcome, group.treated, other_settings)
         if stricter.severity(group.rung) is Severity.BLOCK:
             severity, controls, compared = Severity.BLOCK, other_settings, stricter

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from pharoah_learning.context_rule import ALL_FACTS, ContextRule, KnownContext, identity
 from pharoah_learning.incompatible_pairs import PairFinding
 from pharoah_learning.known_versions import SubArchetype, VersionChange
+from pharoah_learning.recipe_item import RecipeItem
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
 
 FORMAT = 4
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
-suspects; format 3 had no sub-archetypes, no pairs and no rule of contexts."""
+suspects; format 3 had no sub-archetypes, no pairs, no rule of contexts and no recipe."""
 FIRST_WITH_SUB_ARCHETYPES = 4
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
@@ -159,6 +160,8 @@ class Release:
     """What revealed production runs show of archetypes and facts of nodes; it makes no row."""
     sub_archetypes: tuple[SubArchetype, ...] = ()
     version_changes: tuple[VersionChange, ...] = ()
+    recipe: tuple[RecipeItem, ...] = ()
+    """Which signals to collect in production; it is public."""
     format: int = FORMAT
     context_rule: ContextRule = ALL_FACTS
     """Which facts of a node make its context."""
@@ -187,6 +190,7 @@ class Release:
             pairs=tuple(PairFinding.from_dict(pair) for pair in data.get("pairs", ())),
             sub_archetypes=tuple(SubArchetype.from_dict(one) for one in data.get("sub_archetypes", ())),
             version_changes=tuple(VersionChange.from_dict(one) for one in data.get("version_changes", ())),
+            recipe=tuple(RecipeItem.from_dict(item) for item in data.get("recipe", ())),
             format=stored,
             context_rule=ContextRule.from_dict(data.get("context_rule", {"ignored": ()})),
             contexts=tuple(KnownContext.from_dict(context) for context in data.get("contexts", ())),

@@ -9,7 +9,7 @@ from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import Unknown
 from pharoah_serving.keys import Keys
 
-FORMAT = 3
+FORMAT = 4
 """Version of the JSON; `pharoah_auditor.replay` reads this one. Increase it with every change of a field."""
 
 
@@ -37,6 +37,10 @@ async def audit_bundle(store: Storage, keys: Keys, number: int) -> str:
             "release": asdict(release),
             "trials": [asdict(trial) for trial in trials],
             "forgotten": [asdict(change) for change in await store.log.forgotten(made_at)],
+            "imported": [
+                {"provider": one.provider, "key": one.key.hex(), "content": one.content}
+                for one in await store.imports.imports(made_at)
+            ],
             "log": [entry.hex() for entry in await store.log.log_entries()],
         }
     )

@@ -13,7 +13,9 @@ from pharoah_learning.baselines import learn_baselines
 from pharoah_learning.context_evidence import outcomes_in_contexts
 from pharoah_learning.evidence import LeftOut
 from pharoah_learning.incompatible_pairs import Call, PairFinding
+from pharoah_learning.portable_table import imported_rows
 from pharoah_learning.production import learn_production
+from pharoah_learning.recipe import learn_recipe
 from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
@@ -22,6 +24,7 @@ from pharoah_learning.table import learn_table
 from pharoah_learning.usable_evidence import usable_degraded_runs, usable_outcome_reports, usable_results
 from pharoah_protocol.pseudonyms import period_at
 from pharoah_protocol.vocabulary import Rung, Scope, Severity
+from pharoah_provider.portable_tables import tables_of
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import NotReady, ProviderError
 
@@ -29,8 +32,8 @@ from pharoah_serving.errors import NotReady, ProviderError
 async def learn(store: Storage) -> AsyncIterator[str | Release]:
     """Learn a release and store it; yields a line of text for each step, and the release at the end.
 
-    Evidence that cannot be used is skipped and named. Raises NotReady without any trial that can be used, and
-    ProviderError for a release that cannot be sealed; it is not stored.
+    Evidence that cannot be used is skipped and named. Raises NotReady where there is neither a trial that can be used
+    nor an imported table, and ProviderError for a release that cannot be sealed; it is not stored.
     """
     read_at, left_out = time.time(), LeftOut()
     trials = await store.evidence.trials(before=read_at, left_out=left_out)
@@ -44,10 +47,13 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
     pairs = await asyncio.to_thread(learn_production, await store.sharing.revealed_runs(read_at, left_out), left_out)
     survival, note = await asyncio.to_thread(fit_survival, degraded)
+    recipe = await asyncio.to_thread(learn_recipe, degraded)
     baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
+    own = (*table.rows, *table.expanded, *table.bands)
+    imported = imported_rows(own, tables_of(await store.imports.imports(before=read_at)))
     for line in left_out.lines():
         yield line
-    if not table.trials:
+    if not table.trials and not imported:
         raise NotReady("nothing to learn from: run a campaign first (pharoah-provider campaign run FILE)")
     found = sum(_is_exact_incompatibility(row) for row in table.rows)
     yield f"table: {len(table.rows)} rows from {len(table.trials)} trials; {found} exact incompatibilities"
@@ -59,12 +65,16 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     yield f"near duplicates: {len(table.bands)} rows"
     yield f"outcomes that tenants share: {len(names)} rows"
     yield _about_pairs(pairs)
+    if imported:
+        yield f"tables of other providers: {len(imported)} rows about what no own trial has shown"
     yield note
+    worth = sum(item.collect for item in recipe)
+    yield f"recipe: {worth} of {len(recipe)} features are worth collecting; see `pharoah-provider recipe`"
     yield f"baselines: {len(baselines)} (node x benchmark x load)"
     number = await store.published.last_release_number() + 1
     release = Release(
         release=number,
-        rows=(*table.rows, *table.expanded, *table.bands, *names),
+        rows=(*own, *names, *imported),
         survival=survival,
         baselines=tuple(baselines),
         notes=(note,),
@@ -72,6 +82,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         pairs=tuple(pairs),
         sub_archetypes=table.versions.sub_archetypes,
         version_changes=table.versions.changes,
+        recipe=tuple(recipe),
         context_rule=rule,
         contexts=table.contexts,
     )

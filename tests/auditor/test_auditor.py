@@ -189,7 +189,7 @@ def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> 
     recipe = SealInputs(4, Release(2, rows, suspects=changes.pop("suspects", ())), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
     content = {
-        "format": 3,
+        "format": 4,
         "epoch": 4,
         "seed": (b"s" * 32).hex(),
         "began": 1000,
@@ -199,6 +199,7 @@ def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> 
         "release": asdict(recipe.release),
         "trials": [asdict(trial) for trial in TRIALS],
         "forgotten": [],
+        "imported": [],
         "log": [Entry.of(HEAD, 4, epoch.body).encode().hex()],
         **changes,
     }
@@ -321,8 +322,8 @@ def test_the_command_prints_what_holds(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["replay", str(audit_bundle(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
     printed = capsys.readouterr().out
     assert "not signed by this key" in printed and "ok " not in printed
-    with pytest.raises(AuditBundleError, match="format 2, expected 3"):
-        replay(audit_bundle(tmp_path, tuple(ROWS), format=2), PUBLIC)
+    with pytest.raises(AuditBundleError, match="format 3, expected 4"):
+        replay(audit_bundle(tmp_path, tuple(ROWS), format=3), PUBLIC)
     (tmp_path / "broken").write_text("{}")
     for command in ("replay", "verify"):
         assert main([command, str(tmp_path / "broken"), "--provider-key", str(key)]) == 1

@@ -77,6 +77,7 @@ class ScriptedSite:
     """The provider with its agents, and what an operator does there."""
 
     channel: grpc.aio.Channel
+    endpoint: str = ""
     notices: dict[str, str] = field(default_factory=dict)
     """What the provider wrote to each agent: the notice of its welcome, or why its stream ended."""
     acknowledged: dict[str, int] = field(default_factory=dict)
@@ -169,7 +170,7 @@ async def scripted_site(
         stack.enter_context(patch.object(campaign_run, "POLL_SECONDS", POLL_SECONDS))
         endpoint = await stack.enter_async_context(provider(settings))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(endpoint))
-        site = ScriptedSite(channel)
+        site = ScriptedSite(channel, endpoint)
         for agent in agents:
             await stack.enter_async_context(site.connected(agent))
         yield site

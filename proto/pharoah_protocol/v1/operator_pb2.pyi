@@ -552,6 +552,136 @@ class ExportAuditBundleResponse(_message.Message):
 Global___ExportAuditBundleResponse: _TypeAlias = ExportAuditBundleResponse  # noqa: Y015
 
 @_typing.final
+class ShowRowRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROW_FIELD_NUMBER: _builtins.int
+    row: _builtins.str
+    """As the listing `table` shows it."""
+    def __init__(
+        self,
+        *,
+        row: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["row", b"row"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShowRowRequest: _TypeAlias = ShowRowRequest  # noqa: Y015
+
+@_typing.final
+class ShowRowResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    content: _builtins.str
+    """JSON, see pharoah_provider.row_display."""
+    def __init__(
+        self,
+        *,
+        content: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShowRowResponse: _TypeAlias = ShowRowResponse  # noqa: Y015
+
+@_typing.final
+class ExportTableRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportTableRequest: _TypeAlias = ExportTableRequest  # noqa: Y015
+
+@_typing.final
+class ExportTableResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    content: _builtins.str
+    """A portable table, see pharoah_learning.portable_table."""
+    rows: _builtins.int
+    def __init__(
+        self,
+        *,
+        content: _builtins.str = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportTableResponse: _TypeAlias = ExportTableResponse  # noqa: Y015
+
+@_typing.final
+class ImportTableRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    content: _builtins.str
+    """A portable table; empty to remove the one that was imported before."""
+    provider: _builtins.str
+    """What the operator calls the provider that has exported it."""
+    key: _builtins.bytes
+    """The public key of that provider, 32 bytes."""
+    def __init__(
+        self,
+        *,
+        content: _builtins.str = ...,
+        provider: _builtins.str = ...,
+        key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "key", b"key", "provider", b"provider"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportTableRequest: _TypeAlias = ImportTableRequest  # noqa: Y015
+
+@_typing.final
+class ImportTableResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    APPLICABLE_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """Rows of the table that is stored, or that was removed."""
+    applicable: _builtins.int
+    """Rows about device models that nodes here have."""
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        applicable: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applicable", b"applicable", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportTableResponse: _TypeAlias = ImportTableResponse  # noqa: Y015
+
+@_typing.final
 class ListRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -28,6 +28,7 @@ from pharoah_provider.cli import (
     revoke,
     rollback,
     serve,
+    table,
     token,
 )
 from pharoah_serving.errors import ProviderError
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (
         serve, init, campaign, learn, forget, rollback, revoke, reinstate, admit, audit_bundle, key, certificate, token,
-        confirm_time, move, archetypes, backfill, draw, registries, listings,
+        confirm_time, move, archetypes, backfill, draw, registries, listings, table,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

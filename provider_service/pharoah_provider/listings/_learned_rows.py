@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
+from pharoah_learning.models.odds_ratios import odds_ratio
 from pharoah_learning.models.proportions import wilson
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.vocabulary import RowKind
@@ -37,6 +39,7 @@ def learned_rows(*kinds: RowKind) -> Callable[[ListingSources], Awaitable[list[R
 
 def _shown(row: LearnedRow, revoked: bool) -> Row:
     low, high = wilson(row.failures, row.runs)
+    odds = odds_ratio(row.failures, row.runs, row.base_failures, row.base_runs)
     return {
         "id": row.id,
         "scope": row.scope,
@@ -53,8 +56,15 @@ def _shown(row: LearnedRow, revoked: bool) -> Row:
         "rate_high": round(high, 3),
         "base_failures": row.base_failures,
         "base_runs": row.base_runs,
+        **{f"odds_{name}": _rounded(value) for name, value in odds._asdict().items()},
         "remedy": row.remedy,
         "provenance": row.provenance,
         "grade": row.grade,
         "evidence": row.evidence,
+        "tokens": " ".join(row.tokens),
     }
+
+
+def _rounded(value: float) -> float | None:
+    """None for an odds ratio that is infinite or unknown, which JSON has no number for."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None

@@ -17,8 +17,12 @@ from pharoah_protocol.v1 import (
     CancelCampaignResponse,
     ExportAuditBundleRequest,
     ExportAuditBundleResponse,
+    ExportTableRequest,
+    ExportTableResponse,
     ForgetRequest,
     ForgetResponse,
+    ImportTableRequest,
+    ImportTableResponse,
     LearnRequest,
     LearnResponse,
     ListRequest,
@@ -34,6 +38,8 @@ from pharoah_protocol.v1 import (
     RollbackResponse,
     RunCampaignRequest,
     RunCampaignResponse,
+    ShowRowRequest,
+    ShowRowResponse,
 )
 from pharoah_provider.audit_bundle import audit_bundle
 from pharoah_provider.campaigns.book import Campaigns, PlanOptions
@@ -42,9 +48,12 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning import learn
 from pharoah_provider.listings import LISTINGS, ListingSources
 from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.portable_tables import export_table, import_table, remove_import
 from pharoah_provider.publication import Publisher, RestoredRelease
+from pharoah_provider.row_display import row_display
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
+from pharoah_provider.storage.records import ImportedTable
 from pharoah_serving import Context
 from pharoah_serving.errors import Invalid
 from pharoah_serving.keys import Keys
@@ -154,6 +163,21 @@ class OperatorServicer:
 
     async def ExportAuditBundle(self, request: ExportAuditBundleRequest, _: Context) -> ExportAuditBundleResponse:
         return ExportAuditBundleResponse(content=await audit_bundle(self._store, self._keys, request.epoch))
+
+    async def ShowRow(self, request: ShowRowRequest, _: Context) -> ShowRowResponse:
+        return ShowRowResponse(content=json.dumps(await row_display(self._store, request.row)))
+
+    async def ExportTable(self, _: ExportTableRequest, __: Context) -> ExportTableResponse:
+        exported = await export_table(self._store, self._keys)
+        return ExportTableResponse(content=exported.content, rows=exported.rows)
+
+    async def ImportTable(self, request: ImportTableRequest, _: Context) -> ImportTableResponse:
+        if request.content:
+            stored = ImportedTable(request.provider, request.key, request.content)
+            found = await import_table(self._store, self._keys, stored)
+        else:
+            found = await remove_import(self._store, request.provider)
+        return ImportTableResponse(**found._asdict())
 
     async def List(self, request: ListRequest, _: Context) -> ListResponse:
         if request.listing not in LISTINGS:

@@ -15,7 +15,7 @@ from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkResult
 from pharoah_provider.domain import MeasuredOrder, Node, Report, Resource, Run, Transition
-from pharoah_provider.storage.records import EpochRecord, ReportedAmount, SignedHead
+from pharoah_provider.storage.records import EpochRecord, ImportedTable, ReportedAmount, SignedHead
 
 
 class NodeStore(Protocol):
@@ -228,6 +228,20 @@ class SharingStore(Protocol):
         ...
 
 
+class ImportStore(Protocol):
+    """Portable tables of other providers."""
+
+    async def put_import(self, imported: ImportedTable, at: float) -> None:
+        """From this moment on (unix seconds) the table is used in place of an earlier one of the same provider."""
+
+    async def remove_import(self, provider: str, at: float) -> None:
+        """From this moment on the table of this provider is not used."""
+
+    async def imports(self, before: float = float("inf")) -> list[ImportedTable]:
+        """The tables that were used at a moment, as learning saw them then, by the name of the provider."""
+        ...
+
+
 class PublishedStore(Protocol):
     """Releases and the epochs they were sealed as."""
 
@@ -331,6 +345,8 @@ class Storage(Protocol):
     def campaigns(self) -> CampaignStore: ...
     @property
     def sharing(self) -> SharingStore: ...
+    @property
+    def imports(self) -> ImportStore: ...
     @property
     def published(self) -> PublishedStore: ...
     @property

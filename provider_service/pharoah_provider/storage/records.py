@@ -27,6 +27,17 @@ class ReportedAmount(NamedTuple):
     """Rows of the storage: one for each stretch of equal values of a rank."""
 
 
+class ImportedTable(NamedTuple):
+    """A portable table of another provider, as it was imported."""
+
+    provider: str
+    """What the operator calls that provider."""
+    key: bytes
+    """Its public key."""
+    content: str
+    """The signed text (`pharoah_learning.portable_table`)."""
+
+
 @dataclass(frozen=True)
 class EpochRecord:
     """One sealed epoch as it was committed."""

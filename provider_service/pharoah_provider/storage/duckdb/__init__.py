@@ -9,6 +9,7 @@ from pharoah_provider.storage.duckdb.campaigns import DuckCampaignStore
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.dry_runs import DuckDryRunStore
 from pharoah_provider.storage.duckdb.evidence import DuckEvidenceStore
+from pharoah_provider.storage.duckdb.imports import DuckImportStore
 from pharoah_provider.storage.duckdb.incidents import DuckIncidentStore
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.nodes import DuckNodeStore
@@ -33,6 +34,7 @@ class DuckStorage:
         self.dry_runs = DuckDryRunStore(database)
         self.campaigns = DuckCampaignStore(database)
         self.sharing = DuckSharingStore(database)
+        self.imports = DuckImportStore(database)
         self.published = DuckPublishedStore(database)
         self.log = DuckLogStore(database)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.facts import named_device
 from pharoah_benchmarks.faults import name_now
@@ -157,7 +158,16 @@ def _degraded_run(row: Row) -> DegradedRun:
         dose=_amount(row["dose"]),
         onset_seconds=_amount(row["onset_seconds"]),
         telemetry=tuple(read_samples(json.loads(row["telemetry"]))),
+        archetype=_archetype(row["fingerprint"]),
     )
+
+
+def _archetype(fingerprint: str | None) -> str:
+    """The archetype of a fingerprint; empty without one that can be read."""
+    try:
+        return Fingerprint.from_json(fingerprint).archetype if fingerprint else ""
+    except (ValueError, TypeError, KeyError):
+        return ""
 
 
 def _amount(stored: Any) -> float:

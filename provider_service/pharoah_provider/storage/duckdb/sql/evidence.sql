@@ -14,7 +14,7 @@ SELECT * FROM cells WHERE degradation = '' AND ran_at <= ? ORDER BY ran_at
 SELECT node FROM cells WHERE degradation = '' AND ran_at > ?
 
 -- name: degraded_runs
-SELECT degradation, windows, outcome, node, result_id, ran_at, dose, onset_seconds, telemetry
+SELECT degradation, windows, outcome, node, result_id, ran_at, dose, onset_seconds, telemetry, fingerprint
 FROM cells WHERE degradation != '' ORDER BY ran_at
 
 -- name: own_fingerprints

@@ -1,4 +1,4 @@
-"""`pharoah-provider draw PICTURE`: pictures of what the newest release says, for people."""
+"""`pharoah-provider draw sub-archetypes|version-changes`: pictures of versions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ class _Of(NamedTuple):
     library: str
 
 
-def add_parser(commands: Any) -> None:
-    """Add this command."""
-    parser = commands.add_parser("draw", help="draw what the newest release says", description=__doc__)
-    pictures = parser.add_subparsers(dest="picture", required=True, metavar="PICTURE")
+def add_parser(pictures: Any) -> None:
+    """Add these pictures."""
     for name, what, run in (
         ("sub-archetypes", "the tree of versions that behave the same", _draw_tree),
         ("version-changes", "what each version measures, and where something changes", _draw_chart),
