@@ -26,11 +26,8 @@ from pharoah_learning.known_versions import ACTIVATIONS, FAILED, STEP_TIME, STRU
 from pharoah_learning.models.merge_tree import Array, Behaviours, Labels
 from pharoah_learning.models.version_effects import Effects, version_effects
 from pharoah_learning.version_order import public_version, version_key
-from pharoah_protocol.vocabulary import Outcome
+from pharoah_protocol.vocabulary import ENVIRONMENT, Outcome
 
-ENVIRONMENT = "environment"
-"""The setting of a cell that names what it runs in. Its versions are what is compared, so it is no part of what must be
-equal."""
 NOT_MEASURED = 1e3
 """Standard error of a quantity that was not measured. Logarithms and shares are so much smaller that it weighs
 nothing."""
@@ -128,6 +125,7 @@ def _cells(trials: Iterable[Trial]) -> Iterator[Cell]:
             read[trial.fingerprint] = Fingerprint.from_json(trial.fingerprint)
         fingerprint = read[trial.fingerprint]
         steps = trial.step_seconds[1:]
+        # The versions are what is compared, so the environment is no part of what must be equal.
         settings = json.dumps({k: v for k, v in trial.settings.items() if k != ENVIRONMENT}, sort_keys=True)
         yield Cell(
             fingerprint=fingerprint,
