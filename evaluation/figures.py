@@ -79,7 +79,7 @@ class Figures:
 
     def table(self, caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A further table for the docs. The caption is one sentence and may be empty."""
-        lines = ([caption, ""] if caption else []) + [_row(columns), "|---" * len(columns) + "|"]
+        lines = ([*_prose(caption), ""] if caption else []) + [_row(columns), "|---" * len(columns) + "|"]
         self.tables.append([*lines, *map(_row, rows)])
         print("\n".join(self.tables[-1]), flush=True)
 
@@ -116,7 +116,7 @@ class Figures:
     def markdown(self, command: str) -> list[str]:
         """The section of the docs: command, machine and date, the figures, the further tables."""
         lines = [
-            *textwrap.wrap(f"`{command}`, {machine()}, {time.strftime('%Y-%m-%d')}.", 120, break_on_hyphens=False),
+            *_prose(f"`{command}`, {machine()}, {time.strftime('%Y-%m-%d')}."),
             "",
             _row(("figure", "value", "interval, trials", "must be")),
             "|---|---|---|---|",
@@ -207,6 +207,11 @@ class Peak:
                     status = Path(f"/proc/{child.pid}/status").read_text()
                     high = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")), 0)
                     self.bytes = max(self.bytes, 1024 * int(high))
+
+
+def _prose(text: str) -> list[str]:
+    """Lines as all pages have them."""
+    return textwrap.wrap(text, 120, break_on_hyphens=False)
 
 
 def _row(cells: Sequence[str]) -> str:
