@@ -52,10 +52,14 @@ WIDTHS = (128, 128, 192, 128, 256)
 AUDITOR = """
 import sys
 foreign = ("pharoah_provider", "duckdb", "torch")
-sys.modules.update(dict.fromkeys(foreign))  # an import of any of them fails
+class Refused:  # None in sys.modules would do the same, but scipy looks there for torch
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in foreign:
+            raise ModuleNotFoundError(f"{name} is not the auditor's")
+sys.meta_path.insert(0, Refused)
 from pharoah_auditor.cli import main
 code = main(sys.argv[1:])
-loaded = sorted(name for name, module in sys.modules.items() if module and name.partition(".")[0] in foreign)
+loaded = sorted(name for name in sys.modules if name.partition(".")[0] in foreign)
 sys.exit(f"the auditor has loaded {loaded}" if loaded else code)
 """
 
