@@ -1,0 +1,83 @@
+"""The features of `pharoah_protocol.signal_features` for all samples of a whole fleet at once, with numpy.
+
+Sums over spans are differences of running sums, so the time does not depend on how long the spans are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pharoah_protocol.signal_features import HOURS, SignalKind, Spans
+
+Array = NDArray[np.float64]
+
+
+def fleet_features(samples: Array, kind: SignalKind, spans: Spans = HOURS) -> Array:
+    """The features of one signal after each sample: shape (units, samples, features of the kind).
+
+    `samples` has the shape (units, samples), with NaN where nothing was measured. Features are in the order of
+    `FEATURES[kind]`. Running sums cancel where a gauge is large beside its changes, so gauges are centred first.
+    """
+    return _counter(samples, spans) if kind is SignalKind.COUNTER else _gauge(samples, spans)
+
+
+def _counter(samples: Array, spans: Spans) -> Array:
+    counts = np.nan_to_num(samples)
+    recent, past = _sums(counts, spans.short), _sums(counts, spans.long)
+    places = np.arange(samples.shape[1])
+    last = np.maximum.accumulate(np.where(counts != 0, places, -spans.long), axis=1)
+    since = np.minimum(places - last, spans.long)
+    acceleration = np.log1p(recent) - np.log1p(past * spans.short / spans.long)
+    freshness = np.log1p(spans.long) - np.log1p(since)
+    return np.stack([np.log1p(recent), np.log1p(past), acceleration, freshness], axis=-1)
+
+
+def _gauge(samples: Array, spans: Spans) -> Array:
+    known = ~np.isnan(samples)
+    with np.errstate(invalid="ignore"):
+        centre = np.where(known.any(axis=1), np.nansum(samples, axis=1) / np.maximum(known.sum(axis=1), 1), 0.0)
+    values = np.where(known, samples - centre[:, None], 0.0)
+    short, long = _Line(values, known, spans.short), _Line(values, known, spans.long)
+    level = np.where(short.count > 0, short.mean, long.mean)
+    largest = _largest(np.where(known, values, -np.inf), spans.long)
+    measured = long.count > 0
+    found = [
+        np.where(measured, level + centre[:, None], 0.0),
+        short.slope * spans.short,
+        long.slope * spans.long,
+        np.where(measured, largest - long.mean, 0.0),
+    ]
+    return np.stack(found, axis=-1)
+
+
+class _Line:
+    """The least squares line through the samples of a span, after each sample."""
+
+    def __init__(self, values: Array, known: NDArray[np.bool_], span: int) -> None:
+        places = np.arange(values.shape[1], dtype=float)
+        self.count = _sums(known.astype(float), span)
+        count = np.maximum(self.count, 1.0)
+        at = _sums(known * places, span) / count
+        self.mean = _sums(values, span) / count
+        spread = _sums(known * places**2, span) - count * at**2
+        both = _sums(values * places, span) - count * at * self.mean
+        self.slope = np.divide(both, spread, out=np.zeros_like(both), where=self.count > 1)
+
+
+def _sums(values: Array, span: int) -> Array:
+    """Sums over the last `span` samples, or over as many as there are."""
+    running = np.cumsum(values, axis=1)
+    found = running.copy()
+    found[:, span:] -= running[:, :-span]
+    return found
+
+
+def _largest(values: Array, span: int) -> Array:
+    """The largest of the last `span` values, by doubling the window (van Herk's problem, in log2(span) passes)."""
+    found, width = values.copy(), 1
+    while width < span:
+        step = min(width, span - width)
+        found[:, step:] = np.maximum(found[:, step:], found[:, :-step].copy())
+        width += step
+    return found
