@@ -37,11 +37,11 @@ HOURS = Spans(short=6, long=24)
 """The same of hourly samples."""
 
 COUNTER_FEATURES = ("recent", "past", "acceleration", "freshness")
-"""Of a counter: the logarithm of one plus the events in the short and in the long span; the difference between the
-first and what the long span alone would give for so short a time; and how recent the last event is."""
+"""Features of a counter: the logarithm of one plus the events in the short and in the long span; the difference between
+the first and what the long span alone would give for so short a time; and how recent the last event is."""
 GAUGE_FEATURES = ("level", "slope", "drift", "peak")
-"""Of a gauge: the mean of the short span; the change over the short and over the long span, along a least squares line;
-and how far the largest value of the long span is above its mean."""
+"""Features of a gauge: the mean of the short span; the change over the short and over the long span, along a least
+squares line; and how far the largest value of the long span is above its mean."""
 
 FEATURES = {SignalKind.COUNTER: COUNTER_FEATURES, SignalKind.GAUGE: GAUGE_FEATURES}
 

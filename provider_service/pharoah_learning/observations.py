@@ -67,6 +67,16 @@ class Observations:
         return tuple(self._of_archetype(number) for number in range(len(self.archetypes)))
 
     @cached_property
+    def facts(self) -> tuple[Codes, ...]:
+        """The contexts of each fact that has several values, such as `driver=525` and `driver=470`."""
+        found: dict[str, list[int]] = {}
+        for number, context in enumerate(self.contexts):
+            name, equals, _ = context.partition("=")
+            if equals:
+                found.setdefault(name, []).append(number)
+        return tuple(np.array(own) for own in found.values() if len(own) > 1)
+
+    @cached_property
     def finest(self) -> Codes:
         """Shape (runs,): the stratum of each run that no other combination of confounders shares."""
         return strata_of(list(self.confounders.values()), len(self))
@@ -155,11 +165,39 @@ def adjusted(seen: Observations) -> Adjusted:
         chosen, place = np.unique(first, return_inverse=True)
         columns = _columns(group, chosen, levels)
         found = fit(columns, group.failures, np.full(columns.shape[1], PENALTY), group.runs)
-        values.append(found.value[place] * signs[np.arange(len(first)), first])
-        variances.append(np.diag(found.covariance)[place])
+        weights = np.zeros((len(first), len(found.value)))
+        weights[np.arange(len(first)), place] = signs[np.arange(len(first)), first]
+        opposite = signs[np.arange(len(first)), first] < 0
+        weights = _against_other_values(weights, group, seen.facts, first, opposite)
+        values.append(weights @ found.value)
+        variances.append(np.einsum("ci,ij,cj->c", weights, found.covariance, weights))
         np.fill_diagonal(signs, 0)
+        for own in seen.facts:
+            signs[np.ix_(own, own)] = 0
         together.append(tuple(tuple(int(other) for other in np.flatnonzero(row)) for row in signs))
     return Adjusted(LogOddsRatio(np.array(values), np.array(variances)), tuple(together))
+
+
+def _against_other_values(
+    weights: NDArray[np.float64], group: RunGroups, facts: Sequence[Codes], first: Codes, opposite: Flags
+) -> NDArray[np.float64]:
+    """What each context is compared with, as weights of the columns of a fit, shape (contexts, columns).
+
+    Where every run has one of the values of a fact, such as a driver, the columns of all values and the constant say
+    the same twice, and the effect of one value alone is not known. So it is compared with that of the other values, in
+    the proportions of their runs. Of two values the first one, which stands for both, says everything.
+    """
+    counts = group.in_context.T.astype(float) @ group.runs
+    found = weights.copy()
+    for own in facts:
+        if not np.isclose(counts[own].sum(), group.runs.sum()):
+            continue
+        plain = weights[own]
+        plain[opposite[own] & np.isin(first[own], own)] = 0
+        for place, context in enumerate(own):
+            shares = np.where(np.arange(len(own)) == place, 0.0, counts[own])
+            found[context] = plain[place] - shares @ plain / max(shares.sum(), 1.0)
+    return found
 
 
 def _columns(group: RunGroups, chosen: Codes, levels: Sequence[int]) -> Flags:

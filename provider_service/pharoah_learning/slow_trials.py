@@ -16,6 +16,10 @@ SLOW_RATIO = 1.5
 """A job is slow on a node when its steps take this many times as long as on nodes of other contexts, beyond what the
 node does to all jobs."""
 
+SLOW_SECONDS = 0.005
+"""And when they take longer by this. Differences of shorter steps are those of whatever else a machine does meanwhile:
+a step of one millisecond that takes two is nothing that a job would notice."""
+
 
 def mark_slow(trials: Sequence[Trial]) -> list[Trial]:
     """Trials that finished, but much slower here than elsewhere, get the outcome `slow`.
@@ -55,22 +59,32 @@ class _Place(NamedTuple):
 def _step_ratios(trials: Sequence[Trial]) -> dict[tuple[tuple[object, ...], _Place], float]:
     """Per workload with its settings and node: its step time over that on the nodes of other contexts.
 
-    The reference is the upper median over at least two nodes elsewhere: one node that reports tiny times does not lower
-    it.
+    What counts of the node are the fastest steps of its trials: what is slow there is slow in every step, and other
+    work on the machine is not. The reference is the upper median over at least two nodes elsewhere: one node that
+    reports tiny times does not lower it. Differences below SLOW_SECONDS count as none.
     """
-    steps: dict[tuple[object, ...], dict[_Place, list[float]]] = defaultdict(lambda: defaultdict(list))
+    steps: dict[tuple[object, ...], dict[_Place, list[_Steps]]] = defaultdict(lambda: defaultdict(list))
     for trial in trials:
         if trial.outcome is Outcome.OK and len(trial.step_seconds) > 1:
             place = _Place(context_id=trial.context_id, node=trial.node)
-            steps[_point(trial)][place].append(median(trial.step_seconds[1:]))
+            later = trial.step_seconds[1:]
+            steps[_point(trial)][place].append(_Steps(min(later), median(later)))
     ratios: dict[tuple[tuple[object, ...], _Place], float] = {}
     for point, by_place in steps.items():
-        medians = {place: median(seconds) for place, seconds in by_place.items()}
-        for place, own in medians.items():
+        medians = {place: median(one.median for one in found) for place, found in by_place.items()}
+        for place, found in by_place.items():
             elsewhere = [value for other, value in medians.items() if other.context_id != place.context_id]
             if len(elsewhere) >= LEAST_NODES:
-                ratios[point, place] = own / median_high(elsewhere)
+                own, usual = median(one.fastest for one in found), median_high(elsewhere)
+                ratios[point, place] = own / usual if own - usual >= SLOW_SECONDS else min(1.0, own / usual)
     return ratios
+
+
+class _Steps(NamedTuple):
+    """Times of the steps of one trial, in seconds, without the first one."""
+
+    fastest: float
+    median: float
 
 
 def _point(trial: Trial) -> tuple[object, ...]:

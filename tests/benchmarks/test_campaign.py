@@ -91,6 +91,22 @@ def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
         (f'{DEGRADED}name = "rank_delay"\ndoses = [1]', "degrade.fault.name: rank_delay: it needs a cell with 2 ranks"),
         (f'{DEGRADED}name = "device_leak"\ndoses = [1e9]', "degrade.fault.name: device_leak: it needs a GPU"),
         ('[workload]\nname = "gpt"', "workload: expected a list"),
+        (
+            'repeats = 100000000\n[[workload]]\nname = "mlp"',
+            "repeats: 100000000 is not a whole",
+        ),
+        (
+            f'repeats = 300\n[[workload]]\nname = "mlp"\nvary = {{ width = {list(range(1, 99))} }}',
+            "more than 20,000 cells",
+        ),
+        ('limit_seconds = 0\n[[workload]]\nname = "mlp"', "limit_seconds: 0 is not a whole number from 1 to"),
+        (
+            '[[workload]]\nname = "mlp"\nsteps = 99999999999999999999',
+            "steps: 99999999999999999999 is not",
+        ),
+        ('[[workload]]\nname = "mlp"\nvary = { width = [64, 64] }', "mlp/width=64 comes twice; `repeats` says"),
+        ('[[workload]]\nname = "mlp"\n[[workload]]\nname = "mlp"', "mlp/ comes twice"),
+        (f'name = "{"n" * 101}"\n[[workload]]\nname = "mlp"', "name: expected a text of 1 to 100 characters"),
         ('degrade = 3\n[[workload]]\nname = "gpt"', "degrade: expected a table"),
         ('[[workload]]\nname = "gpt"\nsettings = 3', "settings: expected a table"),
         ('[[workload]]\nname = "gpt"\nsettings = { lenght = 8 }', "workload: lenght: no setting of gpt"),
@@ -158,12 +174,16 @@ def test_a_cell_that_was_planned_before_the_registry_of_faults_is_read() -> None
 
 
 def test_a_fork_server_survives_what_its_cells_do() -> None:
-    """Out of memory under a real limit, a timeout, an unknown setting; and the next cell is fine."""
+    """Out of memory under a real limit, a step that does not end in time, an unknown setting; the next cell is fine.
+
+    More steps than fit into the time of a cell are no failure.
+    """
     small = SMALL["gpt"]
     cells = [
         Cell("fits", "gpt", {**small}, steps=2),
         Cell("large", "gpt", {"length": 2048, "attention": "math", "batch": 4}, steps=1),
-        Cell("endless", "gpt", {**small}, seconds=60.0, limit_seconds=2.0),
+        Cell("many steps", "gpt", {**small}, steps=1_000_000, limit_seconds=2.0),
+        Cell("long step", "mlp", {"width": 2048, "depth": 1, "batch": 8192}, limit_seconds=0.3),
         Cell("typo", "gpt", {"lenght": 1}),
         Cell("again", "gpt", {**small}, steps=2),
     ]
@@ -177,12 +197,14 @@ def test_a_fork_server_survives_what_its_cells_do() -> None:
     assert {name: o.outcome for name, o in outcomes.items()} == {
         "fits": "ok",
         "large": "memory",
-        "endless": "timeout",
+        "many steps": "ok",
+        "long step": "timeout",
         "typo": "error",
         "again": "ok",
     }
     assert json.loads(outcomes["large"].fingerprint)["features"]["attention"] == "math"
     assert outcomes["fits"].context["memory_limit"] == 500_000_000
+    assert sum(outcomes["many steps"].step_seconds) < 2.0
 
 
 @pytest.mark.parametrize(

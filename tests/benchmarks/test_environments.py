@@ -157,7 +157,7 @@ def test_a_folder_of_files_that_does_not_exist_is_named(folder: str, monkeypatch
 
 
 def test_tables_of_a_campaign_file_have_names() -> None:
-    with pytest.raises(EnvironmentFileError, match=r"environment\.name: missing"):
+    with pytest.raises(EnvironmentFileError, match=r"environment\.name: expected letters"):
         read_environments([{"packages": ["a==1"]}])
     with pytest.raises(EnvironmentFileError, match="'x' comes twice"):
         read_environments([{"name": "x", "packages": ["a==1"]}] * 2)
@@ -193,7 +193,7 @@ def test_a_campaign_varies_the_environment_as_any_other_setting() -> None:
         ('also = [{ environment = "nothing" }]', "workload: environment: 'nothing' is no environment"),
         ('[degrade]\nworkload = "mlp"\nsettings = { environment = "x" }', "degrade: environment: 'x' is no environm"),
         ('[[environment]]\nname = "transformers"\npackages = ["a==1"]', "there is an environment transformers already"),
-        ("[[environment]]\npackages = 3", "environment.name: missing"),
+        ("[[environment]]\npackages = 3", "environment.name: expected letters"),
     ],
 )
 def test_a_plan_with_an_environment_that_does_not_exist_names_it(rest: str, named: str) -> None:

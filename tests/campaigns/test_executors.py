@@ -84,7 +84,10 @@ def test_each_process_does_cells_under_the_profile_and_ends_with_the_executor(se
                 assert (result.cell, result.outcome) == (f"mlp#{number}", Outcome.OK), result.detail
                 assert result.context["threads"] == 1 and result.context["isa"] == "avx2", "read back inside the cell"
                 assert result.fingerprint and len(result.step_seconds) == 4
-            late = await executor.do(nodes[0], work_of(small(2, steps=10**9, limit_seconds=1.0)), "c.2")
+            many = await executor.do(nodes[0], work_of(small(2, steps=10**9, limit_seconds=2.0)), "c.2")
+            assert isinstance(many, CellResult) and many.outcome is Outcome.OK, "as many as fit into its time"
+            long_step = Cell("mlp#3", "mlp", {"width": 2048, "depth": 1, "batch": 8192}, limit_seconds=0.3)
+            late = await executor.do(nodes[0], work_of(long_step), "c.3")
             assert isinstance(late, CellResult) and late.outcome is Outcome.TIMEOUT
             again = await executor.do(nodes[0], work_of(small(3)), "c.3")
             assert isinstance(again, CellResult) and again.outcome is Outcome.OK, "a cell harms no later one"

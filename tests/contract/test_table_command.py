@@ -66,6 +66,7 @@ def test_a_row_is_shown_with_its_numbers_and_runs(tmp_path: Path, capsys: pytest
         assert await command(site, tmp_path, "table", "show", works["id"]) == 0
         text = capsys.readouterr().out
         assert "ok: it ran" in text and "odds ratio" not in text, "nothing failed that could be compared"
+        assert "remedy" in text and "code 0" not in text
         assert await command(site, tmp_path, "table", "show", "nothing") == 1
         assert "row 'nothing' is not in release 1" in capsys.readouterr().err
         band = (await site.listing("near-duplicates"))[:1]
@@ -152,7 +153,13 @@ def test_a_new_provider_learns_from_the_table_of_another_one(
             for key, expected in (("ours.pub", "this is our own key"), ("no.pub", "no.pub")):
                 assert await command(site, ours, *arguments, "--key", str(tmp_path / key)) == 1
                 assert expected in capsys.readouterr().err
-            assert await command(site, ours, *arguments, "--key", str(tmp_path / "theirs.pub")) == 0
+            (tmp_path / "empty.json").write_text("")
+            signed = ["--key", str(tmp_path / "theirs.pub")]
+            empty = ["table", "import", str(tmp_path / "empty.json"), "--from", "neighbour", *signed]
+            assert await command(site, ours, *arguments, *signed) == 0
+            assert await command(site, ours, *empty) == 1
+            assert "not a portable table" in capsys.readouterr().err, "an empty file removes nothing"
+            assert await command(site, ours, *arguments, *signed) == 0
             assert "are about device models of nodes here" in capsys.readouterr().out
             lines = await site.learn()
             rows = await site.listing("table")

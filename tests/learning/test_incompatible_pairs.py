@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from evaluation.learning.simulated_runs import simulate
 from pharoah_learning.incompatible_pairs import Call, PairFinding, find_incompatible_pairs
@@ -72,6 +73,25 @@ def test_a_context_and_its_opposite_are_inseparable() -> None:
     opposite[:, 1] = ~opposite[:, 0]
     found = find_incompatible_pairs(replace(seen, in_context=opposite), 1)
     assert called(found) == {("a0", "c0"): Call.INSEPARABLE}
+
+
+@pytest.mark.parametrize("values", [2, 3])
+def test_values_of_one_fact_are_compared_with_each_other(values: int) -> None:
+    """Every run has one of the drivers, so their columns and the constant say the same twice."""
+    rng = np.random.default_rng(values)
+    driver, archetype = rng.integers(0, values, 600), rng.integers(0, 2, 600)
+    seen = Observations(
+        archetypes=("gpt", "resnet"),
+        contexts=tuple(f"driver={470 + number}" for number in range(values)),
+        archetype=archetype,
+        in_context=driver[:, None] == np.arange(values),
+        confounders={},
+        failed=(archetype == 0) & (driver == 0) & (rng.random(600) < 0.9),
+    )
+    found = find_incompatible_pairs(seen, 1)
+    assert called(found)["gpt", "driver=470"] is Call.INCOMPATIBLE
+    assert [pair for pair, call in called(found).items() if call is Call.INCOMPATIBLE] == [("gpt", "driver=470")]
+    assert not any(pair.inseparable_from for pair in found)
 
 
 def test_a_context_that_comes_with_the_cause_is_declined() -> None:

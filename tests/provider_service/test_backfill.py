@@ -92,6 +92,15 @@ def test_versions_stay_text(tmp_path: Path) -> None:
     assert list(found.runs.context["driver"]) == ["12.10"]
 
 
+def test_two_columns_of_one_name_and_a_folder_are_named(tmp_path: Path) -> None:
+    columns = read_map('model = "a"\n[end_state]\ncolumn = "b"\n', "map")
+    (tmp_path / "runs.csv").write_text("a,b,b\n1,ok,ok\n")
+    with pytest.raises(BackfillError, match="two columns have the name b"):
+        columns_of(tmp_path / "runs.csv", SOURCES["csv"], columns)
+    with pytest.raises(BackfillError, match=r"(?i)directory"):
+        columns_of(tmp_path, SOURCES["csv"], columns)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -237,6 +246,9 @@ def test_superbench_results_are_runs_of_each_node_and_benchmark(tmp_path: Path) 
     runs = columns_of(path, source, read_map(source.map, "superbench")).runs
     assert list(runs.model) == ["gpt2", "gpt2"] and list(runs.clusters["host"]) == ["n1", "n2"]
     assert list(runs.end_state) == [EndState.OK, EndState.FAILED] and runs.throughput[0] == 15.0
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BackfillError, match="not a text in UTF-8"):
+        columns_of(path, source, read_map(source.map, "superbench"))
     path.write_text('{"node": "n1"}\nnot json\n')
     with pytest.raises(BackfillError, match=r"results\.jsonl: row 2"):
         columns_of(path, source, read_map(source.map, "superbench"))

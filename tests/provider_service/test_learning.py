@@ -124,6 +124,14 @@ def test_a_job_much_slower_here_than_elsewhere_is_slow() -> None:
     assert {marked[key] for key in marked if key != ("old", "bfloat16")} == {"ok"}
 
 
+def test_steps_of_a_millisecond_and_a_busy_minute_are_not_slow() -> None:
+    short = [*trials(3, "old", seconds=0.0012, dtype="float32"), *trials(3, "new", seconds=0.0005, dtype="float32")]
+    assert {t.outcome for t in mark_slow(short)} == {"ok"}
+    busy = [*trials(3, "old", seconds=0.8, dtype="float32"), *trials(3, "new", seconds=0.1, dtype="float32")]
+    busy = [replace(t, step_seconds=(0.1, *t.step_seconds)[::-1]) if t.context_id == "old" else t for t in busy]
+    assert {t.outcome for t in mark_slow(busy)} == {"ok"}, "one step was as fast as elsewhere"
+
+
 def test_a_context_that_slows_everything_by_one_factor_is_not_an_incompatibility() -> None:
     kinds = ("float32", "bfloat16", "float64")
     data = [t for kind in kinds for c, s in (("old", 0.3), ("new", 0.1)) for t in trials(3, c, seconds=s, dtype=kind)]

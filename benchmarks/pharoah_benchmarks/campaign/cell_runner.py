@@ -28,6 +28,9 @@ from pharoah_protocol.vocabulary import NO_FAULT, DeviceKind, Outcome
 
 WAITING_SHARE = 0.5
 """The part of a cell's time that a rank waits for another one in a collective, before the cell counts as hanging."""
+STEPPING_SHARE = 0.75
+"""A cell that still makes steps after this part of its time ends there: how many steps fit is no failure of the job.
+Only a cell whose steps stop, or never begin, is beyond its limit."""
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "recvValue failed")
 """Errors of a rank because another one has failed (gloo)."""
 _LONGEST_MESSAGE = 300
@@ -51,6 +54,7 @@ class _Together:
         self.between: Between | None = None
         self._last = mmap.mmap(-1, 8)
         """The number of the last step; zero while the cell goes on."""
+        self._began = time.monotonic()
 
     def have_ended(self, cell: Cell, steps: int, elapsed_seconds: float) -> bool:
         """Whether a rank that has done so many steps is done.
@@ -58,10 +62,12 @@ class _Together:
         Ranks that stopped by their own clocks would wait for each other in vain. So rank 0 decides, one step before the
         last one: the others cannot have finished that one, because a step ends with all ranks.
         """
+        late = steps > 0 and time.monotonic() - self._began >= cell.limit_seconds * STEPPING_SHARE
         if cell.ranks == 1:
-            return steps >= cell.steps and elapsed_seconds >= cell.seconds
+            return late or (steps >= cell.steps and elapsed_seconds >= cell.seconds)
         last = int.from_bytes(self._last[:], "little")
-        if not last and distributed.get_rank() == 0 and steps + 1 >= cell.steps and elapsed_seconds >= cell.seconds:
+        enough = steps + 1 >= cell.steps and elapsed_seconds >= cell.seconds
+        if not last and distributed.get_rank() == 0 and (late or enough):
             last = steps + 1
             self._last[:] = last.to_bytes(8, "little")
         return 0 < last <= steps

@@ -40,7 +40,9 @@ profile = { threads = 1 }
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +60,15 @@ _DEGRADE = {"workload", "settings", "seconds", "healthy", "onset_seconds", "faul
 _FAULT = {"name", "doses", "onset_seconds", "ramp_seconds", "rank"}
 _ONSET_SECONDS = 2.2
 """After the baseline of a degraded cell: five steps and four windows of half a second (`record`)."""
+
+
+MOST_CELLS = 20_000
+"""Cells of one campaign file: at ten seconds each, they take one node more than two days."""
+MOST_STEPS = 1_000_000
+LONGEST_LIMIT_SECONDS = 86_400
+"""A day. A cell is to be short, so that its repeats can be spread over nodes and time."""
+LONGEST_NAME = 100
+"""Characters of the name of a campaign, which stands in every listing of it."""
 
 
 class PlanError(ValueError):
@@ -86,24 +97,31 @@ def parse_plan(text: str) -> CampaignPlan:
     except tomllib.TOMLDecodeError as error:
         raise PlanError(f"not TOML: {error}") from None
     _known(data, _TOP, "")
-    repeats = _number(data, "repeats", 5)
-    limit = float(_number(data, "limit_seconds", 60))
+    repeats = _number(data, "repeats", 5, MOST_CELLS)
+    limit = float(_number(data, "limit_seconds", 60, LONGEST_LIMIT_SECONDS, least=1))
+    name, executor = _name(data), _table(data, "executor")
     try:
         named = NamedEnvironments(_tables(data, "environment"))
     except EnvironmentFileError as error:
         raise PlanError(str(error)) from None
-    cells = [cell for entry in _tables(data, "workload") for cell in _workload_cells(entry, named, repeats, limit)]
+    cells: list[Cell] = []
+    for entry in _tables(data, "workload"):
+        cells += _workload_cells(entry, named, repeats, limit, MOST_CELLS - len(cells))
     if not cells:
         raise PlanError("workload: a campaign needs at least one [[workload]]")
+    if twice := [cell_id for cell_id, count in Counter(cell.id for cell in cells).items() if count > 1]:
+        raise PlanError(f"workload: {twice[0].rpartition('#')[0]} comes twice; `repeats` says how often a cell runs")
     degraded = tuple(_degraded_cells(_table(data, "degrade"), named, limit)) if "degrade" in data else ()
     skip = data.get("skip_same_code", False)
     if not isinstance(skip, bool):
         raise PlanError(f"skip_same_code: {skip!r} is not true or false")
-    name, executor = str(data.get("name", "campaign")), _table(data, "executor")
     return CampaignPlan(name, tuple(cells), degraded, skip, executor)
 
 
-def _workload_cells(entry: dict[str, Any], named: NamedEnvironments, repeats: int, limit: float) -> list[Cell]:
+def _workload_cells(
+    entry: dict[str, Any], named: NamedEnvironments, repeats: int, limit: float, most: int
+) -> list[Cell]:
+    """Raises PlanError before more cells than `most` are made: few lines can ask for billions."""
     _known(entry, _WORKLOAD, "workload.")
     name = str(entry.get("name"))
     fixed, vary, also = _table(entry, "settings"), _table(entry, "vary"), _tables(entry, "also")
@@ -116,19 +134,23 @@ def _workload_cells(entry: dict[str, Any], named: NamedEnvironments, repeats: in
         fixed, *also = (_with_environment(settings, named) for settings in (fixed, *also))
     except EnvironmentFileError as error:
         raise PlanError(f"workload: {ENVIRONMENT}: {error}") from None
+    repeats = _number(entry, "repeats", repeats, MOST_CELLS)
+    if (math.prod(map(len, vary.values())) + len(also)) * repeats > most:
+        raise PlanError(f"workload: {name}: the file asks for more than {MOST_CELLS:,} cells")
+    steps = _number(entry, "steps", 4, MOST_STEPS)
     grid = [dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values())]
     return [
         Cell(
             _id(name, settings, repeat),
             name,
             _checked("workload", name, settings),
-            _number(entry, "steps", 4),
+            steps,
             repeat,
             limit_seconds=limit,
         )
         for point in [*grid, *also]
         for settings in [{**fixed, **point}]
-        for repeat in range(_number(entry, "repeats", repeats))
+        for repeat in range(repeats)
     ]
 
 
@@ -139,8 +161,11 @@ def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: floa
         settings = _checked("degrade", name, _with_environment(_table(entry, "settings"), named))
     except EnvironmentFileError as error:
         raise PlanError(f"degrade: {ENVIRONMENT}: {error}") from None
-    seconds, onset = float(_number(entry, "seconds", 8)), _seconds(entry, "onset_seconds", _ONSET_SECONDS, "degrade.")
-    what = [Degradation(onset_seconds=onset)] * _number(entry, "healthy", 4)
+    seconds, onset = (
+        float(_number(entry, "seconds", 8, LONGEST_LIMIT_SECONDS)),
+        _seconds(entry, "onset_seconds", _ONSET_SECONDS, "degrade."),
+    )
+    what = [Degradation(onset_seconds=onset)] * _number(entry, "healthy", 4, MOST_CELLS)
     what += [one for fault in _tables(entry, "fault") for one in _degradations(fault, onset, settings)]
     if late := next((one for one in what if one.onset_seconds >= seconds), None):
         raise PlanError(
@@ -161,7 +186,7 @@ def _degradations(entry: dict[str, Any], onset: float, settings: dict[str, Any])
     fault, ranks = FAULTS[entry["name"]], int(settings.get(RANKS, 1))
     if lacking := fault.lacks(DeviceKind(settings.get("device", DeviceKind.CPU)), ranks):
         raise PlanError(f"{where}name: {fault.name}: {lacking}")
-    rank = _number(entry, "rank", ranks - 1)
+    rank = _number(entry, "rank", ranks - 1, ranks)
     if rank >= ranks:
         raise PlanError(f"{where}rank: there is no rank {rank}; the cell has {ranks}")
     doses = entry.get("doses")
@@ -218,11 +243,18 @@ def _seconds(data: dict[str, Any], key: str, default: float, where: str) -> floa
     return float(value)
 
 
-def _number(data: dict[str, Any], key: str, default: int) -> int:
+def _number(data: dict[str, Any], key: str, default: int, largest: int, least: int = 0) -> int:
     value = data.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise PlanError(f"{key}: {value!r} is not a whole number >= 0")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= largest:
+        raise PlanError(f"{key}: {value!r:.40} is not a whole number from {least} to {largest:,}")
     return value
+
+
+def _name(data: dict[str, Any]) -> str:
+    name = data.get("name", "campaign")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise PlanError(f"name: expected a text of 1 to {LONGEST_NAME} characters")
+    return name
 
 
 def _known(data: dict[str, Any], keys: set[str], where: str) -> None:

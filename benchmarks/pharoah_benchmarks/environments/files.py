@@ -12,6 +12,7 @@ names, on the provider. A campaign file may declare more, as `[[environment]]` w
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ FOLDERS = "PHAROAH_ENVIRONMENT_FILES"
 _OWN = Path(__file__).parent
 _KEYS = {"help", "python", "packages", "versions"}
 _VERSION = "{version}"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class EnvironmentFileError(ValueError):
@@ -52,8 +54,8 @@ def read_environments(tables: Iterable[Mapping[str, Any]]) -> dict[str, Environm
     groups: dict[str, EnvironmentGroup] = {}
     for table in tables:
         name = table.get("name")
-        if not isinstance(name, str) or not name:
-            raise EnvironmentFileError("environment.name: missing, or not a text")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise EnvironmentFileError("environment.name: expected letters, digits, `.`, `_` and `-`")
         if name in groups:
             raise EnvironmentFileError(f"environment.name: {name!r} comes twice")
         rest = {key: value for key, value in table.items() if key != "name"}

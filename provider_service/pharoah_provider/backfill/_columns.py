@@ -54,7 +54,9 @@ def columns_of(path: Path, source: BackfillSource, columns: ColumnMap) -> Import
     try:
         table = source.read(path)
     except OSError as error:
-        raise BackfillError(f"{path}: {error.strerror}") from None
+        raise BackfillError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise BackfillError(f"{path}: not a text in UTF-8") from None
     if not len(table):
         raise BackfillError(f"{path}: holds no run")
     first = _first_of_each(table, columns.identity)
@@ -117,7 +119,7 @@ def _ends(table: Table, columns: ColumnMap) -> tuple[np.ndarray, list[Cause]]:
             states.append(EndState(str(text)))
         except ValueError:
             known = ", ".join(EndState)
-            what = f"{str(text)!r} is no end state; end_state.values of the map must make it one of {known}"
+            what = f"{str(text)!r} is no end state; in a --map, end_state.values must make it one of {known}"
             raise table.error(run, "/".join(field.columns), what) from None
     nothing = np.full(len(table), "")
     errors = columns.single["error"].of(table) if "error" in columns.single else nothing

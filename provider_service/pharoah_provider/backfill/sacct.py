@@ -60,10 +60,7 @@ def read(path: Path) -> Table:
     A job on several nodes gets as its host the one of its nodes on which most jobs failed: one bad node then makes one
     cluster, whatever nodes its jobs had beside it.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise BackfillError(f"{path}: not a text in UTF-8") from None
+    lines = path.read_text(encoding="utf-8").splitlines()
     header = lines[0].split("|") if lines else []
     if missing := [name for name in NEEDED if name not in header]:
         raise BackfillError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ def read(path: Path) -> Table:
         found = parquet.read_table(path) if path.suffix == ".parquet" else _csv(path)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise BackfillError(f"{path}: {error}") from None
+    if twice := next((name for name, count in Counter(found.column_names).items() if count > 1), None):
+        raise BackfillError(f"{path}: two columns have the name {twice}; rename one of them")
     return Table(path, {name: _text(found, name, path) for name in found.column_names})
 
 

@@ -24,6 +24,8 @@ class CallError(ProviderError):
         super().__init__(f"{error.details()} ({error.code().name})")
         self.invalid = error.code() is grpc.StatusCode.INVALID_ARGUMENT
         """Whether the request was at fault."""
+        self.unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
+        """Whether the connection ended, or there was none."""
         self.details = error.details() or ""
 
 

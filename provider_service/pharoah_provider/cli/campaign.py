@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ from pharoah_protocol.v1 import (
     RunCampaignResponse,
 )
 from pharoah_provider import channel
+from pharoah_provider.campaigns.works import CampaignState
 from pharoah_provider.cli._calls import CallError, call, stream
 from pharoah_serving.errors import ProviderError
 
 LONGEST_CELL_NAME = 30
+AWAY_SECONDS = 60.0
+"""How long a provider may be away before following its campaign ends: a restart takes seconds."""
 
 
 def add_parser(commands: Any) -> None:
@@ -155,6 +159,8 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.id is not None and not chosen:
         raise ProviderError(f"campaign {arguments.id} is not known (see `pharoah-provider campaigns`)")
     confirmations = _listed(arguments, "confirmations")
+    if not chosen:
+        print("there are no campaigns; `pharoah-provider campaign run FILE` runs one")
     for row in chosen:
         _print_status(row, [one for one in confirmations if one["campaign"] == row["id"]])
     return 0
@@ -197,12 +203,43 @@ def _follow(arguments: argparse.Namespace, request: RunCampaignRequest) -> int:
     campaign_id = next(answers).campaign_id
     print(f"campaign {campaign_id}", flush=True)
     try:
-        _show(answers)
+        while True:
+            try:
+                _show(answers)
+                break
+            except CallError as error:
+                if not error.unavailable:
+                    raise
+            if not _still_runs(arguments, campaign_id):
+                break
+            answers = stream(arguments, "RunCampaign", RunCampaignRequest(campaign_id=campaign_id))
     except KeyboardInterrupt:
         print(f"\ncampaign {campaign_id} goes on; `pharoah-provider campaign status|cancel {campaign_id}`", flush=True)
         raise
     arguments.id = campaign_id
     return _status(arguments)
+
+
+def _still_runs(arguments: argparse.Namespace, campaign_id: str) -> bool:
+    """Whether a campaign whose connection has ended goes on: the provider ends old connections, and may be restarted.
+
+    Raises ProviderError when the provider does not answer for AWAY_SECONDS.
+    """
+    deadline = time.monotonic() + AWAY_SECONDS
+    while True:
+        try:
+            (row,) = [row for row in _listed(arguments, "campaigns") if row["id"] == campaign_id]
+            return bool(row["state"] == CampaignState.RUNNING)
+        except CallError as error:
+            if not error.unavailable:
+                raise
+            if time.monotonic() > deadline:
+                follow = f"`pharoah-provider campaign resume {campaign_id}`"
+                raise ProviderError(
+                    f"the provider is away: {error.details}; it goes on with the campaign when it is back. Follow it "
+                    f"with {follow}"
+                ) from None
+        time.sleep(1.0)
 
 
 def _show(answers: Iterator[RunCampaignResponse]) -> None:

@@ -51,8 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
         print("[" + ",\n ".join(rows) + "]")
         return 0
     console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
-    columns = (*listing.columns, *(listing.wide_columns if console.width >= WIDE_COLUMNS else ()))
+    wide = console.width >= WIDE_COLUMNS
+    columns = (*listing.columns, *(listing.wide_columns if wide else ()))
     console.print(_table(columns, [json.loads(row) for row in rows]))
+    if not rows:
+        console.print("(none)")
+    elif listing.wide_columns and not wide:
+        console.print(
+            f"{len(listing.wide_columns)} more columns: {WIDE_COLUMNS} characters wide, or -o json", style="dim"
+        )
     return 0
 
 

@@ -11,6 +11,7 @@ LISTING = Listing(
     wide_columns=("job", "attribution", "ranks", "beside_job", "ended_at"),
     rows=select("""
         SELECT lower(hex(run_id))[:8] AS run, lower(hex(job_id))[:8] AS job, * EXCLUDE (run_id, job_id)
+            REPLACE (CASE WHEN end_state = 'ok' THEN '' ELSE attribution END AS attribution)
         FROM runs ORDER BY joined_at, attempt
     """),
 )

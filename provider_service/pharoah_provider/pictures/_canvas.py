@@ -65,9 +65,11 @@ def blank(width: float, height: float) -> Figure:
 def save(figure: Figure, path: Path) -> None:
     """Write PNG, SVG or PDF, by the ending. Raises ProviderError when the file cannot be written."""
     try:
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:
-        raise ProviderError(f"{path}: {error}") from None
+        figure.savefig(path, dpi=130, bbox_inches="tight")
+    except OSError as error:
+        raise ProviderError(f"{path}: {error.strerror or error}") from None
+    except ValueError:
+        raise ProviderError(f"{path}: pictures are PNG, SVG or PDF, by the ending of their name") from None
 
 
 def open_sides(axes: Axes, sides: Sequence[str]) -> None:

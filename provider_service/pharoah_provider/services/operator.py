@@ -172,7 +172,7 @@ class OperatorServicer:
         return ExportTableResponse(content=exported.content, rows=exported.rows)
 
     async def ImportTable(self, request: ImportTableRequest, _: Context) -> ImportTableResponse:
-        if request.content:
+        if request.content or request.key:  # a file that is empty removes nothing
             stored = ImportedTable(request.provider, request.key, request.content)
             found = await import_table(self._store, self._keys, stored)
         else:

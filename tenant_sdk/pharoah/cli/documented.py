@@ -71,6 +71,8 @@ def _given(texts: list[str]) -> dict[str, str]:
             raise SettingsError(f"{name}: nothing is documented about it; there are {', '.join(sorted(known))}")
         if name == "gpu" and device_named(value) is None:
             raise SettingsError(f"{text}: this GPU is not known; give its compute capability, such as capability=9.0")
+        if name in given:
+            raise SettingsError(f"{name}: given twice, as {given[name]} and {value}")
         given[name] = value
     return given
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pharoah_archetypes.remedies import remedy
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import ShowRowRequest
 from pharoah_protocol.vocabulary import Outcome, Provenance
@@ -63,7 +64,7 @@ def _evidence(row: Row) -> Iterator[str]:
         yield from _compared(row)
     yield from _entry("q", "none: " + _WITHOUT_Q.get(row["provenance"], "the row was counted, not tested"))
     yield from _entry("evidence", f"{row['provenance']}, {row['grade']}, id {row['evidence'] or '-'}")
-    yield from _entry("remedy", f"code {row['remedy']}")
+    yield from _entry("remedy", remedy(row["remedy"]) or "-")
 
 
 def _works(row: Row) -> bool:
