@@ -36,18 +36,23 @@ MINUTES = Spans(short=360, long=1440)
 HOURS = Spans(short=6, long=24)
 """The same of hourly samples."""
 
-COUNTER_FEATURES = ("recent", "past", "acceleration", "freshness")
+COUNTER_FEATURES = ("recent", "past", "acceleration", "excess")
 """Features of a counter: the logarithm of one plus the events in the short and in the long span; the difference between
-the first and what the long span alone would give for so short a time; and how recent the last event is."""
-GAUGE_FEATURES = ("level", "slope", "drift", "peak")
+the first and what the long span would give for so short a time; and the logarithm of one plus the events of the long
+span beyond those that the time before it would give for so long a time."""
+GAUGE_FEATURES = ("level", "slope", "drift", "excess")
 """Features of a gauge: the mean of the short span; the change over the short and over the long span, along a least
-squares line; and how far the largest value of the long span is above its mean."""
+squares line; and how far the mean of the short span is above the mean of the time before the long span."""
 
 FEATURES = {SignalKind.COUNTER: COUNTER_FEATURES, SignalKind.GAUGE: GAUGE_FEATURES}
 
 
 class SignalHistory:
-    """The last samples of one signal, and its features. Memory is bounded by the long span."""
+    """The last samples of one signal, and its features. Memory is bounded by the long span.
+
+    What is excess is relative to the signal's own past, so that a link which always counts errors is no sick link. It
+    is 0 until the time before the long span has as many samples as the short one.
+    """
 
     def __init__(self, kind: SignalKind, spans: Spans = MINUTES) -> None:
         """Raises ValueError for spans that are not 2 or more samples, the short one no longer than the long one."""
@@ -56,34 +61,50 @@ class SignalHistory:
         self._kind = kind
         self._spans = spans
         self._samples: deque[float | None] = deque(maxlen=spans.long)
+        self._before = _Before(0.0, 0)
 
     def add(self, sample: float | None) -> None:
         """Add the sample of the next period; None where nothing was measured."""
+        if len(self._samples) == self._spans.long:
+            self._before = self._before.with_one(self._samples[0])
         self._samples.append(sample)
 
     def features(self) -> dict[str, float]:
         """By name, in the order of `FEATURES`; all are 0 while there are no samples."""
         samples = list(self._samples)
         compute = _counter if self._kind is SignalKind.COUNTER else _gauge
-        return dict(zip(FEATURES[self._kind], compute(samples, self._spans), strict=True))
+        return dict(zip(FEATURES[self._kind], compute(samples, self._before, self._spans), strict=True))
 
 
-def _counter(samples: Sequence[float | None], spans: Spans) -> tuple[float, ...]:
-    recent = _total(samples[-spans.short :])
-    past = _total(samples)
-    expected = past * spans.short / spans.long
-    since = next((age for age, sample in enumerate(reversed(samples)) if sample), spans.long)
-    freshness = log1p(spans.long) - log1p(since)
-    return log1p(recent), log1p(past), log1p(recent) - log1p(expected), freshness
+class _Before(NamedTuple):
+    """The samples that are older than the long span."""
+
+    total: float
+    samples: int
+
+    def with_one(self, sample: float | None) -> _Before:
+        return self if sample is None else _Before(self.total + sample, self.samples + 1)
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.samples
 
 
-def _gauge(samples: Sequence[float | None], spans: Spans) -> tuple[float, ...]:
+def _counter(samples: Sequence[float | None], before: _Before, spans: Spans) -> tuple[float, ...]:
+    recent, past = _total(samples[-spans.short :]), _total(samples)
+    acceleration = log1p(recent) - log1p(past * spans.short / spans.long)
+    usual = before.mean * spans.long if before.samples >= spans.short else past
+    return log1p(recent), log1p(past), acceleration, log1p(max(past - usual, 0.0))
+
+
+def _gauge(samples: Sequence[float | None], before: _Before, spans: Spans) -> tuple[float, ...]:
     short, known = _known(samples[-spans.short :]), _known(samples)
     if not known:
         return 0.0, 0.0, 0.0, 0.0
     mean = sum(value for _, value in known) / len(known)
     level = sum(value for _, value in short) / len(short) if short else mean
-    return level, _slope(short) * spans.short, _slope(known) * spans.long, max(value for _, value in known) - mean
+    usual = before.mean if before.samples >= spans.short else level
+    return level, _slope(short) * spans.short, _slope(known) * spans.long, level - usual
 
 
 def _total(samples: Sequence[float | None]) -> float:

@@ -23,14 +23,11 @@ def fleet_features(samples: Array, kind: SignalKind, spans: Spans = HOURS) -> Ar
 
 
 def _counter(samples: Array, spans: Spans) -> Array:
-    counts = np.nan_to_num(samples)
+    counts, known = np.nan_to_num(samples), ~np.isnan(samples)
     recent, past = _sums(counts, spans.short), _sums(counts, spans.long)
-    places = np.arange(samples.shape[1])
-    last = np.maximum.accumulate(np.where(counts != 0, places, -spans.long), axis=1)
-    since = np.minimum(places - last, spans.long)
     acceleration = np.log1p(recent) - np.log1p(past * spans.short / spans.long)
-    freshness = np.log1p(spans.long) - np.log1p(since)
-    return np.stack([np.log1p(recent), np.log1p(past), acceleration, freshness], axis=-1)
+    usual = _before(counts, known, spans, past / spans.long) * spans.long
+    return np.stack([np.log1p(recent), np.log1p(past), acceleration, np.log1p(np.maximum(past - usual, 0.0))], axis=-1)
 
 
 def _gauge(samples: Array, spans: Spans) -> Array:
@@ -40,13 +37,12 @@ def _gauge(samples: Array, spans: Spans) -> Array:
     values = np.where(known, samples - centre[:, None], 0.0)
     short, long = _Line(values, known, spans.short), _Line(values, known, spans.long)
     level = np.where(short.count > 0, short.mean, long.mean)
-    largest = _largest(np.where(known, values, -np.inf), spans.long)
     measured = long.count > 0
     found = [
         np.where(measured, level + centre[:, None], 0.0),
         short.slope * spans.short,
         long.slope * spans.long,
-        np.where(measured, largest - long.mean, 0.0),
+        np.where(measured, level - _before(values, known, spans, level), 0.0),
     ]
     return np.stack(found, axis=-1)
 
@@ -73,11 +69,10 @@ def _sums(values: Array, span: int) -> Array:
     return found
 
 
-def _largest(values: Array, span: int) -> Array:
-    """The largest of the last `span` values, by doubling the window (van Herk's problem, in log2(span) passes)."""
-    found, width = values.copy(), 1
-    while width < span:
-        step = min(width, span - width)
-        found[:, step:] = np.maximum(found[:, step:], found[:, :-step].copy())
-        width += step
-    return found
+def _before(values: Array, known: NDArray[np.bool_], spans: Spans, otherwise: Array) -> Array:
+    """Means of the samples that are older than the long span; something else where they are fewer than the short one
+    has."""
+    total, count = np.zeros_like(values), np.zeros_like(values)
+    total[:, spans.long :] = np.cumsum(values, axis=1)[:, : -spans.long]
+    count[:, spans.long :] = np.cumsum(known, axis=1)[:, : -spans.long]
+    return np.where(count >= spans.short, total / np.maximum(count, 1.0), otherwise)

@@ -13,8 +13,9 @@ from evaluation.__main__ import EVALUATIONS, parser
 from evaluation.figures import DOCS, PAGES, Figures, write_section
 from evaluation.hardening.run import PARTS as HARDENING
 from evaluation.learning.run import PARTS as LEARNING
+from evaluation.survival.run import PARTS as SURVIVAL
 
-ROOMS = {"hardening": HARDENING, "learning": LEARNING}
+ROOMS = {"hardening": HARDENING, "learning": LEARNING, "survival": SURVIVAL}
 """Evaluations whose parts have a section each."""
 SECTIONS = [name for name in EVALUATIONS if name != "demo" and name not in ROOMS]
 SECTIONS += [f"{room} {part}" for room, parts in ROOMS.items() for part in parts]

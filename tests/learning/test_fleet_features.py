@@ -48,14 +48,18 @@ def test_gauges_are_the_same(samples: list[float | None], short: int, more: int)
 
 
 def test_a_gauge_that_rises_by_one_each_time_has_the_slope_one() -> None:
-    level, slope, drift, peak = one_by_one(SignalKind.GAUGE, [float(at) for at in range(20)])[-1]
-    assert (level, slope, drift, peak) == pytest.approx((18.0, 3.0, 7.0, 3.0))
+    level, slope, drift, excess = one_by_one(SignalKind.GAUGE, [float(at) for at in range(20)])[-1]
+    assert (level, slope, drift, excess) == pytest.approx((18.0, 3.0, 7.0, 12.0))
 
 
-def test_a_counter_that_was_quiet_accelerates_and_is_fresh() -> None:
-    recent, past, acceleration, freshness = one_by_one(SignalKind.COUNTER, [0.0] * 9 + [7.0])[-1]
-    assert (recent, past) == pytest.approx((log(8), log(8)))
-    assert acceleration == pytest.approx(log(8) - log(4)) and freshness == pytest.approx(log(8))
+def test_a_counter_that_was_quiet_accelerates_and_exceeds_its_past() -> None:
+    recent, past, acceleration, excess = one_by_one(SignalKind.COUNTER, [0.0] * 10 + [7.0])[-1]
+    assert (recent, past, excess) == pytest.approx((log(8), log(8), log(8)))
+    assert acceleration == pytest.approx(log(8) - log(4))
+
+
+def test_a_counter_that_always_counts_does_not_exceed_its_past() -> None:
+    assert one_by_one(SignalKind.COUNTER, [9.0] * 10)[-1][3] == pytest.approx(0.0)
 
 
 def test_without_samples_all_features_are_zero() -> None:

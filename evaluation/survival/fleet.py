@@ -1,0 +1,148 @@
+"""A simulated fleet: what the hazard models see, beside simpler detectors and the true hazard.
+
+Models are fitted on one fleet, calibrated on a second and measured on a third. Everything is simulated; it ranks
+methods, and forecasts nothing (`simulated_fleet`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import numpy as np
+
+from evaluation.figures import Figures
+from evaluation.survival.metrics import Alarms, Ranking, alarms_of, ranking
+from evaluation.survival.simple_detectors import simple_scores
+from evaluation.survival.simulated_fleet import FleetTruth, Simulated, drifted, simulate
+from pharoah_learning.hazards import HORIZONS, Fleet, HazardModel, learn_hazards
+from pharoah_learning.models.alarm_budget import conformal_threshold
+from pharoah_learning.models.mantel_haenszel import Array
+
+BUDGETS = (0.5, 2.0)
+"""False alarms in a thousand unit-days."""
+LEAST_RECALL = {0.5: 0.65, 2.0: 0.85}
+LEAST_LEAD_HOURS = {0.5: 10.0, 2.0: 20.0}
+LEAST_C, LEAST_AUC, LEAST_OF_ORACLE = 0.78, 0.84, 0.85
+SHARES = (0.05, 0.02, 0.01)
+"""Shares of healthy runs that may ever alarm, as promised."""
+LARGEST_OVER_NOMINAL = 1.2
+OE = (0.9, 1.1)
+QUICK_UNITS = 6_000
+MODEL, ORACLE = "hazards and horizons", "true hazard"
+
+
+def measure(figures: Figures, arguments: argparse.Namespace) -> None:
+    """Fit, calibrate and measure."""
+    rng = np.random.default_rng(arguments.seed)
+    parameters = replace(Simulated(), units=QUICK_UNITS) if arguments.quick else Simulated()
+    train, held_out = simulate(parameters, rng), simulate(replace(parameters, units=parameters.units // 2), rng)
+    test = simulate(parameters, rng)
+    model = learn_hazards(train.fleet, held_out.fleet, arguments.seed)
+    failures, degrading = int((test.fleet.cause > 0).sum()), int(test.degrading.sum())
+    figures.add("failures", failures, interval=f"{degrading} after degradations")
+    scored, calibrated = _all_scores(model, train, test), _all_scores(model, train, held_out)
+    ranked = {name: ranking(scores, test.fleet) for name, scores in scored.items()}
+    alarmed = {
+        name: {budget: alarms_of(scores, test, calibrated[name], held_out.fleet, budget) for budget in BUDGETS}
+        for name, scores in scored.items()
+    }
+    _add_ranking(figures, ranked)
+    _add_alarms(figures, alarmed[MODEL])
+    _add_conformal(figures, scored[MODEL], test.fleet, calibrated[MODEL], held_out.fleet)
+    _add_calibration(figures, model, test)
+    _add_tables(figures, ranked, alarmed)
+    _add_drift(figures, model, simulate(drifted(parameters), rng), calibrated[MODEL], held_out.fleet)
+
+
+def _all_scores(model: HazardModel, train: FleetTruth, truth: FleetTruth) -> dict[str, Array]:
+    """The scores of each method, shape (units, hours), NaN where a unit is not observed."""
+    observed = truth.fleet.observed
+    unit, hour = np.nonzero(observed)
+    found = model.outputs(truth.fleet.features[unit, hour], truth.fleet.group[unit]).astype(float)
+    hazard = np.log(np.exp(found[:, : len(model.resources)]).sum(axis=1))
+    columns = {
+        MODEL: model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk,
+        "hazards alone": hazard,
+        "horizon of a day alone": found[:, -1],
+    }
+    scores = {}
+    for name, column in columns.items():
+        scores[name] = np.full(observed.shape, np.nan)
+        scores[name][observed] = column
+    return scores | simple_scores(train, truth) | {ORACLE: np.log(truth.hazard)}
+
+
+def _add_ranking(figures: Figures, ranked: dict[str, Ranking]) -> None:
+    model, oracle = ranked[MODEL], ranked[ORACLE]
+    for name, least in (("c_index", LEAST_C), ("auc_24h", LEAST_AUC)):
+        value, best = getattr(model, name), getattr(oracle, name)
+        figures.add(name, value, f">= {least}", value >= least, f"true hazard {best:.3f}")
+    ratio = model.average_precision / oracle.average_precision
+    interval = f"{model.average_precision:.3f} of {oracle.average_precision:.3f}"
+    figures.add("ap_over_oracle_ratio", ratio, f">= {LEAST_OF_ORACLE}", ratio >= LEAST_OF_ORACLE, interval)
+
+
+def _add_alarms(figures: Figures, alarmed: dict[float, Alarms]) -> None:
+    for budget, found in alarmed.items():
+        least, hours, name = LEAST_RECALL[budget], LEAST_LEAD_HOURS[budget], f"{budget:g}".replace(".", "_")
+        realised = f"{found.per_1000_unit_days:.2g} false alarms per 1,000 unit-days"
+        figures.add(f"recall_degrading_{name}", found.recall, f">= {least}", found.recall >= least, realised)
+        figures.add(f"lead_hours_{name}", found.lead_hours, f">= {hours:g}", found.lead_hours >= hours, "median")
+
+
+def _add_conformal(figures: Figures, scores: Array, fleet: Fleet, calibrated: Array, held_out: Fleet) -> None:
+    peaks, others = np.nanmax(scores[fleet.cause == 0], axis=1), np.nanmax(calibrated[held_out.cause == 0], axis=1)
+    rows = []
+    for share in SHARES:
+        realised = float((peaks > conformal_threshold(others, share)).mean())
+        rows.append([f"{share:g}", f"{realised:.4f}", f"{realised / share:.2f}"])
+        if share == SHARES[0]:
+            ratio = realised / share
+            must, holds = f"<= {LARGEST_OVER_NOMINAL}", ratio <= LARGEST_OVER_NOMINAL
+            figures.add("conformal_realised_over_nominal_ratio", ratio, must, holds, f"{share:g} promised")
+    figures.table("Healthy runs that ever alarm.", ["promised share", "realised", "ratio"], rows)
+
+
+def _add_calibration(figures: Figures, model: HazardModel, truth: FleetTruth) -> None:
+    """Failures that would have come, had nobody cancelled a run, over those that were expected."""
+    fleet, hours = truth.fleet, truth.fleet.features.shape[1]
+    for place, horizon in enumerate(HORIZONS):
+        unit, hour = np.nonzero(fleet.observed & (np.arange(hours) + horizon <= hours))
+        expected = model.score(fleet.features[unit, hour], fleet.group[unit]).probability[:, place].sum()
+        ratio = float(((truth.would_fail[unit] - hour) < horizon).sum() / expected)
+        if horizon == max(HORIZONS):
+            holds = OE[0] <= ratio <= OE[1]
+            figures.add("calibration_oe_ratio", ratio, f"{OE[0]} to {OE[1]}", holds, f"{horizon} h, without cancelling")
+        else:
+            figures.add(f"calibration_oe_ratio_{horizon}h", ratio)
+
+
+def _add_drift(figures: Figures, model: HazardModel, truth: FleetTruth, calibrated: Array, held_out: Fleet) -> None:
+    """A hall that becomes warmer, and counters that count more, of which no model knows."""
+    observed = truth.fleet.observed
+    unit, hour = np.nonzero(observed)
+    scores = np.full(observed.shape, np.nan)
+    scores[observed] = model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk
+    found = alarms_of(scores, truth, calibrated, held_out, BUDGETS[1])
+    over = found.per_1000_unit_days / BUDGETS[1]
+    figures.add("drift_c_index", ranking(scores, truth.fleet).c_index)
+    figures.add("drift_false_alarms_over_budget_ratio", over, interval="not calibrated again")
+    figures.add("drift_recall_degrading", found.recall)
+
+
+def _add_tables(figures: Figures, ranked: dict[str, Ranking], alarmed: dict[str, dict[float, Alarms]]) -> None:
+    rows = [
+        [name, *(f"{value:.3f}" for value in ranked[name]), *(_shown(alarmed[name][budget]) for budget in BUDGETS)]
+        for name in ranked
+    ]
+    columns = ["method", "C", "AUC 24 h", "average precision", *(f"alarms, budget {budget:g}" for budget in BUDGETS)]
+    caption = (
+        "Methods beside each other. Alarms: recall after degradations (of all failures), median lead, realised false "
+        "alarms per 1,000 unit-days."
+    )
+    figures.table(caption, columns, rows)
+
+
+def _shown(found: Alarms) -> str:
+    return f"{found.recall:.2f} ({found.recall_all:.2f}), {found.lead_hours:.0f} h, {found.per_1000_unit_days:.2g}"

@@ -1,0 +1,75 @@
+"""Calibration: scores become probabilities, by the share of failures that scores of their size had.
+
+Isotonic regression (Zadrozny and Elkan 2002) needs many failures; with fewer, a logistic curve of the score is fitted
+(Platt 1999).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from pharoah_learning.models.logistic import fit
+from pharoah_learning.models.mantel_haenszel import Array
+
+LEAST_FAILURES = 100.0
+"""Failures from which on isotonic regression is used: below, its steps follow single failures."""
+_PLATT_RIDGE = 1e-3
+"""Keeps the curve finite where scores separate the failures."""
+_POINTS = 1024
+_TINY = 1e-12
+"""Keeps the distance of points above 0 where all scores are one."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A rising curve on an even grid of scores; between its points it is linear, and beyond them constant."""
+
+    low: float
+    """The score of the first point."""
+    high: float
+    """The score of the last one."""
+    probabilities: tuple[float, ...]
+
+    def __call__(self, scores: Array) -> Array:
+        """An even grid is read at a computed place: a search for the place takes three times as long."""
+        curve = np.array(self.probabilities)
+        last = len(curve) - 1
+        place = np.clip((scores - self.low) * (last / max(self.high - self.low, _TINY)), 0, last)
+        before = np.minimum(place.astype(np.intp), last - 1)
+        begins = curve[before]
+        found: Array = begins + (curve[before + 1] - begins) * (place - before)
+        return found
+
+
+def calibrate(scores: Array, failed: Array, weights: Array, failures: float) -> Calibration:
+    """Fit the curve. All arrays have the shape (rows,); `failures` says how many units have failed, since rows of one
+    unit are no new evidence. Raises ValueError without a row."""
+    if not len(scores):
+        raise ValueError("scores: there are none")
+    order = np.argsort(scores, kind="stable")
+    scores, failed, weights = scores[order], failed[order], weights[order]
+    if failures >= LEAST_FAILURES:
+        curve = isotonic_regression(failed, weights=weights).x
+        return _knots(scores, curve)
+    columns = np.stack([np.ones(len(scores)), scores], axis=1)
+    beta = fit(columns, failed * weights, np.array([0.0, _PLATT_RIDGE]), weights).value
+    rising = np.array([beta[0], max(beta[1], 0.0)])
+    places = np.quantile(scores, np.linspace(0, 1, _POINTS))
+    return _on_grid(places, 1 / (1 + np.exp(-(rising[0] + rising[1] * places))))
+
+
+def _knots(scores: Array, curve: Array) -> Calibration:
+    """The middles of the steps of a curve, so that it rises between them."""
+    begins = np.flatnonzero(np.diff(curve, prepend=-1.0) > 0)
+    ends = np.append(begins[1:], len(curve))
+    places = np.array([scores[begin:end].mean() for begin, end in zip(begins, ends, strict=True)])
+    return _on_grid(places, curve[begins])
+
+
+def _on_grid(places: Array, values: Array) -> Calibration:
+    """A curve through these points, at even distances."""
+    grid = np.linspace(places[0], places[-1], _POINTS)
+    return Calibration(float(grid[0]), float(grid[-1]), tuple(map(float, np.interp(grid, places, values))))

@@ -1,0 +1,69 @@
+"""Thresholds keep what they promise, and scores become probabilities."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pharoah_learning.models.alarm_budget import alarms, budget_threshold, conformal_threshold
+from pharoah_learning.models.calibration import LEAST_FAILURES, calibrate
+
+
+def test_a_conformal_threshold_is_exceeded_as_often_as_promised() -> None:
+    """The exact probability is 1 - ceil((n + 1)(1 - share)) / (n + 1), averaged over draws (Vovk and others 2005)."""
+    rng = np.random.default_rng(1)
+    exceeded = [rng.normal() > conformal_threshold(rng.normal(size=99), 0.05) for _ in range(20_000)]
+    assert np.mean(exceeded) == pytest.approx(0.05, abs=0.005)
+
+
+def test_few_runs_promise_nothing() -> None:
+    assert conformal_threshold(np.zeros(18), 0.05) == inf
+    assert conformal_threshold(np.arange(19.0), 0.05) == 18.0
+    with pytest.raises(ValueError, match="share: expected a number between 0 and 1"):
+        conformal_threshold(np.zeros(3), 0.0)
+
+
+def test_an_alarm_is_not_repeated_while_it_holds() -> None:
+    scores = np.array([[0, 2, 2, 2, 2, 0, 2], [nan, nan, 3, 0, 0, 0, nan]], dtype=float)
+    assert alarms(scores, 1.0, hold=3).nonzero()[1].tolist() == [1, 4, 2]
+
+
+@given(st.integers(0, 1000), st.floats(0.001, 0.5), st.integers(1, 6))
+def test_a_budget_is_kept_on_the_runs_it_was_set_on(seed: int, per_time: float, hold: int) -> None:
+    scores = np.random.default_rng(seed).normal(size=(12, 20))
+    threshold = budget_threshold(scores, per_time, hold)
+    count = alarms(scores, threshold, hold).sum()
+    assert count + 1 <= per_time * scores.size or (threshold == inf and count == 0)
+
+
+def drawn(count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Scores that are logits too far from 0, so that they are not calibrated, and failures."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(-2, 2, count)
+    return scores, (rng.random(count) < 1 / (1 + np.exp(-0.5 * scores))).astype(float)
+
+
+@pytest.mark.parametrize("failures", [LEAST_FAILURES, LEAST_FAILURES - 1])
+def test_probabilities_rise_and_are_right_on_the_average(failures: float) -> None:
+    scores, failed = drawn(20_000)
+    curve = calibrate(scores, failed, np.ones(len(scores)), failures)
+    places = np.linspace(-6, 4, 50)
+    values = curve(places)
+    assert (np.diff(values) >= 0).all() and (values >= 0).all() and (values <= 1).all()
+    assert np.abs(values - 1 / (1 + np.exp(-0.5 * places)))[5:-5].max() < 0.08
+    others, fresh = drawn(20_000, seed=2)
+    assert fresh.sum() / curve(others).sum() == pytest.approx(1, abs=0.05)
+
+
+def test_weights_stand_for_rows() -> None:
+    scores, failed = drawn(300)
+    weights = np.random.default_rng(3).integers(1, 4, 300)
+    weighted = calibrate(scores, failed, weights.astype(float), 500)
+    repeated = calibrate(np.repeat(scores, weights), np.repeat(failed, weights), np.ones(weights.sum()), 500)
+    assert weighted(scores) == pytest.approx(repeated(scores), abs=0.02)
+    with pytest.raises(ValueError, match="scores: there are none"):
+        calibrate(np.zeros(0), np.zeros(0), np.zeros(0), 5)

@@ -1,0 +1,86 @@
+"""Hazard models on a small fleet whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evaluation.survival.simulated_fleet import ARCHETYPES, NAMES, RESOURCES, Simulated, simulate
+from pharoah_learning.hazards import HORIZONS, Fleet, HazardModel, learn_hazards
+
+SMALL = Simulated(units=1500, hours=96, degrading_share=0.3)
+
+
+@pytest.fixture(scope="module")
+def fleets() -> tuple[Fleet, Fleet]:
+    rng = np.random.default_rng(1)
+    return simulate(SMALL, rng).fleet, simulate(SMALL, rng).fleet
+
+
+@pytest.fixture(scope="module")
+def model(fleets: tuple[Fleet, Fleet]) -> HazardModel:
+    return learn_hazards(*fleets, seed=1)
+
+
+def last_hours(fleet: Fleet) -> np.ndarray:
+    return fleet.features[np.arange(len(fleet.last)), fleet.last]
+
+
+def test_units_that_fail_next_have_the_highest_risk(fleets: tuple[Fleet, Fleet], model: HazardModel) -> None:
+    other = fleets[1]
+    scores = model.score(last_hours(other), other.group)
+    failed = other.cause > 0
+    higher = (scores.risk[failed][:, None] > scores.risk[~failed]).mean()
+    assert higher > 0.85
+    named = scores.hazard[failed].argmax(axis=1) == other.cause[failed] - 1
+    assert named.mean() > 0.6, "some fail without a sign"
+
+
+def test_probabilities_rise_with_the_horizon_and_add_up(fleets: tuple[Fleet, Fleet], model: HazardModel) -> None:
+    other = fleets[1]
+    unit, hour = np.nonzero(other.observed & (np.arange(96) < 96 - max(HORIZONS)))
+    found = model.score(other.features[unit, hour], other.group[unit]).probability
+    assert ((found >= 0) & (found <= 1)).all()
+    assert (np.diff(found.mean(axis=0)) > 0).all()
+    fails = (other.cause[unit] > 0) & (other.last[unit] - hour < max(HORIZONS))
+    assert 0.7 < fails.sum() / found[:, -1].sum() < 1.1, "cancelled runs hide some failures"
+
+
+def test_a_unit_is_scored_alone_as_in_a_fleet(fleets: tuple[Fleet, Fleet], model: HazardModel) -> None:
+    features, group = last_hours(fleets[1])[:7], fleets[1].group[:7]
+    together = model.score(features, group)
+    for at in range(7):
+        alone = model.score(features[at : at + 1], group[at : at + 1])
+        assert alone.risk[0] == pytest.approx(together.risk[at], rel=1e-4)
+
+
+def test_the_same_fleets_and_seed_give_the_same_model(fleets: tuple[Fleet, Fleet], model: HazardModel) -> None:
+    again = learn_hazards(*fleets, seed=1)
+    assert (again.common == model.common).all() and again.calibrations == model.calibrations
+
+
+def test_a_group_that_is_not_known_gets_the_common_coefficients(model: HazardModel) -> None:
+    assert (model.group[-1] == 0).all() and len(model.group) == len(ARCHETYPES) + 1
+
+
+def test_a_resource_without_failures_has_no_hazard_and_no_failures_are_an_error(fleets: tuple[Fleet, Fleet]) -> None:
+    fleet, other = fleets
+    storage = RESOURCES.index("storage") + 1
+    without = fleet._replace(cause=np.where(fleet.cause == storage, 0, fleet.cause))
+    scores = learn_hazards(without, other, seed=1).score(last_hours(other), other.group)
+    assert scores.hazard[:, storage - 1].max() < 1e-9
+    with pytest.raises(ValueError, match="nothing has failed"):
+        learn_hazards(fleet._replace(cause=np.zeros_like(fleet.cause)), other, seed=1)
+
+
+def test_the_simulated_fleet_is_what_it_says() -> None:
+    truth = simulate(replace(SMALL, units=4000), np.random.default_rng(2))
+    fleet = truth.fleet
+    assert fleet.features.shape == (4000, 96, len(NAMES)) and len(NAMES) == 34
+    failed = fleet.cause > 0
+    assert (truth.would_fail[failed] == fleet.last[failed]).all()
+    assert truth.degrading[failed].mean() > 0.5 and not truth.degrading[~failed].any()
+    expected = np.nansum(-np.expm1(-truth.hazard))
+    assert failed.sum() == pytest.approx(expected, rel=0.15), "failures follow the true hazard"
