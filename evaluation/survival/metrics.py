@@ -21,10 +21,10 @@ class Ranking(NamedTuple):
     """How well scores order hours of units. All are between 0 and 1, larger is better."""
 
     c_index: float
-    """Of a unit that fails in an hour and one that does not, how often the first has the higher score (incident and
+    """How often, of a unit that fails in an hour and one that does not, the first has the higher score (incident and
     dynamic concordance, Heagerty and Zheng 2005)."""
     auc_24h: float
-    """Of an hour within a day before a failure and one that is not, how often the first has the higher score."""
+    """How often, of an hour within a day before a failure and one that is not, the first has the higher score."""
     average_precision: float
     """The mean over hours before failures of the share of such hours among all with at least their score."""
 
@@ -44,7 +44,7 @@ class Alarms(NamedTuple):
     per_1000_unit_days: float
     """False alarms: those of units that did not fail."""
     recall: float
-    """Of failures that came after a degradation, the share with an alarm before."""
+    """The share of failures after a degradation that had an alarm before."""
     recall_all: float
     lead_hours: float
     """From the first alarm to the failure, the median."""

@@ -41,7 +41,7 @@ class Mode(NamedTuple):
     name: str
     resource: str
     share: float
-    """Of the units that degrade."""
+    """Part of the units that degrade."""
     hours: tuple[float, float]
     """From the onset to the full severity, shortest and longest."""
 
@@ -66,14 +66,14 @@ class Simulated:
     degrading_share: float = 0.055
     plateau_share: float = 0.45
     plateau: tuple[float, float] = (0.15, 0.4)
-    """Of the units that degrade, those that stop at a severity between 0.2 and 0.6."""
+    """The units that degrade and stop at a severity between 0.2 and 0.6."""
     largest_hazard: float = 0.1
     """Per hour, at full severity."""
     steep_severity: float = 0.6
     steepness: float = 14.0
     """Logistic slope of the hazard in the severity: it is not log-linear in any feature."""
     chatty_share: float = 0.06
-    """Of links that count many errors and harm nothing."""
+    """Links that count many errors and harm nothing."""
     cancels_per_hour: float = 2e-3
     slow_cancels_per_hour: float = 2e-2
     """The same of a run whose steps are 1.15 times as long as at its start."""
@@ -82,7 +82,7 @@ class Simulated:
 
 
 class FleetTruth(NamedTuple):
-    """A fleet, and what its models are not told."""
+    """A fleet, and what its models do not know."""
 
     fleet: Fleet
     hazard: Array
@@ -116,7 +116,7 @@ def simulate(parameters: Simulated, rng: np.random.Generator) -> FleetTruth:
 
 
 def drifted(parameters: Simulated) -> Simulated:
-    """The same fleet with a change in the middle, which no model was told of."""
+    """The same fleet with a change in the middle, of which no model knows."""
     return replace(parameters, drift_at=parameters.hours // 2)
 
 

@@ -27,20 +27,20 @@ from pharoah_learning.models.pooling import Ridge, pooled_columns
 HORIZONS = (1, 6, 24)
 """Hours."""
 CONTROLS = 200
-"""Of each failure: with 200 the coefficients are within 0.3 standard errors of the full likelihood
+"""Controls of each failure: with 200 the coefficients are within 0.3 standard errors of the full likelihood
 (`python -m evaluation survival --part titan`)."""
 RIDGE = Ridge(common=30.0, group=300.0)
 """On the scale of failures and of columns with a spread of one."""
 QUIET_SHARE = 0.05
 """Share of the hours without a failure within the longest horizon that logistic models are fitted on, with weights."""
 LARGEST_WEIGHT = 20.0
-"""Of an hour that stands for hours of cancelled runs."""
+"""The largest weight of an hour that stands for hours of cancelled runs."""
 KNOTS = (0.9, 0.99)
 NEAR_KNOTS = (0.85, 0.95)
 """Quantiles of a feature at which its effect may bend: of all hours, and of those before failures. What matters is in
 rare large values, because each of several ways to degrade moves other features."""
 REACH = 15.0
-"""A piece is constant beyond so many standard deviations: a few wild values would decide the fit."""
+"""Values count up to so many standard deviations of the widest piece: a few wild ones would decide the fit."""
 CHUNK_UNITS = 2048
 """Units that are scored at once: 34 features of so many take 0.3 MB."""
 _NOTHING = -30.0
@@ -52,7 +52,7 @@ class Fleet(NamedTuple):
     """Units that were observed hour by hour from the same hour of their life on."""
 
     names: tuple[str, ...]
-    """Of the features."""
+    """Names of the features."""
     resources: tuple[str, ...]
     groups: tuple[str, ...]
     features: Columns
@@ -77,22 +77,24 @@ class Scores(NamedTuple):
     """Orders units by how soon they fail, of anything; larger is sooner. Shape (units,). It is the mean of three
     logarithms: of the hazard, and of the odds to fail within the two longest horizons."""
     probability: Array
-    """Of a failure within each horizon, calibrated, shape (units, horizons)."""
+    """The probability of a failure within each horizon, calibrated, shape (units, horizons)."""
     hazard: Array
-    """Of each resource, per hour, shape (units, resources)."""
+    """The hazard of each resource, per hour, shape (units, resources)."""
 
 
 class Pieces(NamedTuple):
-    """Bounds of piecewise linear effects: a piece of a feature is its value, clipped to two bounds."""
+    """Bounds of piecewise linear effects: a piece of a feature is its value, or a lower bound where that is larger."""
 
     low: Columns
     """Shape (pieces, features)."""
     high: Columns
+    """The highest value of each feature that counts, shape (features,)."""
 
     def columns(self, features: NDArray[np.floating]) -> Columns:
         """Shape (rows, pieces x features); the first columns are the features themselves, nearly never clipped."""
-        found = np.clip(features[:, None, :].astype(np.float32, copy=False), self.low, self.high)
-        return found.reshape(len(features), -1)
+        values = np.minimum(features, self.high, dtype=np.float32)
+        found: Columns = np.maximum(values[:, None, :], self.low).reshape(len(features), -1)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +139,9 @@ class HazardModel:
                 some = rows[begin : begin + CHUNK_UNITS]
                 values = np.ascontiguousarray(features[some].T, dtype=np.float32)
                 piece, total = np.empty_like(values), np.repeat(self.constant[number][:, None], len(some), axis=1)
-                for at, (low, high) in enumerate(zip(*self.pieces, strict=True)):
+                np.minimum(values, self.pieces.high[:, None], out=values)
+                for at, low in enumerate(self.pieces.low):
                     np.maximum(values, low[:, None], out=piece)
-                    np.minimum(piece, high[:, None], out=piece)
                     total += coefficients[at * width : (at + 1) * width].T @ piece
                 found[some] = total.T
         return found
@@ -202,7 +204,7 @@ def _pieces(features: Columns, weight: Array) -> Pieces:
         beyond, spread = _spread(np.maximum(features - begins, 0), weight)
         low.append(begins)
         high.append(begins + beyond + REACH * spread)
-    return Pieces(np.array(low, dtype=np.float32), np.array(high, dtype=np.float32))
+    return Pieces(np.array(low, dtype=np.float32), np.max(high, axis=0).astype(np.float32))
 
 
 def _quantiles(features: Columns, weight: Array, shares: Sequence[float]) -> list[Columns]:

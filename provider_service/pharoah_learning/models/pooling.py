@@ -16,7 +16,7 @@ class Ridge(NamedTuple):
 
     common: float
     group: float
-    """Of the deviations of a group."""
+    """The weight of the deviations of a group."""
 
 
 def pooled_columns(columns: np.ndarray, group: NDArray[np.intp], groups: int) -> np.ndarray:
