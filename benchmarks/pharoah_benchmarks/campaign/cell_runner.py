@@ -62,7 +62,8 @@ class _Together:
         Ranks that stopped by their own clocks would wait for each other in vain. So rank 0 decides, one step before the
         last one: the others cannot have finished that one, because a step ends with all ranks.
         """
-        late = steps > 0 and time.monotonic() - self._began >= cell.limit_seconds * STEPPING_SHARE
+        stepping = steps > 0 and not cell.seconds  # a cell that trains for a time has to train for all of it
+        late = stepping and time.monotonic() - self._began >= cell.limit_seconds * STEPPING_SHARE
         if cell.ranks == 1:
             return late or (steps >= cell.steps and elapsed_seconds >= cell.seconds)
         last = int.from_bytes(self._last[:], "little")

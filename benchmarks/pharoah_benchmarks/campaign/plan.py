@@ -161,10 +161,8 @@ def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: floa
         settings = _checked("degrade", name, _with_environment(_table(entry, "settings"), named))
     except EnvironmentFileError as error:
         raise PlanError(f"degrade: {ENVIRONMENT}: {error}") from None
-    seconds, onset = (
-        float(_number(entry, "seconds", 8, LONGEST_LIMIT_SECONDS)),
-        _seconds(entry, "onset_seconds", _ONSET_SECONDS, "degrade."),
-    )
+    seconds = float(_number(entry, "seconds", 8, LONGEST_LIMIT_SECONDS))
+    onset = _seconds(entry, "onset_seconds", _ONSET_SECONDS, "degrade.")
     what = [Degradation(onset_seconds=onset)] * _number(entry, "healthy", 4, MOST_CELLS)
     what += [one for fault in _tables(entry, "fault") for one in _degradations(fault, onset, settings)]
     if late := next((one for one in what if one.onset_seconds >= seconds), None):
