@@ -243,6 +243,17 @@ class CollectiveCall:
     """File and line of the call; empty when autograd called."""
 
 
+@dataclass(frozen=True)
+class CollectiveStart:
+    """When a rank called one collective."""
+
+    group: str
+    number: int
+    """Counts the collectives of the group."""
+    at_ns: int
+    """Unix nanoseconds."""
+
+
 @_message("flight_record")
 @dataclass(frozen=True)
 class FlightRecord(Message):
@@ -250,6 +261,8 @@ class FlightRecord(Message):
 
     rank: int
     calls: tuple[CollectiveCall, ...]
+    starts: tuple[CollectiveStart, ...] = ()
+    """Of the last collectives, oldest first."""
 
 
 @_message("listen")

@@ -219,6 +219,18 @@ class Purpose(StrEnum):
     """The provider checks a suspected node."""
 
 
+class Resource(StrEnum):
+    """What a micro-benchmark measures, a fault harms, and an alert is about."""
+
+    COMPUTE = "compute"
+    MEMORY_BANDWIDTH = "memory_bandwidth"
+    MEMORY_CAPACITY = "memory_capacity"
+    HOST_LINK = "host_link"
+    """Copies between the memory of the host and that of a GPU."""
+    NETWORK = "network"
+    STORAGE = "storage"
+
+
 class DeviceKind(StrEnum):
     """What a computation runs on. The members are the types of torch's devices."""
 

@@ -14,6 +14,8 @@ from pharoah.end_causes import GROUP as END_CAUSES
 from pharoah.end_causes import end_causes
 from pharoah.launchers import GROUP as LAUNCHERS
 from pharoah.launchers import launchers
+from pharoah.local_alerts import GROUP as DETECTORS
+from pharoah.local_alerts import detectors
 from pharoah_benchmarks.faults import FAULTS
 from pharoah_benchmarks.faults import GROUP as FAULT_GROUP
 from pharoah_benchmarks.micro import GROUP as MICRO
@@ -202,6 +204,13 @@ OVERVIEWS = (
             "recognises": lambda entry: entry.help,
             "order": lambda entry: entry.order,
         },
+    ),
+    Overview(
+        name="detectors",
+        group=DETECTORS,
+        package="pharoah.local_alerts",
+        entries=detectors(),
+        columns={"name": lambda entry: entry.name, "finds": lambda entry: entry.help},
     ),
     Overview(
         name="launchers",

@@ -8,6 +8,7 @@ from typing import Any
 
 from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.typed_json import read_object
+from pharoah_protocol.vocabulary import Resource
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,17 @@ class Alert:
     """Unix seconds of this change."""
     step_ratio: float
     """Step time over the run's own baseline; 1.0 is as before."""
+    resource: Resource | None = None
+    """What is short or sick, as far as it is known."""
+    likely: str = ""
+    """The likely cause."""
+    action: str = ""
+    """What to do."""
+    failure_from: float = 0.0
+    failure_until: float = 0.0
+    """Unix seconds between which the job will fail if nothing changes; 0 when that is not known."""
+    checkpoint: bool = False
+    """Whether the job should save a checkpoint now."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Alert:
@@ -38,7 +50,10 @@ class Alert:
         began = time.strftime("%H:%M:%S", time.localtime(self.since))
         lines = [
             f"{clock} pharoah {self.state.upper()}  {self.what}  since {began}",
-            f"  where     {self.node_alias} ({self.fault_domain})",
+            f"  where     {self.node_alias} ({self.resource or self.fault_domain})",
             f"  evidence  {self.evidence}",
         ]
+        if self.state.is_open:
+            lines += [f"  likely    {self.likely}"] * bool(self.likely)
+            lines += [f"  to do     {self.action}"] * bool(self.action)
         return "\n".join(lines)

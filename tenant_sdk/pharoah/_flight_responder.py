@@ -12,7 +12,13 @@ from pharoah._guard import Guard
 from pharoah._rank_identity import is_one_of_several, rank
 from pharoah._sidecar_link import DRY_RUN, SIDECAR, SidecarLink
 from pharoah.capture import hooks
-from pharoah_protocol.local_messages import CollectiveCall, FlightRecord, FlightRecordRequest, RegisterResponder
+from pharoah_protocol.local_messages import (
+    CollectiveCall,
+    CollectiveStart,
+    FlightRecord,
+    FlightRecordRequest,
+    RegisterResponder,
+)
 
 _started = False
 
@@ -43,5 +49,7 @@ def _answer(link: SidecarLink) -> None:
                 # Late, because it is needed only when a job seems to hang.
                 from pharoah.capture import flight_recorder
 
-                calls = tuple(CollectiveCall(**call) for call in flight_recorder.last_calls())
-                link.send(FlightRecord(rank(), calls))
+                recorded = flight_recorder.recorded_calls()
+                calls = tuple(CollectiveCall(**call) for call in flight_recorder.last_calls(recorded))
+                starts = tuple(CollectiveStart(**start) for start in flight_recorder.last_starts(recorded))
+                link.send(FlightRecord(rank(), calls, starts))

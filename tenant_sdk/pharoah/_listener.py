@@ -27,10 +27,17 @@ class Listener:
         self.callbacks: list[AlertCallback] = []
         self.pending: queue.Queue[Alert] = queue.Queue(maxsize=1000)
         self.verdict: Verdict | None = None
+        self._checkpoint = False
+        """Whether an alert has asked for a checkpoint that nobody has been told of."""
         self._on_verdict = on_verdict
         self._link = SidecarLink(path, 2.0)
         self._link.send(Listen(rank))
         threading.Thread(target=self._run, name="pharoah-alerts", daemon=True).start()
+
+    def take_checkpoint(self) -> bool:
+        """Whether a checkpoint is asked for; the next call answers no, until another alert asks."""
+        asked, self._checkpoint = self._checkpoint, False
+        return asked
 
     def close(self) -> None:
         self._link.close()
@@ -51,6 +58,7 @@ class Listener:
             log.debug("no more alerts: %s", error)
 
     def _deliver(self, alert: Alert) -> None:
+        self._checkpoint |= alert.checkpoint and alert.state.is_open
         with contextlib.suppress(queue.Full):
             self.pending.put_nowait(alert)
         for callback in list(self.callbacks):

@@ -96,6 +96,12 @@ class Session:
             except queue.Empty:
                 return
 
+    def should_checkpoint(self) -> bool:
+        """Whether an alert has asked for a checkpoint since the last call. For the training loop: it takes less than a
+        microsecond, and the first call opens the connection on which alerts come."""
+        listener = self._listening()
+        return listener is not None and listener.take_checkpoint()
+
     def status(self) -> dict[str, Any]:
         """The state now: run, steps, verdict, dropped messages, and whether the provider is reached."""
         known: dict[str, Any] = {"run_id": self.run_id, "verdict": self.verdict.status, "connected": False}

@@ -18,6 +18,7 @@ from pharoah._finding_kind import GROUP as FINDINGS
 from pharoah.dryrun.extensions import GROUP as EXTENSIONS
 from pharoah.end_causes import GROUP as END_CAUSES
 from pharoah.launchers import GROUP as LAUNCHERS
+from pharoah.local_alerts import GROUP as DETECTORS
 from pharoah_benchmarks.faults import GROUP as FAULTS
 from pharoah_benchmarks.micro import GROUP as MICRO_BENCHMARKS
 from pharoah_benchmarks.strategies import GROUP as STRATEGIES
@@ -235,6 +236,32 @@ ENTRY = EndCause("exit-75", "a job that asks to be moved (sysexits(3), EX_TEMPFA
 from pharoah.end_causes import EndFacts, judged
 from pharoah_protocol.vocabulary import EndState
 assert judged(EndFacts(status=75), EndState.FAILED).state is EndState.MOVED
+""",
+    ),
+    Plugin(
+        "detectors",
+        DETECTORS,
+        "no_steps",
+        """
+from pharoah.local_alerts import Condition, Detector
+from pharoah_protocol.vocabulary import Attribution, Resource
+
+class NoSteps:
+    wants_lateness = False
+
+    def look(self, view):
+        if not view.steps:
+            yield Condition(key="no_steps", resource=Resource.COMPUTE, fault_domain=Attribution.UNKNOWN,
+                            what="no steps", where="here", likely="it waits", action="look", evidence="none",
+                            since=view.unix)
+
+ENTRY = Detector("no_steps", "a job that does not step", NoSteps)
+""",
+        """
+from pharoah.local_alerts import AlertBook, View, detectors
+watching, book = detectors()["no_steps"].start(), AlertBook("run")
+fired = [a for at in range(9) for a in book.update(at, at, watching.look(View(at=at, unix=at)))]
+assert [alert.what for alert in fired] == ["no steps"]
 """,
     ),
     Plugin(

@@ -13,13 +13,13 @@ from pharoah_protocol.local_messages import CollectiveCall
 
 ASK = """
 import json, sys, torch, torch.distributed as dist
-from pharoah.capture.flight_recorder import last_calls
-before = last_calls()
+from pharoah.capture.flight_recorder import last_calls, recorded_calls
+before = last_calls(recorded_calls())
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=0, world_size=1)
 for _ in range(3):
     dist.all_reduce(torch.ones(4))
 dist.broadcast(torch.ones(2), 0)
-print(json.dumps([before, last_calls()]))
+print(json.dumps([before, last_calls(recorded_calls())]))
 """
 
 

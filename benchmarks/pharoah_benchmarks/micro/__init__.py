@@ -8,7 +8,8 @@ benchmarks from this registry, so that a new one needs no other change.
 `python -m pharoah_benchmarks.micro` measures (see `__main__`).
 """
 
-from pharoah_benchmarks.micro._benchmark import Kernel, MicroBenchmark, Noise, Placement, Resource
+from pharoah_benchmarks.micro._benchmark import Kernel, MicroBenchmark, Noise, Placement
 from pharoah_benchmarks.micro._registry import GROUP, MICRO_BENCHMARKS, suitable
+from pharoah_protocol.vocabulary import Resource
 
 __all__ = ["GROUP", "MICRO_BENCHMARKS", "Kernel", "MicroBenchmark", "Noise", "Placement", "Resource", "suitable"]

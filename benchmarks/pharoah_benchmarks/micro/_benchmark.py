@@ -7,24 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_protocol.vocabulary import DeviceKind, Resource
 
 Kernel = Callable[[], object]
 """One repeat. On a GPU it returns after the work has ended, not when it was queued."""
 
 _NAME = re.compile("[a-z][a-z0-9_]*")
-
-
-class Resource(StrEnum):
-    """What a micro-benchmark measures."""
-
-    COMPUTE = "compute"
-    MEMORY_BANDWIDTH = "memory_bandwidth"
-    MEMORY_CAPACITY = "memory_capacity"
-    HOST_LINK = "host_link"
-    """Copies between the memory of the host and that of a GPU."""
-    NETWORK = "network"
-    STORAGE = "storage"
 
 
 class Placement(StrEnum):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pharoah_benchmarks.micro._benchmark import Kernel, MicroBenchmark, Noise, Placement, Resource
-from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_benchmarks.micro._benchmark import Kernel, MicroBenchmark, Noise, Placement
+from pharoah_protocol.vocabulary import DeviceKind, Resource
 
 SIZE = 640
 """Rows and columns: three float32 matrices are 5 MB, a core's share of the cache on current servers."""

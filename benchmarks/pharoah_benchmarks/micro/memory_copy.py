@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pharoah_benchmarks.micro._benchmark import Kernel, MicroBenchmark, Noise, Placement, Resource
-from pharoah_protocol.vocabulary import DeviceKind
+from pharoah_benchmarks.micro._benchmark import Kernel, MicroBenchmark, Noise, Placement
+from pharoah_protocol.vocabulary import DeviceKind, Resource
 
 COPIED_BYTES = 64 << 20
 _FLOAT32_BYTES = 4

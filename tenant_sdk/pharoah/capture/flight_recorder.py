@@ -10,18 +10,37 @@ import sys
 from pathlib import Path
 from typing import Any
 
+MOST_STARTS = 64
+"""Starts of collectives that are given: those of several steps."""
 
-def last_calls() -> list[dict[str, Any]]:
-    """One call for each process group, empty where there is no recorder.
+
+def recorded_calls() -> dict[str, Any]:
+    """What the recorder holds; empty where there is none."""
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)
+    recorded: dict[str, Any] = pickle.loads(dump()) if dump is not None else {}
+    return recorded
+
+
+def last_starts(recorded: dict[str, Any]) -> list[dict[str, Any]]:
+    """When the last collectives were called, oldest first: `group`, `number`, and `at_ns` in unix nanoseconds."""
+    collectives = [entry for entry in recorded.get("entries", ()) if not entry["is_p2p"]]
+    return [
+        {
+            "group": entry["process_group"][0],
+            "number": entry["collective_seq_id"],
+            "at_ns": entry["time_created_ns"],
+        }
+        for entry in collectives[-MOST_STARTS:]
+    ]
+
+
+def last_calls(recorded: dict[str, Any]) -> list[dict[str, Any]]:
+    """One call for each process group.
 
     `group` is the group's name, `ranks` those in it, `number` counts its collectives, `name` and `sizes` say what was
     called, `place` where (empty when autograd called it).
     """
-    c10d = sys.modules.get("torch._C._distributed_c10d")
-    dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)
-    if dump is None:
-        return []
-    recorded = pickle.loads(dump())
     last: dict[str, dict[str, Any]] = {}
     for entry in recorded.get("entries", ()):
         group = entry["process_group"][0]

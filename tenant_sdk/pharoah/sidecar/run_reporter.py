@@ -316,7 +316,7 @@ class RunReporter:
             log.warning("an alert with an unknown state or an impossible number was dropped")
             return
         names = ("alert_id", "node_alias", "fault_domain", "what", "evidence")
-        texts = {name: sanitize_text(getattr(message, name)) for name in names}
+        texts: dict[str, Any] = {name: sanitize_text(getattr(message, name)) for name in names}
         if (texts["alert_id"], state) in self._seen:
             return  # sent again after a reconnect
         self._seen.append((texts["alert_id"], state))

@@ -20,6 +20,7 @@ from pharoah_protocol.local_messages import (
     encode,
     wants_answer,
 )
+from pharoah_protocol.local_sockets import peer_credentials
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -47,6 +48,11 @@ class Connection:
         self.use = ConnectionUse.RANK
         self._socket = accepted
         accepted.setblocking(False)
+
+    @property
+    def process(self) -> int:
+        """The process at the other end."""
+        return peer_credentials(self._socket).process
 
     async def receive(self) -> bytes:
         """The next packet; empty when the other side is gone."""

@@ -13,6 +13,7 @@ from pharoah.sidecar.check import JobCheck
 from pharoah.sidecar.hang_watch import HangWatch
 from pharoah.sidecar.job_end import JobEnd
 from pharoah.sidecar.job_identity import JobIdentity
+from pharoah.sidecar.local_watch import LocalWatch
 from pharoah.sidecar.monitored_run import MonitoredRun
 from pharoah.sidecar.node_verdicts import NodeVerdicts
 from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, Handler
@@ -50,6 +51,9 @@ class Sidecar:
         self._job = JobCheck(run_id, settings, self._announce)
         self._run = MonitoredRun(run_id, identity.job_id, settings, self._deliver)
         self._nodes = NodeVerdicts(identity, settings, lambda: self._job.verdict, self._job.add_findings)
+        self._local = LocalWatch(
+            run_id, self._deliver, self._request_records, self._is_measured, distributed=identity.nodes > 1
+        )
         self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
 
     async def serve(self) -> None:
@@ -59,12 +63,14 @@ class Sidecar:
         try:
             await self._server.serve()
         finally:
+            self._local.stop()
             await self._hangs.stop()
             await self._end_run()
             await self._nodes.stop()
 
-    async def _hello(self, message: messages.Hello, _: Connection) -> messages.Message:
+    async def _hello(self, message: messages.Hello, connection: Connection) -> messages.Message:
         self._job.expect(message.ranks)
+        self._local.rank_connected(message.rank, connection.process)
         needed = message.may_dry_run and self._job.claim_dry_run()
         return messages.HelloAnswer(vars(self._job.verdict), needed, self._job.serves)
 
@@ -92,6 +98,7 @@ class Sidecar:
 
     async def _steps(self, message: messages.Steps, _: Connection) -> None:
         self._hangs.stepped()
+        self._local.stepped(message.rank, message.durations)
         self._run.stepped(message.rank, message.durations, message.resident, self._job.client.plan)
 
     async def _capture(self, message: messages.Capture, _: Connection) -> None:
@@ -106,6 +113,7 @@ class Sidecar:
 
     async def _flight_record(self, message: messages.FlightRecord, _: Connection) -> None:
         self._hangs.add(message.rank, message.calls)
+        self._local.called(message.rank, message.starts)
 
     async def _listen(self, _: messages.Listen, connection: Connection) -> None:
         connection.use = ConnectionUse.LISTENER
@@ -138,6 +146,9 @@ class Sidecar:
 
     def _deliver(self, alert: Alert) -> None:
         self._server.notify(ConnectionUse.LISTENER, messages.AlertRaised(vars(alert)))
+
+    def _is_measured(self) -> bool:
+        return self._run.reporter is not None and self._run.reporter.measuring
 
     def _request_records(self) -> None:
         self._server.notify(ConnectionUse.RESPONDER, messages.FlightRecordRequest())

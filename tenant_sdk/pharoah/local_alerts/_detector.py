@@ -1,0 +1,93 @@
+"""What the sidecar watches on its own machine: detectors, what they see, and what they find.
+
+A detector is one file of `pharoah.local_alerts`, or an entry point of the group `pharoah.detectors` in another
+distribution. It sees exact step times and what the kernel shows of the job's processes; nothing of it leaves the
+machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Protocol
+
+from pharoah.local_alerts._readings import MachineReading, ProcessReading
+from pharoah_protocol.registry import Registry
+from pharoah_protocol.vocabulary import Attribution, Resource
+
+GROUP = "pharoah.detectors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What is seen of a job in one look, about once a second."""
+
+    at: float
+    """Seconds of the monotonic clock."""
+    unix: float
+    steps: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    """Seconds of the steps of each rank that ended since the look before."""
+    processes: Mapping[int, ProcessReading] = field(default_factory=dict)
+    """By rank, of those that live on this machine."""
+    machine: MachineReading = field(default_factory=MachineReading)
+    distributed: bool = False
+    """Whether the job has several ranks, here or elsewhere."""
+    measuring: bool = False
+    """Whether the provider runs micro-benchmarks beside the job now."""
+    lateness: Mapping[int, float] = field(default_factory=dict)
+    """By rank: how many seconds after the first one it calls a collective, the median of the last ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """What a detector finds to hold now. It holds until a later look does not give it again."""
+
+    key: str
+    """Names what it is about; one alert is open for a key at a time."""
+    resource: Resource
+    fault_domain: Attribution
+    what: str
+    where: str
+    likely: str
+    """The likely cause."""
+    action: str
+    """What to do."""
+    evidence: str
+    since: float
+    """Unix seconds at which it began, as far as is known."""
+    step_ratio: float = 1.0
+    failure_from: float = 0.0
+    failure_until: float = 0.0
+    """Unix seconds between which the job fails if nothing changes, an interval of 95 %; 0 when that is not known."""
+    checkpoint: bool = False
+    """Whether the job should save a checkpoint now."""
+
+
+class Watching(Protocol):
+    """One detector at work on one job."""
+
+    @property
+    def wants_lateness(self) -> bool:
+        """Whether it would judge better if the next views had the lateness of the ranks."""
+        ...
+
+    def look(self, view: View) -> Iterable[Condition]:
+        """What holds now. Called with every view, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Detector:
+    """One entry of the registry."""
+
+    name: str
+    help: str
+    """What it finds, and by what."""
+    start: Callable[[], Watching]
+
+
+@cache
+def detectors() -> Registry[Detector]:
+    """All detectors; read when the first run starts."""
+    return Registry(Detector, "pharoah.local_alerts", GROUP)

@@ -1,0 +1,225 @@
+"""What this machine shows of the processes of a job: files of /proc and of its control group, nothing in the processes.
+
+Everything here is read by the sidecar, as the user of the job, so it costs the training process nothing. What cannot be
+read is absent. Amounts are in bytes and seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pharoah_protocol.process_family import descendants
+
+PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
+NANOSECONDS = 1e9
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = resource.getpagesize()
+_STATE, _TICKS, _ENDED_TICKS = 0, slice(11, 13), slice(13, 15)
+"""Columns of /proc/PID/stat behind the name of the program (proc_pid_stat(5)): the state; user and system time of the
+process; those of its children that have ended."""
+_RESIDENT_PAGES, _DATA_PAGES = 1, 5
+"""Columns of /proc/PID/statm (proc_pid_statm(5))."""
+_IDLE, _IO_WAIT, _STOLEN = 3, 4, 7
+"""Columns of the first line of /proc/stat, behind its name (proc_stat(5))."""
+MOST_WORKERS = 256
+"""Processes that one rank has started, of which the memory is read."""
+UNLIMITED_BYTES = 1 << 60
+"""Limits from here on limit nothing: control groups of version 1 write a number near 2^63 for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessReading:
+    """One rank's process at one moment. Times and bytes count from its start, but for memory, which is of now."""
+
+    computed_seconds: float
+    """Processor time of all its threads."""
+    main_computed_seconds: float
+    """Processor time of its main thread, the one that steps."""
+    main_queued_seconds: float
+    """How long the main thread was ready to run, and waited for a core (schedstats, docs.kernel.org)."""
+    blocked: bool
+    """Whether the main thread waits for a device now and cannot be interrupted, as it does for a disk."""
+    moved_bytes: int
+    """What it has read from and written to files and sockets."""
+    resident_bytes: int
+    worker_seconds: float
+    """Processor time of the processes that it has started, such as workers of a DataLoader, with those that ended."""
+    worker_bytes: int
+    """Their resident memory."""
+    workers: int
+    data_free_bytes: int | None
+    """What its data segment may still grow by (RLIMIT_DATA); None without a limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineReading:
+    """The machine and the job's control group at one moment. Times count from the start of the machine."""
+
+    busy_seconds: float = 0.0
+    """Processor time of everything on the machine, summed over its cores."""
+    stolen_seconds: float = 0.0
+    """Time in which other virtual machines had the cores of this one."""
+    available_bytes: int | None = None
+    """Memory that programs can still get."""
+    group_free_bytes: int | None = None
+    """What the control groups of the job may still use; None where nothing limits them."""
+    throttled_seconds: float = 0.0
+    """How long the control group has waited because its share of processor time was used up."""
+    free_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Free space by a folder of each file system that the job uses."""
+
+
+def read_process(pid: int, proc: Path = PROC) -> ProcessReading | None:
+    """A process now; None once it has ended."""
+    try:
+        folder = proc / str(pid)
+        stat = (folder / "stat").read_text().rpartition(")")[2].split()
+        pages = (folder / "statm").read_text().split()
+        computed, queued = map(int, (folder / "schedstat").read_text().split()[:2])
+    except (OSError, ValueError, IndexError):
+        return None
+    workers = list(_first(descendants(pid), MOST_WORKERS)) if proc == PROC else []
+    data = int(pages[_DATA_PAGES]) * _PAGE_BYTES
+    limit = _data_limit(pid)
+    return ProcessReading(
+        computed_seconds=_seconds(stat[_TICKS]),
+        main_computed_seconds=computed / NANOSECONDS,
+        main_queued_seconds=queued / NANOSECONDS,
+        blocked=stat[_STATE] == "D",
+        moved_bytes=_moved_bytes(folder),
+        resident_bytes=int(pages[_RESIDENT_PAGES]) * _PAGE_BYTES,
+        worker_seconds=_seconds(stat[_ENDED_TICKS]) + sum(map(_computed_seconds, workers)),
+        worker_bytes=sum(_resident_bytes(worker) for worker in workers),
+        workers=len(workers),
+        data_free_bytes=None if limit is None else max(0, limit - data),
+    )
+
+
+def read_machine(pid: int, folders: Iterable[str], proc: Path = PROC, cgroups: Path = CGROUPS) -> MachineReading:
+    """The machine, and the control groups of a process; free space of the file systems of some folders."""
+    columns = [int(column) / _TICKS_PER_SECOND for column in _text(proc / "stat").partition("\n")[0].split()[1:]]
+    groups = list(_groups(pid, proc, cgroups))
+    free = [one for one in (_group_free_bytes(group) for group in groups) if one is not None]
+    throttled = max((_throttled_seconds(group) for group in groups), default=0.0)
+    available = _numbers(proc / "meminfo").get("MemAvailable:")
+    return MachineReading(
+        busy_seconds=sum(columns[:_STOLEN]) - columns[_IDLE] - columns[_IO_WAIT] if len(columns) > _STOLEN else 0.0,
+        stolen_seconds=columns[_STOLEN] if len(columns) > _STOLEN else 0.0,
+        available_bytes=None if available is None else available << 10,
+        group_free_bytes=min(free, default=None),
+        throttled_seconds=throttled,
+        free_bytes=_free_bytes(folders),
+    )
+
+
+def used_folders(pid: int) -> Iterator[str]:
+    """The current folder of a process, and the folders of the files that it has open for writing."""
+    with contextlib.suppress(OSError):
+        yield os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - as it stands, also of a folder that was deleted
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd")[:MOST_WORKERS]:  # noqa: PTH208 - names only
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                target = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
+                flags = int(_text(PROC / str(pid) / "fdinfo" / number).split()[3], 8)
+                if target.startswith("/") and flags & os.O_ACCMODE and Path(target).is_file():
+                    yield str(Path(target).parent)
+
+
+def _free_bytes(folders: Iterable[str]) -> dict[str, int]:
+    """Free space of each file system once, under the first of its folders."""
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            device = Path(folder).stat().st_dev
+            if device not in seen:
+                seen.add(device)
+                of = os.statvfs(folder)
+                found[folder] = of.f_bavail * of.f_frsize
+    return found
+
+
+def _groups(pid: int, proc: Path, cgroups: Path) -> Iterator[Path]:
+    """The folders of the control groups of a process and of those above, for memory and processor time."""
+    for line in _text(proc / str(pid) / "cgroup").splitlines():
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        root = cgroups if number == "0" else cgroups / controllers
+        if number != "0" and not {"memory", "cpu"} & set(controllers.split(",")):
+            continue
+        folder = root / path.lstrip("/")
+        if not folder.is_dir():
+            folder = root  # inside a container, whose files begin at its own group
+        while folder.is_relative_to(root):
+            yield folder
+            folder = folder.parent
+
+
+def _group_free_bytes(group: Path) -> int | None:
+    """What a control group may still use, in version 2 or in version 1; None without a limit. Pages of files that were
+    not used lately are given up before anything fails, so they count as free."""
+    for limit_file, use_file, cache in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit, use = _text(group / limit_file).strip(), _text(group / use_file).strip()
+        if limit.isdecimal() and use.isdecimal() and int(limit) < UNLIMITED_BYTES:
+            unused = _numbers(group / "memory.stat").get(cache, 0)
+            return max(0, int(limit) - int(use) + unused)
+    return None
+
+
+def _throttled_seconds(group: Path) -> float:
+    counts = _numbers(group / "cpu.stat")
+    return counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / NANOSECONDS
+
+
+def _data_limit(pid: int) -> int | None:
+    try:
+        soft, _ = resource.prlimit(pid, resource.RLIMIT_DATA)
+    except (OSError, ValueError):
+        return None
+    return None if soft == resource.RLIM_INFINITY or soft >= UNLIMITED_BYTES else soft
+
+
+def _seconds(ticks: Iterable[str]) -> float:
+    return sum(map(int, ticks)) / _TICKS_PER_SECOND
+
+
+def _computed_seconds(pid: int) -> float:
+    """Processor time of a process and of its children that have ended; 0 once it has ended itself."""
+    columns = _text(PROC / str(pid) / "stat").rpartition(")")[2].split()
+    return _seconds([*columns[_TICKS], *columns[_ENDED_TICKS]]) if columns else 0.0
+
+
+def _moved_bytes(folder: Path) -> int:
+    counts = _numbers(folder / "io")
+    return counts.get("rchar:", 0) + counts.get("wchar:", 0)
+
+
+def _resident_bytes(pid: int) -> int:
+    columns = _text(PROC / str(pid) / "statm").split()
+    return int(columns[_RESIDENT_PAGES]) * _PAGE_BYTES if len(columns) > _RESIDENT_PAGES else 0
+
+
+def _first(numbers: Iterator[int], most: int) -> Iterator[int]:
+    for _, number in zip(range(most), numbers, strict=False):
+        yield number
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Lines of a name and a number, perhaps with a unit behind it."""
+    words = (line.split() for line in _text(path).splitlines())
+    return {pair[0]: int(pair[1]) for pair in words if len(pair) >= 2 and pair[1].isdecimal()}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""

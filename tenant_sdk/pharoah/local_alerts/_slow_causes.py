@@ -1,0 +1,183 @@
+"""Why steps take longer: where the time of the main thread went, before and after.
+
+A step is the time in which the main thread computed, was queued for a core, or waited for something else. The part that
+grew most tells what is short. Of several ranks that wait for each other, the late one is the rank whose own part grew,
+while the others only wait longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import NamedTuple
+
+from pharoah.local_alerts._step_windows import Window
+from pharoah_protocol.vocabulary import Attribution, Resource
+
+LEAST_SHARE = 0.5
+"""The share of the additional time that a part must have to be the cause."""
+LEAST_CORES = 0.3
+"""From so many cores on, another process counts as one that began to compute."""
+LEAST_STOLEN_CORES = 0.1
+LEAST_THROTTLED_RATIO = 0.05
+LEAST_BLOCKED_RATIO = 0.2
+MORE_BYTES_RATIO, FEWEST_BYTES = 1.5, 65_536
+"""A job that moves so many times the bytes of before, and so many more in each step, does other work."""
+
+
+class Change(NamedTuple):
+    """One rank: its mean window before the steps became slower, and since."""
+
+    before: Window
+    after: Window
+
+    @property
+    def extra(self) -> float:
+        """Additional seconds of a step."""
+        return self.after.took - self.before.took
+
+    @property
+    def own(self) -> float:
+        """Additional seconds in which the rank computed or was ready to."""
+        return self.after.computed + self.after.queued - self.before.computed - self.before.queued
+
+    @property
+    def waited(self) -> float:
+        return self.after.waited - self.before.waited
+
+
+class Cause(NamedTuple):
+    """What makes the steps slower."""
+
+    resource: Resource
+    fault_domain: Attribution
+    likely: str
+    action: str
+
+
+class Explanation(NamedTuple):
+    """Why a job is slower."""
+
+    cause: Cause | None
+    """None when the job itself does other work, or nothing shows why."""
+    late_rank: int | None
+    """The one that the other ranks wait for."""
+
+
+def explain(changes: Mapping[int, Change], lateness: Mapping[int, float], distributed: bool) -> Explanation:
+    """Why the steps of a job are slower. `lateness` is that of `View`."""
+    rank = _late_rank(changes, lateness)
+    if rank is not None:
+        return Explanation(_of_late_rank(changes[rank], rank), rank)
+    one = max(changes, key=lambda number: changes[number].own)
+    return Explanation(_of_rank(changes[one], distributed), None)
+
+
+def _late_rank(changes: Mapping[int, Change], lateness: Mapping[int, float]) -> int | None:
+    if len(changes) < 2:
+        return None
+    extra = median(change.extra for change in changes.values())
+    first = max(changes, key=lambda rank: changes[rank].own)
+    others = [change.waited for rank, change in changes.items() if rank != first]
+    if changes[first].own >= LEAST_SHARE * extra and median(others) >= LEAST_SHARE * extra:
+        return first
+    if all(change.waited >= LEAST_SHARE * extra for change in changes.values()) and len(lateness) > 1:
+        last = max(lateness, key=lambda rank: lateness[rank])
+        before = median(seconds for rank, seconds in lateness.items() if rank != last)
+        if last in changes and lateness[last] - before >= LEAST_SHARE * extra:
+            return last
+    return None
+
+
+def _of_late_rank(change: Change, rank: int) -> Cause | None:
+    """A rank is late also where it only computes longer: the others show that the work is not more for all."""
+    found = _of_rank(change, distributed=False)
+    if found is not None or _moves_more(change):
+        return found
+    if change.own >= LEAST_SHARE * change.extra:
+        return Cause(
+            Resource.COMPUTE,
+            Attribution.NODE,
+            f"rank {rank} computes longer than before and the other ranks do not: its processor or device is slower, "
+            "or its batches are larger",
+            "compare the clocks of its device with those of the others; run the job without it",
+        )
+    return Cause(
+        Resource.COMPUTE,
+        Attribution.UNKNOWN,
+        f"rank {rank} calls its collectives later than the others, and does not compute meanwhile",
+        "look at what this rank waits for before its collectives: data, a lock, or a file",
+    )
+
+
+def _of_rank(change: Change, distributed: bool) -> Cause | None:
+    before, after = change
+    least = LEAST_SHARE * change.extra
+    if after.throttled - before.throttled >= LEAST_THROTTLED_RATIO:
+        return Cause(
+            Resource.COMPUTE,
+            Attribution.PLATFORM,
+            "the job's control group has used up its processor time",
+            "raise the job's processor limit, or use fewer threads and workers",
+        )
+    if after.stolen - before.stolen >= LEAST_STOLEN_CORES:
+        return Cause(
+            Resource.COMPUTE,
+            Attribution.NEIGHBOUR,
+            "other virtual machines take time of this machine's cores",
+            "ask the provider to move the job to another machine",
+        )
+    if after.queued - before.queued >= least:
+        return Cause(
+            Resource.COMPUTE,
+            Attribution.NEIGHBOUR,
+            "another process takes turns with the job on its cores",
+            "end the other process, or ask the provider to move the job",
+        )
+    if after.computed - before.computed >= least:
+        return _of_computing(change)
+    return _of_waiting(change, distributed)
+
+
+def _of_computing(change: Change) -> Cause | None:
+    """The job computes longer: it has more to do, unless others began to compute beside it."""
+    if change.after.others - change.before.others < LEAST_CORES:
+        return None
+    return Cause(
+        Resource.MEMORY_BANDWIDTH,
+        Attribution.NEIGHBOUR,
+        "another process began to compute on this machine, and shares its memory and caches",
+        "end the other process, or ask the provider to move the job",
+    )
+
+
+def _of_waiting(change: Change, distributed: bool) -> Cause | None:
+    if _moves_more(change):
+        return None
+    if change.after.blocked - change.before.blocked >= LEAST_BLOCKED_RATIO:
+        return Cause(
+            Resource.STORAGE,
+            Attribution.NODE,
+            "the job waits for a disk that answers late",
+            "look at what else uses the disk; write checkpoints elsewhere or less often",
+        )
+    if change.after.workers > 0:
+        return Cause(
+            Resource.STORAGE,
+            Attribution.UNKNOWN,
+            "the job waits for its data: the workers that load it are late",
+            "look at the storage of the data set; more workers or a local copy help when it is slow",
+        )
+    if distributed:
+        return Cause(
+            Resource.NETWORK,
+            Attribution.FABRIC,
+            "all ranks of this machine wait longer in their collectives and none of them is late",
+            "look at the network between the nodes, and at the ranks on other nodes",
+        )
+    return None
+
+
+def _moves_more(change: Change) -> bool:
+    before, after = change.before.moved_bytes, change.after.moved_bytes
+    return after > MORE_BYTES_RATIO * before and after - before > FEWEST_BYTES

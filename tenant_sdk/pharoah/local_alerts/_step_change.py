@@ -1,0 +1,123 @@
+"""Whether the steps of a rank take longer than before: a cumulative sum of small evidence.
+
+Each window adds how far the logarithm of its step time lies above the usual one, less half of the change that matters
+(E. S. Page, Continuous inspection schemes, Biometrika 41, 1954). What one window can add is bounded, so that a single
+pause, for a checkpoint or a new compilation, never suffices. The bound of the sum follows from the noise of the run
+itself: with Siegmund's approximation of the average run length (Sequential Analysis, 1985, equation 2.57), a healthy
+run crosses it once in QUIET_WINDOWS windows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import exp, log
+from statistics import fmean, median
+
+CHANGE = log(1.1)
+"""The change that matters: steps that take 1.1 times as long."""
+ALLOWANCE = CHANGE / 2
+MOST_PER_WINDOW = 0.06
+"""What one window adds at most, so that at least three have to agree."""
+LEAST_BOUND = 0.15
+QUIET_WINDOWS = 72_000
+"""A hundred hours of windows of 5 s."""
+FIRST_WINDOWS = 12
+"""Windows that the usual step time is taken from at first."""
+LONGEST_MEMORY = 120
+"""The usual step time follows the run with the weight of so many windows: ten minutes of windows of 5 s."""
+LEAST_NOISE = 0.005
+"""The standard deviation of a window that is assumed at least: 0.5 %."""
+CALM_WINDOWS = 6
+"""So many windows in a row that are as fast as before end a change."""
+_MAD_TO_SIGMA = 1.4826
+"""The standard deviation of a normal distribution over its median absolute deviation."""
+
+
+@dataclass
+class StepChange:
+    """One rank's step times, window by window."""
+
+    raised: bool = False
+    since: int | None = None
+    """The window at which the evidence began to grow; None while there is none."""
+    usual: float = 0.0
+    """The usual logarithm of a window."""
+    bound: float = LEAST_BOUND
+    """The sum beyond which the steps take longer."""
+    _noise: float = LEAST_NOISE
+    _sum: float = 0.0
+    _faster: float = 0.0
+    _first: list[float] = field(default_factory=list)
+    _weight: int = FIRST_WINDOWS
+    _windows: int = 0
+    _last: deque[float] = field(default_factory=lambda: deque(maxlen=CALM_WINDOWS))
+
+    @property
+    def known(self) -> bool:
+        """Whether the usual step time is known."""
+        return len(self._first) >= FIRST_WINDOWS
+
+    def add(self, value: float) -> None:
+        """One more window: the logarithm of its step time."""
+        self._windows += 1
+        if not self.known:
+            self._first.append(value)
+            if self.known:
+                self._learn()
+            return
+        self._last.append(value)
+        above = value - self.usual
+        if self.raised:
+            self._end_if_calm()
+            return
+        before = self._sum
+        self._sum = max(0.0, before + min(above - ALLOWANCE, MOST_PER_WINDOW))
+        if self._sum > 0 and before == 0:
+            self.since = self._windows
+        elif self._sum == 0:
+            self.since = None
+        self._follow(above)
+        self.raised = self._sum > self.bound
+
+    def forget(self) -> None:
+        """What is seen now is as it should be: the usual step time is learned anew."""
+        self.raised, self.since, self._sum, self._faster = False, None, 0.0, 0.0
+        self._first = []
+
+    def _learn(self) -> None:
+        self.usual = median(self._first)
+        self._noise = max(LEAST_NOISE, _MAD_TO_SIGMA * median(abs(value - self.usual) for value in self._first))
+        self.bound = max(LEAST_BOUND, self._noise * _standard_bound(ALLOWANCE / self._noise))
+        self._weight, self._sum, self._faster = FIRST_WINDOWS, 0.0, 0.0
+
+    def _follow(self, above: float) -> None:
+        """The usual step time follows slowly while nothing speaks for a change, and at once when the run becomes faster
+        for good."""
+        self._faster = max(0.0, self._faster + min(-above - ALLOWANCE, MOST_PER_WINDOW))
+        if self._faster > self.bound:
+            self._first = list(self._last)
+            return
+        if self._sum < self.bound / 4:
+            self._weight = min(self._weight + 1, LONGEST_MEMORY)
+            self.usual += max(-2 * self._noise, min(above, 2 * self._noise)) / self._weight
+
+    def _end_if_calm(self) -> None:
+        if len(self._last) == CALM_WINDOWS and fmean(self._last) - self.usual < ALLOWANCE:
+            self.raised, self.since, self._sum = False, None, 0.0
+
+
+def _standard_bound(allowance: float) -> float:
+    """The bound of a sum of values with a spread of one, each less `allowance`, that a healthy run crosses once in
+    QUIET_WINDOWS windows on average."""
+    low, high = 0.0, 100.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _run_length(middle, allowance) < QUIET_WINDOWS else (low, middle)
+    return high
+
+
+def _run_length(bound: float, allowance: float) -> float:
+    """Windows until a healthy run crosses `bound`, on average; infinite beyond what a float can hold."""
+    twice = 2 * allowance * (bound + 1.166)
+    return float("inf") if twice > 700 else (exp(twice) - twice - 1) / (2 * allowance**2)

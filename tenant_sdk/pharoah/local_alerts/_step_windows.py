@@ -1,0 +1,132 @@
+"""Windows of the steps of one rank: how long they took, and what its main thread did meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import NamedTuple
+
+from pharoah.local_alerts._readings import MachineReading, ProcessReading
+
+WINDOW_SECONDS = 5.0
+"""Shorter windows hold too few steps to average out what a scheduler does; three of longer ones would be late."""
+SKIPPED_STEPS = 5
+"""Warm-up, as in `pharoah_protocol.reports`."""
+KEPT_WINDOWS = 120
+"""Ten minutes."""
+
+
+class Moment(NamedTuple):
+    """What was read at one moment, in seconds of the monotonic clock."""
+
+    at: float
+    process: ProcessReading
+    machine: MachineReading
+    own_seconds: float
+    """Processor time of all processes of the job on this machine."""
+
+
+class Window(NamedTuple):
+    """Some seconds of one rank. All but `median`, `blocked`, `others` and the times are of one step on average."""
+
+    began_at: float
+    ended_at: float
+    median: float
+    """The median step."""
+    took: float
+    """The mean step."""
+    computed: float
+    """In which the main thread computed."""
+    queued: float
+    """In which it was ready to compute, and another process had its core."""
+    process_computed: float
+    """Processor time of all threads of the process."""
+    moved_bytes: float
+    blocked: float
+    """Share of the looks at which the main thread waited for a device."""
+    others: float
+    """How many cores other processes of this machine used, as a mean."""
+    stolen: float
+    """How many cores other virtual machines took."""
+    throttled: float
+    """Share of the time in which the job's control group had used up its processor time."""
+    workers: int
+
+    @property
+    def waited(self) -> float:
+        """In which the main thread waited for something else: data, other ranks, a disk, a device."""
+        return max(0.0, self.took - self.computed - self.queued)
+
+
+@dataclass
+class RankSteps:
+    """The windows of one rank, newest last."""
+
+    windows: deque[Window] = field(default_factory=lambda: deque(maxlen=KEPT_WINDOWS))
+    count: int = 0
+    """Windows so far."""
+    _skip: int = SKIPPED_STEPS
+    _steps: list[float] = field(default_factory=list)
+    _began: Moment | None = None
+    _blocked: list[bool] = field(default_factory=list)
+
+    @property
+    def warm(self) -> bool:
+        """Whether the warm-up is over."""
+        return not self._skip
+
+    def stepped(self, seconds: Iterable[float]) -> None:
+        """Steps in order."""
+        for one in seconds:
+            if self._skip:
+                self._skip -= 1
+            else:
+                self._steps.append(one)
+
+    def look(self, now: Moment) -> Window | None:
+        """What is read about once a second. Gives a window that is complete, in which at least one step ended."""
+        if not self.warm:
+            return None
+        if self._began is None:
+            self._steps, self._began, self._blocked = [], now, []
+            return None
+        self._blocked.append(now.process.blocked)
+        if now.at - self._began.at < WINDOW_SECONDS or not self._steps:
+            return None
+        window = _window(self._began, now, self._steps, self._blocked)
+        self._steps, self._began, self._blocked = [], now, []
+        self.windows.append(window)
+        self.count += 1
+        return window
+
+    def discard(self) -> None:
+        """What goes on now does not count: the open window begins anew with the next look."""
+        self._steps, self._began = [], None
+
+
+def _window(began: Moment, ended: Moment, steps: Sequence[float], blocked: Sequence[bool]) -> Window:
+    seconds, count = ended.at - began.at, len(steps)
+    before, after = began.process, ended.process
+    busy = ended.machine.busy_seconds - began.machine.busy_seconds
+    return Window(
+        began_at=began.at,
+        ended_at=ended.at,
+        median=median(steps),
+        took=fmean(steps),
+        computed=(after.main_computed_seconds - before.main_computed_seconds) / count,
+        queued=(after.main_queued_seconds - before.main_queued_seconds) / count,
+        process_computed=(after.computed_seconds - before.computed_seconds) / count,
+        moved_bytes=(after.moved_bytes - before.moved_bytes) / count,
+        blocked=fmean(blocked),
+        others=max(0.0, busy - (ended.own_seconds - began.own_seconds)) / seconds,
+        stolen=(ended.machine.stolen_seconds - began.machine.stolen_seconds) / seconds,
+        throttled=(ended.machine.throttled_seconds - began.machine.throttled_seconds) / seconds,
+        workers=after.workers,
+    )
+
+
+def mean_window(windows: Sequence[Window]) -> Window:
+    """The mean of each number over some windows, at least one."""
+    return Window(*(fmean(numbers) for numbers in zip(*windows, strict=True)))  # type: ignore[arg-type]

@@ -1,0 +1,98 @@
+"""Memory fills up, and will be full before long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pharoah.local_alerts._detector import Condition, Detector, View
+from pharoah.local_alerts._exhaustion import Forecast, Supply
+from pharoah.local_alerts._words import clock_span, size
+from pharoah_protocol.vocabulary import Attribution, Resource
+
+OWN_SHARE = 0.5
+"""From this share on, of what is used up, the job itself is what grows."""
+_CHECKPOINT = "save a checkpoint now, and restart from it before the memory is full"
+
+
+class _Coming(NamedTuple):
+    """A limit that will be reached."""
+
+    seconds: float
+    name: str
+    left: float
+    forecast: Forecast
+
+
+@dataclass
+class _Memory:
+    """What is left of each limit, and what the job has."""
+
+    wants_lateness = False
+    _supplies: dict[str, Supply] = field(default_factory=dict)
+    _job: Supply = field(default_factory=Supply)
+    """Less what the job has: its own growth, as a supply that falls."""
+    _stepped: bool = False
+    """Before the first step a job loads what it needs."""
+
+    def look(self, view: View) -> Iterator[Condition]:
+        self._stepped |= any(view.steps.values())
+        if not self._stepped or not view.processes:
+            return
+        self._job.add(view.at, -float(sum(one.resident_bytes + one.worker_bytes for one in view.processes.values())))
+        coming: list[_Coming] = []
+        for name, left in _left(view).items():
+            supply = self._supplies.setdefault(name, Supply())
+            supply.add(view.at, left)
+            if (found := supply.forecast()) is not None:
+                coming.append(_Coming(found.seconds, name, left, found))
+        if coming:  # the same growth may reach several limits: the first one matters
+            first = min(coming)
+            yield self._condition(first.name, first.left, first.forecast, view)
+
+    def _condition(self, name: str, left: float, found: Forecast, view: View) -> Condition:
+        growth = self._job.rate(found.span_seconds)
+        own = name.startswith("rank") or growth >= OWN_SHARE * found.rate
+        workers = sum(one.worker_bytes for one in view.processes.values())
+        return Condition(
+            key=f"memory:{name}",
+            resource=Resource.MEMORY_CAPACITY,
+            fault_domain=Attribution.USER if own else Attribution.NEIGHBOUR,
+            what=f"{_NAMES.get(name, f'the memory limit of {name}')} will be full in {clock_span(found.seconds)}"
+            f" ({clock_span(found.earliest_seconds)} to {clock_span(found.latest_seconds)})",
+            where=name if name.startswith("rank") else "this node",
+            likely=_likely(own, workers),
+            action=_CHECKPOINT if own else f"{_CHECKPOINT}; ask the provider who else uses this machine",
+            evidence=f"{size(found.rate * 60)} more in a minute, over {clock_span(found.span_seconds)};"
+            f" {size(left)} left",
+            since=view.unix - found.span_seconds,
+            failure_from=view.unix + found.earliest_seconds,
+            failure_until=view.unix + found.latest_seconds,
+            checkpoint=True,
+        )
+
+
+_NAMES = {"machine": "the memory of this machine", "group": "the memory limit of this job"}
+
+
+def _left(view: View) -> dict[str, float]:
+    """What is left, in bytes, by the name of the limit."""
+    limits = {f"rank {rank}": one.data_free_bytes for rank, one in view.processes.items()}
+    limits |= {"group": view.machine.group_free_bytes, "machine": view.machine.available_bytes}
+    return {name: float(left) for name, left in limits.items() if left is not None}
+
+
+def _likely(own: bool, workers: int) -> str:
+    if not own:
+        return "other processes of this machine use more and more memory"
+    if workers:
+        return "the job keeps more in each step: tensors with their graph, a list, or what workers of a DataLoader copy"
+    return "the job keeps more in each step: tensors with their graph, such as a loss that is added up, or a list"
+
+
+DETECTOR = Detector(
+    "memory",
+    "memory that fills up steadily: when the limit of a process, of the control group or of the machine is reached",
+    _Memory,
+)

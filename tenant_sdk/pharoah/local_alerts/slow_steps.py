@@ -1,0 +1,145 @@
+"""Steps take longer than they did, and the job is not the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import log
+
+from pharoah.local_alerts._detector import Condition, Detector, View
+from pharoah.local_alerts._slow_causes import Cause, Change, Explanation, explain
+from pharoah.local_alerts._step_change import StepChange
+from pharoah.local_alerts._step_windows import Moment, RankSteps, mean_window
+
+LEAST_RATIO = 1.05
+"""Steps that take less than so many times as long are no reason for an alert."""
+MOST_BEFORE = 60
+"""Windows before the change that are compared with those since: five minutes."""
+
+
+@dataclass
+class _Rank:
+    """One rank: its windows, and whether its typical step and its mean step take longer. The mean shows what slows one
+    step of many."""
+
+    steps: RankSteps = field(default_factory=RankSteps)
+    typical: StepChange = field(default_factory=StepChange)
+    mean: StepChange = field(default_factory=StepChange)
+
+    @property
+    def raised(self) -> bool:
+        return self.typical.raised or self.mean.raised
+
+    @property
+    def doubted(self) -> bool:
+        """Whether something speaks for a change."""
+        return self.typical.since is not None or self.mean.since is not None
+
+    @property
+    def known(self) -> bool:
+        return self.typical.known and self.mean.known
+
+    def since(self) -> int | None:
+        """The number of the window at which the change began."""
+        begun = [one.since for one in (self.typical, self.mean) if one.raised and one.since is not None]
+        return min(begun, default=None)
+
+    def change(self, since: int) -> Change | None:
+        """Its mean windows before and since a window; None where either is missing."""
+        windows = list(self.steps.windows)
+        first = max(0, len(windows) - (self.steps.count - since) - 1)
+        before, after = windows[max(0, first - MOST_BEFORE) : first], windows[first:]
+        after = after[1:] or after  # the change began somewhere in the first of them
+        return Change(mean_window(before), mean_window(after)) if before and after else None
+
+    def forget(self) -> None:
+        self.typical.forget()
+        self.mean.forget()
+
+
+@dataclass
+class _SlowSteps:
+    """All ranks of a job on this machine."""
+
+    _ranks: dict[int, _Rank] = field(default_factory=dict)
+    _holds: Condition | None = None
+
+    @property
+    def wants_lateness(self) -> bool:
+        """While something speaks for a change."""
+        return self._holds is None and any(rank.doubted for rank in self._ranks.values())
+
+    def look(self, view: View) -> Iterator[Condition]:
+        own = sum(process.computed_seconds + process.worker_seconds for process in view.processes.values())
+        for number, process in view.processes.items():
+            rank = self._ranks.setdefault(number, _Rank())
+            if view.measuring:
+                rank.steps.discard()
+                continue
+            rank.steps.stepped(view.steps.get(number, ()))
+            if window := rank.steps.look(Moment(view.at, process, view.machine, own)):
+                rank.typical.add(log(max(window.median, 1e-9)))
+                rank.mean.add(log(max(window.took, 1e-9)))
+        self._judge(view)
+        if self._holds:
+            yield self._holds
+
+    def _judge(self, view: View) -> None:
+        raised = {number: rank for number, rank in self._ranks.items() if rank.raised}
+        if not raised:
+            self._holds = None
+        elif self._holds is None:
+            self._holds = self._condition(view, raised)
+            if self._holds is None:  # the job does other work now: this is how it steps from now on
+                for rank in self._ranks.values():
+                    rank.forget()
+
+    def _condition(self, view: View, raised: dict[int, _Rank]) -> Condition | None:
+        ages = [rank.steps.count - since for rank in raised.values() if (since := rank.since()) is not None]
+        age = max(ages, default=0)
+        found = {n: rank.change(rank.steps.count - age) for n, rank in self._ranks.items() if rank.known}
+        changes = {number: change for number, change in found.items() if change is not None}
+        ratio = max((change.after.took / change.before.took for change in changes.values()), default=1.0)
+        if ratio < LEAST_RATIO:
+            return None
+        explanation = explain(changes, view.lateness, view.distributed)
+        if explanation.cause is None:
+            return None
+        began = min(change.after.began_at for change in changes.values())
+        shown = _condition(explanation.cause, explanation, changes, ratio)
+        return replace(shown, since=view.unix - (view.at - began))
+
+
+def _condition(cause: Cause, explanation: Explanation, changes: dict[int, Change], ratio: float) -> Condition:
+    rank = explanation.late_rank
+    shown = rank if rank is not None else max(changes, key=lambda number: changes[number].own)
+    before, after = changes[shown]
+    parts = ", ".join(
+        f"{name} {1e3 * old:.3g} to {1e3 * new:.3g} ms"
+        for name, old, new in (
+            ("computing", before.computed, after.computed),
+            ("queued", before.queued, after.queued),
+            ("waiting", before.waited, after.waited),
+        )
+    )
+    late = f", and the other ranks wait for rank {rank}" if rank is not None else ""
+    return Condition(
+        key="slow_steps",
+        resource=cause.resource,
+        fault_domain=cause.fault_domain,
+        what=f"steps take {ratio:.2f} times as long as before{late}",
+        where=f"this node, rank {rank}" if rank is not None else "this node",
+        likely=cause.likely,
+        action=cause.action,
+        evidence=f"rank {shown}, per step: {parts}",
+        since=0.0,
+        step_ratio=ratio,
+    )
+
+
+DETECTOR = Detector(
+    "slow_steps",
+    "steps that take 1.1 times as long as before, or more, for a reason outside of the job; which rank is late, and "
+    "what it lacks, from the time that its main thread computes, is queued for a core, and waits",
+    _SlowSteps,
+)

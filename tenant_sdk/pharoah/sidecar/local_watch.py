@@ -1,0 +1,158 @@
+"""Looks at the job's processes once a second, and lets detectors judge what it sees.
+
+The looks are taken in a thread of their own: a file system that does not answer must not stop the sidecar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from pharoah._alert import Alert
+from pharoah.local_alerts import AlertBook, Condition, View, Watching, detectors
+from pharoah.local_alerts._lateness import lateness
+from pharoah.local_alerts._readings import (
+    MachineReading,
+    ProcessReading,
+    read_machine,
+    read_process,
+    used_folders,
+)
+from pharoah_protocol.local_messages import CollectiveStart
+
+log = logging.getLogger("pharoah.sidecar")
+
+LOOK_SECONDS = 1.0
+FOLDERS_EVERY_LOOKS = 30
+"""How often it is looked where the job writes: its files are many, and their file systems are few."""
+MOST_FOLDERS = 32
+RECORDS_EVERY_SECONDS = 5.0
+"""How often ranks are asked for their flight records while steps seem to take longer: an answer takes milliseconds."""
+NANOSECONDS = 1e9
+
+
+class _Look(NamedTuple):
+    """What one look has read."""
+
+    at: float
+    unix: float
+    processes: dict[int, ProcessReading]
+    machine: MachineReading
+
+
+class LocalWatch:
+    """Owns one thread between the first `rank_connected` and `stop`. Belongs to the event loop otherwise."""
+
+    def __init__(
+        self,
+        run_id: bytes,
+        deliver: Callable[[Alert], None],
+        request_records: Callable[[], None],
+        measuring: Callable[[], bool],
+        distributed: bool,
+    ) -> None:
+        """`deliver` gets every alert; `request_records` asks all ranks for their flight records, whose starts come to
+        `called`; `measuring` tells whether the provider runs micro-benchmarks beside the job;
+        `distributed`: whether the job runs on several nodes."""
+        self._deliver, self._measuring, self._distributed = deliver, measuring, distributed
+        self._request_records, self._requested_at = request_records, 0.0
+        self._starts: dict[int, Sequence[CollectiveStart]] = {}
+        self._book = AlertBook(run_id.hex())
+        self._watching: list[Watching] = []
+        self._processes: dict[int, int] = {}
+        """Rank to process."""
+        self._steps: dict[int, list[float]] = defaultdict(list)
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def rank_connected(self, rank: int, process: int) -> None:
+        """A rank has connected from a process of this machine."""
+        self._processes[rank] = process
+        if self._thread is None:
+            self._watching = [detector.start() for detector in detectors()]
+            loop = asyncio.get_running_loop()
+            self._thread = threading.Thread(target=self._run, args=(loop,), name="pharoah-looks", daemon=True)
+            self._thread.start()
+
+    def stepped(self, rank: int, durations: Sequence[int]) -> None:
+        """Steps of a rank, in nanoseconds."""
+        if self._thread is not None:
+            self._steps[rank] += [duration / NANOSECONDS for duration in durations]
+
+    def called(self, rank: int, starts: Sequence[CollectiveStart]) -> None:
+        """When a rank called its last collectives."""
+        if starts:
+            self._starts[rank] = starts
+
+    def stop(self) -> None:
+        """The job has ended. A thread that waits for a file system is left behind; it ends with this process."""
+        self._stopped.set()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        folders: list[str] = []
+        looks = 0
+        while not self._stopped.wait(LOOK_SECONDS):
+            try:
+                processes = dict(self._processes)
+                if looks % FOLDERS_EVERY_LOOKS == 0:
+                    folders = _folders(processes, folders)
+                looks += 1
+                found = _look(processes, folders)
+            except Exception:
+                log.exception("this machine could not be looked at; no more alerts of its own will come")
+                return
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._judge, found)
+
+    def _judge(self, look: _Look) -> None:
+        view = View(
+            at=look.at,
+            unix=look.unix,
+            steps=self._taken(),
+            processes=look.processes,
+            machine=look.machine,
+            distributed=self._distributed or len(self._processes) > 1,
+            measuring=self._measuring(),
+            lateness=lateness(self._starts),
+        )
+        holding: list[Condition] = []
+        for watching in list(self._watching):
+            try:
+                holding += watching.look(view)
+            except Exception:
+                log.exception("a detector failed and is left out from now on")
+                self._watching.remove(watching)
+        if any(watching.wants_lateness for watching in self._watching) and len(self._processes) > 1:
+            self._ask_for_records(look.at)
+        for alert in self._book.update(look.at, look.unix, holding):
+            self._deliver(alert)
+
+    def _ask_for_records(self, now: float) -> None:
+        if now - self._requested_at >= RECORDS_EVERY_SECONDS:
+            self._requested_at = now
+            self._request_records()
+
+    def _taken(self) -> Mapping[int, Sequence[float]]:
+        steps, self._steps = self._steps, defaultdict(list)
+        return steps
+
+
+def _look(processes: Mapping[int, int], folders: Sequence[str]) -> _Look:
+    read = {rank: read_process(process) for rank, process in processes.items()}
+    living = {rank: reading for rank, reading in read.items() if reading is not None}
+    first = next((process for rank, process in processes.items() if rank in living), 0)
+    machine = read_machine(first, folders) if living else MachineReading()
+    return _Look(time.monotonic(), time.time(), living, machine)
+
+
+def _folders(processes: Mapping[int, int], known: Sequence[str]) -> list[str]:
+    """Where the job writes: the folders that are known, and those in use now."""
+    now = [folder for process in processes.values() for folder in used_folders(process)]
+    return list(dict.fromkeys([*known, tempfile.gettempdir(), *now]))[:MOST_FOLDERS]

@@ -1,0 +1,358 @@
+"""Alerts of the tenant's own machine: forecasts, changes of step times, their causes, and the book of alerts."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from math import exp, log
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pharoah.local_alerts import AlertBook, Condition, View, detectors
+from pharoah.local_alerts._exhaustion import Supply
+from pharoah.local_alerts._lateness import lateness
+from pharoah.local_alerts._readings import MachineReading, ProcessReading, read_machine, read_process
+from pharoah.local_alerts._slow_causes import Change, explain
+from pharoah.local_alerts._step_change import ALLOWANCE, FIRST_WINDOWS, StepChange, _run_length, _standard_bound
+from pharoah.local_alerts._step_windows import Window
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED
+from pharoah_protocol.local_messages import CollectiveStart
+from pharoah_protocol.vocabulary import Attribution, Resource
+
+GIB = float(1 << 30)
+
+
+def _supply(values: list[float]) -> Supply:
+    supply = Supply()
+    for at, value in enumerate(values):
+        supply.add(float(at), value)
+    return supply
+
+
+@given(rate=st.floats(1e-3, 1e3), seconds=st.integers(40, 3000))
+@settings(deadline=None)
+def test_what_falls_on_a_line_ends_where_the_line_ends(rate: float, seconds: int) -> None:
+    """A forecast reaches no further than four times what was seen."""
+    to_come = 1.5 * seconds
+    found = _supply([rate * (to_come + seconds - at) for at in range(seconds)]).forecast()
+    assert found is not None
+    assert found.seconds == pytest.approx(to_come, abs=2 + seconds / 50)
+    assert found.earliest_seconds < to_come < found.latest_seconds
+    assert found.rate == pytest.approx(rate)
+
+
+def test_most_of_the_real_ends_lie_in_their_intervals() -> None:
+    """A random walk with drift ends when it ends: the interval of 95 % holds for at least nine of ten."""
+    chance, inside, told = random.Random(5), 0, 0
+    for _ in range(200):
+        left, values = 6000.0, []
+        drift, spread = chance.uniform(2, 20), chance.uniform(0, 5)
+        forecast = None
+        while left > 0:
+            left -= drift + chance.gauss(0, spread)
+            values.append(left)
+            if forecast is None and len(values) % 5 == 0 and (found := _supply(values).forecast()) is not None:
+                forecast = (len(values), found)
+        if forecast is not None:
+            told += 1
+            at, found = forecast
+            inside += at + found.earliest_seconds <= len(values) <= at + found.latest_seconds + 1
+    assert told > 190
+    assert inside / told >= 0.9
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [8 * GIB] * 600,
+        [8 * GIB - (at % 60) * GIB / 100 for at in range(600)],  # a sawtooth: files that rotate
+        [8 * GIB - min(at, 60) * GIB / 20 for at in range(600)],  # a cache that has filled
+        [8 * GIB - at * 1e5 for at in range(600)],  # a leak that needs a day: not yet
+    ],
+)
+def test_what_is_not_used_up_soon_has_no_forecast_at_the_end(values: list[float]) -> None:
+    assert _supply(values).forecast() is None
+
+
+def test_a_long_life_takes_bounded_memory_and_is_still_seen() -> None:
+    supply = _supply([1e9 - 1e4 * at for at in range(50_000)])
+    assert len(supply._left) <= 576
+    assert (found := supply.forecast()) is not None
+    assert found.seconds == pytest.approx(50_000, rel=0.05)
+
+
+def _noisy(chance: random.Random, sigma: float, ratio: float, count: int) -> list[float]:
+    return [log(0.1 * ratio) + chance.gauss(0, sigma) for _ in range(count)]
+
+
+@pytest.mark.parametrize("sigma", [0.002, 0.01, 0.03])
+def test_steps_that_take_a_tenth_longer_are_found_within_windows(sigma: float) -> None:
+    chance, late = random.Random(3), []
+    for _ in range(50):
+        change = StepChange()
+        for value in _noisy(chance, sigma, 1.0, 60):
+            change.add(value)
+        assert not change.raised
+        for number, value in enumerate(_noisy(chance, sigma, 1.12, 60)):
+            change.add(value)
+            if change.raised:
+                late.append(number)
+                break
+    assert len(late) == 50
+    assert sorted(late)[25] <= 8
+
+
+def test_a_healthy_run_is_almost_never_raised() -> None:
+    """Twenty runs of 2,000 windows: the bound promises one false change in 72,000."""
+    chance, raised = random.Random(4), 0
+    for _ in range(20):
+        change = StepChange()
+        for value in _noisy(chance, 0.04, 1.0, 2000):
+            change.add(value)
+            if change.raised:
+                raised += 1
+                change.forget()
+    assert raised <= 2
+
+
+def test_one_pause_is_never_a_change() -> None:
+    change = StepChange()
+    for number in range(600):
+        change.add(log(0.1) + (log(50.0) if number % 10 == 5 and number > FIRST_WINDOWS else 0.0))
+        assert not change.raised
+
+
+def test_a_run_that_becomes_faster_has_a_new_usual_step() -> None:
+    change = StepChange()
+    for value in [log(0.2)] * 20 + [log(0.1)] * 30:
+        change.add(value)
+    assert exp(change.usual) == pytest.approx(0.1)
+    for _ in range(8):
+        change.add(log(0.13))
+    assert change.raised
+
+
+def test_a_change_ends_when_steps_are_as_fast_as_before() -> None:
+    change = StepChange()
+    for value in [log(0.1)] * 20 + [log(0.2)] * 20:
+        change.add(value)
+    assert change.raised
+    assert change.since == 21
+    for value in [log(0.1)] * 7:
+        change.add(value)
+    assert not change.raised
+
+
+def test_the_average_run_length_of_the_bound_is_that_of_a_simulation() -> None:
+    """Siegmund's approximation beside a direct simulation, for a short run length that can be simulated."""
+    assert _run_length(_standard_bound(ALLOWANCE / 0.04), ALLOWANCE / 0.04) == pytest.approx(72_000, rel=1e-3)
+    chance, lengths = random.Random(2), []
+    for _ in range(1000):
+        total, length = 0.0, 0
+        while total <= 3.0:
+            total, length = max(0.0, total + chance.gauss(0, 1) - 0.5), length + 1
+        lengths.append(length)
+    assert sum(lengths) / len(lengths) == pytest.approx(_run_length(3.0, 0.5), rel=0.15)
+
+
+def _window(**values: float) -> Window:
+    usual = {
+        "began_at": 0.0, "ended_at": 5.0, "median": 0.1, "took": 0.1, "computed": 0.1, "queued": 0.0,
+        "process_computed": 0.1, "moved_bytes": 0.0, "blocked": 0.0, "others": 0.0, "stolen": 0.0, "throttled": 0.0,
+        "workers": 0,
+    }  # fmt: skip
+    return Window(**{**usual, **values})  # type: ignore[arg-type]
+
+
+USUAL = _window()
+
+
+@pytest.mark.parametrize(
+    ("after", "resource"),
+    [
+        ({"took": 0.15, "queued": 0.05}, Resource.COMPUTE),
+        ({"took": 0.15, "computed": 0.15, "stolen": 0.4}, Resource.COMPUTE),
+        ({"took": 0.15, "throttled": 0.3}, Resource.COMPUTE),
+        ({"took": 0.15, "computed": 0.15, "others": 0.9}, Resource.MEMORY_BANDWIDTH),
+        ({"took": 0.15, "blocked": 0.5}, Resource.STORAGE),
+        ({"took": 0.15, "workers": 2}, Resource.STORAGE),
+        ({"took": 0.15, "computed": 0.15}, None),  # the job computes more: longer sequences
+        ({"took": 0.15, "moved_bytes": 1e6, "blocked": 0.5}, None),  # the job writes more: checkpoints
+    ],
+)
+def test_the_part_of_a_step_that_grew_names_the_resource(after: dict[str, float], resource: Resource | None) -> None:
+    cause = explain({0: Change(USUAL, _window(**after))}, {}, distributed=False).cause
+    assert (cause and cause.resource) == resource
+
+
+def test_the_rank_that_others_wait_for_is_named() -> None:
+    waits = Change(_window(computed=0.08), _window(took=0.16, computed=0.08))
+    queued = Change(_window(computed=0.08), _window(took=0.16, computed=0.08, queued=0.06))
+    found = explain({0: waits, 1: waits, 2: queued, 3: waits}, {}, distributed=True)
+    assert found.late_rank == 2
+    assert found.cause is not None
+    assert found.cause.fault_domain is Attribution.NEIGHBOUR
+
+
+def test_ranks_that_all_wait_have_a_slow_network_unless_one_calls_late() -> None:
+    waits = Change(_window(computed=0.08), _window(took=0.16, computed=0.08))
+    changes = {0: waits, 1: waits}
+    network = explain(changes, {0: 0.0, 1: 0.001}, distributed=True)
+    assert network.late_rank is None
+    assert network.cause is not None
+    assert network.cause.resource is Resource.NETWORK
+    assert explain(changes, {0: 0.0, 1: 0.06}, distributed=True).late_rank == 1
+
+
+def test_lateness_is_the_median_over_the_collectives_of_a_group() -> None:
+    def starts(late: int) -> list[CollectiveStart]:
+        return [CollectiveStart("0", number, number * 10**9 + late) for number in range(9)]
+
+    alone = CollectiveStart("1", 5, 0)
+    found = lateness({0: starts(0), 1: [*starts(30_000_000), alone]})
+    assert found == {0: 0.0, 1: pytest.approx(0.03)}
+
+
+def _condition(key: str = "k") -> Condition:
+    return Condition(
+        key=key, resource=Resource.COMPUTE, fault_domain=Attribution.NODE, what="slow", where="here", likely="",
+        action="", evidence="", since=0.0,
+    )  # fmt: skip
+
+
+def test_an_alert_fires_once_and_is_resolved_once() -> None:
+    book, changes = AlertBook("run"), []
+    for at in range(100):
+        holding = [_condition()] if at < 40 else []
+        changes += [(at, alert.state) for alert in book.update(at, at, holding)]
+    assert changes == [(2, CONFIRMED), (69, CLEARED)]
+
+
+def test_a_condition_that_comes_and_goes_does_not_fire_again_at_once() -> None:
+    book, fired = AlertBook("run"), 0
+    for at in range(3600):
+        holding = [_condition()] if at % 60 < 20 else []
+        fired += sum(alert.state is CONFIRMED for alert in book.update(at, at, holding))
+    assert fired <= 7
+
+
+def test_a_job_has_a_budget_of_alerts() -> None:
+    book, fired = AlertBook("run"), 0
+    for at in range(10):
+        conditions = [_condition(f"k{number}") for number in range(100)]
+        fired += len(list(book.update(at, at, conditions)))
+    assert fired == 24
+
+
+def _process(**values: float) -> ProcessReading:
+    usual = {
+        "computed_seconds": 0.0, "main_computed_seconds": 0.0, "main_queued_seconds": 0.0, "blocked": False,
+        "moved_bytes": 0, "resident_bytes": 1 << 30, "worker_seconds": 0.0, "worker_bytes": 0, "workers": 0,
+        "data_free_bytes": None,
+    }  # fmt: skip
+    return ProcessReading(**{**usual, **values})  # type: ignore[arg-type]
+
+
+def test_a_leak_below_a_limit_is_told_with_a_time() -> None:
+    watching, told = detectors()["memory"].start(), []
+    for at in range(300):
+        process = _process(resident_bytes=(1 << 30) + at * 1_000_000, data_free_bytes=1_000_000_000 - at * 1_000_000)
+        told += watching.look(View(at=at, unix=at, steps={0: [0.5]}, processes={0: process}))
+    assert told[0].resource is Resource.MEMORY_CAPACITY
+    assert told[0].fault_domain is Attribution.USER
+    assert told[0].failure_from < 1000 < told[0].failure_until
+    assert told[0].checkpoint
+
+
+def test_memory_that_others_use_up_is_not_the_jobs_fault() -> None:
+    watching, told = detectors()["memory"].start(), []
+    for at in range(300):
+        machine = MachineReading(available_bytes=1_000_000_000 - at * 1_000_000)
+        told += watching.look(View(at=at, unix=at, steps={0: [0.5]}, processes={0: _process()}, machine=machine))
+    assert told[0].fault_domain is Attribution.NEIGHBOUR
+
+
+def test_what_grows_before_the_first_step_is_loading() -> None:
+    watching = detectors()["memory"].start()
+    for at in range(300):
+        process = _process(data_free_bytes=1_000_000_000 - at * 1_000_000)
+        assert not list(watching.look(View(at=at, unix=at, processes={0: process})))
+
+
+def test_a_disk_that_fills_up_is_told_without_any_step() -> None:
+    watching, told = detectors()["disk"].start(), []
+    for at in range(300):
+        machine = MachineReading(free_bytes={"/data": 10**9 - at * 1_000_000})
+        told += watching.look(View(at=at, unix=at, machine=machine))
+    assert told[0].where == "/data"
+    assert told[0].resource is Resource.STORAGE
+
+
+@pytest.mark.parametrize("measuring", [False, True])
+def test_steps_beside_a_micro_benchmark_are_no_evidence(measuring: bool) -> None:
+    """A rank is queued from second 200 on: its steps take twice as long."""
+    watching, told = detectors()["slow_steps"].start(), []
+    process, queued = _process(), 0.0
+    for at in range(400):
+        slow = at >= 200
+        queued += 0.5 if slow else 0.0
+        process = replace(
+            process,
+            computed_seconds=process.computed_seconds + (0.5 if slow else 1.0),
+            main_computed_seconds=process.main_computed_seconds + (0.5 if slow else 1.0),
+            main_queued_seconds=queued,
+        )
+        view = View(
+            at=at, unix=at, steps={0: [0.2] * 5 if slow else [0.1] * 10}, processes={0: process},
+            measuring=measuring and slow,
+        )  # fmt: skip
+        told += watching.look(view)
+    assert bool(told) is not measuring
+    if told:
+        assert told[0].resource is Resource.COMPUTE
+        assert told[0].step_ratio == pytest.approx(2.0, rel=0.1)
+        assert told[0].since == pytest.approx(200, abs=10)
+
+
+def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:
+    import os
+
+    process = read_process(os.getpid())
+    assert process is not None
+    assert process.computed_seconds > 0
+    assert process.resident_bytes > 1 << 20
+    machine = read_machine(os.getpid(), ["/tmp", "/tmp", "/does/not/exist"])
+    assert machine.busy_seconds > 0
+    assert machine.available_bytes
+    assert list(machine.free_bytes) == ["/tmp"]
+    assert read_process(2**22 + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "files"),
+    [
+        ("0::/job", "job", {"memory.max": "1000", "memory.current": "700", "memory.stat": "inactive_file 100\n"}),
+        (
+            "4:memory:/job",
+            "memory/job",
+            {
+                "memory.limit_in_bytes": "1000",
+                "memory.usage_in_bytes": "700",
+                "memory.stat": "total_inactive_file 100\n",
+            },
+        ),
+    ],
+)
+def test_limits_of_control_groups_of_both_versions_are_read(
+    tmp_path: Path, line: str, folder: str, files: dict[str, str]
+) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    (proc / "7").mkdir(parents=True)
+    (proc / "7" / "cgroup").write_text(f"{line}\n")
+    (groups / folder).mkdir(parents=True)
+    for name, text in files.items():
+        (groups / folder / name).write_text(text)
+    assert read_machine(7, [], proc, groups).group_free_bytes == 400
