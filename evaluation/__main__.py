@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="distributed, learning: folder of public data of others")
     parser.add_argument(
         "--part",
-        help="hardening, learning, coverage, privacy, distributed: this part only, such as consent, or loops",
+        help="hardening, learning, coverage, privacy, distributed, loop: this part only, such as consent, or loops",
     )
     parser.add_argument("--scripts", type=Path, help="coverage: folder of public scripts with a list, commands.toml")
     parser.add_argument(

@@ -21,7 +21,7 @@ from statistics import median, stdev
 from typing import Any
 
 from evaluation.figures import OUTPUT, ROOT, Figures, timed
-from evaluation.loop import full_information, odd_rank_detection
+from evaluation.loop import full_information, local_alerts, odd_rank_detection
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, INCIDENT_STATES
 from tests.harness.jobs import Job, losses_identical, start_cpu_stressor
@@ -70,6 +70,10 @@ DETECTED_JOB_SECONDS = 360.0
 def run(arguments: argparse.Namespace) -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     figures, chance = Figures("loop"), random.Random(arguments.seed)
+    if arguments.part == "local":
+        figures = Figures("loop local")
+        timed("alerts of the tenant's own machine", lambda: local_alerts.measure(figures, arguments))
+        return figures.finish(arguments)
     timed("one slow rank of several", lambda: odd_rank_detection.measure(figures, arguments.quick, arguments.seed))
     with running_site(FOLDER / "site") as site:
         timed("campaign and learning", lambda: _learn(site))

@@ -97,8 +97,8 @@ class Session:
                 return
 
     def should_checkpoint(self) -> bool:
-        """Whether an alert has asked for a checkpoint since the last call. For the training loop: it takes less than a
-        microsecond, and the first call opens the connection on which alerts come."""
+        """Whether an alert has asked for a checkpoint since the last call. For the training loop: it reads a variable.
+        The first call opens the connection on which alerts come."""
         listener = self._listening()
         return listener is not None and listener.take_checkpoint()
 

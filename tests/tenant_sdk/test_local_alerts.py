@@ -250,8 +250,9 @@ def test_a_job_has_a_budget_of_alerts() -> None:
 def _process(**values: float) -> ProcessReading:
     usual = {
         "computed_seconds": 0.0, "main_computed_seconds": 0.0, "main_queued_seconds": 0.0, "blocked": False,
-        "moved_bytes": 0, "resident_bytes": 1 << 30, "worker_seconds": 0.0, "worker_bytes": 0, "workers": 0,
-        "data_free_bytes": None,
+        "stopped": False, "moved_bytes": 0, "resident_bytes": 1 << 30, "worker_seconds": 0.0, "worker_bytes": 0,
+        "workers": 0,
+        "throttled_seconds": 0.0, "data_free_bytes": None,
     }  # fmt: skip
     return ProcessReading(**{**usual, **values})  # type: ignore[arg-type]
 
@@ -315,6 +316,13 @@ def test_steps_beside_a_micro_benchmark_are_no_evidence(measuring: bool) -> None
         assert told[0].resource is Resource.COMPUTE
         assert told[0].step_ratio == pytest.approx(2.0, rel=0.1)
         assert told[0].since == pytest.approx(200, abs=10)
+
+
+def test_a_rank_that_was_stopped_is_named() -> None:
+    watching = detectors()["stopped"].start()
+    processes = {0: _process(), 1: _process(stopped=True)}
+    assert [one.where for one in watching.look(View(at=1, unix=1, processes=processes))] == ["this node, rank 1"]
+    assert not list(watching.look(View(at=2, unix=2, processes={0: _process(), 1: _process()})))
 
 
 def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:

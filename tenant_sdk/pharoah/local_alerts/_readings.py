@@ -45,6 +45,8 @@ class ProcessReading:
     """How long the main thread was ready to run, and waited for a core (schedstats, docs.kernel.org)."""
     blocked: bool
     """Whether the main thread waits for a device now and cannot be interrupted, as it does for a disk."""
+    stopped: bool
+    """Whether it has been stopped by a signal, or by a debugger."""
     moved_bytes: int
     """What it has read from and written to files and sockets."""
     resident_bytes: int
@@ -53,6 +55,8 @@ class ProcessReading:
     worker_bytes: int
     """Their resident memory."""
     workers: int
+    throttled_seconds: float
+    """How long its control group has waited because its share of processor time was used up."""
     data_free_bytes: int | None
     """What its data segment may still grow by (RLIMIT_DATA); None without a limit."""
 
@@ -69,13 +73,11 @@ class MachineReading:
     """Memory that programs can still get."""
     group_free_bytes: int | None = None
     """What the control groups of the job may still use; None where nothing limits them."""
-    throttled_seconds: float = 0.0
-    """How long the control group has waited because its share of processor time was used up."""
     free_bytes: Mapping[str, int] = field(default_factory=dict)
     """Free space by a folder of each file system that the job uses."""
 
 
-def read_process(pid: int, proc: Path = PROC) -> ProcessReading | None:
+def read_process(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> ProcessReading | None:
     """A process now; None once it has ended."""
     try:
         folder = proc / str(pid)
@@ -92,11 +94,13 @@ def read_process(pid: int, proc: Path = PROC) -> ProcessReading | None:
         main_computed_seconds=computed / NANOSECONDS,
         main_queued_seconds=queued / NANOSECONDS,
         blocked=stat[_STATE] == "D",
+        stopped=stat[_STATE] in ("T", "t"),
         moved_bytes=_moved_bytes(folder),
         resident_bytes=int(pages[_RESIDENT_PAGES]) * _PAGE_BYTES,
         worker_seconds=_seconds(stat[_ENDED_TICKS]) + sum(map(_computed_seconds, workers)),
         worker_bytes=sum(_resident_bytes(worker) for worker in workers),
         workers=len(workers),
+        throttled_seconds=max(map(_throttled_seconds, _groups(pid, "cpu", proc, cgroups)), default=0.0),
         data_free_bytes=None if limit is None else max(0, limit - data),
     )
 
@@ -104,16 +108,14 @@ def read_process(pid: int, proc: Path = PROC) -> ProcessReading | None:
 def read_machine(pid: int, folders: Iterable[str], proc: Path = PROC, cgroups: Path = CGROUPS) -> MachineReading:
     """The machine, and the control groups of a process; free space of the file systems of some folders."""
     columns = [int(column) / _TICKS_PER_SECOND for column in _text(proc / "stat").partition("\n")[0].split()[1:]]
-    groups = list(_groups(pid, proc, cgroups))
-    free = [one for one in (_group_free_bytes(group) for group in groups) if one is not None]
-    throttled = max((_throttled_seconds(group) for group in groups), default=0.0)
+    groups = _groups(pid, "memory", proc, cgroups)
+    free = [one for one in map(_group_free_bytes, groups) if one is not None]
     available = _numbers(proc / "meminfo").get("MemAvailable:")
     return MachineReading(
         busy_seconds=sum(columns[:_STOLEN]) - columns[_IDLE] - columns[_IO_WAIT] if len(columns) > _STOLEN else 0.0,
         stolen_seconds=columns[_STOLEN] if len(columns) > _STOLEN else 0.0,
         available_bytes=None if available is None else available << 10,
         group_free_bytes=min(free, default=None),
-        throttled_seconds=throttled,
         free_bytes=_free_bytes(folders),
     )
 
@@ -145,12 +147,12 @@ def _free_bytes(folders: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _groups(pid: int, proc: Path, cgroups: Path) -> Iterator[Path]:
-    """The folders of the control groups of a process and of those above, for memory and processor time."""
+def _groups(pid: int, controller: str, proc: Path, cgroups: Path) -> Iterator[Path]:
+    """The folders of the control group of a process and of those above, in version 2 or for one controller."""
     for line in _text(proc / str(pid) / "cgroup").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         root = cgroups if number == "0" else cgroups / controllers
-        if number != "0" and not {"memory", "cpu"} & set(controllers.split(",")):
+        if number != "0" and controller not in controllers.split(","):
             continue
         folder = root / path.lstrip("/")
         if not folder.is_dir():

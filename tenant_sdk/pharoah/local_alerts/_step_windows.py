@@ -122,7 +122,7 @@ def _window(began: Moment, ended: Moment, steps: Sequence[float], blocked: Seque
         blocked=fmean(blocked),
         others=max(0.0, busy - (ended.own_seconds - began.own_seconds)) / seconds,
         stolen=(ended.machine.stolen_seconds - began.machine.stolen_seconds) / seconds,
-        throttled=(ended.machine.throttled_seconds - began.machine.throttled_seconds) / seconds,
+        throttled=(after.throttled_seconds - before.throttled_seconds) / seconds,
         workers=after.workers,
     )
 
