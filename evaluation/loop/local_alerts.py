@@ -167,8 +167,8 @@ def _observed(started: Started, fault: Fault) -> Episode:
         early=early,
         simple={name: _first(rule, steps, began, ended) for name, rule in RULES.items() if name != "peer_similarity"},
     )
-    told = f"{episode.delay:.0f} s, {episode.named} at {episode.where}" if alert else "MISSED"
-    print(f"  {fault.kind} {fault.dose:g} on {started.node}, steps x{episode.slowed:.2f}: {told}", flush=True)
+    shown = f"{episode.delay:.0f} s, {episode.named} at {episode.where}" if alert else "MISSED"
+    print(f"  {fault.kind} {fault.dose:g} on {started.node}, steps x{episode.slowed:.2f}: {shown}", flush=True)
     return episode
 
 

@@ -44,7 +44,7 @@ def windows(steps: Sequence[Step]) -> list[Window]:
 
 
 def rolling_z_score(own: Sequence[Window], _: Sequence[Window]) -> Iterator[float]:
-    """A window lies three standard deviations above those of the last five minutes."""
+    """A window is three standard deviations above those of the last five minutes."""
     for at in range(FIRST_WINDOWS, len(own)):
         before = [window.mean for window in own[max(0, at - ROLLING_WINDOWS) : at]]
         if own[at].mean > fmean(before) + DEVIATIONS * stdev(before):

@@ -39,7 +39,7 @@ class Fault:
     beside: Callable[[Started, float], AbstractContextManager[None]] | None = None
     """What acts on the job from outside, with the dose."""
     options: tuple[str, ...] = ()
-    """Of the script."""
+    """Options of the script."""
     checkpoints: bool = False
     """Whether the job writes and syncs after each step."""
     ranks: int = 1
@@ -73,7 +73,7 @@ class Started:
         return self._ranks
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Those that were confirmed."""
+        """All alerts that were confirmed."""
         path = self.folder / "alerts.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [alert for alert in map(json.loads, lines) if alert["state"] == "confirmed"]

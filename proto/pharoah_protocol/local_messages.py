@@ -262,7 +262,7 @@ class FlightRecord(Message):
     rank: int
     calls: tuple[CollectiveCall, ...]
     starts: tuple[CollectiveStart, ...] = ()
-    """Of the last collectives, oldest first."""
+    """When its last collectives were called, oldest first."""
 
 
 @_message("listen")

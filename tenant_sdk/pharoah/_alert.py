@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +55,14 @@ class Alert:
             f"  evidence  {self.evidence}",
         ]
         if self.state.is_open:
-            lines += [f"  likely    {self.likely}"] * bool(self.likely)
-            lines += [f"  to do     {self.action}"] * bool(self.action)
+            lines += _wrapped("likely", self.likely) + _wrapped("to do", self.action)
         return "\n".join(lines)
+
+
+_LONGEST_LINE = 80
+_INDENT = " " * 12
+
+
+def _wrapped(name: str, text: str) -> list[str]:
+    """A named text in lines that fit a terminal; none for an empty one."""
+    return textwrap.wrap(text, _LONGEST_LINE, initial_indent=f"  {name:10}", subsequent_indent=_INDENT) if text else []

@@ -28,7 +28,7 @@ class Listener:
         self.pending: queue.Queue[Alert] = queue.Queue(maxsize=1000)
         self.verdict: Verdict | None = None
         self._checkpoint = False
-        """Whether an alert has asked for a checkpoint that nobody has been told of."""
+        """Whether an alert has asked for a checkpoint since `take_checkpoint`."""
         self._on_verdict = on_verdict
         self._link = SidecarLink(path, 2.0)
         self._link.send(Listen(rank))

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from pharoah_protocol.local_sockets import ServedSocket
+from pharoah_protocol.v1 import RunCampaignResponse
 from pharoah_provider import cli
+from pharoah_provider.cli import campaign
 from tests.harness.tokens import write_list
 
 TOKENS = ["operator ops oooooooooooooooooooooooooooooooo"]
@@ -69,3 +71,11 @@ def test_a_taken_address_and_a_corrupt_database_are_named(tmp_path: Path, capsys
     (tmp_path / "p.duckdb").write_bytes(os.urandom(9000))
     code, error = run_command(capsys, *serve(tmp_path))
     assert code == 1 and "p.duckdb: not a readable DuckDB database" in error and "another process" not in error
+
+
+def test_the_first_answer_of_a_connection_counts_no_works(capsys: pytest.CaptureFixture[str]) -> None:
+    """After a reconnect it names the campaign only, and a campaign that goes on is followed further."""
+    first = RunCampaignResponse(campaign_id="c1")
+    later = RunCampaignResponse(campaign_id="c1", done=5, total=10, node="n1", cell="gpt", outcome="ok")
+    campaign._show(iter([first, later]))
+    assert "campaign 5/10  n1 gpt: ok" in capsys.readouterr().out

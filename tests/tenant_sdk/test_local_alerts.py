@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
+import signal
+import subprocess
 from dataclasses import replace
 from math import exp, log
 from pathlib import Path
@@ -11,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pharoah._alert import Alert
 from pharoah.local_alerts import AlertBook, Condition, View, detectors
 from pharoah.local_alerts._exhaustion import Supply
 from pharoah.local_alerts._lateness import lateness
@@ -18,8 +23,10 @@ from pharoah.local_alerts._readings import MachineReading, ProcessReading, read_
 from pharoah.local_alerts._slow_causes import Change, explain
 from pharoah.local_alerts._step_change import ALLOWANCE, FIRST_WINDOWS, StepChange, _run_length, _standard_bound
 from pharoah.local_alerts._step_windows import Window
+from pharoah.sidecar.local_watch import LocalWatch
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
 from pharoah_protocol.local_messages import CollectiveStart
+from pharoah_protocol.typed_json import to_json
 from pharoah_protocol.vocabulary import Attribution, Resource
 
 GIB = float(1 << 30)
@@ -44,9 +51,9 @@ def test_what_falls_on_a_line_ends_where_the_line_ends(rate: float, seconds: int
     assert found.rate == pytest.approx(rate)
 
 
-def test_most_of_the_real_ends_lie_in_their_intervals() -> None:
+def test_most_of_the_real_ends_are_in_their_intervals() -> None:
     """A random walk with drift ends when it ends: the interval of 95 % holds for at least nine of ten."""
-    chance, inside, told = random.Random(5), 0, 0
+    chance, inside, raised = random.Random(5), 0, 0
     for _ in range(200):
         left, values = 6000.0, []
         drift, spread = chance.uniform(2, 20), chance.uniform(0, 5)
@@ -57,11 +64,11 @@ def test_most_of_the_real_ends_lie_in_their_intervals() -> None:
             if forecast is None and len(values) % 5 == 0 and (found := _supply(values).forecast()) is not None:
                 forecast = (len(values), found)
         if forecast is not None:
-            told += 1
+            raised += 1
             at, found = forecast
             inside += at + found.earliest_seconds <= len(values) <= at + found.latest_seconds + 1
-    assert told > 190
-    assert inside / told >= 0.9
+    assert raised > 190
+    assert inside / raised >= 0.9
 
 
 @pytest.mark.parametrize(
@@ -257,23 +264,23 @@ def _process(**values: float) -> ProcessReading:
     return ProcessReading(**{**usual, **values})  # type: ignore[arg-type]
 
 
-def test_a_leak_below_a_limit_is_told_with_a_time() -> None:
-    watching, told = detectors()["memory"].start(), []
+def test_a_leak_below_a_limit_has_a_time() -> None:
+    watching, raised = detectors()["memory"].start(), []
     for at in range(300):
         process = _process(resident_bytes=(1 << 30) + at * 1_000_000, data_free_bytes=1_000_000_000 - at * 1_000_000)
-        told += watching.look(View(at=at, unix=at, steps={0: [0.5]}, processes={0: process}))
-    assert told[0].resource is Resource.MEMORY_CAPACITY
-    assert told[0].fault_domain is Attribution.USER
-    assert told[0].failure_from < 1000 < told[0].failure_until
-    assert told[0].checkpoint
+        raised += watching.look(View(at=at, unix=at, steps={0: [0.5]}, processes={0: process}))
+    assert raised[0].resource is Resource.MEMORY_CAPACITY
+    assert raised[0].fault_domain is Attribution.USER
+    assert raised[0].failure_from < 1000 < raised[0].failure_until
+    assert raised[0].checkpoint
 
 
 def test_memory_that_others_use_up_is_not_the_jobs_fault() -> None:
-    watching, told = detectors()["memory"].start(), []
+    watching, raised = detectors()["memory"].start(), []
     for at in range(300):
         machine = MachineReading(available_bytes=1_000_000_000 - at * 1_000_000)
-        told += watching.look(View(at=at, unix=at, steps={0: [0.5]}, processes={0: _process()}, machine=machine))
-    assert told[0].fault_domain is Attribution.NEIGHBOUR
+        raised += watching.look(View(at=at, unix=at, steps={0: [0.5]}, processes={0: _process()}, machine=machine))
+    assert raised[0].fault_domain is Attribution.NEIGHBOUR
 
 
 def test_what_grows_before_the_first_step_is_loading() -> None:
@@ -283,19 +290,19 @@ def test_what_grows_before_the_first_step_is_loading() -> None:
         assert not list(watching.look(View(at=at, unix=at, processes={0: process})))
 
 
-def test_a_disk_that_fills_up_is_told_without_any_step() -> None:
-    watching, told = detectors()["disk"].start(), []
+def test_a_disk_that_fills_up_is_found_without_any_step() -> None:
+    watching, raised = detectors()["disk"].start(), []
     for at in range(300):
         machine = MachineReading(free_bytes={"/data": 10**9 - at * 1_000_000})
-        told += watching.look(View(at=at, unix=at, machine=machine))
-    assert told[0].where == "/data"
-    assert told[0].resource is Resource.STORAGE
+        raised += watching.look(View(at=at, unix=at, machine=machine))
+    assert raised[0].where == "/data"
+    assert raised[0].resource is Resource.STORAGE
 
 
 @pytest.mark.parametrize("measuring", [False, True])
 def test_steps_beside_a_micro_benchmark_are_no_evidence(measuring: bool) -> None:
     """A rank is queued from second 200 on: its steps take twice as long."""
-    watching, told = detectors()["slow_steps"].start(), []
+    watching, raised = detectors()["slow_steps"].start(), []
     process, queued = _process(), 0.0
     for at in range(400):
         slow = at >= 200
@@ -310,12 +317,12 @@ def test_steps_beside_a_micro_benchmark_are_no_evidence(measuring: bool) -> None
             at=at, unix=at, steps={0: [0.2] * 5 if slow else [0.1] * 10}, processes={0: process},
             measuring=measuring and slow,
         )  # fmt: skip
-        told += watching.look(view)
-    assert bool(told) is not measuring
-    if told:
-        assert told[0].resource is Resource.COMPUTE
-        assert told[0].step_ratio == pytest.approx(2.0, rel=0.1)
-        assert told[0].since == pytest.approx(200, abs=10)
+        raised += watching.look(view)
+    assert bool(raised) is not measuring
+    if raised:
+        assert raised[0].resource is Resource.COMPUTE
+        assert raised[0].step_ratio == pytest.approx(2.0, rel=0.1)
+        assert raised[0].since == pytest.approx(200, abs=10)
 
 
 def test_a_rank_that_was_stopped_is_named() -> None:
@@ -364,3 +371,30 @@ def test_limits_of_control_groups_of_both_versions_are_read(
     for name, text in files.items():
         (groups / folder / name).write_text(text)
     assert read_machine(7, [], proc, groups).group_free_bytes == 400
+
+
+def test_a_real_process_that_is_stopped_raises_an_alert() -> None:
+    asyncio.run(_stopped_process())
+
+
+async def _stopped_process() -> None:
+    """The thread, the kernel's files and the detectors together; looks come fast."""
+    alerts: asyncio.Queue[Alert] = asyncio.Queue()
+    watch = LocalWatch(
+        b"run", alerts.put_nowait, lambda: None, lambda: False, distributed=False, look_seconds=0.01
+    )  # fmt: skip
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        watch.rank_connected(3, process.pid)
+        process.send_signal(signal.SIGSTOP)
+        async with asyncio.timeout(60):
+            alert = await alerts.get()
+        assert alert.state is CONFIRMED
+        assert alert.node_alias == "this node, rank 3"
+        assert alert.resource is Resource.COMPUTE
+        assert max(map(len, str(alert).splitlines()[1:])) <= 80
+        assert Alert.from_dict(json.loads(to_json(vars(alert)))) == alert
+    finally:
+        watch.stop()
+        process.kill()
+        process.wait()

@@ -249,6 +249,8 @@ def _show(answers: Iterator[RunCampaignResponse]) -> None:
         task = bar.add_task("", total=None)
         printed = done = -1
         for answer in answers:
+            if not answer.total:  # the first answer of a connection names the campaign only
+                continue
             if answer.done == done:  # no work has ended: a node has left
                 bar.console.print(f"{answer.node} {answer.cell}: {answer.outcome}", markup=False)
             done = answer.done

@@ -2,8 +2,8 @@
 
 The span that is looked at is cut into blocks of equal length, and each block counts with its least value, which is that
 of the moment of greatest use. The differences of successive blocks are rates. Their mean is the rate of the future, and
-a prediction interval of Student's t distribution (Hahn and Meeker, Statistical Intervals, 1991, section 4) tells within
-which bounds the mean rate until the end may be.
+a prediction interval of Student's t distribution (Hahn and Meeker, Statistical Intervals, 1991, section 4) gives
+the bounds of the mean rate until the end.
 """
 
 from __future__ import annotations

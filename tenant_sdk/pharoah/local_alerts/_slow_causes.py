@@ -1,7 +1,7 @@
 """Why steps take longer: where the time of the main thread went, before and after.
 
 A step is the time in which the main thread computed, was queued for a core, or waited for something else. The part that
-grew most tells what is short. Of several ranks that wait for each other, the late one is the rank whose own part grew,
+grew most shows what is short. Of several ranks that wait for each other, the late one is the rank whose own part grew,
 while the others only wait longer.
 """
 

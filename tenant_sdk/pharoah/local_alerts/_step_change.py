@@ -30,7 +30,7 @@ LEAST_NOISE = 0.005
 """The standard deviation of a window that is assumed at least: 0.5 %."""
 CALM_WINDOWS = 6
 """So many windows in a row that are as fast as before end a change."""
-_MAD_TO_SIGMA = 1.4826
+_TO_DEVIATION = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
 
 
@@ -87,7 +87,7 @@ class StepChange:
 
     def _learn(self) -> None:
         self.usual = median(self._first)
-        self._noise = max(LEAST_NOISE, _MAD_TO_SIGMA * median(abs(value - self.usual) for value in self._first))
+        self._noise = max(LEAST_NOISE, _TO_DEVIATION * median(abs(value - self.usual) for value in self._first))
         self.bound = max(LEAST_BOUND, self._noise * _standard_bound(ALLOWANCE / self._noise))
         self._weight, self._sum, self._faster = FIRST_WINDOWS, 0.0, 0.0
 

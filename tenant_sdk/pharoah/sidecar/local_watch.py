@@ -57,11 +57,13 @@ class LocalWatch:
         request_records: Callable[[], None],
         measuring: Callable[[], bool],
         distributed: bool,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         """`deliver` gets every alert; `request_records` asks all ranks for their flight records, whose starts come to
-        `called`; `measuring` tells whether the provider runs micro-benchmarks beside the job;
+        `called`; `measuring`: whether the provider runs micro-benchmarks beside the job;
         `distributed`: whether the job runs on several nodes."""
         self._deliver, self._measuring, self._distributed = deliver, measuring, distributed
+        self._look_seconds = look_seconds
         self._request_records, self._requested_at = request_records, 0.0
         self._starts: dict[int, Sequence[CollectiveStart]] = {}
         self._book = AlertBook(run_id.hex())
@@ -98,7 +100,7 @@ class LocalWatch:
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         folders: list[str] = []
         looks = 0
-        while not self._stopped.wait(LOOK_SECONDS):
+        while not self._stopped.wait(self._look_seconds):
             try:
                 processes = dict(self._processes)
                 if looks % FOLDERS_EVERY_LOOKS == 0:
