@@ -41,6 +41,12 @@ def _capture_interval(value: int) -> str:
     return f"{value} would slow the job; 0, or {LEAST_CAPTURE_EVERY_STEPS} and more"
 
 
+def _alert_url(value: str) -> str:
+    if not value or value.partition("://")[0] in ("http", "https"):
+        return ""
+    return f"{value!r} is not an address such as http://alertmanager:9093/api/v2/alerts"
+
+
 def _setting(default: Any, variable: str, help_text: str, check: Check | None = None, shown: str | None = None) -> Any:
     """One setting. `shown` is its default in the documentation, where that is not the value itself."""
     return field(default=default, metadata={"variable": variable, "help": help_text, "check": check, "shown": shown})
@@ -164,6 +170,12 @@ class Settings:
         "PHAROAH_HANG_AFTER_S",
         "how long no rank may step before all ranks are asked which collective they wait in",
         _seconds,
+    )
+    alert_url: str = _setting(
+        "",
+        "PHAROAH_ALERT_URL",
+        "receiver of your alerts, as an Alertmanager takes them: http://alertmanager:9093/api/v2/alerts",
+        _alert_url,
     )
     verdict_file: str = _setting("", "PHAROAH_VERDICT_FILE", "write the verdict into this file as JSON")
     state_folder: str = _setting(

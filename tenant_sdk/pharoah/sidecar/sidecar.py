@@ -9,6 +9,7 @@ from pathlib import Path
 from pharoah._alert import Alert
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
+from pharoah.sidecar.alert_webhook import AlertWebhook
 from pharoah.sidecar.check import JobCheck
 from pharoah.sidecar.hang_watch import HangWatch
 from pharoah.sidecar.job_end import JobEnd
@@ -32,6 +33,10 @@ class Sidecar:
     def __init__(self, path: Path, settings: Settings, run_id: bytes, identity: JobIdentity = _ONE_NODE) -> None:
         self._run_id = run_id
         self._job_end = JobEnd()
+        self._webhook, self._shutdown_seconds = (
+            AlertWebhook(settings.alert_url, run_id),
+            settings.shutdown_timeout_seconds,
+        )
         self._ended = False
         handlers: dict[type[messages.Message], Handler] = {
             messages.Hello: self._hello,
@@ -67,6 +72,7 @@ class Sidecar:
             await self._hangs.stop()
             await self._end_run()
             await self._nodes.stop()
+            await self._webhook.close(self._shutdown_seconds)
 
     async def _hello(self, message: messages.Hello, connection: Connection) -> messages.Message:
         self._job.expect(message.ranks)
@@ -145,6 +151,7 @@ class Sidecar:
         self._server.notify(ConnectionUse.LISTENER, messages.VerdictChanged(vars(verdict)))
 
     def _deliver(self, alert: Alert) -> None:
+        self._webhook.send(alert)
         self._server.notify(ConnectionUse.LISTENER, messages.AlertRaised(vars(alert)))
 
     def _is_measured(self) -> bool:
