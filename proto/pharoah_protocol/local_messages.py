@@ -296,6 +296,12 @@ class StatusAnswer(Message):
     """Ranks that have stepped."""
 
 
+@_message("ask_validation")
+@dataclass(frozen=True)
+class AskValidation(Message):
+    """The user asks that the provider validate this node."""
+
+
 @_message("end")
 @dataclass(frozen=True)
 class End(Message):

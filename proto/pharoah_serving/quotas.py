@@ -30,7 +30,7 @@ def counts_for_quotas(record: AuditRecord) -> bool:
         return record.status in STATUSES_THAT_USED_AN_OFFER
     if record.method == "EvaluatePseudonym":
         return record.status != StatusCode.RESOURCE_EXHAUSTED.name
-    return record.method in ("GetOffer", "Reveal") and record.status == StatusCode.OK.name
+    return record.method in ("GetOffer", "Reveal", "AskValidation") and record.status == StatusCode.OK.name
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Limits:
     """A tenant that also holds one of the two keys can test one guess with every evaluation by the other key."""
     organisation_reveals: int = 100
     """Jobs that are revealed in plain words; each may take 256 KiB, which is kept for half a year."""
+    organisation_asked_validations: int = 100
+    """How long the micro-benchmarks of all of them take together is bounded by `monitoring.budgets`."""
 
 
 @dataclass
@@ -92,6 +94,7 @@ class Quotas:
         self._organisation_queries = DailyQuota(limits.organisation_queries, "query batches")
         self._pseudonyms = DailyQuota(limits.organisation_pseudonyms, "pseudonyms")
         self._reveals = DailyQuota(limits.organisation_reveals, "revealed jobs")
+        self._asked = DailyQuota(limits.organisation_asked_validations, "validations that tenants ask for")
 
     def take_offer(self, who: Principal, now: float) -> None:
         """Raises Exhausted."""
@@ -111,6 +114,10 @@ class Quotas:
         """Raises Exhausted."""
         self._reveals.take(who.organisation, now)
 
+    def take_asked_validation(self, who: Principal, now: float) -> None:
+        """Raises Exhausted."""
+        self._asked.take(who.organisation, now)
+
     def recount(self, records: Iterable[AuditRecord], now: float) -> None:
         """Count today's uses from before a restart. An offer counts as one query batch however often it was sent."""
         offers_asked: dict[str, set[str]] = defaultdict(set)
@@ -122,6 +129,8 @@ class Quotas:
                 self._offers.add_used(who.name, 1, now)
             elif record.method == "Reveal":
                 self._reveals.add_used(who.organisation, 1, now)
+            elif record.method == "AskValidation":
+                self._asked.add_used(who.organisation, 1, now)
             else:
                 self._pseudonyms.add_used(who.organisation, 1, now)
         for name, offers in offers_asked.items():

@@ -24,6 +24,7 @@ from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
 from pharoah_protocol.local_messages import (
+    AskValidation,
     Check,
     CheckAnswer,
     End,
@@ -101,6 +102,12 @@ class Session:
         The first call opens the connection on which alerts come."""
         listener = self._listening()
         return listener is not None and listener.take_checkpoint()
+
+    def ask_validation(self) -> None:
+        """Ask the provider to test this node, at the next round minute: beside this job if it agrees to
+        micro-benchmarks, else when the node is idle. The provider learns that you asked, and no reason."""
+        if self._link is not None and not hooks.inert():
+            self._link.send(AskValidation())
 
     def status(self) -> dict[str, Any]:
         """The state now: run, steps, verdict, dropped messages, and whether the provider is reached."""

@@ -155,6 +155,11 @@ class Settings:
         "PHAROAH_ALLOW_BESIDE_JOB",
         "1: the provider may run micro-benchmarks on this node while the job runs",
     )
+    ask_validation: bool = _setting(
+        False,
+        "PHAROAH_ASK_VALIDATION",
+        "1: when an alert of your own machine is not about your job itself, the provider is asked to validate the node",
+    )
     probe_limit_seconds: float = _setting(
         10.0, "PHAROAH_PROBE_LIMIT_S", "how long one micro-benchmark beside the job may take", _seconds
     )

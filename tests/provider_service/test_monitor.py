@@ -173,6 +173,41 @@ def test_a_suspicion_that_its_run_left_behind_is_validated_on_the_idle_node(
     at_site(tmp_path, work)
 
 
+@pytest.mark.parametrize(("seconds", "state"), [(SLOW, "confirmed"), (HEALTHY_SECONDS, "dismissed")])
+def test_a_validation_that_a_tenant_asks_for_is_made_beside_its_run(tmp_path: Path, seconds: float, state: str) -> None:
+    """Its steps look healthy to the provider: only the tenant sees what it sees."""
+
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1")
+        await site.feel(run, 1.0, seconds=10)
+        site.seconds["n1"] = seconds
+        await site.monitor.ask(run)
+        await site.feel(run, 1.0, seconds=30)
+        assert (await site.alerts())[0] == ("n1", state)
+
+    at_site(tmp_path, work)
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(SLOW, "confirmed"), (HEALTHY_SECONDS, "dismissed")])
+def test_without_consent_a_validation_that_is_asked_for_waits_for_the_idle_node(
+    tmp_path: Path, seconds: float, state: str
+) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await site.join("n1", beside_job=False)
+        await site.feel(run, 1.0, seconds=5)
+        await site.monitor.ask(run)
+        site.seconds["n1"] = seconds
+        await site.feel(run, 1.0, seconds=30)
+        assert await site.alerts() == [("n1", "suspected")]
+        assert not site.ordered
+        site.monitor.unwatch(run.run_id)
+        for _ in range(20):
+            await site.passes(10.0)
+        assert await site.alerts() == [("n1", state)]
+
+    at_site(tmp_path, work)
+
+
 def test_a_suspicion_that_nothing_can_validate_is_dismissed_after_a_day(tmp_path: Path) -> None:
     async def work(site: MonitoredSite) -> None:
         run = await site.join("n1", beside_job=False)

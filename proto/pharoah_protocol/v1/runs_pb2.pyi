@@ -317,6 +317,40 @@ class EndRunResponse(_message.Message):
 Global___EndRunResponse: _TypeAlias = EndRunResponse  # noqa: Y015
 
 @_typing.final
+class AskValidationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskValidationRequest: _TypeAlias = AskValidationRequest  # noqa: Y015
+
+@_typing.final
+class AskValidationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskValidationResponse: _TypeAlias = AskValidationResponse  # noqa: Y015
+
+@_typing.final
 class RevealRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -185,11 +185,24 @@ class Monitor:
             change = None
             if watched.counters.second(report.rank, self._scorer.risky(score)):
                 change = incident.suspect(report.ended_at - report.span_seconds, run, report.step_ratio)
-            elif incident.raised_by == run.run_id and self._all_clean(run.node):
+            elif incident.raised_by == run.run_id and self._all_clean(run.node) and not watched.asked:
                 change = incident.calmed()
             if change:
                 ratio = report.step_ratio if change.is_reported else incident.step_ratio
                 await self._incidents.change(incident, change, ratio)
+        self._probe_if_wanted(watched, incident)
+
+    async def ask(self, run: Run) -> None:
+        """The tenant of a run asks that its node be validated. This is a suspicion like that of a counter, which is
+        validated beside the run where it agrees, and else on the idle node."""
+        watched = self.runs.get(run.run_id)
+        if watched is None:
+            return
+        watched.asked = True
+        incident = self._incidents.of(run.node)
+        if change := incident.suspect(self._clock.wall(), run):
+            incident.text = "the tenant of a run on it has asked for a validation"
+            await self._incidents.change(incident, change, 1.0)
         self._probe_if_wanted(watched, incident)
 
     def alerts(self, run_id: bytes) -> AsyncIterator[Transition]:
@@ -236,7 +249,7 @@ class Monitor:
             wanted = watched.counters.calm and not self._validator.levels_known(run)
             if wanted and self._orders.ready(cause, run):
                 self._probing.start(run.node, run, self._learn(run))
-        elif incident.raised_by == run.run_id and watched.counters.risky:
+        elif incident.raised_by == run.run_id and (watched.counters.risky or watched.asked):
             self._validate_if_ready(incident, run, LONGEST_PAUSE_SECONDS)
 
     async def _look_at(self, incident: Incident) -> None:
@@ -288,6 +301,8 @@ class Monitor:
             return
         witness = run.organisation if run else IDLE
         change = incident.validated(comparisons, witness)
+        if run is not None and (watched := self.runs.get(run.run_id)) and not incident.doubted:
+            watched.asked = False  # it has been answered: from now on its levels decide, as they do for all
         against = [c for c in comparisons if incident.evidence(witness, c.benchmark) > 0]
         self._metrics.validations.labels("slow" if against else "healthy").inc()
         incident.text = "; ".join(described(c, idle=run is None) for c in against or comparisons)

@@ -31,6 +31,8 @@ class WatchedRun:
     """When its newest node ticket was issued, or the restart."""
     heard_since_start: bool = True
     """Whether it has joined or reported since the provider was started."""
+    asked: bool = False
+    """Whether its tenant has asked for a validation that was not made yet."""
 
     @property
     def presence(self) -> Presence:

@@ -17,6 +17,8 @@ from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
 from pharoah_protocol.v1 import (
     Alert,
+    AskValidationRequest,
+    AskValidationResponse,
     EndRunRequest,
     EndRunResponse,
     IncidentState,
@@ -164,6 +166,14 @@ class RunsServicer:
                 self._intake.forget(run.run_id)
             self._monitor.runs.forget_lost(run.run_id)
             self._joins.ended(run)
+
+    async def AskValidation(self, request: AskValidationRequest, _: Context) -> AskValidationResponse:
+        run = self._active(request.run_id) or await self._run(request.run_id)
+        if not self._monitor.watches(run):
+            raise NotReady("run_id: the run has ended")
+        self._quotas.take_asked_validation(caller(), self._clock.wall())
+        await complete_despite_cancellation(self._monitor.ask(run))
+        return AskValidationResponse()
 
     async def Reveal(self, request: RevealRequest, _: Context) -> RevealResponse:
         run = await self._run(request.run_id)

@@ -56,6 +56,11 @@ class MonitoredRun:
         else:
             windows.add(durations, resident)
 
+    def ask_validation(self) -> None:
+        """Ask the provider to validate this node, if the run was launched."""
+        if self.reporter:
+            self.reporter.ask_validation()
+
     def captured(self, step: Fingerprint) -> None:
         self._recorder.captured(step)
 

@@ -77,6 +77,7 @@ ORIGINS = {
     "EndRunRequest.pseudonym": "PHAROAH_SHARE_OUTCOMES=1 only: a pseudonym that takes two keys to make",
     "EndRunRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week of that pseudonym",
     "WatchAlertsRequest.run_id": _RUN,
+    "AskValidationRequest.run_id": "one bit at a round minute: session.ask_validation(), or PHAROAH_ASK_VALIDATION=1",
     "RevealRequest.run_id": "`pharoah reveal` only: the run that is revealed",
     "RevealRequest.fingerprint": "`pharoah reveal` only: what the run was, in plain words",
     "EvaluatePseudonymRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week",

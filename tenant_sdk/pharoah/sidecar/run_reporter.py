@@ -8,6 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from random import Random
 from typing import Any
 
@@ -27,6 +28,7 @@ from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
+    AskValidationRequest,
     Consent,
     EndRunRequest,
     JoinRunRequest,
@@ -54,6 +56,8 @@ RENEWAL_SECONDS, RENEWAL_RETRY_SECONDS = 480.0, 30.0
 provider wants one that is younger than 15 minutes, so an agent may be away for seven."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 15.0
 """Pauses after a call that failed; a provider that restarts is away for seconds."""
+ASK_ROUND_SECONDS, ASK_PAUSE_SECONDS = 60.0, 600.0
+"""A validation is asked for at round minutes of the run, and at most every ten minutes."""
 REMEMBERED_ALERTS = 1024
 """Alerts that were delivered; the provider sends those that still fire again after a reconnect."""
 ALERTS_AT_ONCE, ALERT_SECONDS = 64, 1.0
@@ -102,6 +106,8 @@ class RunReporter:
         """The newest request to join. It is not cancelled with the rest: the provider must not see the end first."""
         self._seen: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_ALERTS)
         self._heard = 0
+        self._asks, self._asked_at = False, -inf
+        """Whether a validation is asked for, and when the last one was, in monotonic seconds."""
         self.dropped = 0
         self.alias = ""
         self.connected = False
@@ -124,6 +130,10 @@ class RunReporter:
         self._join_time = time.monotonic() if join_time is None else join_time
         work = (self._tick(tick_seconds), self._report(ticket), self._renew(), self._listen())
         self._tasks = [asyncio.create_task(part) for part in work]
+
+    def ask_validation(self) -> None:
+        """Ask the provider at the next round time to validate this node."""
+        self._asks = True
 
     def second(self, number: int, ended_at: float) -> None:
         """Keep a second for the next report; the oldest go, counted, when the provider has been away for too long."""
@@ -211,6 +221,7 @@ class RunReporter:
                     await self._send()
                 if not self.connected:
                     await self._send_earlier_ends()
+                await self._ask_if_due()
                 self.connected = True
                 backoff.reset()
                 pause = self._until_report()
@@ -225,6 +236,21 @@ class RunReporter:
                     await self._show_ticket_or_join()
                 pause = backoff.next_pause()
             await asyncio.sleep(pause)
+
+    async def _ask_if_due(self) -> None:
+        """Ask for a validation at a multiple of ASK_ROUND_SECONDS after the run has joined: the time of the call shows
+        no more. Raises AioRpcError when the provider is away."""
+        now = time.monotonic()
+        late = (now - self._join_time) % ASK_ROUND_SECONDS
+        if not self._asks or late >= REPORT_SECONDS or now - self._asked_at < ASK_PAUSE_SECONDS:
+            return
+        self._asks, self._asked_at = False, now
+        try:
+            await self._call("AskValidation", AskValidationRequest(run_id=self._run_id))
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in (*FINAL_ANSWERS, grpc.StatusCode.RESOURCE_EXHAUSTED):
+                raise
+            log.info("the provider does not validate this node: %s", error.details())
 
     async def _show_ticket_or_join(self) -> None:
         """A report was refused: the newest node ticket is too old, or the attempt has ended. The first is mended by a

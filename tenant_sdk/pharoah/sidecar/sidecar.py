@@ -20,6 +20,7 @@ from pharoah.sidecar.node_verdicts import NodeVerdicts
 from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, Handler
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import local_messages as messages
+from pharoah_protocol.vocabulary import Attribution
 
 _ONE_NODE = JobIdentity()
 TERMINATION_SECONDS = 20.0
@@ -32,7 +33,7 @@ class Sidecar:
 
     def __init__(self, path: Path, settings: Settings, run_id: bytes, identity: JobIdentity = _ONE_NODE) -> None:
         self._run_id = run_id
-        self._job_end = JobEnd()
+        self._job_end, self._asks = JobEnd(), settings.ask_validation
         self._webhook, self._shutdown_seconds = (
             AlertWebhook(settings.alert_url, run_id),
             settings.shutdown_timeout_seconds,
@@ -50,6 +51,7 @@ class Sidecar:
             messages.FlightRecord: self._flight_record,
             messages.Listen: self._listen,
             messages.Status: self._status,
+            messages.AskValidation: self._ask_validation,
             messages.End: self._end,
         }
         self._server = ConnectionServer(path, handlers)
@@ -57,7 +59,7 @@ class Sidecar:
         self._run = MonitoredRun(run_id, identity.job_id, settings, self._deliver)
         self._nodes = NodeVerdicts(identity, settings, lambda: self._job.verdict, self._job.add_findings)
         self._local = LocalWatch(
-            run_id, self._deliver, self._request_records, self._is_measured, distributed=identity.nodes > 1
+            run_id, self._deliver_own, self._request_records, self._is_measured, distributed=identity.nodes > 1
         )
         self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
 
@@ -136,6 +138,9 @@ class Sidecar:
             ranks=self._run.ranks,
         )
 
+    async def _ask_validation(self, _: messages.AskValidation, __: Connection) -> None:
+        self._run.ask_validation()
+
     async def _end(self, message: messages.End, _: Connection) -> messages.Message:
         self._job_end.reported(message)
         last = message.last
@@ -153,6 +158,11 @@ class Sidecar:
     def _deliver(self, alert: Alert) -> None:
         self._webhook.send(alert)
         self._server.notify(ConnectionUse.LISTENER, messages.AlertRaised(vars(alert)))
+
+    def _deliver_own(self, alert: Alert) -> None:
+        self._deliver(alert)
+        if self._asks and alert.state.is_open and alert.fault_domain != Attribution.USER:
+            self._run.ask_validation()
 
     def _is_measured(self) -> bool:
         return self._run.reporter is not None and self._run.reporter.measuring
