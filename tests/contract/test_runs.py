@@ -20,7 +20,7 @@ from pharoah.sidecar.run_reporter import KEPT_SECONDS, REMEMBERED_ALERTS, RunRep
 from pharoah_learning.release import BenchmarkBaseline, Release, SurvivalModel
 from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.v1 import Alert as AlertMessage
-from pharoah_protocol.v1 import Consent, EndRunRequest
+from pharoah_protocol.v1 import AskValidationRequest, Consent, EndRunRequest
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider.monitoring.intake import CAUGHT_UP_SECONDS
 from pharoah_provider.storage.duckdb.runs import DuckRunStore
@@ -90,6 +90,24 @@ def test_reports_that_do_not_fit_are_refused_by_field_and_leave_no_trace(
         code, message = await refused(site.call("Runs", "Report", report(run_id, 0, 1.0, 1.0, **changes)))
         assert code is grpc.StatusCode.INVALID_ARGUMENT and next(iter(changes)) in message
         assert await rows(site, "reports") == []
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
+def test_a_tenant_asks_for_a_validation_of_a_run_that_goes_on_and_not_all_day(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        run_id = await join(site)
+        asks = AskValidationRequest(run_id=run_id)
+        await site.call("Runs", "AskValidation", asks)
+        (alert,) = await rows(site, "alerts")
+        assert json.loads(alert)["state"] == "suspected"
+        for _ in range(99):
+            await site.call("Runs", "AskValidation", asks)
+        code, _ = await refused(site.call("Runs", "AskValidation", asks))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await site.call("Runs", "EndRun", EndRunRequest(run_id=run_id, state=1))
+        code, _ = await refused(site.call("Runs", "AskValidation", asks))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
 
     on_loopback(tmp_path, work, RELEASE)
 
