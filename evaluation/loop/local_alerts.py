@@ -31,14 +31,14 @@ from tests.harness.jobs import Job
 from tests.harness.site import Site, running_site
 
 FOLDER = OUTPUT / "local_alerts"
-USUAL_SECONDS = 80.0
-"""After so long the usual step is known: twelve windows of 5 s, and the start of the job."""
 WAIT_SECONDS = 90.0
 """How long an alert is waited for."""
 LEAK_SECONDS = 900.0
 """How long a leak is waited for until it ends the job."""
 MEMORY_LIMIT_BYTES = 1_000_000_000
 DISK_BYTES = 64 << 20
+UNLIKE_SLOW = ("leak", "disk_filling", "stopped_rank", "throttled_from_start")
+"""Faults that cannot be seen by comparing steps with those before."""
 HEALTHY = ["gpt", '{"length": 64, "batch": 4}', "--negatives"]
 
 
@@ -140,7 +140,7 @@ def _start(site: Site, node: str, folder: Path, fault: Fault | None) -> Started:
 
 
 def _observed(started: Started, fault: Fault) -> Episode:
-    time.sleep(USUAL_SECONDS)
+    time.sleep(fault.after_seconds)
     early = len(started.alerts())
     began = time.time()
     (started.folder / "trigger").touch()
@@ -201,18 +201,18 @@ def _small_disk(folder: Path) -> Iterator[None]:
 
 def _figures(figures: Figures, episodes: Sequence[Episode]) -> None:
     figures.details["episodes"] = [asdict(episode) for episode in episodes]
-    slow = [one for one in episodes if one.slowed >= 1.1 or one.kind in ("leak", "disk_filling", "stopped_rank")]
+    slow = [one for one in episodes if one.slowed >= 1.1 or one.kind in UNLIKE_SLOW]
     figures.add("injections", len(episodes), ">= 40 unless --quick", True)
     figures.ratio("detected_ratio", sum(one.found for one in slow), len(slow), 0.95)
     found = [one for one in slow if one.found]
     figures.ratio("resource_named_ratio", sum(one.named == one.resource for one in found), len(found), 0.9)
     delays = [one.delay for one in found if one.kind != "leak"]
     figures.add("detect_p50_seconds", median(delays) if delays else nan)
-    throttled = [one for one in episodes if one.kind == "throttled_rank"]
+    throttled = [one for one in episodes if one.kind.startswith("throttled")]
     right = sum(one.where.endswith("rank 1") and one.named == Resource.COMPUTE for one in throttled)
     figures.ratio("throttled_worker_named_ratio", right, len(throttled), 0.95)
     for name in ("rolling_z_score", "fixed_ratio"):
-        rows = [one for one in slow if one.kind not in ("leak", "disk_filling", "stopped_rank")]
+        rows = [one for one in slow if one.kind not in UNLIKE_SLOW]
         figures.ratio(f"detected_by_{name}_ratio", sum(one.simple[name] == one.simple[name] for one in rows), len(rows))
     leaks = [one for one in episodes if one.kind == "leak" and one.found and one.failed_at == one.failed_at]
     leads = [(one.failed_at - one.began - one.delay) / 60 for one in leaks]

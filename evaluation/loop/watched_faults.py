@@ -25,6 +25,10 @@ from tests.harness.site import Site
 
 SCRIPT = ROOT / "evaluation" / "scripts" / "train_watched.py"
 CONTROL_GROUPS = Path("/sys/fs/cgroup/cpu")
+USUAL_SECONDS = 80.0
+"""After so long the usual step is known: twelve windows of 5 s, and the start of the job."""
+EARLY_SECONDS = 20.0
+"""After so long the ranks have started and step."""
 BURST_EVERY_SECONDS = 2.5
 """About fifty steps of the script."""
 
@@ -42,6 +46,8 @@ class Fault:
     """Options of the script."""
     checkpoints: bool = False
     """Whether the job writes and syncs after each step."""
+    after_seconds: float = USUAL_SECONDS
+    """When it begins after the start of the job."""
     ranks: int = 1
     alone: bool = False
     """Whether it takes both cores, so that no other job may run."""
@@ -201,6 +207,7 @@ def faults(quick: bool) -> list[Fault]:
     """All faults: each kind with its ladder of doses, or with one dose."""
     compute, storage, memory = Resource.COMPUTE, Resource.STORAGE, Resource.MEMORY_CAPACITY
     bandwidth = Resource.MEMORY_BANDWIDTH
+    rank: dict[str, Any] = {"resource": compute, "ranks": 2, "alone": True}
     ladders = [
         [
             Fault(kind="cpu_share", dose=ratio, resource=compute, beside=_stressor)
@@ -225,10 +232,11 @@ def faults(quick: bool) -> list[Fault]:
             Fault(kind="disk_slow", dose=megabytes, resource=storage, beside=_slow_disk, checkpoints=True, alone=True)
             for megabytes in (400.0, 200.0, 800.0)
         ],
+        [Fault(kind="throttled_rank", dose=ratio, beside=_throttled, **rank) for ratio in (2.0, 1.6, 3.0, 5.0)],
         [
-            Fault(kind="throttled_rank", dose=ratio, resource=compute, beside=_throttled, ranks=2, alone=True)
-            for ratio in (2.0, 1.6, 3.0, 5.0)
+            Fault(kind="throttled_from_start", dose=ratio, beside=_throttled, after_seconds=EARLY_SECONDS, **rank)
+            for ratio in (3.0, 2.0, 5.0)
         ],
-        [Fault(kind="stopped_rank", dose=1.0, resource=compute, beside=_stopped, ranks=2, alone=True)] * 4,
+        [Fault(kind="stopped_rank", dose=1.0, beside=_stopped, after_seconds=EARLY_SECONDS, **rank)] * 4,
     ]
     return [fault for ladder in ladders for fault in (ladder[:1] if quick else ladder)]

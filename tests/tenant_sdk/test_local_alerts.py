@@ -332,6 +332,35 @@ def test_a_rank_that_was_stopped_is_named() -> None:
     assert not list(watching.look(View(at=2, unix=2, processes={0: _process(), 1: _process()})))
 
 
+@pytest.mark.parametrize(
+    ("queued", "throttled", "who"),
+    [(0.0, 0.0, Attribution.NODE), (0.6, 0.0, Attribution.NEIGHBOUR), (0.0, 0.7, Attribution.PLATFORM)],
+)
+def test_a_rank_that_is_late_from_the_first_step_on_is_named(queued: float, throttled: float, who: Attribution) -> None:
+    """Of four ranks the third needs all of its time, and the others wait 60 % of theirs."""
+    watching, raised = detectors()["late_rank"].start(), []
+    for at in range(120):
+        late = _process(
+            main_computed_seconds=at * (1 - queued - throttled), main_queued_seconds=at * queued,
+            throttled_seconds=at * throttled,
+        )  # fmt: skip
+        usual = _process(main_computed_seconds=at * 0.3)
+        if throttled:
+            usual = _process(main_computed_seconds=at * 0.1)
+        steps = dict.fromkeys(range(4), [0.2] * 5)
+        raised += watching.look(View(at=at, unix=at, steps=steps, processes={0: usual, 1: usual, 2: late, 3: usual}))
+    assert raised[0].where == "this node, rank 2"
+    assert raised[0].fault_domain is who
+
+
+def test_ranks_that_need_as_long_as_each_other_have_no_late_one() -> None:
+    watching = detectors()["late_rank"].start()
+    for at in range(120):
+        processes = {rank: _process(main_computed_seconds=at * (0.5 + 0.05 * rank)) for rank in range(4)}
+        steps = dict.fromkeys(range(4), [0.2] * 5)
+        assert not list(watching.look(View(at=at, unix=at, steps=steps, processes=processes)))
+
+
 def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:
     import os
 

@@ -1,0 +1,85 @@
+"""A rank that is late from the first step on: there is no "before" to compare it with, so the ranks are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from pharoah.local_alerts._detector import Condition, Detector, View
+from pharoah.local_alerts._slow_causes import LEAST_THROTTLED_RATIO
+from pharoah.local_alerts._step_change import FIRST_WINDOWS
+from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, mean_window
+from pharoah_protocol.vocabulary import Attribution, Resource
+
+LEAST_RATIO = 1.5
+"""How many times as long as the others a rank must need. Stages of a pipeline and uneven batches differ by less."""
+LEAST_WAITING_SHARE = 0.15
+"""The share of their steps that the others must wait: else nobody waits for this rank."""
+
+
+@dataclass
+class _LateRank:
+    """The first windows of all ranks of this machine."""
+
+    wants_lateness = False
+    _ranks: dict[int, RankSteps] = field(default_factory=dict)
+    _judged: bool = False
+    _holds: Condition | None = None
+
+    def look(self, view: View) -> Iterator[Condition]:
+        if not self._judged:
+            self._read(view)
+            windows = {rank: steps.windows for rank, steps in self._ranks.items()}
+            if len(windows) > 1 and all(len(some) >= FIRST_WINDOWS for some in windows.values()):
+                self._judged = True
+                self._holds = _condition({rank: mean_window(list(some)) for rank, some in windows.items()}, view)
+        if self._holds:
+            yield self._holds
+
+    def _read(self, view: View) -> None:
+        for number, process in view.processes.items():
+            steps = self._ranks.setdefault(number, RankSteps())
+            if view.measuring:
+                steps.discard()
+            else:
+                steps.stepped(view.steps.get(number, ()))
+                steps.look(Moment(view.at, process, view.machine, 0.0))
+
+
+def _condition(usual: Mapping[int, Window], view: View) -> Condition | None:
+    """What holds when the first windows of all ranks are known."""
+    needed = {rank: window.computed + window.queued for rank, window in usual.items()}
+    late = max(needed, key=lambda rank: needed[rank])
+    others = [window for rank, window in usual.items() if rank != late]
+    typical = median(window.computed + window.queued for window in others)
+    waiting = median(window.waited / window.took for window in others)
+    if needed[late] < LEAST_RATIO * typical or waiting < LEAST_WAITING_SHARE:
+        return None
+    own = usual[late]
+    ratio = needed[late] / typical if typical else 1.0
+    resource, who, likely = Resource.COMPUTE, Attribution.NODE, "its processor is slower, or its batches are larger"
+    if own.throttled >= LEAST_THROTTLED_RATIO:
+        who, likely = Attribution.PLATFORM, "its control group has used up its processor time"
+    elif own.queued >= own.computed / 2:
+        who, likely = Attribution.NEIGHBOUR, "another process takes turns with it on its core"
+    return Condition(
+        key="late_rank",
+        resource=resource,
+        fault_domain=who,
+        what=f"rank {late} needs {ratio:.1f} times as long for a step as the other ranks, which wait for it",
+        where=f"this node, rank {late}",
+        likely=likely,
+        action="compare the clocks and limits of its core or device with those of the others; restart without it",
+        evidence=f"per step: rank {late} computes {1e3 * own.computed:.3g} ms and is queued {1e3 * own.queued:.3g} ms; "
+        f"the others wait {waiting:.0%} of their steps",
+        since=view.unix - (view.at - own.began_at),
+        step_ratio=ratio,
+    )
+
+
+DETECTOR = Detector(
+    "late_rank",
+    "a rank that needs 1.5 times as long as the others from the first step on, while they wait for it",
+    _LateRank,
+)
