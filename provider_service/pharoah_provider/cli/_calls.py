@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import grpc
@@ -41,8 +41,9 @@ def call(arguments: argparse.Namespace, method: str, request: Any) -> Any:
             raise ProviderError(str(error)) from None
 
 
-def stream(arguments: argparse.Namespace, method: str, request: Any) -> Iterator[Any]:
-    """The answers of one call of the service Operator as they come, without a deadline. Raises ProviderError."""
+def stream(arguments: argparse.Namespace, method: str, request: Any) -> Generator[Any]:
+    """The answers of one call of the service Operator as they come, without a deadline. Who does not read them to their
+    end closes them. Raises ProviderError."""
     access = channel.access(arguments)
     with channel.operator_channel(access) as opened:
         try:

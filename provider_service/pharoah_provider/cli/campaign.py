@@ -216,6 +216,8 @@ def _follow(arguments: argparse.Namespace, request: RunCampaignRequest) -> int:
     except KeyboardInterrupt:
         print(f"\ncampaign {campaign_id} goes on; `pharoah-provider campaign status|cancel {campaign_id}`", flush=True)
         raise
+    finally:
+        answers.close()  # a stream that is left open keeps this process from ending
     arguments.id = campaign_id
     return _status(arguments)
 
