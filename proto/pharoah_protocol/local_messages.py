@@ -5,8 +5,8 @@ handler where it is received. Ranks import this module: standard library only.
 
 Rank to sidecar (SEQPACKET, one message a packet): the classes from `Hello` to `End`. Sidecar to rank: the answers, and
 `FlightRecordRequest`, `VerdictChanged` and `AlertRaised`, which come without a question. Sidecar to agent (stream, one
-line each): `TicketRequest`, answered by `TicketAnswer`. `pharoah-agent check` to the agent, in the same way:
-`NodeStateRequest`, answered by `NodeStateAnswer`.
+line each): `TicketRequest`, answered by `TicketAnswer`, and `SignalsRequest`, answered by `SignalsAnswer`.
+`pharoah-agent check` to the agent, in the same way: `NodeStateRequest`, answered by `NodeStateAnswer`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.node_profile import NO_LIMITS, NodeProfile
 from pharoah_protocol.text import shown_value
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
-from pharoah_protocol.vocabulary import EndState
+from pharoah_protocol.vocabulary import EndState, Resource
 
 LARGEST_MESSAGE_BYTES = 1 << 20
 
@@ -377,6 +377,35 @@ class TicketAnswer(Message):
     profile: Any = None
     """The limits of the node, as JSON. The receiver reads them with `read_received_profile`: what an agent of another
     release writes there must not cost the ticket."""
+
+
+@dataclass(frozen=True)
+class SignalReading:
+    """What one signal of the node, or of a device of the job, shows now."""
+
+    name: str
+    device: str
+    """Empty for the node itself."""
+    value: float
+    measures: str
+    """What it measures, in words."""
+    resource: Resource
+    trouble: bool
+    """Whether the value states trouble: 1 while there is some, else 0."""
+
+
+@_message("signals_request")
+@dataclass(frozen=True)
+class SignalsRequest(Message):
+    """What do the signals of this node show? Answer: `SignalsAnswer`."""
+
+
+@_message("signals_answer")
+@dataclass(frozen=True)
+class SignalsAnswer(Message):
+    """Exact values, which stay on the node: the provider hears of trouble only."""
+
+    readings: tuple[SignalReading, ...] = ()
 
 
 @_message("node_state_request")

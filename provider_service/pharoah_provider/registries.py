@@ -147,6 +147,7 @@ OVERVIEWS = (
             "name": lambda entry: entry.name,
             "measures": lambda entry: entry.measures,
             "unit": lambda entry: entry.unit,
+            "resource": lambda entry: entry.resource,
             "worse": lambda entry: entry.worse.value,
             "leaves the node": lambda entry: "yes" if entry.leaves_node else "no",
         },

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
-from pharoah.sidecar.agent_client import ask_node
+from pharoah.sidecar.agent_client import ask_node, ask_signals
 from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, DryCell
 from pharoah_benchmarks.environments import BuildError
@@ -30,13 +30,18 @@ from pharoah_protocol.node_profile import (
 )
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.received_profile import ReceivedProfile
+from pharoah_protocol.vocabulary import Resource
 from pharoah_provider.agent import cli, environment_children
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.environment_children import EnvironmentChildren
+from pharoah_provider.agent.job_signals import JobSignals
+from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal, Reading, WorseDirection, _nvml
 from pharoah_provider.agent.telemetry import Telemetry
 from tests.harness.until import until
+
+COMPUTE = Resource.COMPUTE
 
 
 def test_telemetry_reports_trouble_never_use_and_no_amounts() -> None:
@@ -54,7 +59,9 @@ def test_a_signal_that_cannot_be_read_or_stays_on_the_node_is_absent() -> None:
         raise RuntimeError("the driver does not answer")
 
     def signal(name: str, leaves_node: bool, read: Callable[[], list[Reading]]) -> AgentSignal:
-        return AgentSignal(name, "what a test needs", TROUBLE_UNIT, WorseDirection.HIGHER, leaves_node, read)
+        return AgentSignal(
+            name, "what a test needs", TROUBLE_UNIT, WorseDirection.HIGHER, leaves_node, read, resource=COMPUTE
+        )
 
     signals = [
         signal("broken", True, fails),
@@ -66,11 +73,33 @@ def test_a_signal_that_cannot_be_read_or_stays_on_the_node_is_absent() -> None:
     assert (gpu1.device, gpu1.values) == ("gpu1", {"hot": 1.0})
 
 
+@pytest.mark.parametrize("computes", [True, False])
+def test_a_job_sees_signals_of_the_node_and_of_the_devices_that_it_computes_on(tmp_path: Path, computes: bool) -> None:
+    """This process asks; it computes on gpu1, or on no device at all, and somebody else on gpu0."""
+    readings = [Reading(1.0, "gpu0"), Reading(1.0, "gpu1")]
+    signals = [
+        AgentSignal("hot", "heat", TROUBLE_UNIT, WorseDirection.HIGHER, True, lambda: readings, resource=COMPUTE),
+        AgentSignal("load", "use", "ratio", WorseDirection.HIGHER, False, lambda: [Reading(0.5)], resource=COMPUTE),
+    ]
+    users = {"gpu0": {1}, "gpu1": {os.getpid()} if computes else set()}
+    shown = JobSignals(Telemetry(signals=signals), KnownJobs(), users=lambda: users)
+
+    async def inside() -> None:
+        path, key = tmp_path / "agent.sock", Ed25519PrivateKey.generate()
+        async with ticket_socket(path, "n1", "boot", key, NO_LIMITS, NodeStateAnswer, signals=shown.answer):
+            seen = await ask_signals(str(path), 5.0)
+            assert {(one.name, one.device, one.value) for one in seen if not one.trouble} == {("load", "", 0.5)}
+            assert {one.device for one in seen if one.trouble} == ({"gpu1"} if computes else set())
+        assert await ask_signals(str(path), 5.0) == ()
+
+    asyncio.run(inside())
+
+
 def test_an_amount_cannot_be_a_signal_that_leaves_the_node() -> None:
     with pytest.raises(ValueError, match="leaves the node"):
-        AgentSignal("load", "how busy processors are", "ratio", WorseDirection.HIGHER, True, list)
+        AgentSignal("load", "how busy processors are", "ratio", WorseDirection.HIGHER, True, list, resource=COMPUTE)
     with pytest.raises(ValueError, match="name"):
-        AgentSignal("Load!", "how busy processors are", "ratio", WorseDirection.HIGHER, False, list)
+        AgentSignal("Load!", "how busy processors are", "ratio", WorseDirection.HIGHER, False, list, resource=COMPUTE)
 
 
 @pytest.mark.parametrize(("errors", "trouble"), [(0, 0.0), (1, 1.0), (7, 1.0)])

@@ -25,7 +25,7 @@ from pharoah.local_alerts._step_change import ALLOWANCE, FIRST_WINDOWS, StepChan
 from pharoah.local_alerts._step_windows import Window
 from pharoah.sidecar.local_watch import LocalWatch
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
-from pharoah_protocol.local_messages import CollectiveStart
+from pharoah_protocol.local_messages import CollectiveStart, SignalReading
 from pharoah_protocol.typed_json import to_json
 from pharoah_protocol.vocabulary import Attribution, Resource
 
@@ -337,7 +337,7 @@ def test_a_rank_that_was_stopped_is_named() -> None:
     [(0.0, 0.0, Attribution.NODE), (0.6, 0.0, Attribution.NEIGHBOUR), (0.0, 0.7, Attribution.PLATFORM)],
 )
 def test_a_rank_that_is_late_from_the_first_step_on_is_named(queued: float, throttled: float, who: Attribution) -> None:
-    """Of four ranks the third needs all of its time, and the others wait 60 % of theirs."""
+    """The third of four ranks needs all of its time, and the others wait 60 % of theirs."""
     watching, raised = detectors()["late_rank"].start(), []
     for at in range(120):
         late = _process(
@@ -359,6 +359,17 @@ def test_ranks_that_need_as_long_as_each_other_have_no_late_one() -> None:
         processes = {rank: _process(main_computed_seconds=at * (0.5 + 0.05 * rank)) for rank in range(4)}
         steps = dict.fromkeys(range(4), [0.2] * 5)
         assert not list(watching.look(View(at=at, unix=at, steps=steps, processes=processes)))
+
+
+def test_trouble_of_a_device_of_the_job_is_named() -> None:
+    watching = detectors()["node_signals"].start()
+    readings = (
+        SignalReading("gpu_throttled", "gpu1", 1.0, "whether it is slowed down", Resource.COMPUTE, trouble=True),
+        SignalReading("gpu_throttled", "gpu2", 0.0, "whether it is slowed down", Resource.COMPUTE, trouble=True),
+        SignalReading("io_waiting_ratio", "", 0.9, "waiting", Resource.STORAGE, trouble=False),
+    )
+    (found,) = watching.look(View(at=1, unix=1, signals=readings))
+    assert (found.where, found.resource, found.what) == ("gpu1", Resource.COMPUTE, "gpu1: gpu throttled")
 
 
 def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:
@@ -406,12 +417,16 @@ def test_a_real_process_that_is_stopped_raises_an_alert() -> None:
     asyncio.run(_stopped_process())
 
 
+async def _no_signals() -> tuple[SignalReading, ...]:
+    return ()
+
+
 async def _stopped_process() -> None:
     """The thread, the kernel's files and the detectors together; looks come fast."""
     alerts: asyncio.Queue[Alert] = asyncio.Queue()
     watch = LocalWatch(
-        b"run", alerts.put_nowait, lambda: None, lambda: False, distributed=False, look_seconds=0.01
-    )  # fmt: skip
+        b"run", alerts.put_nowait, lambda: None, lambda: False, _no_signals, distributed=False, look_seconds=0.01
+    )
     process = subprocess.Popen(["sleep", "600"])
     try:
         watch.rank_connected(3, process.pid)

@@ -33,6 +33,7 @@ from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_provider import channel
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.fork_servers import fork_servers
+from pharoah_provider.agent.job_signals import JobSignals
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.look import Look
@@ -147,7 +148,10 @@ async def _stand(
     ):
         jobs = KnownJobs()
         stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs))
-        socket = ticket_socket(arguments.socket, arguments.node, boot_id, key, profile, lambda: stream.node_state, jobs)
+        signals = JobSignals(Telemetry(), jobs)
+        socket = ticket_socket(
+            arguments.socket, arguments.node, boot_id, key, profile, lambda: stream.node_state, jobs, signals.answer
+        )
         async with socket, OwnedTasks() as watching:
             watching.start(_send_changes(stream, node, facts))
             await stream.run()

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,16 +63,26 @@ class KnownJobs:
         while len(self._asked_at) > MOST_OWNERS:
             del self._asked_at[next(iter(self._asked_at))]
 
+    def processes_of(self, connected: socket.socket) -> Iterator[int]:
+        """All processes of the job of the process at the other end, by its user and control groups."""
+        peer = peer_credentials(connected)
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            yield from _processes({Owner(peer.user, _groups(peer.process))})
+
     def processes(self) -> Iterator[int]:
         """All processes of known jobs."""
         now = self._clock()
         owners = {owner for owner, asked_at in self._asked_at.items() if now - asked_at < REMEMBERED_SECONDS}
-        users = {owner.user for owner in owners}
-        for folder in Path("/proc").iterdir() if owners else ():
-            with contextlib.suppress(OSError, ValueError):
-                process, user = int(folder.name), folder.stat().st_uid
-                if user in users and Owner(user, _groups(process)) in owners:
-                    yield process
+        yield from _processes(owners)
+
+
+def _processes(owners: Collection[Owner]) -> Iterator[int]:
+    users = {owner.user for owner in owners}
+    for folder in Path("/proc").iterdir() if owners else ():
+        with contextlib.suppress(OSError, ValueError):
+            process, user = int(folder.name), folder.stat().st_uid
+            if user in users and Owner(user, _groups(process)) in owners:
+                yield process
 
 
 def _groups(process: int) -> str:

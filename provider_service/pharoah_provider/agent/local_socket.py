@@ -1,4 +1,4 @@
-"""The node's local socket: a ticket for a run, the profile to start under, and the state of the node."""
+"""The node's local socket: a ticket for a run, the profile to start under, the state of the node, and its signals."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from pharoah_protocol.local_messages import (
     MessageError,
     NodeStateAnswer,
     NodeStateRequest,
+    SignalsAnswer,
+    SignalsRequest,
     TicketAnswer,
     TicketRequest,
     decode,
@@ -58,10 +60,12 @@ async def ticket_socket(
     profile: NodeProfile,
     node_state: Callable[[], NodeStateAnswer],
     jobs: KnownJobs | None = None,
+    signals: Callable[[socket.socket], SignalsAnswer] = lambda _: SignalsAnswer(),
 ) -> AsyncIterator[None]:
     """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs.
 
-    Who asks for a ticket is entered in `jobs`.
+    Who asks for a ticket is entered in `jobs`. `signals` gives the signals of the node that the process at the other
+    end may see.
 
     Raises ProviderError when another process serves there or others can change the folder.
     """
@@ -73,6 +77,8 @@ async def ticket_socket(
             return Failure(str(error))
         if isinstance(request, NodeStateRequest):
             return node_state()
+        if isinstance(request, SignalsRequest):
+            return signals(asker)
         if not isinstance(request, TicketRequest):
             return Failure(f"verb {request.VERB!r} is not one that an agent answers")
         if jobs is not None:

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Protocol
 
 from pharoah.local_alerts._readings import MachineReading, ProcessReading
+from pharoah_protocol.local_messages import SignalReading
 from pharoah_protocol.registry import Registry
 from pharoah_protocol.vocabulary import Attribution, Resource
 
@@ -35,6 +36,8 @@ class View:
     """Whether the job has several ranks, here or elsewhere."""
     measuring: bool = False
     """Whether the provider runs micro-benchmarks beside the job now."""
+    signals: Sequence[SignalReading] = ()
+    """What the agent of the node shows of the node and of the job's devices; empty where no agent answers."""
     lateness: Mapping[int, float] = field(default_factory=dict)
     """By rank: how many seconds after the first one it calls a collective, the median of the last ones."""
 

@@ -1,20 +1,33 @@
-"""Asks the node's own agent over its local socket: a ticket for this run, and the profile that jobs start under."""
+"""Asks the node's own agent over its local socket: a ticket for this run, the profile that jobs start under, and what
+the signals of the node show."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pharoah._errors import UnknownReason
-from pharoah_protocol.local_messages import TicketAnswer, TicketRequest, decode_answer, encode
+from pharoah_protocol.local_messages import (
+    Message,
+    SignalReading,
+    SignalsAnswer,
+    SignalsRequest,
+    TicketAnswer,
+    TicketRequest,
+    decode_answer,
+    encode,
+)
 from pharoah_protocol.local_sockets import CheckedSocket
 from pharoah_protocol.received_profile import ReceivedProfile, read_received_profile
+from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_protocol.v1 import NodeTicket
 
 LARGEST_ANSWER_BYTES = 1 << 16
 """A profile with measured ceilings has less than a tenth of it."""
+MOST_READINGS = 1024
+"""Readings that are used: those of dozens of signals of each of 16 devices."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ async def ask_node(socket_path: str, timeout_seconds: float, service_users: str 
     try:
         place = CheckedSocket(Path(socket_path), service_users)
         async with asyncio.timeout(timeout_seconds):
-            line = await _answer_line(place)
+            line = await _answer_line(place, TicketRequest())
         answer = decode_answer(line, TicketAnswer)
         ticket = NodeTicket(body=answer.body.encode(), signature=bytes.fromhex(answer.signature))
         return NodeAnswer(ticket, read_received_profile(answer.profile))
@@ -45,12 +58,27 @@ async def ask_node(socket_path: str, timeout_seconds: float, service_users: str 
         ) from None
 
 
-async def _answer_line(place: CheckedSocket) -> bytes:
+async def ask_signals(socket_path: str, timeout_seconds: float, service_users: str = "") -> tuple[SignalReading, ...]:
+    """What the signals of this node show now; nothing where no agent that can be trusted answers."""
+    try:
+        place = CheckedSocket(Path(socket_path), service_users)
+        async with asyncio.timeout(timeout_seconds):
+            readings = decode_answer(await _answer_line(place, SignalsRequest()), SignalsAnswer).readings
+    except Exception:  # noqa: BLE001 - whoever listens there may answer anything
+        return ()
+    return tuple(
+        replace(one, name=sanitize_text(one.name, 64), device=sanitize_text(one.device, 64),
+                measures=sanitize_text(one.measures, 200))
+        for one in readings[:MOST_READINGS]
+    )  # fmt: skip
+
+
+async def _answer_line(place: CheckedSocket, request: Message) -> bytes:
     """Raises UntrustedPathError, OSError, and ValueError for an answer that is too long."""
     reader, writer = await asyncio.open_unix_connection(str(place.path), limit=LARGEST_ANSWER_BYTES)
     try:
         place.check_peer(writer.get_extra_info("socket"))
-        writer.write(encode(TicketRequest()) + b"\n")
+        writer.write(encode(request) + b"\n")
         return await reader.readline()
     finally:
         writer.close()

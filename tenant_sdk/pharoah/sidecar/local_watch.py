@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pharoah._alert import Alert
@@ -25,7 +25,7 @@ from pharoah.local_alerts._readings import (
     read_process,
     used_folders,
 )
-from pharoah_protocol.local_messages import CollectiveStart
+from pharoah_protocol.local_messages import CollectiveStart, SignalReading
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -33,6 +33,7 @@ LOOK_SECONDS = 1.0
 FOLDERS_EVERY_LOOKS = 30
 """How often it is looked where the job writes: its files are many, and their file systems are few."""
 MOST_FOLDERS = 32
+SIGNALS_EVERY_SECONDS = 2.0
 RECORDS_EVERY_SECONDS = 5.0
 """How often ranks are asked for their flight records while steps seem to take longer: an answer takes milliseconds."""
 NANOSECONDS = 1e9
@@ -48,7 +49,8 @@ class _Look(NamedTuple):
 
 
 class LocalWatch:
-    """Owns one thread between the first `rank_connected` and `stop`. Belongs to the event loop otherwise."""
+    """Owns one thread and one task between the first `rank_connected` and `stop`. All else is done in the event
+    loop."""
 
     def __init__(
         self,
@@ -56,14 +58,18 @@ class LocalWatch:
         deliver: Callable[[Alert], None],
         request_records: Callable[[], None],
         measuring: Callable[[], bool],
+        ask_signals: Callable[[], Awaitable[Sequence[SignalReading]]],
         distributed: bool,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """`deliver` gets every alert; `request_records` asks all ranks for their flight records, whose starts come to
-        `called`; `measuring`: whether the provider runs micro-benchmarks beside the job;
-        `distributed`: whether the job runs on several nodes."""
+        """`deliver` gets every alert. `request_records` asks all ranks for their flight records, whose starts come to
+        `called`. `measuring`: whether the provider runs micro-benchmarks beside the job. `ask_signals` gives what the
+        agent of the node shows. `distributed`: whether the job runs on several nodes."""
         self._deliver, self._measuring, self._distributed = deliver, measuring, distributed
         self._look_seconds = look_seconds
+        self._ask_signals, self._signals = ask_signals, tuple[SignalReading, ...]()
+        self._asking: asyncio.Task[None] | None = None
+        """Asks the agent again and again."""
         self._request_records, self._requested_at = request_records, 0.0
         self._starts: dict[int, Sequence[CollectiveStart]] = {}
         self._book = AlertBook(run_id.hex())
@@ -82,6 +88,7 @@ class LocalWatch:
             loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._run, args=(loop,), name="pharoah-looks", daemon=True)
             self._thread.start()
+            self._asking = asyncio.create_task(self._follow_signals())
 
     def stepped(self, rank: int, durations: Sequence[int]) -> None:
         """Steps of a rank, in nanoseconds."""
@@ -96,6 +103,13 @@ class LocalWatch:
     def stop(self) -> None:
         """The job has ended. A thread that waits for a file system is left behind; it ends with this process."""
         self._stopped.set()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _follow_signals(self) -> None:
+        while True:
+            self._signals = tuple(await self._ask_signals())
+            await asyncio.sleep(SIGNALS_EVERY_SECONDS)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         folders: list[str] = []
@@ -122,6 +136,7 @@ class LocalWatch:
             machine=look.machine,
             distributed=self._distributed or len(self._processes) > 1,
             measuring=self._measuring(),
+            signals=self._signals,
             lateness=lateness(self._starts),
         )
         holding: list[Condition] = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from pharoah._alert import Alert
 from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
+from pharoah.sidecar.agent_client import ask_signals
 from pharoah.sidecar.alert_webhook import AlertWebhook
 from pharoah.sidecar.check import JobCheck
 from pharoah.sidecar.hang_watch import HangWatch
@@ -20,6 +22,7 @@ from pharoah.sidecar.node_verdicts import NodeVerdicts
 from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, Handler
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import local_messages as messages
+from pharoah_protocol.local_messages import SignalReading
 from pharoah_protocol.vocabulary import Attribution
 
 _ONE_NODE = JobIdentity()
@@ -32,7 +35,7 @@ class Sidecar:
     """Ends when the last connection has closed. Each handler below serves the message of its name."""
 
     def __init__(self, path: Path, settings: Settings, run_id: bytes, identity: JobIdentity = _ONE_NODE) -> None:
-        self._run_id = run_id
+        self._run_id, self._settings = run_id, settings
         self._job_end, self._asks = JobEnd(), settings.ask_validation
         self._webhook, self._shutdown_seconds = (
             AlertWebhook(settings.alert_url, run_id),
@@ -59,7 +62,12 @@ class Sidecar:
         self._run = MonitoredRun(run_id, identity.job_id, settings, self._deliver)
         self._nodes = NodeVerdicts(identity, settings, lambda: self._job.verdict, self._job.add_findings)
         self._local = LocalWatch(
-            run_id, self._deliver_own, self._request_records, self._is_measured, distributed=identity.nodes > 1
+            run_id,
+            self._deliver_own,
+            self._request_records,
+            self._is_measured,
+            self._ask_signals,
+            distributed=identity.nodes > 1,
         )
         self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
 
@@ -163,6 +171,10 @@ class Sidecar:
         self._deliver(alert)
         if self._asks and alert.state.is_open and alert.fault_domain != Attribution.USER:
             self._run.ask_validation()
+
+    async def _ask_signals(self) -> Sequence[SignalReading]:
+        settings = self._settings
+        return await ask_signals(settings.node_socket, settings.timeout_seconds, settings.service_users)
 
     def _is_measured(self) -> bool:
         return self._run.reporter is not None and self._run.reporter.measuring

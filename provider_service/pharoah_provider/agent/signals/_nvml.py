@@ -51,15 +51,20 @@ def driver_versions() -> DriverVersions:
     return DriverVersions(text, f"{version // 1000}.{version % 1000 // 10}")
 
 
-def gpu_processes() -> set[int]:
-    """Ids of the processes that compute on any GPU of this node; empty without an NVIDIA driver."""
+def gpu_users() -> dict[str, set[int]]:
+    """Ids of the processes that compute on each GPU of this node; empty without an NVIDIA driver."""
     if (nvml := _nvml()) is None:
-        return set()
-    found: set[int] = set()
+        return {}
+    found: dict[str, set[int]] = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        found |= {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        found[f"gpu{index}"] = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
     return found
+
+
+def gpu_processes() -> set[int]:
+    """Ids of the processes that compute on any GPU of this node; empty without an NVIDIA driver."""
+    return set().union(*gpu_users().values())
 
 
 @cache

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
-from pharoah_protocol.vocabulary import WorseDirection
+from pharoah_protocol.vocabulary import Resource, WorseDirection
 
 TROUBLE_UNIT = "1 while there is trouble, else 0"
 """The unit of every signal that leaves the node. When a job computes, waits for files or pauses says which job it is
@@ -36,6 +36,14 @@ class AgentSignal:
     and comes with the result of that cell."""
     read: Callable[[], Iterable[Reading]]
     """One reading per device that has it. A device that cannot be read has no reading."""
+    _: KW_ONLY
+    resource: Resource
+    """What is short or sick when its value is bad."""
+
+    @property
+    def trouble(self) -> bool:
+        """Whether its values state trouble, not an amount."""
+        return self.unit == TROUBLE_UNIT
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

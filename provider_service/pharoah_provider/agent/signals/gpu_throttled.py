@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pharoah_protocol.vocabulary import WorseDirection
+from pharoah_protocol.vocabulary import Resource, WorseDirection
 from pharoah_provider.agent.signals._nvml import gpu_readings
 from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal
 
@@ -20,4 +20,5 @@ SIGNAL = AgentSignal(
     worse=WorseDirection.HIGHER,
     leaves_node=True,
     read=lambda: gpu_readings(_in_trouble),
+    resource=Resource.COMPUTE,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pharoah_protocol.vocabulary import WorseDirection
+from pharoah_protocol.vocabulary import Resource, WorseDirection
 from pharoah_provider.agent.signals._pressure import LAST_MINUTE, waiting
 from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading
 
@@ -24,4 +24,5 @@ SIGNAL = AgentSignal(
     worse=WorseDirection.HIGHER,
     leaves_node=True,
     read=_read,
+    resource=Resource.MEMORY_CAPACITY,
 )

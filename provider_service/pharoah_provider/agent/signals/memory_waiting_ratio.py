@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_protocol.vocabulary import WorseDirection
+from pharoah_protocol.vocabulary import Resource, WorseDirection
 from pharoah_provider.agent.signals._pressure import LAST_10_SECONDS, waiting
 from pharoah_provider.agent.signals._signal import AgentSignal
 
@@ -13,4 +13,5 @@ SIGNAL = AgentSignal(
     worse=WorseDirection.HIGHER,
     leaves_node=False,
     read=lambda: waiting("memory", LAST_10_SECONDS),
+    resource=Resource.MEMORY_CAPACITY,
 )
