@@ -46,7 +46,11 @@ COMPUTE = Resource.COMPUTE
 
 def test_telemetry_reports_trouble_never_use_and_no_amounts() -> None:
     leaving = {signal.name for signal in AGENT_SIGNALS if signal.leaves_node}
-    assert leaving == {"memory_stalled", "gpu_throttled", "gpu_uncorrected_errors", "gpu_rows_to_remap"}
+    of_gpus = ("bus_narrow", "bus_replays", "faults", "link_errors", "power_braked", "rows_to_remap", "throttled")
+    of_gpus += ("too_hot", "uncorrected_errors")
+    of_nodes = {"cpu_throttled", "disk_errors", "disk_read_only", "memory_stalled", "memory_uncorrected_errors"}
+    of_nodes |= {"network_errors", "network_link_lost"}
+    assert leaving == of_nodes | {f"gpu_{name}" for name in of_gpus}
     samples = Telemetry(clock=lambda: 123.0).sample()
     assert {name for sample in samples for name in sample.values} <= leaving
     assert any("memory_stalled" in s.values for s in samples) == Path("/proc/pressure/memory").exists()

@@ -38,6 +38,7 @@ from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.node_facts import PERIOD_SECONDS, NodeFacts, given_facts
+from pharoah_provider.agent.signals import AGENT_SIGNALS, gpu_faults
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
@@ -73,7 +74,13 @@ def main(argv: list[str] | None = None) -> int:
                      "bandwidth and caches (default: nodes under one kernel are on one host)")  # fmt: skip
     run.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE",
                      help="a fact that only people know, such as cooling_zone=b2; may be given again")  # fmt: skip
+    run.add_argument("--xid-overrides", type=Path, metavar="FILE",
+                     help="what this site knows of the driver's fault codes, in place of what Pharoah knows (TOML: "
+                     "[code] with bucket, resource, meaning)")  # fmt: skip
     run.set_defaults(run=_run)
+    signals = commands.add_parser("signals", help="print what the signals of this node show now")
+    signals.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s")
+    signals.set_defaults(run=_signals)
     measure = commands.add_parser("measure", help="print the node profile with what this machine can do at most in it")
     measure.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
     measure.set_defaults(run=_measure)
@@ -102,10 +109,25 @@ def _run(arguments: argparse.Namespace) -> int:
     profile, access = _profile(arguments.profile), channel.access(arguments)
     try:
         given = given_facts(arguments.fact)
+        if arguments.xid_overrides:
+            gpu_faults.override(arguments.xid_overrides)
     except ValueError as error:
         raise ProfileError(str(error)) from None
     key = load_key(arguments.key)
     asyncio.run(_until_signalled(_stand(arguments, profile, access, key, given)))
+    return 0
+
+
+def _signals(arguments: argparse.Namespace) -> int:
+    """All signals of the registry, also those that this node does not have."""
+    shown = {signal.name: {one.device: one.value for one in signal.read()} for signal in AGENT_SIGNALS}
+    if arguments.output == "json":
+        print(json.dumps(shown))
+        return 0
+    for name, values in shown.items():
+        signal = AGENT_SIGNALS[name]
+        text = ", ".join(f"{device} {value:.4g}".strip() for device, value in values.items()) or "not on this node"
+        print(f"{name:26}{text} {'' if signal.trouble or not values else signal.unit}"[:LONGEST_LINE].rstrip())
     return 0
 
 

@@ -1,5 +1,4 @@
-"""Health and settings of NVIDIA GPUs, where there are any. Power, clocks and temperature of now follow what runs and
-are not read."""
+"""Health and settings of NVIDIA GPUs, where there are any, from their driver. Reading them starts nothing on a GPU."""
 
 from __future__ import annotations
 
@@ -11,13 +10,18 @@ from pharoah_provider.agent.signals._signal import Reading
 
 
 def gpu_readings(in_trouble: Callable[[Any, Any], bool]) -> Iterator[Reading]:
-    """`in_trouble(nvml, handle)` for each GPU that has what it asks for."""
+    """1 for each GPU that is in trouble, else 0, as `in_trouble(nvml, handle)` states it."""
+    return gpu_values(lambda nvml, gpu: float(in_trouble(nvml, gpu)))
+
+
+def gpu_values(read: Callable[[Any, Any], float]) -> Iterator[Reading]:
+    """`read(nvml, handle)` for each GPU that has what it asks for."""
     if (nvml := _nvml()) is None:
         return
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
-            yield Reading(float(in_trouble(nvml, nvml.nvmlDeviceGetHandleByIndex(index))), f"gpu{index}")
-        except nvml.NVMLError:
+            yield Reading(read(nvml, nvml.nvmlDeviceGetHandleByIndex(index)), f"gpu{index}")
+        except (nvml.NVMLError, ZeroDivisionError):
             continue
 
 
@@ -49,6 +53,18 @@ def driver_versions() -> DriverVersions:
     driver, version = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion_v2()
     text = driver.decode() if isinstance(driver, bytes) else str(driver)
     return DriverVersions(text, f"{version // 1000}.{version % 1000 // 10}")
+
+
+def gpu_of_bus(bus: str) -> str:
+    """The GPU with a PCI address such as `0000:9b:00`; the address itself where no driver knows it."""
+    if (nvml := _nvml()) is None:
+        return bus
+    for index in range(nvml.nvmlDeviceGetCount()):
+        known = nvml.nvmlDeviceGetPciInfo(nvml.nvmlDeviceGetHandleByIndex(index)).busId
+        text = known.decode() if isinstance(known, bytes) else str(known)
+        if text.lower().lstrip("0").startswith(bus.lstrip("0")):
+            return f"gpu{index}"
+    return bus
 
 
 def gpu_users() -> dict[str, set[int]]:
