@@ -12,6 +12,7 @@ from evaluation.parts import run_parts
 PARTS = {
     "comparison": "a node against its fleet and its past: false alarms and faults found, beside simpler methods",
     "node_class": "the class of a node from reruns, beside simpler rules",
+    "node_class_real": "the class of real nodes from real cells",
 }
 """Module of this room to what it measures, in the order in which they run."""
 

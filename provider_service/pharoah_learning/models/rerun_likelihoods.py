@@ -73,6 +73,13 @@ class GrayEvidence(NamedTuple):
     """The probability that each workload is one that the node is wrong for, shape (workloads,)."""
 
 
+class _BetaRates(NamedTuple):
+    """The Beta distribution of the base rate of each workload; both have the shape (workloads,)."""
+
+    failures: Array
+    successes: Array
+
+
 class _Rule(NamedTuple):
     rates: Array
     weights: Array
@@ -120,12 +127,9 @@ def gray_evidence(reruns: Reruns) -> GrayEvidence:
     return GrayEvidence(float(np.log(likelihood / possible) + scale.sum()), np.minimum(1.0, with_it / likelihood))
 
 
-def _base_parameters(reruns: Reruns) -> BetaRate:
-    """The Beta distributions of the base rates, as arrays."""
-    return BetaRate(
-        BASE.failures + reruns.base_failures,  # type: ignore[arg-type]
-        BASE.successes + reruns.base_runs - reruns.base_failures,  # type: ignore[arg-type]
-    )
+def _base_parameters(reruns: Reruns) -> _BetaRates:
+    failures = BASE.failures + reruns.base_failures
+    return _BetaRates(failures, BASE.successes + reruns.base_runs - reruns.base_failures)
 
 
 def _base_likelihood(reruns: Reruns) -> Array:
