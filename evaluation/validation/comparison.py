@@ -1,14 +1,14 @@
 """False alarms and faults found when a node is compared with its fleet and its past, beside simpler methods.
 
 Everything is simulated (`simulated_nodes`): it ranks methods and sizes tests, and forecasts nothing. Each share is over
-fresh nodes and fresh references, so that its interval includes the chance that a reference is lucky, as far as nodes of
-one reference are like those of another.
+fresh nodes and fresh references.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,10 @@ from pharoah_learning.node_validation import learn_criteria, validate_node
 
 NODES = 250
 """Healthy nodes of a reference, and nodes that are tested against it for each fault."""
-REFERENCES, FEW_REFERENCES, QUICK_REFERENCES = 40, 8, 2
+ALARM_REFERENCES, REFERENCES, FEW_REFERENCES = 200, 20, 8
+QUICK_ALARM_REFERENCES, QUICK_REFERENCES = 100, 2
+"""False alarms take many references: the share of one in a hundred of them is above 2.6 % (Beta distribution with the
+parameters 2 and 249)."""
 LEAST_POWER = 0.95
 LEAST_LEFT_OUT, MOST_GOOD_LEFT_OUT = 0.95, 0.003
 BAD_SHARE = 0.05
@@ -48,8 +51,9 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     """Measure the setting that bounds are for, and what changes with others."""
     rng = np.random.default_rng(arguments.seed)
     many, few = (QUICK_REFERENCES,) * 2 if arguments.quick else (REFERENCES, FEW_REFERENCES)
+    alarm_references = QUICK_ALARM_REFERENCES if arguments.quick else ALARM_REFERENCES
     main = _counted(Healthy(), rng, many, simpler=True)
-    _add_promises(figures, main)
+    _add_promises(figures, main, _counted(Healthy(), rng, alarm_references, cells=(HEALTHY,)))
     bad = {fault: _counted(Healthy(), rng, few, bad=FAULTS[fault]) for fault in ("2 %", "3 %", "5 %", "tail 1 %")}
     _add_cleaning(figures, bad)
     _add_benchmarks(figures, rng, few)
@@ -72,6 +76,7 @@ def _counted(
     nodes: int = NODES,
     bad: Fault = NO_FAULT,
     simpler: bool = False,
+    cells: Collection[str] = tuple(CELLS),
 ) -> Counts:
     """Learn from fresh references, in which a share of nodes has always had the fault `bad`, and test fresh
     nodes."""
@@ -84,8 +89,8 @@ def _counted(
         counts.bad_left_out += [at in left_out for at in range(planted)]
         counts.good_left_out += [at in left_out for at in range(planted, nodes)]
         kept = values[[int(name) for name in criterion.nodes], -1]
-        for name, fault in CELLS.items():
-            tested = simulated_runs(healthy, fault, NODES, rng)
+        for name in cells:
+            tested = simulated_runs(healthy, CELLS[name], NODES, rng)
             for method, past in ((FLEET, False), (BOTH, True)):
                 found = (compare_run(criterion, of[-1], list(of[:-1]) if past else ()) for of in tested)
                 counts.called[method][name] += [one.difference is Difference.SLOWER for one in found]
@@ -94,26 +99,43 @@ def _counted(
     return counts
 
 
-def _share(figures: Figures, key: str, hits: list[bool], least: float | None = None, most: float | None = None) -> None:
-    """A proportion with its Wilson interval, and a bound for it."""
+def _share(
+    figures: Figures,
+    key: str,
+    hits: list[bool],
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    by_reference: bool = True,
+) -> None:
+    """A proportion with its Wilson interval, its standard error over references, and a bound for it.
+
+    Nodes of one reference share its luck, so the standard error over references is the larger one.
+    """
     value = sum(hits) / len(hits)
     low, high = wilson(sum(hits), len(hits))
+    shown = _standard_error(hits) if by_reference else ""
     must = f">= {least:g}" if least is not None else f"<= {most:g}" if most is not None else ""
     holds = (least is None or value >= least) and (most is None or value <= most)
-    figures.add(key, value, must, holds, f"[{low:.4f}, {high:.4f}] n={len(hits)}")
+    figures.add(key, value, must, holds, f"[{low:.4f}, {high:.4f}] n={len(hits)}{shown}")
 
 
-def _add_promises(figures: Figures, counts: Counts) -> None:
+def _standard_error(hits: list[bool]) -> str:
+    shares = np.array(hits, dtype=float).reshape(-1, NODES).mean(axis=1)
+    return f", SE {shares.std(ddof=1) / np.sqrt(len(shares)):.4f} over {len(shares)} references"
+
+
+def _add_promises(figures: Figures, counts: Counts, alarms: Counts) -> None:
     for method, suffix in ((FLEET, ""), (BOTH, "_with_past")):
         called = counts.called[method]
-        _share(figures, f"fpr{suffix}", called[HEALTHY], most=LEVEL)
+        _share(figures, f"fpr{suffix}", alarms.called[method][HEALTHY], most=LEVEL)
         _share(figures, f"power_2pct{suffix}", called["2 %"], LEAST_POWER)
         _share(figures, f"power_tail_1pct{suffix}", called["tail 1 %"], LEAST_POWER)
 
 
 def _add_cleaning(figures: Figures, bad: dict[str, Counts]) -> None:
-    _share(figures, "cleaning_bad_left_out", bad["3 %"].bad_left_out, LEAST_LEFT_OUT)
-    _share(figures, "cleaning_good_left_out", bad["3 %"].good_left_out, most=MOST_GOOD_LEFT_OUT)
+    _share(figures, "cleaning_bad_left_out", bad["3 %"].bad_left_out, LEAST_LEFT_OUT, by_reference=False)
+    _share(figures, "cleaning_good_left_out", bad["3 %"].good_left_out, most=MOST_GOOD_LEFT_OUT, by_reference=False)
     _share(figures, "fpr_reference_with_bad_nodes", bad["3 %"].called[BOTH][HEALTHY], most=LEVEL)
     _share(figures, "power_2pct_reference_with_bad_nodes", bad["3 %"].called[FLEET]["2 %"])
 

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, ttest_ind_from_stats
 
-from pharoah_learning.fleet_comparison import LEVEL, SLOW_QUANTILE
+from pharoah_learning.fleet_comparison import LEVEL
 from pharoah_learning.models.mantel_haenszel import Array
+from pharoah_learning.models.run_differences import SLOW_QUANTILE
 
 Called = NDArray[np.bool_]
 FIXED = 0.05

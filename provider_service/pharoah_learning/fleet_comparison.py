@@ -38,6 +38,7 @@ from pharoah_learning.models.robust_scores import (
     worst_z,
     z_scores,
 )
+from pharoah_learning.models.run_differences import above_fleet, above_past, centroids_of_others, in_order, summaries
 
 LEVEL = 0.01
 """So many healthy nodes are called slower at most."""
@@ -48,9 +49,6 @@ PAST_RUNS = 5
 """Past runs of a node that its newest run is compared with."""
 LEAST_PAST_RUNS = 3
 """Past runs with which a node can be compared with itself alone."""
-SLOW_QUANTILE = 0.9
-SLOWEST_SHARE = 0.2
-"""The slowest repeats, whose mean sees few that are very slow; the quantile sees more that are less slow."""
 LEAST_SLOWDOWN = log(1.005)
 """A node is not called slower for less than this, however certain it is: nobody replaces a node for 0.5 %. Assumed."""
 RESOLUTION = 5e-4
@@ -157,9 +155,11 @@ def learn_criterion(
     `runs`: for each node its runs, oldest first, each as `log_slowness` gives it. The newest run of a node represents
     it, and the `past_runs` before are its past. Runs with fewer than `repeats` repeats are not used. Nodes that are
     unlike the rest are left out: up to 5 % of bad nodes do not change what is learned. Raises ValueError when no node
-    has a run that can be used.
+    has a run that can be used, for a repeat that is not finite, and for fewer than 1 repeat or 1 past run.
     """
-    usable = {node: [_cut(run, repeats) for run in of if len(run) >= repeats] for node, of in runs.items()}
+    if repeats < 1 or past_runs < 1:
+        raise ValueError(f"repeats and past_runs: at least 1 is needed, not {repeats} and {past_runs}")
+    usable = {node: [in_order(run, repeats) for run in of if len(run) >= repeats] for node, of in runs.items()}
     names = np.array([node for node, of in usable.items() if of])
     if not names.size:
         raise ValueError(f"runs: no node has a run of {repeats} repeats")
@@ -167,7 +167,7 @@ def learn_criterion(
     pasts = np.array([_against_own_past(usable[node], past_runs) for node in names])
     kept = _good_nodes(newest, pasts)
     good, pasts = newest[kept], pasts[kept]
-    against = _against_fleet(good, _centroids_of_others(good))
+    against = above_fleet(good, centroids_of_others(good))
     spread = spread_of(against, RESOLUTION)
     scores = worst_z(against, spread)
     known = ~np.isnan(pasts[:, 0])
@@ -191,21 +191,21 @@ def compare_run(
     """One run of a node against the fleet and against its own past runs, oldest first; all as `log_slowness` gives.
 
     With too few nodes for this level, the run is compared with the past of the node alone, and without a past it is
-    undecided. Raises ValueError for a level that is not between 0 and 1.
+    undecided. Raises ValueError for a level that is not between 0 and 1 and for a repeat that is not finite.
     """
     needed = least_members(level)
     if len(run) < criterion.repeats:
         return _undecided(f"a run of {criterion.repeats} repeats is needed; this one has {len(run)}")
-    now = _cut(run, criterion.repeats)
-    usable = [_cut(one, criterion.repeats) for one in past if len(one) >= criterion.repeats]
+    now = in_order(run, criterion.repeats)
+    usable = [in_order(one, criterion.repeats) for one in past if len(one) >= criterion.repeats]
     if criterion.unusable or len(criterion.scores) < needed:
         why = criterion.unusable or f"{needed} healthy nodes are needed; there are {len(criterion.scores)}"
         return _compare_with_past(now, usable, level, why)
-    against = _against_fleet(now, criterion.centroid)
+    against = above_fleet(now, criterion.centroid)
     score, effect = float(worst_z(against, criterion.spread)), float(against.max())
     if len(usable) < criterion.past_runs or len(criterion.scores_with_past) < needed:
         return _decided(Basis.FLEET, conformal_p(criterion.scores, score), effect, level)
-    own = _against_past(now, np.array(usable[-criterion.past_runs :]))
+    own = above_past(now, np.array(usable[-criterion.past_runs :]))
     score = max(score, float(worst_z(own, criterion.past_spread)))
     p = conformal_p(criterion.scores_with_past, score)
     return _decided(Basis.FLEET_AND_PAST, p, max(effect, float(own.max())), level)
@@ -221,61 +221,25 @@ def compare_with_past(run: Array, past: Sequence[Array], level: float = LEVEL) -
     repeats = min([len(run), *(len(one) for one in past)], default=0)
     if repeats == 0:
         return _undecided("a run has no repeats")
-    return _compare_with_past(_cut(run, repeats), [_cut(one, repeats) for one in past], level, "")
+    return _compare_with_past(in_order(run, repeats), [in_order(one, repeats) for one in past], level, "")
 
 
 def _compare_with_past(now: Array, past: Sequence[Array], level: float, why: str) -> NodeComparison:
     if len(past) < LEAST_PAST_RUNS:
         needed = f"{LEAST_PAST_RUNS} past runs of the node are needed; there are {len(past)}"
         return _undecided(f"{why}, or {needed}" if why else needed)
-    before = _summaries(np.array(past))
-    difference = _summaries(now) - before.mean(axis=0)
+    before = summaries(np.array(past))
+    difference = summaries(now) - before.mean(axis=0)
     scale = np.maximum(before.std(axis=0, ddof=1), RESOLUTION) * np.sqrt(1 + 1 / len(past))
     p = min(1.0, before.shape[1] * float(student.sf(difference / scale, len(past) - 1).min()))
     return _decided(Basis.PAST, p, float(difference.max()), level)
-
-
-def _cut(run: Array, repeats: int) -> Array:
-    """The first repeats of a run in rising order."""
-    return np.sort(np.asarray(run, dtype=float)[:repeats])
-
-
-def _summaries(runs: Array) -> Array:
-    """Mean, slow quantile and mean of the slowest repeats of runs in rising order, shape (..., 3)."""
-    slowest = runs[..., -max(1, round(SLOWEST_SHARE * runs.shape[-1])) :]
-    return np.stack([runs.mean(-1), np.quantile(runs, SLOW_QUANTILE, axis=-1), slowest.mean(-1)], axis=-1)
-
-
-def _against_fleet(runs: Array, centroid: Array) -> Array:
-    """Area and summaries of runs above a centroid, shape (..., 4), in logarithms of a ratio."""
-    area = np.maximum(0.0, runs - centroid).mean(axis=-1, keepdims=True)
-    return np.concatenate([area, _summaries(runs) - _summaries(centroid)], axis=-1)
-
-
-def _against_past(run: Array, past: Array) -> Array:
-    """The summaries of a run above those of past runs of the same node, shape (3,)."""
-    difference: Array = _summaries(run) - _summaries(past).mean(axis=0)
-    return difference
 
 
 def _against_own_past(runs: Sequence[Array], past_runs: int) -> Array:
     """The newest run against the ones before; NaN when there are too few."""
     if len(runs) <= past_runs:
         return np.full(len(_CUTS_PAST), np.nan)
-    return _against_past(runs[-1], np.array(runs[-1 - past_runs : -1]))
-
-
-def _centroids_of_others(runs: Array) -> Array:
-    """For each run the median over the other ones, in the shape of `runs`; a run alone is compared with itself."""
-    count = len(runs)
-    if count < 2:
-        return runs
-    order = np.sort(runs, axis=0)
-    ranks = np.argsort(np.argsort(runs, axis=0, kind="stable"), axis=0)
-    places = (np.full_like(ranks, middle) for middle in ((count - 2) // 2, (count - 1) // 2))
-    low, high = (np.take_along_axis(order, place + (place >= ranks), axis=0) for place in places)
-    middle: Array = (low + high) / 2
-    return middle
+    return above_past(runs[-1], np.array(runs[-1 - past_runs : -1]))
 
 
 def _decided(basis: Basis, p: float, effect: float, level: float) -> NodeComparison:
@@ -285,9 +249,9 @@ def _decided(basis: Basis, p: float, effect: float, level: float) -> NodeCompari
 
 def _good_nodes(newest: Array, pasts: Array) -> NDArray[np.bool_]:
     """Which nodes are like the rest, by their newest runs and, where it is known, by what has changed since."""
-    against = np.hstack([_against_fleet(newest, np.median(newest, axis=0)), pasts])
+    against = np.hstack([above_fleet(newest, np.median(newest, axis=0)), pasts])
     core = core_members(against, np.concatenate([_CUTS_FLEET, _CUTS_PAST]), RESOLUTION)
-    against = np.hstack([_against_fleet(newest, np.median(newest[core], axis=0)), pasts])
+    against = np.hstack([above_fleet(newest, np.median(newest[core], axis=0)), pasts])
     z = np.nan_to_num(z_scores(against, spread_of(against[core], RESOLUTION)), nan=-np.inf)
     return good_members(z.max(axis=1), core)
 

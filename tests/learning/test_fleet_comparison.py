@@ -22,6 +22,7 @@ from pharoah_learning.fleet_comparison import (
     log_slowness,
 )
 from pharoah_learning.models.robust_scores import conformal_p, core_members, least_members, spread_of
+from pharoah_learning.models.run_differences import centroids_of_others
 
 REPEATS = 30
 
@@ -139,6 +140,16 @@ def test_what_is_no_time_is_refused(bad: float) -> None:
         log_slowness(np.ones((2, 2)))
 
 
+def test_a_repeat_that_is_not_finite_is_refused() -> None:
+    good = {"n1": [np.zeros(REPEATS)]}
+    with pytest.raises(ValueError, match="run: nan is not a finite logarithm"):
+        learn_criterion({"n1": [np.full(REPEATS, nan)]})
+    with pytest.raises(ValueError, match="run: inf is not a finite logarithm"):
+        compare_run(learn_criterion(good), np.full(REPEATS, float("inf")))
+    with pytest.raises(ValueError, match="at least 1 is needed, not 30 and 0"):
+        learn_criterion(good, past_runs=0)
+
+
 def test_constant_columns_and_ties() -> None:
     """All nodes show the same, as with a coarse clock: only what is more than the least slowdown is called slower."""
     criterion = learn_criterion(fleet(np.zeros((150, 1, REPEATS))))
@@ -183,6 +194,13 @@ def test_the_area_is_the_one_sided_part_of_the_wasserstein_distance() -> None:
     run = criterion.centroid + np.abs(rng.normal(0, 0.01, REPEATS))
     effect = log(compare_run(criterion, run).slowdown_ratio)
     assert effect >= wasserstein_distance(run, criterion.centroid) - 1e-12
+
+
+@given(st.integers(2, 9), st.integers(0, 100))
+def test_each_node_is_compared_with_the_median_of_the_others(count: int, seed: int) -> None:
+    values = np.random.default_rng(seed).integers(0, 5, (count, 3)).astype(float)
+    expected = [np.median(np.delete(values, at, axis=0), axis=0) for at in range(count)]
+    assert centroids_of_others(values) == pytest.approx(np.array(expected))
 
 
 def test_conformal_p_values_are_closed_forms() -> None:
