@@ -32,6 +32,7 @@ EVALUATIONS = {
     "rank_verdicts": Evaluation("distributed.verdicts", "which distributed jobs get the right answer"),
     "kernel_memory": Evaluation("costs.kernel_memory", "memory that CPU kernels take, beside what is counted"),
     "survival": Evaluation("survival.run", "how well failures are seen before they come"),
+    "validation": Evaluation("validation.run", "whether nodes are rightly called slower, and classed"),
     "learning": Evaluation("learning.run", "what offline learning finds in runs whose truth is known"),
     "privacy": Evaluation("privacy.run", "what the exchange reveals, to whom, and what it costs"),
     "storage": Evaluation("storage.run", "what a day of reports weighs, and whether old rows are deleted"),

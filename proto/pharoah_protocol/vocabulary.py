@@ -208,6 +208,19 @@ class Attribution(CodedEnum):
     """Another job on the same node."""
 
 
+class NodeClass(CodedEnum):
+    """What reruns say about a node on which a job failed or was slow."""
+
+    HEALTHY = "healthy", 0
+    """Reruns fail on it as seldom as on other nodes."""
+    TRANSIENT = "transient", 1
+    """They fail now and then, whatever the work; to run the job again is enough."""
+    GRAY = "gray", 2
+    """They fail for certain work only; the node is to be avoided for that work."""
+    PERSISTENT = "persistent", 3
+    """They nearly always fail, whatever the work; the node is to be taken out of service."""
+
+
 class Purpose(StrEnum):
     """Why a micro-benchmark ran."""
 
