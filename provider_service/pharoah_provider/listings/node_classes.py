@@ -1,0 +1,42 @@
+"""The class of each node on which cells have failed: healthy, transient, gray or persistent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from pharoah_learning.node_classes import ClassedNode, classed_nodes
+from pharoah_provider.listings._listing import Listing, ListingSources, Row
+
+
+async def rows(sources: ListingSources) -> list[Row]:
+    """One row for each node; nodes without a failure have none."""
+    trials = await sources.storage.evidence.trials()
+    return [_shown(one) for one in await asyncio.to_thread(classed_nodes, trials)]
+
+
+def _shown(one: ClassedNode) -> Row:
+    estimate = one.estimate
+    return {
+        "node": one.node,
+        "class": estimate.node_class,
+        "probability": round(estimate.posterior[estimate.node_class], 3),
+        "failed": f"{one.failures}/{estimate.reruns}",
+        "wrong_for": "; ".join(map(_named, one.wrong_for)),
+        "posterior": {str(name): round(share, 4) for name, share in estimate.posterior.items()},
+    }
+
+
+def _named(content: str) -> str:
+    """`gpt (attention=math, length=1024)`."""
+    workload, settings = json.loads(content)
+    text = ", ".join(f"{name}={value}" for name, value in settings.items())
+    return f"{workload} ({text})" if text else str(workload)
+
+
+LISTING = Listing(
+    name="node-classes",
+    help="nodes on which cells failed: the class of each, and what a gray node is wrong for",
+    columns=("node", "class", "probability", "failed", "wrong_for"),
+    rows=rows,
+)
