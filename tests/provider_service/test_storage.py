@@ -162,6 +162,7 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
         assert await storage.incidents.open_incidents() == [confirmed, elsewhere]
         assert await storage.incidents.changes(Resource.node("n1"), 0.0) == [suspected, confirmed]
         assert await storage.incidents.changes(Resource.node("n1"), 1005.0) == [confirmed]
+        assert await storage.incidents.all_changes(1005.0) == [confirmed]
         await storage.incidents.put_transition(replace(confirmed, state=CLEARED, changed_at=1020.0))
         assert await storage.incidents.open_incidents() == [elsewhere]
         states = [(row["node"], row["state"], row["fault_domain"]) for row in await listed(storage, "alerts")]

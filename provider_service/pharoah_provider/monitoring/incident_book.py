@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Sequence
 
 from pharoah_protocol.incident_states import IncidentState
 from pharoah_provider.domain import IncidentKind, Resource, ResourceKind, Run, Transition
@@ -31,9 +33,16 @@ class IncidentBook:
         self._notifier.restore(open_incidents)
         return [change for change in found if change.resource.kind is not ResourceKind.NODE]
 
-    async def changes_since(self, run: Run) -> list[Transition]:
-        """What has changed on the node of a run since it joined."""
-        return await self._store.incidents.changes(Resource.node(run.node), run.joined_at)
+    async def changes_since(self, runs: Sequence[Run]) -> dict[bytes, list[Transition]]:
+        """What has changed on the nodes of runs since they joined, by run."""
+        earliest = min((run.joined_at for run in runs), default=0.0)
+        changes = defaultdict[Resource, list[Transition]](list)
+        for change in await self._store.incidents.all_changes(earliest) if runs else ():
+            changes[change.resource].append(change)
+        return {
+            run.run_id: [change for change in changes[Resource.node(run.node)] if change.changed_at >= run.joined_at]
+            for run in runs
+        }
 
     def of(self, node: str) -> Incident:
         """The incident of a node; a quiet one when there was none."""

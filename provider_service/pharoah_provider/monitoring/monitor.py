@@ -88,8 +88,10 @@ class Monitor:
         self._agents.restore(await self._incidents.restore())
         for run in await self._store.runs.lost_runs():
             self.runs.add_lost(run)
-        for run in await self._store.runs.active_runs():
-            self._watch(run, await self._incidents.changes_since(run), restored=True)
+        active = await self._store.runs.active_runs()
+        missed = await self._incidents.changes_since(active)
+        for run in active:
+            self._watch(run, missed[run.run_id], restored=True)
 
     def use(self, release: Release) -> None:
         """Score with this release and compare with its baselines from now on."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -45,6 +46,8 @@ class ReportSpans:
     _open: dict[bytes, _OpenRun] = field(default_factory=dict)
     _locks: WeakValueDictionary[bytes, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     """One change per run at a time: each is computed from what the one before has committed."""
+    _changed: bool = False
+    """Whether anything was written since the database was opened."""
 
     async def append(self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risk: Sequence[float]) -> int:
         """Commit reports in the order of their row numbers; how many rows that has taken."""
@@ -52,6 +55,7 @@ class ReportSpans:
             return 0
         async with self._alone(run.run_id):
             before = await self._state(run.run_id, run.attempt)
+            self._changed = True
             # From here on the memory is behind the database until the commit is known: without it, read again.
             del self._open[run.run_id]
             if len(reports) <= ROWS_IN_LOOP:
@@ -62,6 +66,20 @@ class ReportSpans:
             last = max(before.last_second, reports[-1].row_number)
             self._open[run.run_id] = _OpenRun(run.attempt, last, changes.open_after(before.spans))
             return len(changes.closed) + len(changes.started)
+
+    async def read_all(self, active: Iterable[Run]) -> None:
+        """After a restart: read what is committed of all runs that go on. One after the other, ten thousand runs that
+        report again would wait for a minute. Does nothing once anything was written, when the memory is ahead of it."""
+        rows = await self.database.read(SQL["all_open_spans"])
+        if self._changed:
+            return
+        of_run = defaultdict[bytes, list[dict[str, Any]]](list)
+        for row in rows:
+            of_run[bytes(row["run_id"])].append(row)
+        for run in active:  # one without open spans has not reported: they are closed when an attempt ends
+            spans = {row["rank"]: _span(row) for row in of_run[run.run_id] if row["attempt"] == run.attempt}
+            last = max((span.last_second for span in spans.values()), default=-1)
+            self._open[run.run_id] = _OpenRun(run.attempt, last, spans)
 
     async def last_second(self, run_id: bytes, attempt: int) -> int:
         """-1 before the first report."""
@@ -76,6 +94,7 @@ class ReportSpans:
     async def close(self, run_id: bytes, *changes: Change) -> None:
         """Commit these changes and, with them, close the spans of a run: it ended, or begins its next attempt."""
         async with self._alone(run_id):
+            self._changed = True
             self._open.pop(run_id, None)
             closing = [executing(SQL["close_all"], [run_id]), executing(SQL["remove_all_open"], [run_id])]
             await self.database.apply(*changes, *closing)

@@ -1,6 +1,9 @@
 -- name: open_spans
 SELECT * FROM open_report_spans WHERE run_id = ? AND attempt = ?
 
+-- name: all_open_spans
+SELECT * FROM open_report_spans
+
 -- name: last_second
 SELECT max(last_second) AS last FROM (
     SELECT last_second FROM open_report_spans WHERE run_id = $run_id AND attempt = $attempt
