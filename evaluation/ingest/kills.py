@@ -131,8 +131,8 @@ async def _stored_telemetry(site: IngestSite, agents: Agents) -> Stored:
     storage = DuckStorage(site.database())
     try:
         rows = await storage.select(
-            "SELECT node, metric, count(*) AS n, count(DISTINCT value) AS batches, max(value) AS newest "
-            "FROM telemetry GROUP BY ALL"
+            "SELECT node, metric, sum(readings) AS n, count(DISTINCT value) AS batches FROM "
+            "(SELECT * FROM telemetry_spans UNION ALL BY NAME SELECT * FROM open_telemetry_spans) GROUP BY ALL"
         )
     finally:
         storage.close()

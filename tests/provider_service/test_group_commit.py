@@ -116,3 +116,35 @@ def test_each_caller_pays_for_its_rows() -> None:
         make_all(connection, [Rows(write, None, 1, costs[0]), Rows(write, None, 3, costs[1])])
     few, many = (cost.take() for cost in costs)
     assert few > 0 and abs(many / few - 3.0) < 1e-9
+
+
+def test_after_a_restart_all_open_spans_go_on_without_a_read_for_each_run(tmp_path: Path) -> None:
+    runs = [Run(bytes([number]) * 16, "acme", f"n{number}", 1, 1, True, 1.0) for number in range(4)]
+
+    async def second(storage: DuckStorage, number: int) -> None:
+        rows = [Report(number, 0, 1000.0 + number, 1.0, 1.0, 1.0)]
+        await asyncio.gather(*(storage.runs.append_reports(run, rows, [False], [0.0]) for run in runs[:3]))
+
+    async def before() -> None:
+        storage = DuckStorage(tmp_path / "p.duckdb")
+        await asyncio.gather(*(storage.runs.put_run(run) for run in runs))
+        await second(storage, 0)
+        storage.close()
+
+    async def after() -> list[dict[str, Any]]:
+        storage = DuckStorage(tmp_path / "p.duckdb")
+        assert len(await storage.runs.active_runs()) == 4
+        reads: list[str] = []
+        storage._database.query = lambda sql, *_: reads.append(sql) or []  # type: ignore[method-assign, func-returns-value]
+        await second(storage, 1)
+        assert [await storage.runs.last_row_number(run.run_id, 1) for run in runs] == [1, 1, 1, -1] and not reads
+        del storage._database.query  # type: ignore[method-assign]
+        await second(storage, 2)
+        await storage.runs.active_runs()  # what was written meanwhile stays known
+        await second(storage, 3)
+        rows = await storage.select("SELECT first_second, last_second FROM open_report_spans")
+        storage.close()
+        return rows
+
+    asyncio.run(before())
+    assert asyncio.run(after()) == [{"first_second": 0, "last_second": 3}] * 3

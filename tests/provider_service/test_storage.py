@@ -385,7 +385,7 @@ def test_the_log_keeps_its_order_and_revoked_rows_their_ids(opened: Opened) -> N
     opened(work)
 
 
-STATEMENTS = ["nodes", "runs", "reports", "retention", "incidents", "evidence", "published", "log"]
+STATEMENTS = ["nodes", "telemetry", "runs", "reports", "retention", "incidents", "evidence", "published", "log"]
 
 
 @pytest.mark.parametrize("store", STATEMENTS)
@@ -393,7 +393,8 @@ def test_every_statement_is_valid_sql_for_the_schema(tmp_path: Path, store: str)
     connection = duckdb.connect(str(tmp_path / "p.duckdb"))
     migrate(connection)
     # What `executing_with` passes to a statement; a span has all columns that any of them reads.
-    connection.execute("CREATE TEMP TABLE batch AS SELECT * FROM open_report_spans")
+    open_spans = "open_telemetry_spans" if store == "telemetry" else "open_report_spans"
+    connection.execute(f"CREATE TEMP TABLE batch AS SELECT * FROM {open_spans}")
     for name, sql in statements(store).items():
         (statement,) = connection.extract_statements(sql)
         assert statement.query, name

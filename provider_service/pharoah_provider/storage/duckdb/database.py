@@ -181,6 +181,14 @@ def executing_with(sql: str, columns: Columns) -> Change:
     return execute
 
 
+def reading_with(connection: duckdb.DuckDBPyConnection, sql: str, columns: Columns) -> list[tuple[Any, ...]]:
+    """Rows of a read within a change, which has these columns as the table `batch`."""
+    connection.register("batch", pa.table(dict(columns)))
+    rows = connection.execute(sql).fetchall()
+    connection.unregister("batch")
+    return rows
+
+
 def executing(sql: str, parameters: Sequence[Any] = ()) -> Change:
     """The change that executes one statement."""
     return lambda connection: connection.execute(sql, list(parameters))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import duckdb
+from typing import Any
 
 from pharoah_provider.domain import Node
-from pharoah_provider.storage.duckdb.database import Database, appending
+from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.statements import statements
+from pharoah_provider.storage.duckdb.telemetry import TelemetryBatch, write_telemetry
 
 SQL = statements("nodes")
 
@@ -38,7 +37,7 @@ class DuckNodeStore:
     async def append_telemetry(
         self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
     ) -> None:
-        await self._db.write(_write_telemetry, _Samples(node, at, metric, device, value), len(at))
+        await self._db.write(write_telemetry, TelemetryBatch(node, at, metric, device, value), len(at))
 
     async def put_context_change(self, node: str, at: float) -> None:
         await self._db.execute(SQL["put_context_change"], [node, at])
@@ -48,28 +47,6 @@ class DuckNodeStore:
 
     async def forget_context_changes(self, node: str) -> None:
         await self._db.execute(SQL["forget_context_changes"], [node])
-
-
-class _Samples(NamedTuple):
-    """One batch of telemetry."""
-
-    node: str
-    at: Sequence[float]
-    metric: Sequence[str]
-    device: Sequence[str]
-    value: Sequence[float]
-
-
-def _write_telemetry(connection: duckdb.DuckDBPyConnection, batches: Sequence[_Samples]) -> None:
-    """Append the batches of several nodes."""
-    columns = {
-        "node": [batch.node for batch in batches for _ in batch.at],
-        "sampled_at": [moment for batch in batches for moment in batch.at],
-        "metric": [name for batch in batches for name in batch.metric],
-        "device": [name for batch in batches for name in batch.device],
-        "value": [number for batch in batches for number in batch.value],
-    }
-    appending("telemetry", columns)(connection)
 
 
 def _node(row: dict[str, Any]) -> Node:
