@@ -65,7 +65,7 @@ class Jobs:
 
     site: IngestSite
     calls_at_once: int
-    """Of one organisation."""
+    """How many one organisation has under way."""
     jobs: list[Job] = field(init=False)
 
     def __post_init__(self) -> None:

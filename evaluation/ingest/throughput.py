@@ -48,7 +48,7 @@ class Load:
 
     name: str
     seconds: int
-    """Of each job in one report."""
+    """How many seconds of a job are in one report."""
     restless: bool = False
     """Whether every second of every rank has another level, so that each is a row in the database."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import duckdb
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.storage.duckdb.changes import Rows, make_all
+from pharoah_provider.storage.duckdb.database import Database
 from pharoah_serving.costs import Cost
 from tests.harness.database import new_database
 from tests.harness.listings import listed
@@ -134,11 +136,9 @@ def test_after_a_restart_all_open_spans_go_on_without_a_read_for_each_run(tmp_pa
     async def after() -> list[dict[str, Any]]:
         storage = DuckStorage(tmp_path / "p.duckdb")
         assert len(await storage.runs.active_runs()) == 4
-        reads: list[str] = []
-        storage._database.query = lambda sql, *_: reads.append(sql) or []  # type: ignore[method-assign, func-returns-value]
-        await second(storage, 1)
-        assert [await storage.runs.last_row_number(run.run_id, 1) for run in runs] == [1, 1, 1, -1] and not reads
-        del storage._database.query  # type: ignore[method-assign]
+        with patch.object(Database, "query", side_effect=AssertionError("a read for one run")):
+            await second(storage, 1)
+            assert [await storage.runs.last_row_number(run.run_id, 1) for run in runs] == [1, 1, 1, -1]
         await second(storage, 2)
         await storage.runs.active_runs()  # what was written meanwhile stays known
         await second(storage, 3)

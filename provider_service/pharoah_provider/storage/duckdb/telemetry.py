@@ -67,11 +67,18 @@ class TelemetrySpan:
         return equal and 0.0 < at - self.last_at <= LONGEST_GAP_SECONDS
 
 
+class SignalSpan(NamedTuple):
+    """A span with its signal."""
+
+    key: SignalKey
+    span: TelemetrySpan
+
+
 @dataclass(frozen=True)
 class TelemetryChanges:
     """What readings change; `started` and `extended` are open spans."""
 
-    closed: Sequence[tuple[SignalKey, TelemetrySpan]]
+    closed: Sequence[SignalSpan]
     started: dict[SignalKey, TelemetrySpan]
     extended: dict[SignalKey, TelemetrySpan]
 
@@ -80,7 +87,7 @@ def extended(before: dict[SignalKey, TelemetrySpan], batches: Iterable[Telemetry
     """What to commit for batches in the order in which they came, given the open span of each signal."""
     now, closed, started, grown = (
         dict(before),
-        list[tuple[SignalKey, TelemetrySpan]](),
+        list[SignalSpan](),
         set[SignalKey](),
         set[SignalKey](),
     )
@@ -96,7 +103,7 @@ def extended(before: dict[SignalKey, TelemetrySpan], batches: Iterable[Telemetry
                 grown.add(key)
                 continue
             if span is not None:
-                closed.append((key, span))
+                closed.append(SignalSpan(key, span))
             now[key] = TelemetrySpan(value, at, at)
             started.add(key)
     return TelemetryChanges(closed, {key: now[key] for key in started}, {key: now[key] for key in grown - started})
@@ -108,11 +115,11 @@ def write_telemetry(connection: duckdb.DuckDBPyConnection, batches: Sequence[Tel
     if changes.closed:
         appending("telemetry_spans", _columns(changes.closed))(connection)
     if changes.started:
-        started = list(changes.started.items())
+        started = [SignalSpan(*one) for one in changes.started.items()]
         executing_with(SQL["remove_open"], _columns(started))(connection)
         appending("open_telemetry_spans", _columns(started))(connection)
     if changes.extended:
-        executing_with(SQL["extend"], _columns(list(changes.extended.items())))(connection)
+        executing_with(SQL["extend"], _columns([SignalSpan(*one) for one in changes.extended.items()]))(connection)
 
 
 def _open_spans(
@@ -125,7 +132,7 @@ def _open_spans(
     return {SignalKey(*row[:3]): TelemetrySpan(*row[3:]) for row in rows}
 
 
-def _columns(spans: Sequence[tuple[SignalKey, TelemetrySpan]]) -> dict[str, list[object]]:
+def _columns(spans: Sequence[SignalSpan]) -> dict[str, list[object]]:
     """Spans as columns."""
     keys = {name: [getattr(key, name) for key, _ in spans] for name in SignalKey._fields}
     names = ("value", "first_at", "last_at", "readings")
