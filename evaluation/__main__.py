@@ -37,6 +37,7 @@ EVALUATIONS = {
     "privacy": Evaluation("privacy.run", "what the exchange reveals, to whom, and what it costs"),
     "storage": Evaluation("storage.run", "what a day of reports weighs, and whether old rows are deleted"),
     "hardening": Evaluation("hardening.run", "attacks on the whole product: what still gets through"),
+    "ingest": Evaluation("ingest.run", "how fast reports and telemetry are taken in, and what a kill loses"),
     "gpu": Evaluation("fingerprints.gpu", "capture and dry runs on a CUDA device (`make gpu-check`)"),
 }
 

@@ -12,7 +12,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,12 +110,12 @@ def site_with_certificates(folder: Path) -> Iterator[FloodedSite]:
 
 
 @contextmanager
-def site_on_a_socket(folder: Path) -> Iterator[FloodedSite]:
-    """A provider on a Unix socket."""
+def site_on_a_socket(folder: Path, callers: Sequence[str] = CALLERS) -> Iterator[FloodedSite]:
+    """A provider on a Unix socket that knows these callers."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = {name: f"{name.replace('/', ' ', 1)} {secrets.token_urlsafe(32)}" for name in CALLERS}
+    lines = {name: f"{name.replace('/', ' ', 1)} {secrets.token_urlsafe(32)}" for name in callers}
     write_list(folder / "tokens", lines.values())
-    files = {name: AccessFiles(token=write_token(folder / f"{_stem(name)}.token", lines[name])) for name in CALLERS}
+    files = {name: AccessFiles(token=write_token(folder / f"{_stem(name)}.token", lines[name])) for name in callers}
     with socket_folder() as sockets:
         entrance = Entrance(f"unix:{sockets}/p.sock", ("--tokens", str(folder / "tokens")), files.__getitem__)
         with _running(folder, entrance) as site:

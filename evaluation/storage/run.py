@@ -32,7 +32,7 @@ FIRST_SECOND_AT = 1_800_000_000.0
 """Unix seconds at which the simulated day begins."""
 TELEMETRY_SECONDS = 60
 TIMES = {
-    "telemetry": {"telemetry": "sampled_at"},
+    "telemetry": {"telemetry_spans": "last_at", "open_telemetry_spans": "last_at"},
     "reports": {"report_spans": "ended_at", "open_report_spans": "ended_at"},
 }
 """Table of the retention to the tables of the database and the column that is their time."""

@@ -35,6 +35,11 @@ class Cost:
 _cost: ContextVar[Cost | None] = ContextVar("cost", default=None)
 
 
+def current_cost() -> Cost | None:
+    """What the current task works for is charged to this."""
+    return _cost.get()
+
+
 @contextmanager
 def charging(cost: Cost) -> Iterator[None]:
     """While the work of this task, and of the tasks and threads that it starts, is charged to `cost`."""

@@ -137,6 +137,8 @@ class ResourceKind(StrEnum):
     """What can have an incident."""
 
     NODE = "node"
+    AGENT = "agent"
+    """The agent of a node: the resource has the name of the node."""
 
 
 class IncidentKind(StrEnum):
@@ -146,6 +148,8 @@ class IncidentKind(StrEnum):
     """Steps on it take longer than the run's own baseline."""
     LOST = "lost"
     """A run on it and its agent vanished without a word."""
+    AGENT_LOST = "agent_lost"
+    """The agent of the node vanished while a run was there."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,11 @@ class Resource:
     @classmethod
     def node(cls, name: str) -> Resource:
         return cls(ResourceKind.NODE, name)
+
+    @classmethod
+    def agent(cls, node: str) -> Resource:
+        """The agent of a node."""
+        return cls(ResourceKind.AGENT, node)
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,10 @@ class Transition:
     def fault_domain(self) -> Attribution:
         """Who is likely at fault, as far as it is validated."""
         return Attribution.NODE if self.state.is_reported else Attribution.UNKNOWN
+
+    def changed(self, state: IncidentState, at: float, evidence: str) -> Transition:
+        """The next change of the same incident, at a unix time."""
+        return replace(self, state=state, changed_at=at, evidence=evidence)
 
     def seen_by(self, run_id: bytes) -> Transition:
         """What a run may read of it: how the job of the run that raised it did is for that run alone."""

@@ -78,6 +78,8 @@ class Connection:
         """None ends the stream; the agent connects again."""
         self.last_seen = now
         """Unix seconds."""
+        self.heard_at = -inf
+        """Seconds of the steady clock at which its newest message came."""
         self._waiting: dict[str, asyncio.Queue[Any]] = {}
 
     @contextlib.asynccontextmanager
@@ -99,6 +101,11 @@ class Connection:
             raise
         finally:
             del self._waiting[order_id]
+
+    def heard(self, clock: Clock) -> float:
+        """A message has come; the unix time now."""
+        self.last_seen, self.heard_at = clock.wall(), clock.steady()
+        return self.last_seen
 
     def result(self, order_id: str, result: Any) -> bool:
         """False when nobody waits for it any more."""
@@ -156,6 +163,7 @@ class Fleet:
             old.fail()
         self._know(node)
         self._connections[node.node] = connection = Connection(node, self._clock.wall(), held)
+        connection.heard(self._clock)
         connection.send_state(self.state(node.node))
         return connection
 
@@ -179,6 +187,11 @@ class Fleet:
 
     def is_connected(self, node: str) -> bool:
         return node in self._connections
+
+    def silent_seconds(self, node: str) -> float:
+        """How long nothing was heard of a node's agent; infinite for one that is not connected."""
+        connection = self._connections.get(node)
+        return self._clock.steady() - connection.heard_at if connection else inf
 
     def node(self, name: str) -> Node | None:
         """A node as its agent described it last, connected or not."""

@@ -75,6 +75,8 @@ class MonitoredSite:
     """Nodes whose agents see that somebody uses them."""
     strangers: set[str] = field(default_factory=set)
     """Nodes whose agents see somebody beside the runs that they know."""
+    mute: set[str] = field(default_factory=set)
+    """Nodes whose agents are connected and send nothing."""
     order_seconds: float = 0.0
     """How long an order takes that has no limit: the clock goes on by it."""
     ordered: list[SentOrder] = field(default_factory=list)
@@ -151,6 +153,9 @@ class MonitoredSite:
     async def passes(self, seconds: float) -> None:
         """Time passes, and the monitor looks around."""
         self.time.now += seconds
+        for connection, _ in self._agents.values():
+            if connection.node.node not in self.mute:
+                connection.heard(self.time.clock)  # telemetry comes every two seconds
         await self.monitor.tick()
         await self.validated()
 

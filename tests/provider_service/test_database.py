@@ -14,7 +14,7 @@ from pharoah_serving.errors import StoreError
 
 
 def telemetry(value: float) -> dict[str, list[object]]:
-    return {"node": ["n"], "sampled_at": [1.0], "metric": ["m"], "device": [""], "value": [value]}
+    return {"node": ["n"], "last_at": [1.0], "metric": ["m"], "device": [""], "value": [value]}
 
 
 def test_rows_that_append_has_acknowledged_are_there_after_kill_9(tmp_path: Path) -> None:
@@ -24,8 +24,8 @@ from pathlib import Path
 from pharoah_provider.storage.duckdb.database import Database
 database = Database(Path(sys.argv[1]))
 for value in range(50):
-    row = {"node": ["n"], "sampled_at": [1.0], "metric": ["m"], "device": [""], "value": [float(value)]}
-    asyncio.run(database.append("telemetry", row))
+    row = {"node": ["n"], "last_at": [1.0], "metric": ["m"], "device": [""], "value": [float(value)]}
+    asyncio.run(database.append("telemetry_spans", row))
     print(value, flush=True)
     if value == 30:
         os.kill(os.getpid(), 9)
@@ -35,7 +35,7 @@ for value in range(50):
     acknowledged = len(done.stdout.split())
     assert done.returncode == -9 and acknowledged == 31
     database = Database(path)
-    assert database.query("SELECT count(*) AS n FROM telemetry")[0]["n"] == acknowledged
+    assert database.query("SELECT count(*) AS n FROM telemetry_spans")[0]["n"] == acknowledged
     database.close()
 
 
@@ -43,13 +43,13 @@ def test_a_bad_row_does_not_make_other_changes_of_its_group_fail(tmp_path: Path)
     database = Database(tmp_path / "p.duckdb")
 
     async def all_at_once() -> list[BaseException | None]:
-        changes = [database.append("telemetry", telemetry(float(i))) for i in range(20)]
-        bad = database.append("telemetry", {"no_such_column": [1]})
+        changes = [database.append("telemetry_spans", telemetry(float(i))) for i in range(20)]
+        bad = database.append("telemetry_spans", {"no_such_column": [1]})
         return await asyncio.gather(*changes[:10], bad, *changes[10:], return_exceptions=True)
 
     results = asyncio.run(all_at_once())
     assert [type(r) for r in results if r is not None] == [StoreError]
-    assert database.query("SELECT count(*) AS n FROM telemetry")[0]["n"] == 20
+    assert database.query("SELECT count(*) AS n FROM telemetry_spans")[0]["n"] == 20
     database.close()
 
 
@@ -59,14 +59,14 @@ def test_a_caller_that_stops_waiting_does_not_stop_the_writer(tmp_path: Path) ->
 
     async def work() -> None:
         for value in range(20):
-            waiting = asyncio.create_task(database.append("telemetry", telemetry(float(value))))
+            waiting = asyncio.create_task(database.append("telemetry_spans", telemetry(float(value))))
             await asyncio.sleep(0)  # it is queued
             waiting.cancel()
         async with asyncio.timeout(10):
-            await database.append("telemetry", telemetry(20.0))
+            await database.append("telemetry_spans", telemetry(20.0))
 
     asyncio.run(work())
-    assert database.query("SELECT count(*) AS n FROM telemetry")[0]["n"] == 21
+    assert database.query("SELECT count(*) AS n FROM telemetry_spans")[0]["n"] == 21
     database.close()
 
 
@@ -119,13 +119,13 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writes past the limit then fail
 database = Database(Path(sys.argv[1]))
 def row(n):
     text = {"node": ["n" * 50] * n, "metric": ["m"] * n, "device": [""] * n}
-    return {**text, "sampled_at": [1.0] * n, "value": [1.0] * n}
-asyncio.run(database.append("telemetry", row(10)))
+    return {**text, "last_at": [1.0] * n, "value": [1.0] * n}
+asyncio.run(database.append("telemetry_spans", row(10)))
 used = max(path.stat().st_size for path in Path(sys.argv[1]).parent.iterdir())
 resource.setrlimit(resource.RLIMIT_FSIZE, (used + 4096, used + 4096))
 try:
     for _ in range(50):
-        asyncio.run(database.append("telemetry", row(20_000)))
+        asyncio.run(database.append("telemetry_spans", row(20_000)))
 except StoreError as error:
     print("refused:", error, flush=True)
 import os
@@ -135,5 +135,5 @@ os._exit(0)
     done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
     assert "refused:" in done.stdout and str(path) in done.stdout, done.stderr
     database = Database(path)
-    assert database.query("SELECT count(*) AS n FROM telemetry")[0]["n"] >= 10
+    assert database.query("SELECT count(*) AS n FROM telemetry_spans")[0]["n"] >= 10
     database.close()

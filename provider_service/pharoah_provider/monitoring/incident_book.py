@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Sequence
 
 from pharoah_protocol.incident_states import IncidentState
-from pharoah_provider.domain import IncidentKind, Resource, Run, Transition
+from pharoah_provider.domain import IncidentKind, Resource, ResourceKind, Run, Transition
 from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.storage.base import Storage
@@ -21,17 +23,26 @@ class IncidentBook:
         self._store, self._notifier, self._clock = store, notifier, clock
         self._incidents: dict[str, Incident] = {}
 
-    async def restore(self) -> None:
-        """After a restart: go on with the open incidents."""
-        open_incidents = await self._store.incidents.open_incidents()
+    async def restore(self) -> list[Transition]:
+        """After a restart: go on with the open incidents of nodes. Returns those of other resources."""
+        found = await self._store.incidents.open_incidents()
+        open_incidents = [change for change in found if change.resource.kind is ResourceKind.NODE]
         for change in open_incidents:
             run = await self._store.runs.run(change.raised_by)
             self._incidents[change.resource.name] = Incident.restored(change, run.organisation if run else "")
         self._notifier.restore(open_incidents)
+        return [change for change in found if change.resource.kind is not ResourceKind.NODE]
 
-    async def changes_since(self, run: Run) -> list[Transition]:
-        """What has changed on the node of a run since it joined."""
-        return await self._store.incidents.changes(Resource.node(run.node), run.joined_at)
+    async def changes_since(self, runs: Sequence[Run]) -> dict[bytes, list[Transition]]:
+        """What has changed on the nodes of runs since they joined, by run."""
+        earliest = min((run.joined_at for run in runs), default=0.0)
+        changes = defaultdict[Resource, list[Transition]](list)
+        for change in await self._store.incidents.all_changes(earliest) if runs else ():
+            changes[change.resource].append(change)
+        return {
+            run.run_id: [change for change in changes[Resource.node(run.node)] if change.changed_at >= run.joined_at]
+            for run in runs
+        }
 
     def of(self, node: str) -> Incident:
         """The incident of a node; a quiet one when there was none."""
@@ -57,8 +68,12 @@ class IncidentBook:
             step_ratio=step_ratio,
             established=incident.established,
         )
+        await self.put(change)
+
+    async def put(self, change: Transition) -> None:
+        """Store a change, then report it to those who subscribe."""
         await self._store.incidents.put_transition(change)
-        log.info("incident %s on %s: %s", change.incident_id, change.resource.name, state)
+        log.info("incident %s on %s: %s", change.incident_id, change.resource.name, change.state)
         self._notifier.publish(change)
 
 

@@ -51,7 +51,6 @@ class Intake:
         self._runs, self._monitor, self._metrics, self._clock = runs, monitor, metrics, clock
         self._budgets = budgets or ReportBudgets(clock)
         self._taken: dict[bytes, _Taken] = {}
-        self._opening = asyncio.Lock()
         self._look_at = FEW_RUNS
         """Number of runs at which those that have ended are looked for."""
 
@@ -94,14 +93,13 @@ class Intake:
         known = self._taken.get(run.run_id)
         if known is not None and known.attempt == run.attempt:
             return known
-        async with self._opening:  # two first reports must not open it twice
-            taken = self._taken.get(run.run_id)
-            if taken is None or taken.attempt != run.attempt:
-                last, now = await self._runs.last_row_number(run.run_id, run.attempt), self._clock.steady()
-                seconds = taken.seconds if taken else TokenBucket.full(CAUGHT_UP_SECONDS, REPORTED_RATIO, now)
-                taken = self._taken[run.run_id] = _Taken(run.attempt, last, seconds, began_at=now)
-                self._forget_lost()
-            return taken
+        last, now = await self._runs.last_row_number(run.run_id, run.attempt), self._clock.steady()
+        taken = self._taken.get(run.run_id)
+        if taken is None or taken.attempt != run.attempt:  # another first report may have opened it meanwhile
+            seconds = taken.seconds if taken else TokenBucket.full(CAUGHT_UP_SECONDS, REPORTED_RATIO, now)
+            taken = self._taken[run.run_id] = _Taken(run.attempt, last, seconds, began_at=now)
+            self._forget_lost()
+        return taken
 
     def _forget_lost(self) -> None:
         """Forget runs that have ended without a word, when there are many: memory is for runs that go on."""

@@ -17,6 +17,7 @@ from pharoah_protocol.incident_states import SUSPECTED
 from pharoah_protocol.vocabulary import EndState, Purpose
 from pharoah_provider.domain import IncidentKind, Report, Run, Transition
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.monitoring.absent_agents import AbsentAgents
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.counters import RunCounters
 from pharoah_provider.monitoring.incident_book import IncidentBook
@@ -74,6 +75,7 @@ class Monitor:
         self._validator = Validator(fleet, store, self._orders, self.run_on, self._is_slow)
         self._notifier = Notifier(fleet, metrics)
         self._incidents = IncidentBook(store, self._notifier, clock)
+        self._agents = AbsentAgents(self._incidents, fleet, self.runs, clock)
         self._background = OwnedTasks()
         self._probing = Probings(self._background)
         self._looking: asyncio.Task[None] | None = None
@@ -83,11 +85,13 @@ class Monitor:
         """After a restart: go on with the open incidents and the runs that had not ended."""
         self._fleet.remember(await self._store.nodes.nodes())
         await self._orders.restore()
-        await self._incidents.restore()
+        self._agents.restore(await self._incidents.restore())
         for run in await self._store.runs.lost_runs():
             self.runs.add_lost(run)
-        for run in await self._store.runs.active_runs():
-            self._watch(run, await self._incidents.changes_since(run), restored=True)
+        active = await self._store.runs.active_runs()
+        missed = await self._incidents.changes_since(active)
+        for run in active:
+            self._watch(run, missed[run.run_id], restored=True)
 
     def use(self, release: Release) -> None:
         """Score with this release and compare with its baselines from now on."""
@@ -136,9 +140,10 @@ class Monitor:
                 log.warning("the monitor could not look at its runs and nodes: %s", error)
 
     async def tick(self) -> None:
-        """End runs that are lost; validate and expire incidents that no report moves on."""
+        """End runs that are lost; look after agents; validate and expire incidents that no report moves on."""
         for watched in self.runs.silent():
             await self._lose(watched)
+        await self._agents.look()
         for incident in self._incidents.open():
             await self._look_at(incident)
         if self._looking is None or self._looking.done():

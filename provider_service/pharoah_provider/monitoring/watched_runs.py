@@ -91,6 +91,10 @@ class WatchedRuns:
         """A run that goes on."""
         return self._active.get(run_id)
 
+    def nodes(self) -> set[str]:
+        """Nodes on which runs go on."""
+        return {node for node, runs in self._by_node.items() if runs}
+
     def on(self, node: str) -> list[WatchedRun]:
         """Runs on a node."""
         return list(self._by_node.get(node, {}).values())

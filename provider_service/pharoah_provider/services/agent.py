@@ -93,7 +93,7 @@ class AgentServicer:
         connection = stream.connection
         try:
             async for message in messages:
-                now = connection.last_seen = self._clock.wall()
+                now = connection.heard(self._clock)
                 match message.WhichOneof("content"):
                     case "telemetry":
                         await self._store_telemetry(stream, message.telemetry, now)

@@ -111,6 +111,10 @@ class IncidentStore(Protocol):
         """What has changed on a resource since then (unix seconds), oldest first."""
         ...
 
+    async def all_changes(self, since: float) -> list[Transition]:
+        """What has changed on all resources since then (unix seconds), oldest first."""
+        ...
+
 
 class OrderStore(Protocol):
     """Orders for micro-benchmarks that monitoring has sent: what budgets are made from."""

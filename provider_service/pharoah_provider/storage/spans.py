@@ -50,6 +50,11 @@ class SpanChanges:
     started: Mapping[int, ReportSpan]
     extended: Mapping[int, ReportSpan]
 
+    @property
+    def rows(self) -> int:
+        """How many rows of the storage they touch."""
+        return len(self.closed) + len(self.started) + len(self.extended)
+
     def open_after(self, before: Mapping[int, ReportSpan]) -> dict[int, ReportSpan]:
         """The open spans by rank once the changes are committed."""
         return {**before, **self.extended, **self.started}

@@ -16,7 +16,8 @@ from pharoah_protocol.vocabulary import Outcome, Purpose
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkKind, WorkResult, WorkState
 from pharoah_provider.domain import Node
-from pharoah_provider.storage.duckdb.database import Change, Database, Statement, appending, executing
+from pharoah_provider.storage.duckdb.changes import Change
+from pharoah_provider.storage.duckdb.database import Database, Statement, appending, executing
 from pharoah_provider.storage.duckdb.evidence import append_cell, append_probes
 from pharoah_provider.storage.duckdb.statements import statements
 

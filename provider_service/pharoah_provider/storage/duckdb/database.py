@@ -6,7 +6,7 @@ import asyncio
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib import resources
@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from pharoah_serving.costs import in_thread, measured
+from pharoah_provider.storage.duckdb.changes import Change, Rows, WriteRows, make_all
+from pharoah_serving.costs import current_cost, in_thread, measured
 from pharoah_serving.errors import StoreError
 
-Change = Callable[[duckdb.DuckDBPyConnection], object]
 Parameters = Sequence[Any] | Mapping[str, Any]
 """Values for `?`, or by name for `$name`."""
+Columns = Mapping[str, Sequence[Any] | pa.Array]
+"""Columns of equal length by name."""
 
 
 class Statement(NamedTuple):
@@ -53,7 +55,7 @@ class Database:
             migrate(self._connection)
         except duckdb.Error as error:
             raise StoreError(_explained(path, error)) from None
-        self._queue: queue.Queue[tuple[Change, Future[None]] | None] = queue.Queue()
+        self._queue: queue.Queue[tuple[Change | Rows, Future[None]] | None] = queue.Queue()
         self._writer = threading.Thread(target=self._write, name="pharoah-store", daemon=True)
         self._writer.start()
         self._reads, self._reads_changed = 0, threading.Condition()
@@ -79,6 +81,15 @@ class Database:
                 change(connection)
 
         await self._change(each)
+
+    async def write(self, write: WriteRows, content: Any, size: int) -> None:
+        """Commit `size` rows. `write` is called once for the contents of all callers that wait for the same commit.
+        Raises StoreError."""
+        await self._change(Rows(write, content, size, current_cost()))
+
+    async def committed(self) -> None:
+        """Wait until everything that was queued before is committed or has failed. Raises StoreError."""
+        await self.apply()
 
     def query(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """Rows of a read, on a cursor of the calling thread. Raises StoreError."""
@@ -114,10 +125,10 @@ class Database:
             self._reads_changed.wait_for(lambda: not self._reads)
         self._connection.close()
 
-    async def _change(self, change: Change) -> None:
+    async def _change(self, change: Change | Rows) -> None:
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()  # a caller that stops waiting does not remove its change from the queue
-        self._queue.put((measured(change), done))
+        self._queue.put((change if isinstance(change, Rows) else measured(change), done))
         await asyncio.wrap_future(done)
 
     def _write(self) -> None:
@@ -138,11 +149,10 @@ class Database:
                 else:
                     done.set_exception(StoreError(_explained(self.path, error)))
 
-    def _commit(self, changes: Sequence[Change]) -> Exception | None:
+    def _commit(self, changes: Sequence[Change | Rows]) -> Exception | None:
         try:
             self._connection.begin()
-            for change in changes:
-                change(self._connection)
+            make_all(self._connection, changes)
             self._connection.commit()
         except Exception as error:  # noqa: BLE001 - passed to the caller that waits for the change
             try:
@@ -153,17 +163,30 @@ class Database:
         return None
 
 
-def appending(table: str, columns: Mapping[str, Sequence[Any] | pa.Array]) -> Change:
+def appending(table: str, columns: Columns) -> Change:
     """The change that appends rows given as columns of equal length. An arrow array sets the type of its column."""
+    return executing_with(f"INSERT INTO {table} BY NAME SELECT * FROM batch", columns)
 
-    def append(connection: duckdb.DuckDBPyConnection) -> None:
+
+def executing_with(sql: str, columns: Columns) -> Change:
+    """The change that executes one statement which reads these columns as the table `batch`."""
+
+    def execute(connection: duckdb.DuckDBPyConnection) -> None:
         # Made here, in the thread of the writer: ten thousand rows would hold up the event loop.
         batch = pa.table({name: v if isinstance(v, pa.Array) else list(v) for name, v in columns.items()})
         connection.register("batch", batch)
-        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM batch")
+        connection.execute(sql)
         connection.unregister("batch")
 
-    return append
+    return execute
+
+
+def reading_with(connection: duckdb.DuckDBPyConnection, sql: str, columns: Columns) -> list[tuple[Any, ...]]:
+    """Rows of a read within a change, which has these columns as the table `batch`."""
+    connection.register("batch", pa.table(dict(columns)))
+    rows = connection.execute(sql).fetchall()
+    connection.unregister("batch")
+    return rows
 
 
 def executing(sql: str, parameters: Sequence[Any] = ()) -> Change:

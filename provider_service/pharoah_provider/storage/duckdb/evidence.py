@@ -30,7 +30,8 @@ from pharoah_protocol.telemetry_samples import LARGEST_VALUE, read_samples
 from pharoah_protocol.vocabulary import DeviceKind, Outcome, Purpose
 from pharoah_protocol.windows import Window
 from pharoah_provider.domain import Node
-from pharoah_provider.storage.duckdb.database import Change, Database, appending, executing
+from pharoah_provider.storage.duckdb.changes import Change
+from pharoah_provider.storage.duckdb.database import Database, appending, executing
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
 

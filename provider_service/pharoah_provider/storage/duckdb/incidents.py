@@ -44,6 +44,9 @@ class DuckIncidentStore:
         rows = await self._db.read(SQL["changes"], [resource.kind, resource.name, since])
         return [_transition(row) for row in rows]
 
+    async def all_changes(self, since: float) -> list[Transition]:
+        return [_transition(row) for row in await self._db.read(SQL["all_changes"], [since])]
+
 
 def _transition(row: dict[str, Any]) -> Transition:
     return Transition(

@@ -9,6 +9,7 @@ from typing import Any
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.statements import statements
+from pharoah_provider.storage.duckdb.telemetry import TelemetryBatch, write_telemetry
 
 SQL = statements("nodes")
 
@@ -36,8 +37,7 @@ class DuckNodeStore:
     async def append_telemetry(
         self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
     ) -> None:
-        columns = {"node": [node] * len(at), "sampled_at": at, "metric": metric, "device": device, "value": value}
-        await self._db.append("telemetry", columns)
+        await self._db.write(write_telemetry, TelemetryBatch(node, at, metric, device, value), len(at))
 
     async def put_context_change(self, node: str, at: float) -> None:
         await self._db.execute(SQL["put_context_change"], [node, at])

@@ -41,7 +41,9 @@ class DuckRunStore:
         return _run(rows[0]) if rows else None
 
     async def active_runs(self) -> list[Run]:
-        return [_run(row) for row in await self._db.read(SQL["active_runs"])]
+        runs = [_run(row) for row in await self._db.read(SQL["active_runs"])]
+        await self._reports.read_all(runs)
+        return runs
 
     async def lost_runs(self) -> list[Run]:
         return [_run(row) for row in await self._db.read(SQL["lost_runs"])]

@@ -15,3 +15,6 @@ SELECT * FROM incidents WHERE NOT list_contains(?, state) ORDER BY since
 
 -- name: changes
 SELECT * FROM incident_transitions WHERE resource_kind = ? AND resource = ? AND changed_at >= ? ORDER BY changed_at
+
+-- name: all_changes
+SELECT * FROM incident_transitions WHERE changed_at >= ? ORDER BY changed_at

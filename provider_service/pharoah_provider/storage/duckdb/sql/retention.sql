@@ -1,7 +1,10 @@
 -- Each name begins with a table of `storage.retention`; a second statement of a table follows a dot.
 
 -- name: telemetry
-DELETE FROM telemetry WHERE sampled_at < ?
+DELETE FROM telemetry_spans WHERE last_at < ?
+
+-- name: telemetry.open
+DELETE FROM open_telemetry_spans WHERE last_at < ?
 
 -- name: reports
 DELETE FROM report_spans WHERE ended_at < ?

@@ -1,0 +1,1 @@
+"""What the provider takes in: how fast, how surely, and what agents and runs that vanish do."""
