@@ -17,8 +17,8 @@ from statistics import fmean, median
 CHANGE = log(1.1)
 """The change that matters: steps that take 1.1 times as long."""
 ALLOWANCE = CHANGE / 2
-MOST_PER_WINDOW = 0.06
-"""What one window adds at most, so that at least three have to agree."""
+LEAST_WINDOWS = 3
+"""One window adds so small a part of the bound that at least so many have to agree."""
 LEAST_BOUND = 0.15
 QUIET_WINDOWS = 72_000
 """A hundred hours of windows of 5 s."""
@@ -72,13 +72,18 @@ class StepChange:
             self._end_if_calm()
             return
         before = self._sum
-        self._sum = max(0.0, before + min(above - ALLOWANCE, MOST_PER_WINDOW))
+        self._sum = max(0.0, before + min(above - ALLOWANCE, self._most))
         if self._sum > 0 and before == 0:
             self.since = self._windows
         elif self._sum == 0:
             self.since = None
         self._follow(above)
         self.raised = self._sum > self.bound
+
+    @property
+    def _most(self) -> float:
+        """What one window adds at most."""
+        return self.bound / (LEAST_WINDOWS - 0.5)
 
     def forget(self) -> None:
         """What is seen now is as it should be: the usual step time is learned anew."""
@@ -94,7 +99,7 @@ class StepChange:
     def _follow(self, above: float) -> None:
         """The usual step time follows slowly while nothing speaks for a change, and at once when the run becomes faster
         for good."""
-        self._faster = max(0.0, self._faster + min(-above - ALLOWANCE, MOST_PER_WINDOW))
+        self._faster = max(0.0, self._faster + min(-above - ALLOWANCE, self._most))
         if self._faster > self.bound:
             self._first = list(self._last)
             return
