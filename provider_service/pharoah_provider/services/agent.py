@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64
 """Messages to an agent that does not read them; then nothing more of it is read either."""
 MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
+_DIGEST = re.compile("[0-9a-f]{0,64}")
+"""Hexadecimal digits of a hash of at most 256 bits."""
 HELD = (
     f"this node has changed its facts more than {CHANGES_A_DAY} times in a day. It stays in the context that was "
     "admitted last, and nothing is measured on it, until tomorrow or until `pharoah-provider admit NODE`"
@@ -189,6 +192,11 @@ def _probe(node: str, result: Any, now: float) -> BenchmarkResult:
         check_durations("probe.seconds", result.seconds)
         check_time("probe.started_at", result.started_at, now)
         check_time("probe.ended_at", result.ended_at, now)
+        correct = result.correct if result.HasField("correct") else None
+        if correct is False and result.seconds:
+            raise ValueError("probe.seconds: a wrong answer has no time")
+        if not _DIGEST.fullmatch(result.digest):
+            raise ValueError("probe.digest: expected at most 64 hexadecimal digits")
     except ValueError as error:
         raise Invalid(str(error)) from None
     return BenchmarkResult(
@@ -200,4 +208,6 @@ def _probe(node: str, result: Any, now: float) -> BenchmarkResult:
         min(result.ended_at, now),
         tuple(result.seconds),
         sanitize_text(result.error),
+        correct,
+        result.digest,
     )
