@@ -15,7 +15,8 @@ class Check:
 
     correct: bool
     digest: str = ""
-    """Hexadecimal, of the numbers that the kernel has computed; empty where nodes of one class may differ in them."""
+    """Of the numbers that the kernel has computed (`pharoah_protocol.answer_digests`); empty where nodes of one class
+    may differ in them."""
 
 
 class CheckedKernel:

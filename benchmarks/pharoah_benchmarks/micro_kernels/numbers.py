@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from pharoah_protocol.answer_digests import answer_digest
 from pharoah_protocol.vocabulary import DeviceKind
 
 _FACTOR, _OFFSET, _RANGE = 1103515245, 12345, 1 << 31
@@ -37,8 +37,11 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 def digest(tensor: Tensor) -> str:
-    """SHA-256 of the bits of a tensor, hexadecimal."""
-    return hashlib.sha256(bits(tensor.detach()).cpu().numpy().tobytes()).hexdigest()
+    """The digest of the bits of a tensor, with the version of torch and of the library of its device."""
+    libraries = [torch.__version__, torch.backends.cpu.get_cpu_capability()]
+    if tensor.is_cuda:
+        libraries += [str(torch.version.cuda), str(torch.backends.cudnn.version())]
+    return answer_digest(" ".join(libraries), bits(tensor.detach()).cpu().numpy().tobytes())
 
 
 def waiting(device: str) -> Callable[[], object]:

@@ -172,8 +172,8 @@ class ProbeResult(_message.Message):
     correct: _builtins.bool
     """Whether the answer was right; absent where the benchmark does not check it. A wrong answer has no seconds."""
     digest: _builtins.str
-    """Hexadecimal, at most 64 characters: a hash of the numbers that were computed. Empty where nodes of one class may
-    differ in them.
+    """64 hexadecimal digits, a hash of the numbers that were computed; the first 16 name the software. Empty where nodes
+    of one class may differ in the numbers.
     """
     @_builtins.property
     def seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:

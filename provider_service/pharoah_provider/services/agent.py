@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import CellResult, NotBuilt
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_protocol.answer_digests import DIGEST
 from pharoah_protocol.bounds import check_durations, check_time
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
@@ -41,8 +41,6 @@ TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64
 """Messages to an agent that does not read them; then nothing more of it is read either."""
 MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
-_DIGEST = re.compile("[0-9a-f]{0,64}")
-"""Hexadecimal digits of a hash of at most 256 bits."""
 HELD = (
     f"this node has changed its facts more than {CHANGES_A_DAY} times in a day. It stays in the context that was "
     "admitted last, and nothing is measured on it, until tomorrow or until `pharoah-provider admit NODE`"
@@ -195,8 +193,8 @@ def _probe(node: str, result: Any, now: float) -> BenchmarkResult:
         correct = result.correct if result.HasField("correct") else None
         if correct is False and result.seconds:
             raise ValueError("probe.seconds: a wrong answer has no time")
-        if not _DIGEST.fullmatch(result.digest):
-            raise ValueError("probe.digest: expected at most 64 hexadecimal digits")
+        if not DIGEST.fullmatch(result.digest):
+            raise ValueError("probe.digest: expected 64 hexadecimal digits or none")
     except ValueError as error:
         raise Invalid(str(error)) from None
     return BenchmarkResult(

@@ -1,0 +1,1 @@
+"""Validation of nodes: micro-benchmarks, and files that other tools have in common with Pharoah."""
