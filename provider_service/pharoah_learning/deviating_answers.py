@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pharoah_protocol.answer_digests import software_of
 
 LEAST_NODES = 3
-"""Of two nodes that differ, nobody knows which one is wrong."""
+"""Nodes to compare at least: nobody knows which one of two that differ is wrong."""
 
 
 class NodeDigest(NamedTuple):

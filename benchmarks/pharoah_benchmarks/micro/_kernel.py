@@ -15,8 +15,8 @@ class Check:
 
     correct: bool
     digest: str = ""
-    """Of the numbers that the kernel has computed (`pharoah_protocol.answer_digests`); empty where nodes of one class
-    may differ in them."""
+    """A digest of the numbers that the kernel has computed (`pharoah_protocol.answer_digests`); empty where nodes of one
+    class may differ in them."""
 
 
 class CheckedKernel:

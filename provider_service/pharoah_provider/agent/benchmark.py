@@ -34,6 +34,8 @@ from pharoah_provider.agent.stream import SLOW_SECONDS
 from pharoah_provider.superbench import NodeResult, results_text
 from pharoah_serving.errors import ProviderError
 
+_OPTIONS = {Need.PARTNER: "--peer", Need.REMOTE_FOLDER: "--remote-folder"}
+"""What gives a micro-benchmark what it needs."""
 _PEER = re.compile(r"(\d+)/(\d+)@(.+)")
 _ROW = "{:22} {:17} {:>11} {:>8}  {}"
 """A line of at most 80 characters."""
@@ -169,9 +171,8 @@ def chosen(
         benchmark = MICRO_BENCHMARKS[name]
         if benchmark.device not in devices:
             raise ProviderError(f"{name}: this node has no {benchmark.device} device")
-        if not has[benchmark.need]:
-            option = {Need.PARTNER: "--peer", Need.REMOTE_FOLDER: "--remote-folder"}[Need(benchmark.need)]
-            raise ProviderError(f"{name}: it needs {option}")
+        if benchmark.need is not None and not has[benchmark.need]:
+            raise ProviderError(f"{name}: it needs {_OPTIONS[benchmark.need]}")
     return tuple(MICRO_BENCHMARKS[name] for name in dict.fromkeys(names))
 
 
