@@ -28,6 +28,7 @@ ROWS = (8, 128, 1024, 8192, 32768, 131072)
 """Rows of 128 numbers in the tensors of operators that move bytes: some fit into the cache of a core, some do not."""
 Run = Callable[[], object]
 Make = Callable[..., Tensor]
+Operator = Callable[[], Tensor]
 aten: Any = torch.ops.aten
 
 
@@ -96,16 +97,26 @@ def _attention(tensor: Make) -> Iterator[Case]:
     for batch, length in ((2, 32), (8, 64), (8, 128), (16, 256)):
         query, key, value = (tensor(batch, 4, length, 32).requires_grad_() for _ in range(3))
         product = 2 * batch * 4 * length * length * 32
-        call = partial(F.scaled_dot_product_attention, query, key, value, is_causal=True)
-        yield from _differentiated("attention", 2 * product, 5 * product, call, [query, key, value])
+        inputs = [query, key, value]
+        yield from _differentiated("attention", 2 * product, 5 * product, attention(*inputs), inputs)
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor) -> Operator:
+    """Causal attention: tensors of batch, heads, length and width."""
+    return partial(F.scaled_dot_product_attention, query, key, value, is_causal=True)
 
 
 def _convolutions(tensor: Make) -> Iterator[Case]:
     for batch, channels, size in ((2, 16, 16), (4, 32, 32), (8, 64, 32), (16, 128, 32)):
         parts = [tensor(batch, channels, size, size), tensor(channels, channels, 3, 3)]
         flops = 2 * parts[0].numel() * channels * 9
-        call = partial(F.conv2d, *(part.requires_grad_() for part in parts), padding=1)
+        call = convolution(*(part.requires_grad_() for part in parts))
         yield from _differentiated("convolution", flops, 2 * flops, call, parts)
+
+
+def convolution(images: Tensor, weight: Tensor) -> Operator:
+    """A convolution of 3 x 3 that keeps the size of the images."""
+    return partial(F.conv2d, images, weight, padding=1)
 
 
 class _Cells(nn.LSTM):

@@ -31,6 +31,8 @@ from tests.harness.jobs import Job
 from tests.harness.site import Site, running_site
 
 FOLDER = OUTPUT / "local_alerts"
+START_SECONDS = 120.0
+"""How long a job may take until it steps: it is dry-run first."""
 WAIT_SECONDS = 90.0
 """How long an alert is waited for."""
 LEAK_SECONDS = 900.0
@@ -140,6 +142,7 @@ def _start(site: Site, node: str, folder: Path, fault: Fault | None) -> Started:
 
 
 def _observed(started: Started, fault: Fault) -> Episode:
+    _until((started.folder / "durations").exists, START_SECONDS)
     time.sleep(fault.after_seconds)
     early = len(started.alerts())
     began = time.time()

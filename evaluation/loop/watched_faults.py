@@ -25,10 +25,10 @@ from tests.harness.site import Site
 
 SCRIPT = ROOT / "evaluation" / "scripts" / "train_watched.py"
 CONTROL_GROUPS = Path("/sys/fs/cgroup/cpu")
-USUAL_SECONDS = 80.0
-"""After so long the usual step is known: twelve windows of 5 s, and the start of the job."""
-EARLY_SECONDS = 20.0
-"""After so long the ranks have started and step."""
+USUAL_SECONDS = 75.0
+"""After so many seconds of steps the usual step is known: twelve windows of 5 s, and what they need to be complete."""
+EARLY_SECONDS = 10.0
+"""For faults that are not seen by comparing steps with those before."""
 BURST_EVERY_SECONDS = 2.5
 """About fifty steps of the script."""
 
@@ -47,7 +47,7 @@ class Fault:
     checkpoints: bool = False
     """Whether the job writes and syncs after each step."""
     after_seconds: float = USUAL_SECONDS
-    """When it begins after the start of the job."""
+    """When it begins, after the first steps of the job."""
     ranks: int = 1
     alone: bool = False
     """Whether it takes both cores, so that no other job may run."""

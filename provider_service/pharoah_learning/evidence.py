@@ -159,7 +159,12 @@ class BenchmarkResult:
     started_at: float
     ended_at: float
     seconds: tuple[float, ...]
+    """None for a wrong answer, which is an outcome of its own."""
     error: str = ""
+    correct: bool | None = None
+    """Whether the answer was right; None where the micro-benchmark does not check it."""
+    digest: str = ""
+    """Hexadecimal, of the numbers that were computed; the same on healthy nodes of one class."""
 
 
 @dataclass(frozen=True)

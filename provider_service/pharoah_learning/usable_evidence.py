@@ -63,6 +63,8 @@ def _can_be_result(result: BenchmarkResult) -> bool:
         check_durations("seconds", result.seconds)
     except (ValueError, TypeError):
         return False
+    if result.correct is False and result.seconds:
+        return False  # a wrong answer has no time
     return isinstance(result.beside_job, bool)
 
 

@@ -259,25 +259,31 @@ class Fleet:
         limit_seconds: float,
         *,
         only_if_idle: bool = False,
+        duty: float = 1.0,
     ) -> list[BenchmarkResult]:
         """Run micro-benchmarks on a node. `only_if_idle`: the agent looks first, and refuses on a node that is in use.
 
-        Raises NotReady when the node is not connected or does not answer, ValueError for a limit that is no time.
+        `duty` is the share of the time in which they may work; each takes up to `limit_seconds / duty`. Raises NotReady
+        when the node is not connected or does not answer, ValueError for a limit that is no time or a duty that is no
+        share.
         """
         if not 0 < limit_seconds < inf:
             raise ValueError(f"limit_seconds: {limit_seconds} is not a time")
+        if not 0 < duty <= 1:
+            raise ValueError(f"duty: {duty} is not a share of the time")
         content = {
             "benchmarks": benchmarks,
             "repeats": repeats,
             "beside_job": beside_job,
             "limit_seconds": limit_seconds,
             "only_if_idle": only_if_idle,
+            "duty": duty,
         }
         connection, probes = self._connection(node), list[BenchmarkResult]()
         try:
             with self._noted(node):
                 async with (
-                    asyncio.timeout(limit_seconds * len(benchmarks) + 20),
+                    asyncio.timeout(limit_seconds / duty * len(benchmarks) + 20),
                     connection.order(OrderKind.PROBE, content) as results,
                 ):
                     waiting = set(benchmarks)

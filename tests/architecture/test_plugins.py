@@ -56,15 +56,16 @@ from pharoah_protocol.vocabulary import DeviceKind
 ENTRY = MicroBenchmark(
     name="integer_sum", measures="time of a sum in plain Python; size: its terms", resource=Resource.COMPUTE,
     device=DeviceKind.CPU, dtype="int", size=1000, noise=Noise(log_ratio_sd=0.2, source="a test"),
-    placement=Placement.BESIDE_JOB, repeats=3, limit_seconds=1.0, build=lambda: lambda: sum(range(1000)),
+    placement=Placement.BESIDE_JOB, repeats=3, limit_seconds=1.0, build=lambda _: lambda: sum(range(1000)),
 )
 """,
         """
-from pharoah_benchmarks.micro import suitable
-from pharoah_benchmarks.micro.__main__ import measure
+from pharoah_benchmarks.micro import MeasureOrder, suitable
+from pharoah_benchmarks.micro._measure import measure
 from pharoah_protocol.vocabulary import DeviceKind
 assert "integer_sum" in [benchmark.name for benchmark in suitable({DeviceKind.CPU}, True)]
-assert len(measure("integer_sum", 3, 1.0)) == 3
+order = MeasureOrder(benchmark="integer_sum", repeats=3, limit_seconds=1.0)
+assert len(measure(order).seconds) == 3
 """,
     ),
     Plugin(

@@ -11,7 +11,8 @@ import pytest
 
 from pharoah._settings import Settings
 from pharoah.comparison.history import History
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS
+from pharoah_benchmarks.micro import suitable
+from pharoah_protocol.vocabulary import DeviceKind
 from tests.harness.jobs import Job
 from tests.harness.site import running_site
 
@@ -57,4 +58,6 @@ def test_a_campaign_becomes_verdicts(tmp_path: Path) -> None:
         assert new.verdict()["status"] == "unknown"
         runs = site.listing("runs")
         assert [run["end_state"] for run in runs] == ["ok", "ok"], "what was not started never joined"
-        assert {row["benchmark"] for row in site.listing("probes")} == set(MICRO_BENCHMARKS.entries)
+        assert {row["benchmark"] for row in site.listing("probes")} == {
+            one.name for one in suitable({DeviceKind.CPU}, False)
+        }

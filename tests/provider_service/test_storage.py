@@ -303,6 +303,25 @@ def test_old_reports_become_spans(tmp_path: Path) -> None:
     storage.close()
 
 
+def test_probes_of_an_older_release_have_no_answer_and_new_ones_keep_theirs(tmp_path: Path) -> None:
+    connection = duckdb.connect(str(tmp_path / "p.duckdb"))
+    migrate(connection, before=44)
+    connection.execute("INSERT INTO probes VALUES ('o', 'n1', 'gemm', 'baseline', FALSE, 1.0, 2.0, [0.5], '')")
+    connection.close()
+    storage = DuckStorage(tmp_path / "p.duckdb")
+    old = BenchmarkResult("o", "n1", "gemm", False, 1.0, 2.0, (0.5,))
+    right = replace(old, started_at=3.0, correct=True, digest="ab" * 32)
+    wrong = replace(old, started_at=4.0, seconds=(), correct=False, digest="cd" * 32)
+
+    async def work() -> None:
+        await storage.evidence.append_probes([old], Purpose.LEVEL)  # a batch without any answer
+        await storage.evidence.append_probes([right, wrong], Purpose.BASELINE)
+        assert await storage.evidence.baseline_probes() == [old, right, wrong]
+
+    asyncio.run(work())
+    storage.close()
+
+
 def test_cells_and_probes_that_measured_nothing_are_kept(opened: Opened) -> None:
     cell = Cell("c/1", "gpt", {"batch_size": 1}, seconds=1.0)
     probe = BenchmarkResult("o", "n1", "gemm", False, 1.0, 2.0, (), "no device")

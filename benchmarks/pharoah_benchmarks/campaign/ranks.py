@@ -25,7 +25,8 @@ GRACE_SECONDS = 2.0
 """How long the other ranks may go on after one has failed: to report an error of their own, which may be the cause."""
 LOOPBACK = "lo"
 """The network interface of a machine to itself."""
-_BACKENDS = {DeviceKind.CPU: "gloo", DeviceKind.CUDA: "nccl"}
+BACKENDS = {DeviceKind.CPU: "gloo", DeviceKind.CUDA: "nccl"}
+"""The library of collectives of torch on each kind of device."""
 
 
 class RankEnd(NamedTuple):
@@ -147,5 +148,5 @@ def join(
     if device is DeviceKind.CUDA:
         torch.cuda.set_device(rank)
     distributed.init_process_group(
-        _BACKENDS[device], store=store, rank=rank, world_size=count, timeout=timedelta(seconds=wait_seconds)
+        BACKENDS[device], store=store, rank=rank, world_size=count, timeout=timedelta(seconds=wait_seconds)
     )

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pharoah_benchmarks.micro._kernel import Kernel
+from pharoah_benchmarks.micro._order import LEAST_DUTY
+from pharoah_benchmarks.micro._place import Place
 from pharoah_protocol.vocabulary import DeviceKind, Resource
-
-Kernel = Callable[[], object]
-"""One repeat. On a GPU it returns after the work has ended, not when it was queued."""
 
 _NAME = re.compile("[a-z][a-z0-9_]*")
 
@@ -22,6 +22,15 @@ class Placement(StrEnum):
     """Only on a node without a job."""
     BESIDE_JOB = "beside_job"
     """Also beside a job whose tenant consents."""
+
+
+class Need(StrEnum):
+    """What a micro-benchmark needs beyond a node with its device."""
+
+    PARTNER = "partner"
+    """A second node that runs it at the same time."""
+    REMOTE_FOLDER = "remote_folder"
+    """A folder on remote storage, which the operator names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +60,14 @@ class MicroBenchmark:
     repeats: int
     limit_seconds: float
     """Time for all repeats together; fewer are made when it is over."""
-    build: Callable[[], Kernel]
+    build: Callable[[Place], Kernel]
     """Makes the kernel, with its inputs. May import torch."""
+    selected: bool = True
+    """Whether rounds of campaigns and of monitoring run it without being asked for it by name."""
+    duty: float = 1.0
+    """The share of the time in which it may work beside a job; it sleeps for the rest."""
+    need: Need | None = None
+    """None where a node with the device is enough."""
 
     def __post_init__(self) -> None:
         problems = {
@@ -63,6 +78,8 @@ class MicroBenchmark:
             "size": self.size < 1,
             "noise": not 0 < self.noise.log_ratio_sd < 10 or not self.noise.source,
             "repeats": self.repeats < 1,
+            "duty": not LEAST_DUTY <= self.duty <= 1,
+            "need": self.need is not None and not isinstance(self.need, Need),
             "limit_seconds": not 0 < self.limit_seconds < float("inf"),
         }
         for parameter, wrong in problems.items():

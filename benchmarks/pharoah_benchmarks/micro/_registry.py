@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 
 from pharoah_benchmarks.micro._benchmark import MicroBenchmark, Placement
 from pharoah_protocol.registry import Registry
@@ -15,10 +15,17 @@ MICRO_BENCHMARKS = Registry(MicroBenchmark, "pharoah_benchmarks.micro", GROUP)
 """All micro-benchmarks by name."""
 
 
-def suitable(devices: Container[DeviceKind], beside_job: bool) -> tuple[MicroBenchmark, ...]:
-    """The micro-benchmarks for a node with these kinds of devices, idle or beside a job."""
+def suitable(
+    devices: Container[DeviceKind], beside_job: bool, names: Collection[str] = ()
+) -> tuple[MicroBenchmark, ...]:
+    """The micro-benchmarks for a node with these kinds of devices, idle or beside a job.
+
+    Without `names`: those that every round runs. With names: those of them that may run there. Raises RegistryError for
+    a name that is not known.
+    """
+    chosen = [MICRO_BENCHMARKS[name] for name in names] if names else [one for one in MICRO_BENCHMARKS if one.selected]
     return tuple(
         benchmark
-        for benchmark in MICRO_BENCHMARKS
+        for benchmark in chosen
         if benchmark.device in devices and (benchmark.placement is Placement.BESIDE_JOB or not beside_job)
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pharoah_benchmarks.micro._benchmark import Kernel, MicroBenchmark, Noise, Placement
+from pharoah_benchmarks.micro._benchmark import MicroBenchmark, Noise, Placement
+from pharoah_benchmarks.micro._kernel import Kernel
+from pharoah_benchmarks.micro._place import Place
 from pharoah_protocol.vocabulary import DeviceKind, Resource
 
 SIZE = 640
 """Rows and columns: three float32 matrices are 5 MB, a core's share of the cache on current servers."""
 
 
-def _build() -> Kernel:
+def _build(_: Place) -> Kernel:
     import torch  # only the child that measures has torch
 
     a, b = torch.ones(SIZE, SIZE), torch.ones(SIZE, SIZE)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pharoah_benchmarks.micro._benchmark import Kernel, MicroBenchmark, Noise, Placement
+from pharoah_benchmarks.micro._benchmark import MicroBenchmark, Noise, Placement
+from pharoah_benchmarks.micro._kernel import Kernel
+from pharoah_benchmarks.micro._place import Place
 from pharoah_protocol.vocabulary import DeviceKind, Resource
 
 COPIED_BYTES = 64 << 20
 _FLOAT32_BYTES = 4
 
 
-def _build() -> Kernel:
+def _build(_: Place) -> Kernel:
     import torch  # only the child that measures has torch
 
     source, target = torch.ones(COPIED_BYTES // _FLOAT32_BYTES), torch.zeros(COPIED_BYTES // _FLOAT32_BYTES)

@@ -159,6 +159,8 @@ class ProbeResult(_message.Message):
     STARTED_AT_FIELD_NUMBER: _builtins.int
     ENDED_AT_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    CORRECT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     benchmark: _builtins.str
     beside_job: _builtins.bool
@@ -167,6 +169,12 @@ class ProbeResult(_message.Message):
     ended_at: _builtins.float
     error: _builtins.str
     """Empty when the benchmark ran. `not idle`: the order was for an idle node, and the agent has not seen it idle."""
+    correct: _builtins.bool
+    """Whether the answer was right; absent where the benchmark does not check it. A wrong answer has no seconds."""
+    digest: _builtins.str
+    """64 hexadecimal digits, a hash of the numbers that were computed; the first 16 name the software. Empty where nodes
+    of one class may differ in the numbers.
+    """
     @_builtins.property
     def seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Seconds of each repeat, in order."""
@@ -181,12 +189,16 @@ class ProbeResult(_message.Message):
         started_at: _builtins.float = ...,
         ended_at: _builtins.float = ...,
         error: _builtins.str = ...,
+        correct: _builtins.bool | None = ...,
+        digest: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_correct", b"_correct", "correct", b"correct"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["benchmark", b"benchmark", "beside_job", b"beside_job", "ended_at", b"ended_at", "error", b"error", "order_id", b"order_id", "seconds", b"seconds", "started_at", b"started_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correct", b"_correct", "benchmark", b"benchmark", "beside_job", b"beside_job", "correct", b"correct", "digest", b"digest", "ended_at", b"ended_at", "error", b"error", "order_id", b"order_id", "seconds", b"seconds", "started_at", b"started_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__correct: _TypeAlias = _typing.Literal["correct"]  # noqa: Y015
+    _WhichOneofArgType__correct: _TypeAlias = _typing.Literal["_correct", b"_correct"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__correct) -> _WhichOneofReturnType__correct | None: ...
 
 Global___ProbeResult: _TypeAlias = ProbeResult  # noqa: Y015
 
@@ -375,6 +387,8 @@ class ProbeOrder(_message.Message):
     LIMIT_SECONDS_FIELD_NUMBER: _builtins.int
     BESIDE_JOB_FIELD_NUMBER: _builtins.int
     ONLY_IF_IDLE_FIELD_NUMBER: _builtins.int
+    DUTY_FIELD_NUMBER: _builtins.int
+    PEER_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     repeats: _builtins.int
     limit_seconds: _builtins.float
@@ -383,8 +397,16 @@ class ProbeOrder(_message.Message):
     """Whether a job runs on the node meanwhile, as far as the provider knows."""
     only_if_idle: _builtins.bool
     """The agent looks first, and refuses when anything but its own processes uses the node."""
+    duty: _builtins.float
+    """Share of the time in which the benchmark may work, from 0.01 to 1; it sleeps for the rest, so that the order takes
+    up to limit_seconds / duty for each benchmark. 0, as older providers send it, means 1.
+    """
     @_builtins.property
     def benchmarks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def peer(self) -> Global___ProbePeer:
+        """Absent for a node that measures alone. An order with a peer has one benchmark."""
+
     def __init__(
         self,
         *,
@@ -394,14 +416,49 @@ class ProbeOrder(_message.Message):
         limit_seconds: _builtins.float = ...,
         beside_job: _builtins.bool = ...,
         only_if_idle: _builtins.bool = ...,
+        duty: _builtins.float = ...,
+        peer: Global___ProbePeer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["peer", b"peer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["benchmarks", b"benchmarks", "beside_job", b"beside_job", "limit_seconds", b"limit_seconds", "only_if_idle", b"only_if_idle", "order_id", b"order_id", "repeats", b"repeats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["benchmarks", b"benchmarks", "beside_job", b"beside_job", "duty", b"duty", "limit_seconds", b"limit_seconds", "only_if_idle", b"only_if_idle", "order_id", b"order_id", "peer", b"peer", "repeats", b"repeats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProbeOrder: _TypeAlias = ProbeOrder  # noqa: Y015
+
+@_typing.final
+class ProbePeer(_message.Message):
+    """The place of a node among those that measure together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    RENDEZVOUS_FIELD_NUMBER: _builtins.int
+    PARTNER_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """From 0; rank 0 listens where the rendezvous is a port."""
+    size: _builtins.int
+    rendezvous: _builtins.str
+    """HOST:PORT, or the path of a file that all nodes reach. Each order has one of its own."""
+    partner: _builtins.str
+    """The other node, or the first of them; for the log of the agent."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        size: _builtins.int = ...,
+        rendezvous: _builtins.str = ...,
+        partner: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partner", b"partner", "rank", b"rank", "rendezvous", b"rendezvous", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbePeer: _TypeAlias = ProbePeer  # noqa: Y015
 
 @_typing.final
 class LookOrder(_message.Message):

@@ -31,6 +31,7 @@ from pharoah_protocol.local_sockets import CheckedSocket
 from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profile
 from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_provider import channel
+from pharoah_provider.agent import benchmark
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.fork_servers import fork_servers
 from pharoah_provider.agent.job_signals import JobSignals
@@ -77,6 +78,8 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--xid-overrides", type=Path, metavar="FILE",
                      help="what this site knows of the driver's fault codes, in place of what Pharoah knows (TOML: "
                      "[code] with bucket, resource, meaning)")  # fmt: skip
+    run.add_argument("--remote-folder", type=Path, metavar="FOLDER",
+                     help="a folder on remote storage in which a micro-benchmark may write for a moment")  # fmt: skip
     run.set_defaults(run=_run)
     signals = commands.add_parser("signals", help="print what the signals of this node show now")
     signals.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s")
@@ -84,6 +87,7 @@ def main(argv: list[str] | None = None) -> int:
     measure = commands.add_parser("measure", help="print the node profile with what this machine can do at most in it")
     measure.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
     measure.set_defaults(run=_measure)
+    benchmark.add_parser(commands).set_defaults(run=lambda given: benchmark.run(given, _profile(given.profile)))
     check = commands.add_parser("check", help="print what is known of this node; benchmarks nothing")
     check.add_argument("--socket", type=Path, default=Path(SOCKET))
     channel.add_service_users(check)
@@ -169,7 +173,8 @@ async def _stand(
         fork_servers(profile) as cells,
     ):
         jobs = KnownJobs()
-        stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs))
+        remote = str(arguments.remote_folder.absolute()) if arguments.remote_folder else ""
+        stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs), remote)
         signals = JobSignals(Telemetry(), jobs)
         socket = ticket_socket(
             arguments.socket, arguments.node, boot_id, key, profile, lambda: stream.node_state, jobs, signals.answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import OrderedDict, deque
@@ -14,6 +13,7 @@ import grpc
 import grpc.aio
 
 from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.micro import Answer, MeasureOrder, Peer
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import Access, AccessError
@@ -46,6 +46,9 @@ log = logging.getLogger("pharoah.agent")
 KEPT_BATCHES = 500
 KEPT_RESULTS = 16
 """Results of cells that the provider has not released: it was away when they came. A result has at most 4 MB."""
+SLOW_SECONDS = 15.0
+"""Time beyond its repeats that a micro-benchmark may take: to make its inputs, to check its answer, and to wait for a
+partner that does not come (`together.PARTNER_SECONDS`)."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
 
 
@@ -64,8 +67,10 @@ class AgentStream:
         probes: Child,
         fork_servers: EnvironmentChildren,
         look: Look,
+        remote_folder: str = "",
     ) -> None:
-        self._node, self._access, self._look = node, access, look
+        """`remote_folder`: where a micro-benchmark may write on remote storage; empty for none."""
+        self._node, self._access, self._look, self._remote_folder = node, access, look, remote_folder
         self._telemetry, self._probes, self._fork_servers = telemetry, probes, fork_servers
         self._out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
         """What goes out on this connection; None ends it."""
@@ -189,18 +194,19 @@ class AgentStream:
         await self._probes.warm()
         for benchmark in order.benchmarks:
             began = time.time()
-            request = {"benchmark": benchmark, "repeats": order.repeats, "limit_seconds": order.limit_seconds}
-            answer = await self._ask_probe(request, order.limit_seconds)
+            answer = await self._ask_probe(benchmark, order)
             await self._out.put(
                 AgentMessage(
                     probe=ProbeResult(
                         order_id=order.order_id,
                         benchmark=benchmark,
-                        seconds=answer["seconds"],
+                        seconds=answer.seconds,
                         beside_job=order.beside_job,
                         started_at=began,
                         ended_at=time.time(),
-                        error=answer["error"],
+                        error=answer.error,
+                        correct=answer.correct,
+                        digest=answer.digest,
                     )
                 )
             )
@@ -220,12 +226,12 @@ class AgentStream:
             )
             await self._out.put(AgentMessage(probe=result))
 
-    async def _ask_probe(self, request: dict[str, Any], limit_seconds: float) -> dict[str, Any]:
+    async def _ask_probe(self, benchmark: str, order: ProbeOrder) -> Answer:
         try:
-            answer: dict[str, Any] = json.loads(await self._probes.ask(json.dumps(request), limit_seconds + 15))
-            return answer
+            wanted = measure_order(benchmark, order, self._remote_folder)
+            return Answer.from_json(await self._probes.ask(wanted.to_json(), wanted.longest_seconds + SLOW_SECONDS))
         except (ChildDied, TimeoutError, ValueError) as error:
-            return {"seconds": [], "error": f"{type(error).__name__}: {error}"}
+            return Answer(error=f"{type(error).__name__}: {error}")
 
     async def _cell(self, order: CellOrder) -> None:
         if order.order_id in self._kept:
@@ -242,6 +248,23 @@ class AgentStream:
         while len(self._kept) > KEPT_RESULTS:
             self._kept.popitem(last=False)
         await self._out.put(result)
+
+
+def measure_order(benchmark: str, order: ProbeOrder, remote_folder: str = "") -> MeasureOrder:
+    """The order for the child that measures. Raises ValueError that names the field of the provider's order."""
+    peer = None
+    if order.HasField("peer"):
+        if len(order.benchmarks) != 1:
+            raise ValueError(f"peer: {len(order.benchmarks)} benchmarks share one rendezvous, expected one")
+        peer = Peer(order.peer.rank, order.peer.size, order.peer.rendezvous)
+    return MeasureOrder(
+        benchmark=benchmark,
+        repeats=order.repeats,
+        limit_seconds=order.limit_seconds,
+        duty=order.duty or 1.0,
+        remote_folder=remote_folder,
+        peer=peer,
+    )
 
 
 def _node_state(message: NodeState) -> NodeStateAnswer:

@@ -6,7 +6,6 @@ over ranks of its first metric with `throughput` in the name.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +13,7 @@ from statistics import fmean
 import numpy as np
 
 from pharoah_provider.backfill._source import BackfillError, BackfillSource, Table
+from pharoah_provider.superbench import NodeResult, SuperBenchError, read_results
 
 COLUMNS = ("node", "benchmark", "state", "return_code", "metric", "throughput")
 _MAP = """
@@ -29,28 +29,21 @@ host = "node"
 
 def read(path: Path) -> Table:
     """One row for each benchmark of each node, with the columns `COLUMNS`."""
-    rows: list[tuple[str, ...]] = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                rows += _of_node(path, number, line)
+    try:
+        nodes = read_results(path)
+    except SuperBenchError as error:
+        raise BackfillError(str(error)) from None
+    rows = [row for node in nodes for row in _of_node(node)]
     return Table(path, {name: np.array([row[place] for row in rows], dtype=str) for place, name in enumerate(COLUMNS)})
 
 
-def _of_node(path: Path, number: int, line: str) -> list[tuple[str, ...]]:
-    try:
-        data = json.loads(line)
-        node = data.pop("node")
-        metrics = {name: float(value) for name, value in data.items() if value is not None}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        what = "the key node is missing" if isinstance(error, KeyError) else str(error)
-        raise BackfillError(f"{path}: row {number}: {what}; expected one JSON object for each node") from None
+def _of_node(node: NodeResult) -> list[tuple[str, ...]]:
     ranks: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for name, value in metrics.items():
+    for name, value in node.metrics.items():
         benchmark, slash, metric = name.rpartition("/")
-        if slash:
-            ranks[benchmark][metric.partition(":")[0]].append(value)
-    return [(str(node), benchmark, *_result(found)) for benchmark, found in ranks.items()]
+        if slash and value is not None:
+            ranks[benchmark][metric.partition(":")[0]].append(float(value))
+    return [(node.node, benchmark, *_result(found)) for benchmark, found in ranks.items()]
 
 
 def _result(metrics: dict[str, list[float]]) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ LISTING = Listing(
     name="probes",
     help="micro-benchmarks that ran on nodes, and why",
     columns=("started_at", "node", "benchmark", "purpose", "beside_job", "mean_seconds"),
-    wide_columns=("repeats", "error"),
+    wide_columns=("repeats", "correct", "digest", "error"),
     rows=select("""
         SELECT node, benchmark, purpose, beside_job, started_at, ended_at, list_avg(seconds) AS mean_seconds,
-               len(seconds) AS repeats, error
+               len(seconds) AS repeats, correct, digest, error
         FROM probes ORDER BY started_at
     """),
 )

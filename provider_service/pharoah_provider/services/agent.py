@@ -9,6 +9,7 @@ from typing import Any
 
 from pharoah_benchmarks.campaign.cell import CellResult, NotBuilt
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_protocol.answer_digests import DIGEST
 from pharoah_protocol.bounds import check_durations, check_time
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
@@ -189,6 +190,11 @@ def _probe(node: str, result: Any, now: float) -> BenchmarkResult:
         check_durations("probe.seconds", result.seconds)
         check_time("probe.started_at", result.started_at, now)
         check_time("probe.ended_at", result.ended_at, now)
+        correct = result.correct if result.HasField("correct") else None
+        if correct is False and result.seconds:
+            raise ValueError("probe.seconds: a wrong answer has no time")
+        if not DIGEST.fullmatch(result.digest):
+            raise ValueError("probe.digest: expected 64 hexadecimal digits or none")
     except ValueError as error:
         raise Invalid(str(error)) from None
     return BenchmarkResult(
@@ -200,4 +206,6 @@ def _probe(node: str, result: Any, now: float) -> BenchmarkResult:
         min(result.ended_at, now),
         tuple(result.seconds),
         sanitize_text(result.error),
+        correct,
+        result.digest,
     )

@@ -17,6 +17,9 @@ from statistics import fmean, median
 CHANGE = log(1.1)
 """The change that matters: steps that take 1.1 times as long."""
 ALLOWANCE = CHANGE / 2
+NOISE_ALLOWANCE = 0.75
+"""At least so many standard deviations of a window are taken from each, because a sum that allows for less needs a very
+high bound, and finds nothing in a noisy run. Changes of twice as many are found soon."""
 LEAST_WINDOWS = 3
 """One window adds so small a part of the bound that at least so many have to agree."""
 LEAST_BOUND = 0.15
@@ -30,6 +33,8 @@ LEAST_NOISE = 0.005
 """The standard deviation of a window that is assumed at least: 0.5 %."""
 CALM_WINDOWS = 6
 """So many windows in a row that are as fast as before end a change."""
+_MEAN_TO_DEVIATION = 1.2533
+"""The standard deviation of a normal distribution over its mean absolute deviation, the root of pi / 2."""
 _TO_DEVIATION = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation."""
 
@@ -46,6 +51,7 @@ class StepChange:
     bound: float = LEAST_BOUND
     """The sum beyond which the steps take longer."""
     _noise: float = LEAST_NOISE
+    _allowance: float = ALLOWANCE
     _sum: float = 0.0
     _faster: float = 0.0
     _first: list[float] = field(default_factory=list)
@@ -72,7 +78,7 @@ class StepChange:
             self._end_if_calm()
             return
         before = self._sum
-        self._sum = max(0.0, before + min(above - ALLOWANCE, self._most))
+        self._sum = max(0.0, before + min(above - self._allowance, self._most))
         if self._sum > 0 and before == 0:
             self.since = self._windows
         elif self._sum == 0:
@@ -92,23 +98,29 @@ class StepChange:
 
     def _learn(self) -> None:
         self.usual = median(self._first)
-        self._noise = max(LEAST_NOISE, _TO_DEVIATION * median(abs(value - self.usual) for value in self._first))
-        self.bound = max(LEAST_BOUND, self._noise * _standard_bound(ALLOWANCE / self._noise))
+        self._set_noise(_TO_DEVIATION * median(abs(value - self.usual) for value in self._first))
         self._weight, self._sum, self._faster = FIRST_WINDOWS, 0.0, 0.0
 
+    def _set_noise(self, noise: float) -> None:
+        self._noise = max(LEAST_NOISE, noise)
+        self._allowance = max(ALLOWANCE, NOISE_ALLOWANCE * self._noise)
+        self.bound = max(LEAST_BOUND, self._noise * _standard_bound(self._allowance / self._noise))
+
     def _follow(self, above: float) -> None:
-        """The usual step time follows slowly while nothing speaks for a change, and at once when the run becomes faster
-        for good."""
-        self._faster = max(0.0, self._faster + min(-above - ALLOWANCE, self._most))
+        """The usual step time and the noise follow slowly while nothing speaks for a change, and the step time at once
+        when the run becomes faster for good."""
+        self._faster = max(0.0, self._faster + min(-above - self._allowance, self._most))
         if self._faster > self.bound:
             self._first = list(self._last)
             return
         if self._sum < self.bound / 4:
             self._weight = min(self._weight + 1, LONGEST_MEMORY)
             self.usual += max(-2 * self._noise, min(above, 2 * self._noise)) / self._weight
+            deviation = _MEAN_TO_DEVIATION * min(abs(above), 3 * self._noise)
+            self._set_noise(self._noise + (deviation - self._noise) / self._weight)
 
     def _end_if_calm(self) -> None:
-        if len(self._last) == CALM_WINDOWS and fmean(self._last) - self.usual < ALLOWANCE:
+        if len(self._last) == CALM_WINDOWS and fmean(self._last) - self.usual < self._allowance:
             self.raised, self.since, self._sum = False, None, 0.0
 
 

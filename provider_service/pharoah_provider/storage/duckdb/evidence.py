@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.facts import named_device
@@ -186,7 +188,8 @@ def _fault(stored: str) -> str:
 
 def _benchmark_result(row: Row) -> BenchmarkResult:
     names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
-    return BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"]))
+    answer = {"correct": row["correct"], "digest": row["digest"] or ""}
+    return BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"]), **answer)
 
 
 def settings_of(cell: Cell) -> str:
@@ -235,7 +238,8 @@ def append_cell(campaign: str, node: Node, cell: Cell, result: CellResult, block
 
 def append_probes(probes: Sequence[BenchmarkResult], purpose: str) -> Change:
     """The change that stores results of micro-benchmarks."""
-    names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at", "error")
+    names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at", "error", "digest")
     columns: dict[str, Sequence[Any]] = {name: [getattr(probe, name) for probe in probes] for name in names}
     seconds = [list(probe.seconds) for probe in probes]
-    return appending("probes", {**columns, "seconds": seconds, "purpose": [purpose] * len(probes)})
+    correct = pa.array([probe.correct for probe in probes], pa.bool_())
+    return appending("probes", {**columns, "seconds": seconds, "correct": correct, "purpose": [purpose] * len(probes)})

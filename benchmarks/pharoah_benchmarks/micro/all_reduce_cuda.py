@@ -1,0 +1,8 @@
+"""All-reduce between processes on GPUs (NCCL)."""
+
+from __future__ import annotations
+
+from pharoah_benchmarks.micro._families import communication
+from pharoah_protocol.vocabulary import DeviceKind
+
+BENCHMARK = communication("all_reduce_cuda", DeviceKind.CUDA, "all_reduce", "an all-reduce", sent_bytes=128 << 20)

@@ -1,0 +1,8 @@
+"""Matrix product in bfloat16 on a GPU."""
+
+from __future__ import annotations
+
+from pharoah_benchmarks.micro._families import products
+from pharoah_protocol.vocabulary import DeviceKind
+
+BENCHMARK = products("gemm_bfloat16_cuda", DeviceKind.CUDA, "bfloat16", rows=4096)

@@ -1,0 +1,152 @@
+"""What several processes do together: collectives, messages, and computing while they communicate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch._C import _distributed_c10d as _c10d
+
+from pharoah_benchmarks.campaign.ranks import BACKENDS, LOOPBACK
+from pharoah_benchmarks.micro import Check, CheckedKernel, Peer
+from pharoah_benchmarks.micro_kernels.numbers import digest, waiting
+from pharoah_protocol.vocabulary import DeviceKind
+
+PARTNER_SECONDS = 10.0
+"""How long a process waits for its partner, at the beginning and in each collective. The agent waits 15 s longer than
+the measurement may take, so both sides end with an error of their own."""
+_LOCAL_HOSTS = ("localhost", "127.0.0.1")
+
+
+class Operation(StrEnum):
+    """What the processes do in one repeat."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    ALL_TO_ALL = "all_to_all"
+    POINT_TO_POINT = "point_to_point"
+    """Each pair of neighbours sends the numbers there and back."""
+
+
+class _Group(CheckedKernel):
+    """A process group for one measurement. Rank 0 decides how many repeats all of them make."""
+
+    def __init__(self, peer: Peer, device: str) -> None:
+        """Raises torch's error when the partner does not come within PARTNER_SECONDS."""
+        self.peer, self.device, self._wait = peer, device, waiting(device)
+        if peer.rendezvous.startswith(_LOCAL_HOSTS):
+            os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
+        limit = timedelta(seconds=PARTNER_SECONDS)
+        store = _store(peer, limit)
+        distributed.init_process_group(
+            BACKENDS[DeviceKind(device)], store=store, rank=peer.rank, world_size=peer.size, timeout=limit
+        )
+        self._more = torch.zeros(1, device=device)
+        try:
+            distributed.barrier()
+        except BaseException:
+            self.close()
+            raise
+
+    def goes_on(self, wanted: bool) -> bool:
+        self._more.fill_(float(wanted))
+        distributed.broadcast(self._more, 0)
+        return bool(self._more.item())
+
+    def close(self) -> None:
+        distributed.destroy_process_group()
+        if not self.peer.has_port and self.peer.rank == 0:
+            Path(self.peer.rendezvous).unlink(missing_ok=True)
+
+
+def _store(peer: Peer, limit: timedelta) -> Any:
+    if not peer.has_port:
+        store = _c10d.FileStore(peer.rendezvous, peer.size)
+        store.set_timeout(limit)
+        return store
+    host, _, port = peer.rendezvous.rpartition(":")
+    return _c10d.TCPStore(host.strip("[]"), int(port), peer.size, peer.rank == 0, limit)
+
+
+class Communication(_Group):
+    """One operation on `sent_bytes` of each process."""
+
+    def __init__(self, peer: Peer, device: str, operation: Operation, sent_bytes: int) -> None:
+        super().__init__(peer, device)
+        count = sent_bytes // 4 // peer.size * peer.size
+        self._own = torch.full((count,), float(peer.rank + 1), device=device)
+        self._result = torch.empty(count * (peer.size if operation is Operation.ALL_GATHER else 1), device=device)
+        self._operation = operation
+        self._run: Callable[[], object] = {
+            Operation.ALL_REDUCE: self._all_reduce,
+            Operation.ALL_GATHER: lambda: distributed.all_gather_into_tensor(self._result, self._own),
+            Operation.ALL_TO_ALL: lambda: distributed.all_to_all_single(self._result, self._own),
+            Operation.POINT_TO_POINT: self._there_and_back,
+        }[operation]
+
+    def __call__(self) -> None:
+        self._run()
+        self._wait()
+
+    def _all_reduce(self) -> None:
+        self._result.copy_(self._own)
+        distributed.all_reduce(self._result)
+
+    def _there_and_back(self) -> None:
+        other = self.peer.rank ^ 1
+        if other >= self.peer.size:
+            return
+        if self.peer.rank < other:
+            distributed.send(self._own, other)
+            distributed.recv(self._result, other)
+        else:
+            distributed.recv(self._result, other)
+            distributed.send(self._own, other)
+
+    def check(self) -> Check:
+        """The numbers are those that the ranks have sent; all of them are exact."""
+        expected = self._expected()
+        return Check(torch.equal(self._result, expected), digest(expected))
+
+    def _expected(self) -> Tensor:
+        ranks = torch.arange(1.0, self.peer.size + 1, device=self.device)
+        match self._operation:
+            case Operation.ALL_REDUCE:
+                return torch.full_like(self._result, float(ranks.sum()))
+            case Operation.ALL_GATHER | Operation.ALL_TO_ALL:
+                return ranks.repeat_interleave(len(self._result) // self.peer.size)
+            case Operation.POINT_TO_POINT:
+                other = self.peer.rank ^ 1
+                return self._result if other >= self.peer.size else torch.full_like(self._result, other + 1.0)
+
+
+class Overlap(_Group):
+    """An all-reduce while the process computes products: what one repeat takes shows whether both go on at once."""
+
+    def __init__(self, peer: Peer, device: str, sent_bytes: int, rows: int, products: int) -> None:
+        super().__init__(peer, device)
+        self._sent = torch.empty(sent_bytes // 4, device=device)
+        self._ones = torch.ones(rows, rows, device=device)
+        self._product = torch.empty_like(self._ones)
+        self._products = products
+
+    def __call__(self) -> None:
+        self._sent.fill_(self.peer.rank + 1)
+        sending = distributed.all_reduce(self._sent, async_op=True)
+        for _ in range(self._products):
+            torch.mm(self._ones, self._ones, out=self._product)
+        if sending is not None:
+            sending.wait()
+        self._wait()
+
+    def check(self) -> Check:
+        """Both the sum over the ranks and the product are exact."""
+        total = self.peer.size * (self.peer.size + 1) / 2
+        right = bool((self._sent == total).all()) and bool((self._product == len(self._ones)).all())
+        return Check(right)

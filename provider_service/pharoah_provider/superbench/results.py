@@ -1,0 +1,87 @@
+"""Results: JSON lines, one object for each node, with the key `node` and metrics (`results-summary.jsonl`)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NODE = "node"
+Number = int | float
+
+
+class SuperBenchError(ValueError):
+    """A file that cannot be used; the message names the file, the place in it and what is expected."""
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """The metrics of one node. Raises ValueError that names the metric."""
+
+    node: str
+    metrics: Mapping[str, Number | None]
+    """Name to value; None for a metric that was not measured."""
+
+    def __post_init__(self) -> None:
+        if not self.node or not isinstance(self.node, str):
+            raise ValueError(f"node: {self.node!r} is not a name")
+        for name, value in self.metrics.items():
+            check_metric(name, value, may_be_missing=True)
+
+    @classmethod
+    def from_data(cls, data: Any) -> NodeResult:
+        """The result of one line. Raises ValueError."""
+        if not isinstance(data, dict):
+            raise ValueError("expected one JSON object for each node")
+        if NODE not in data:
+            raise ValueError("the key node is missing; expected one JSON object for each node")
+        return cls(data[NODE], {name: value for name, value in data.items() if name != NODE})
+
+    def line(self) -> str:
+        """The JSON of this node, without the end of the line."""
+        return json.dumps({NODE: self.node, **self.metrics}, allow_nan=False)
+
+
+def check_metric(name: object, value: object, *, may_be_missing: bool = False) -> None:
+    """Raise ValueError that names the metric, unless its value is a finite number."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{name!r} is not the name of a metric")
+    if value is None and may_be_missing:
+        return
+    if isinstance(value, bool) or not isinstance(value, Number) or not _is_finite(value):
+        raise ValueError(f"{name}: {value!r:.40} is not a number")
+
+
+def read_results(path: Path) -> list[NodeResult]:
+    """The nodes of a file, in its order. Raises SuperBenchError that names the row, and OSError."""
+    nodes = []
+    for number, line in enumerate(text_of(path).split("\n"), 1):
+        if line.strip():
+            try:
+                nodes.append(NodeResult.from_data(json.loads(line)))
+            except (ValueError, RecursionError) as error:
+                raise SuperBenchError(f"{path}: row {number}: {error}") from None
+    return nodes
+
+
+def results_text(nodes: Iterable[NodeResult]) -> str:
+    """The content of a file of results."""
+    return "".join(f"{node.line()}\n" for node in nodes)
+
+
+def text_of(path: Path) -> str:
+    """The text of a file. Raises SuperBenchError for one that is not UTF-8, and OSError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SuperBenchError(f"{path}: it is not a text in UTF-8") from None
+
+
+def _is_finite(value: Number) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that is too large for a float
+        return False
