@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc.aio
 
@@ -212,7 +213,7 @@ async def _messages(node: str, number: int, out: asyncio.Queue[AgentMessage | No
         yield message
 
 
-async def _ended(over: asyncio.Event, call: grpc.aio.StreamStreamCall) -> None:
+async def _ended(over: asyncio.Event, call: grpc.aio.StreamStreamCall[Any, Any]) -> None:
     """End a stream when the load is over."""
     await over.wait()
     call.cancel()

@@ -12,10 +12,11 @@ from evaluation import figures
 from evaluation.__main__ import EVALUATIONS, parser
 from evaluation.figures import DOCS, PAGES, Figures, write_section
 from evaluation.hardening.run import PARTS as HARDENING
+from evaluation.ingest.run import PARTS as INGEST
 from evaluation.learning.run import PARTS as LEARNING
 from evaluation.survival.run import PARTS as SURVIVAL
 
-ROOMS = {"hardening": HARDENING, "learning": LEARNING, "survival": SURVIVAL}
+ROOMS = {"hardening": HARDENING, "ingest": INGEST, "learning": LEARNING, "survival": SURVIVAL}
 """Evaluations whose parts have a section each."""
 SECTIONS = [name for name in EVALUATIONS if name != "demo" and name not in ROOMS]
 SECTIONS += [f"{room} {part}" for room, parts in ROOMS.items() for part in parts]
