@@ -159,6 +159,8 @@ def _report(
     batches = sum(agents.acknowledged.values())
     what = f"{len(recoveries)} kills; {reports} reports and {batches} batches of telemetry were acknowledged"
     figures.add("lost_after_ack", lost, "0", lost == 0, what)
+    figures.add("lost_seconds_of_ranks", stored.lost, "0", stored.lost == 0)
+    figures.add("lost_readings_of_telemetry", telemetry.lost, "0", telemetry.lost == 0)
     figures.add("rows_stored_twice", twice, "0", twice == 0)
     figures.add("recovery_seconds_median", median(recoveries), interval="from the kill to the first acknowledgement")
     figures.add("recovery_seconds_longest", max(recoveries))

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc.aio
 
@@ -161,25 +162,24 @@ class Agents:
     ) -> None:
         metadata = self.site.site.access(f"agent/{node}").metadata
 
-        async def messages() -> AsyncIterator[AgentMessage]:
-            hello = Hello(
-                node=node, ticket_key=number.to_bytes(32, "big"), boot_id="boot", server_facts=["device=cpu"],
-                device_facts=["device=cpu"], cpus=[0], host=f"host of {node}",
-            )  # fmt: skip
-            yield AgentMessage(hello=hello)
-            for batch in list(kept):
-                yield AgentMessage(telemetry=batch.message)
+        out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
+        for batch in kept:
+            out.put_nowait(AgentMessage(telemetry=batch.message))
+
+        async def sample() -> None:
             for batch_number in numbers:
-                if over.is_set():
-                    return
                 batch = _Batch.of(batch_number)
                 kept.append(batch)
-                yield AgentMessage(telemetry=batch.message)
-                await _wait(over, TELEMETRY_SECONDS)
+                out.put_nowait(AgentMessage(telemetry=batch.message))
+                await asyncio.sleep(TELEMETRY_SECONDS)
 
-        call = Stub(channel, "Agent").Connect(messages(), metadata=metadata)
+        call = Stub(channel, "Agent").Connect(_messages(node, number, out), metadata=metadata)
+        ending = asyncio.create_task(_ended(over, call))
+        sampling: asyncio.Task[None] | None = None
         try:
             async for order in call:
+                if order.WhichOneof("content") == "welcome":
+                    sampling = asyncio.create_task(sample())
                 if order.WhichOneof("content") == "ack":
                     while kept and kept[0].message.batch <= order.ack.batch:
                         batch = kept.popleft()
@@ -189,8 +189,34 @@ class Agents:
         except grpc.aio.AioRpcError:
             self.taken.failed += 1
             raise
+        except asyncio.CancelledError:
+            if not over.is_set():
+                raise
         finally:
+            # No batch is made for a connection that has ended: it would be sent on none.
+            tasks = [ending, *([sampling] if sampling else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            out.put_nowait(None)
             call.cancel()
+
+
+async def _messages(node: str, number: int, out: asyncio.Queue[AgentMessage | None]) -> AsyncIterator[AgentMessage]:
+    """What an agent sends on one connection."""
+    hello = Hello(
+        node=node, ticket_key=number.to_bytes(32, "big"), boot_id="boot", server_facts=["device=cpu"],
+        device_facts=["device=cpu"], cpus=[0], host=f"host of {node}",
+    )  # fmt: skip
+    yield AgentMessage(hello=hello)
+    while (message := await out.get()) is not None:
+        yield message
+
+
+async def _ended(over: asyncio.Event, call: grpc.aio.StreamStreamCall[Any, Any]) -> None:
+    """End a stream when the load is over."""
+    await over.wait()
+    call.cancel()
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from evaluation.ingest.load import SIGNALS, TELEMETRY_SECONDS, Agents, Jobs, Tak
 from evaluation.ingest.site import RANKS, IngestSite, Size, ingest_site, run_id
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.storage.duckdb import DuckStorage
+from tests.harness.until import until
 
 SIZE, QUICK_SIZE = Size(runs=10_000, organisations=100, nodes=1250), Size(runs=500, organisations=20, nodes=60)
 SECONDS, QUICK_SECONDS = 20.0, 4.0
@@ -36,6 +37,8 @@ LIGHT_SHARE = 0.5
 the time shows how long the queue is."""
 LATE_SECONDS = 10
 """Seconds in one report of sidecars that could not send for so long."""
+CONNECT_SECONDS = 120.0
+"""Agents that are not connected by then do not come any more."""
 LEAST_RATIO = 0.5
 BARE_BATCHES = (RANKS, 64, 512)
 DECODED_AT_ONCE = 256
@@ -112,6 +115,7 @@ def _measure(figures: Figures, folder: Path, size: Size, seconds: float) -> None
         Reached(load, timed, bare[load.seconds * RANKS]) for load, timed in zip(LOADS, loads.reached, strict=True)
     ]
     _add_rates(figures, size, reached, decoded)
+    figures.add("agents_connected_seconds", loads.connected_seconds, interval=f"all {size.nodes} at once")
     _add_latencies(figures, size, loads.light, loads.telemetry)
     _add_tables(figures, reached, bare)
 
@@ -120,6 +124,8 @@ def _measure(figures: Figures, folder: Path, size: Size, seconds: float) -> None
 class Loaded:
     """What was acknowledged under all loads."""
 
+    connected_seconds: float
+    """Until a batch of every agent was acknowledged; all of them come within two seconds, as after a restart."""
     reached: Sequence[Timed]
     """By load."""
     light: Timed
@@ -130,12 +136,14 @@ class Loaded:
 async def _loaded(site: IngestSite, seconds: float) -> Loaded:
     """All loads one after the other, while the agents send telemetry all the time."""
     jobs, agents, over = Jobs(site, CALLS_AT_ONCE), Agents(site), asyncio.Event()
-    sending = asyncio.create_task(agents.send(over))
+    began, sending = time.monotonic(), asyncio.create_task(agents.send(over))
     try:
+        await until(lambda: len(agents.acknowledged) == site.size.nodes, "all agents to connect", CONNECT_SECONDS)
+        connected = time.monotonic() - began
         reached = [await _timed(jobs, load, seconds) for load in LOADS]
         agents.taken = Taken()
         light = await _timed(jobs, LOADS[0], seconds, LIGHT_SHARE * reached[0].reports)
-        return Loaded(reached, light, agents.taken)
+        return Loaded(connected, reached, light, agents.taken)
     finally:
         over.set()
         await sending

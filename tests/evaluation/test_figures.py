@@ -12,11 +12,18 @@ from evaluation import figures
 from evaluation.__main__ import EVALUATIONS, parser
 from evaluation.figures import DOCS, PAGES, Figures, write_section
 from evaluation.hardening.run import PARTS as HARDENING
+from evaluation.ingest.run import PARTS as INGEST
 from evaluation.learning.run import PARTS as LEARNING
 from evaluation.survival.run import PARTS as SURVIVAL
 from evaluation.validation.run import PARTS as VALIDATION
 
-ROOMS = {"hardening": HARDENING, "learning": LEARNING, "survival": SURVIVAL, "validation": VALIDATION}
+ROOMS = {
+    "hardening": HARDENING,
+    "ingest": INGEST,
+    "learning": LEARNING,
+    "survival": SURVIVAL,
+    "validation": VALIDATION,
+}
 """Evaluations whose parts have a section each."""
 SECTIONS = [name for name in EVALUATIONS if name != "demo" and name not in ROOMS]
 SECTIONS += [f"{room} {part}" for room, parts in ROOMS.items() for part in parts]

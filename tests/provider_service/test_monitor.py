@@ -11,7 +11,7 @@ import pytest
 from pharoah_learning.release import BenchmarkBaseline, Release
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.vocabulary import EndState
-from pharoah_provider.domain import BESIDE_JOB, Run, Transition
+from pharoah_provider.domain import BESIDE_JOB, Report, Run, Transition
 from pharoah_provider.monitoring.incidents import LONGEST_IDLE_PAUSE_SECONDS, SUSPICION_SECONDS
 from pharoah_provider.monitoring.watched_runs import LOST_SECONDS
 from tests.harness.listings import listed
@@ -307,5 +307,18 @@ def test_seconds_that_a_sidecar_dropped_are_counted_once(tmp_path: Path) -> None
     def dropped_seconds(site: MonitoredSite) -> float:
         name = "pharoah_ingest_dropped_total"
         return site.metrics.registry.get_sample_value(name, {"reason": "dropped_by_sidecar"}) or 0.0
+
+    at_site(tmp_path, work)
+
+
+def test_reports_are_masked_where_an_order_ran_and_nowhere_else(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run, at = await site.join("n1"), site.time.now
+        site.order_seconds = 3.0
+        await site.fleet.probe("n1", ["gemm"], 1, beside_job=False, limit_seconds=3.0)
+        reports = [Report(second, 0, at + second + 1, 1.0, 1.0, 1.0) for second in range(-2, 6)]
+        expected = [False, False, True, True, True, False, False, False]
+        assert site.monitor.score(run, reports).masked == expected
+        assert site.monitor.score(run, reports[:2] + reports[-2:]).masked == [False] * 4
 
     at_site(tmp_path, work)

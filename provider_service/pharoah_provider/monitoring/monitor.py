@@ -25,7 +25,7 @@ from pharoah_provider.monitoring.incidents import IDLE, LONGEST_IDLE_PAUSE_SECON
 from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.monitoring.orders import Cause, Orders
 from pharoah_provider.monitoring.probings import Probings
-from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer
+from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer, masked_by_orders
 from pharoah_provider.monitoring.validation import Question, Validator, described
 from pharoah_provider.monitoring.watched_runs import WatchedRun, WatchedRuns
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -171,7 +171,7 @@ class Monitor:
     def score(self, run: Run, reports: Sequence[Report]) -> ScoredWindows:
         """Score the windows of a run and remember them."""
         self.runs.heard(run.run_id)
-        masked = [self._fleet.probed(run.node, r.ended_at - r.span_seconds, r.ended_at) for r in reports]
+        masked = masked_by_orders(self._fleet, run.node, reports)
         risks = [
             NOT_SCORED if hidden else self._scorer.score(run.run_id, report)
             for report, hidden in zip(reports, masked, strict=True)

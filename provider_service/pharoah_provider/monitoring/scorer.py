@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from pharoah_learning.models.hazard import risk
 from pharoah_learning.release import Release, SurvivalModel
 from pharoah_learning.signals import features
 from pharoah_provider.domain import Report
+from pharoah_provider.fleet import Fleet
 
 KEPT_WINDOWS = 16
 """Windows of a rank that features may look at; today's need the last five."""
@@ -17,6 +19,15 @@ REMEMBERED_RISKS = 4096
 
 NOT_SCORED = float("nan")
 """The risk of a window that says nothing."""
+
+
+def masked_by_orders(fleet: Fleet, node: str, reports: Sequence[Report]) -> list[bool]:
+    """For each report, whether an order of ours ran on the host of the node meanwhile."""
+    began = min((one.ended_at - one.span_seconds for one in reports), default=0.0)
+    ended = max((one.ended_at for one in reports), default=0.0)
+    if not fleet.probed(node, began, ended):  # nearly always, and it costs one look instead of one for each report
+        return [False] * len(reports)
+    return [fleet.probed(node, one.ended_at - one.span_seconds, one.ended_at) for one in reports]
 
 
 class Scorer:
