@@ -340,6 +340,10 @@ class Failure(Message):
 class FlightRecordRequest(Message):
     """Which collectives did this rank call last? To responders; they answer with `FlightRecord`."""
 
+    starts_only: bool = False
+    """Whether only the times are wanted. To find out where each call stands in the code takes a second, which a job
+    that goes on must not lose."""
+
 
 @_message("verdict_changed")
 @dataclass(frozen=True)

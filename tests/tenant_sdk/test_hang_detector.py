@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from pharoah.sidecar.hang_detector import HangDetector
@@ -13,13 +14,13 @@ from pharoah_protocol.local_messages import CollectiveCall
 
 ASK = """
 import json, sys, torch, torch.distributed as dist
-from pharoah.capture.flight_recorder import last_calls, recorded_calls
+from pharoah.capture.flight_recorder import last_calls, last_starts, recorded_calls
 before = last_calls(recorded_calls())
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=0, world_size=1)
 for _ in range(3):
     dist.all_reduce(torch.ones(4))
 dist.broadcast(torch.ones(2), 0)
-print(json.dumps([before, last_calls(recorded_calls())]))
+print(json.dumps([before, last_calls(recorded_calls()), last_starts(recorded_calls(places=False))]))
 """
 
 
@@ -70,7 +71,11 @@ def test_the_flight_recorder_is_read_with_the_users_line(tmp_path: Path) -> None
     script.write_text(ASK)
     command = [sys.executable, str(script), f"file://{tmp_path}/store"]
     said = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True)
-    [before, [last]] = json.loads(said.stdout)
+    [before, [last], starts] = json.loads(said.stdout)
     assert before == []
+    assert [start["number"] for start in starts] == [1, 2, 3, 4]
+    times = [start["at_ns"] for start in starts]
+    assert times == sorted(times)
+    assert abs(time.time() - times[-1] / 1e9) < 600
     assert last.pop("ranks") in ("[0]", "")  # gloo does not say
     assert last == {"group": "0", "number": 4, "name": "broadcast", "sizes": "[[2]]", "place": "ask.py:8"}

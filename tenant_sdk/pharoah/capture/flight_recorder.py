@@ -14,11 +14,14 @@ MOST_STARTS = 64
 """Starts of collectives that are given: those of several steps."""
 
 
-def recorded_calls() -> dict[str, Any]:
-    """What the recorder holds; empty where there is none."""
+def recorded_calls(*, places: bool = True) -> dict[str, Any]:
+    """What the recorder holds; empty where there is none. `places`: also where in the code each call stands, which takes
+    torch a second when it has recorded thousands."""
     c10d = sys.modules.get("torch._C._distributed_c10d")
     dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)
-    recorded: dict[str, Any] = pickle.loads(dump()) if dump is not None else {}
+    if dump is None:
+        return {}
+    recorded: dict[str, Any] = pickle.loads(dump(includeStackTraces=places))
     return recorded
 
 

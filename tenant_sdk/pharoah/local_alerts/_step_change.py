@@ -87,6 +87,11 @@ class StepChange:
         self.raised = self._sum > self.bound
 
     @property
+    def doubted(self) -> bool:
+        """Whether what one window adds at most speaks for a change."""
+        return self._sum >= self._most
+
+    @property
     def _most(self) -> float:
         """What one window adds at most."""
         return self.bound / (LEAST_WINDOWS - 0.5)

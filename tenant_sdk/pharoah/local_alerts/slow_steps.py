@@ -33,7 +33,7 @@ class _Rank:
     @property
     def doubted(self) -> bool:
         """Whether something speaks for a change."""
-        return self.typical.since is not None or self.mean.since is not None
+        return self.typical.doubted or self.mean.doubted
 
     @property
     def known(self) -> bool:

@@ -34,7 +34,7 @@ FOLDERS_EVERY_LOOKS = 30
 """How often it is looked where the job writes: its files are many, and their file systems are few."""
 MOST_FOLDERS = 32
 SIGNALS_EVERY_SECONDS = 2.0
-RECORDS_EVERY_SECONDS = 5.0
+RECORDS_EVERY_SECONDS = 10.0
 """How often ranks are asked for their flight records while steps seem to take longer: an answer takes milliseconds."""
 NANOSECONDS = 1e9
 

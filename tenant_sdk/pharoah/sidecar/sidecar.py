@@ -64,7 +64,7 @@ class Sidecar:
         self._local = LocalWatch(
             run_id,
             self._deliver_own,
-            self._request_records,
+            self._request_starts,
             self._is_measured,
             self._ask_signals,
             distributed=identity.nodes > 1,
@@ -181,6 +181,9 @@ class Sidecar:
 
     def _request_records(self) -> None:
         self._server.notify(ConnectionUse.RESPONDER, messages.FlightRecordRequest())
+
+    def _request_starts(self) -> None:
+        self._server.notify(ConnectionUse.RESPONDER, messages.FlightRecordRequest(starts_only=True))
 
     async def _end_run(self) -> None:
         if not self._ended:
