@@ -15,8 +15,8 @@ MOST_STARTS = 64
 
 
 def recorded_calls(*, places: bool = True) -> dict[str, Any]:
-    """What the recorder holds; empty where there is none. `places`: also where in the code each call stands, which takes
-    torch a second when it has recorded thousands."""
+    """What the recorder holds; empty where there is none. `places`: also where in the code each call stands, for which
+    torch needs a second when it has recorded thousands."""
     c10d = sys.modules.get("torch._C._distributed_c10d")
     dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)
     if dump is None:
