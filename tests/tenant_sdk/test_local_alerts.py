@@ -78,6 +78,7 @@ def test_most_of_the_real_ends_are_in_their_intervals() -> None:
         [8 * GIB - (at % 60) * GIB / 100 for at in range(600)],  # a sawtooth: files that rotate
         [8 * GIB - min(at, 60) * GIB / 20 for at in range(600)],  # a cache that has filled
         [8 * GIB - at * 1e5 for at in range(600)],  # a leak that needs a day: not yet
+        [5e9 - at * 1e4 for at in range(40_000)],  # what will be full in five days, however long it was seen
     ],
 )
 def test_what_is_not_used_up_soon_has_no_forecast_at_the_end(values: list[float]) -> None:
@@ -85,7 +86,7 @@ def test_what_is_not_used_up_soon_has_no_forecast_at_the_end(values: list[float]
 
 
 def test_a_long_life_takes_bounded_memory_and_is_still_seen() -> None:
-    supply = _supply([1e9 - 1e4 * at for at in range(50_000)])
+    supply = _supply([1e9 - 1e4 * at for at in range(50_000)])  # as seen for fourteen hours
     assert len(supply._left) <= 576
     assert (found := supply.forecast()) is not None
     assert found.seconds == pytest.approx(50_000, rel=0.05)

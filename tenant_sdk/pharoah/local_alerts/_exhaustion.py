@@ -25,6 +25,8 @@ LASTING_ERROR_RATIO = 0.1
 """How much the rate of the future may differ from that of the past for good: jobs change what they do."""
 FARTHEST_RATIO = 4.0
 """A forecast reaches no further than so many times the span that it was made from."""
+FARTHEST_SECONDS = 86_400.0
+"""Nor further than a day: who reads an alert should have something to do about it."""
 SHORTEST_BLOCK_SAMPLES = 3
 MOST_SAMPLES = 576
 """Samples are kept, and then merged in pairs: 64 of each of nine blocks."""
@@ -95,7 +97,7 @@ class Supply:
         if rate <= 0 or sum(one > 0 for one in rates) < LEAST_FALLING:
             return None
         span, to_come = seconds * RATES, left / rate
-        if to_come > FARTHEST_RATIO * span:
+        if to_come > min(FARTHEST_RATIO * span, FARTHEST_SECONDS):
             return None
         future_blocks = max(1.0, to_come / seconds)
         spread = stdev(rates) ** 2 * (1 / RATES + 1 / future_blocks) + (LASTING_ERROR_RATIO * rate / 2) ** 2
