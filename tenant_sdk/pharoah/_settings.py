@@ -176,6 +176,11 @@ class Settings:
         "how long no rank may step before all ranks are asked which collective they wait in",
         _seconds,
     )
+    local_alerts: bool = _setting(
+        True,
+        "PHAROAH_LOCAL_ALERTS",
+        "0: the sidecar does not look at your processes, and raises no alerts of its own",
+    )
     alert_url: str = _setting(
         "",
         "PHAROAH_ALERT_URL",

@@ -86,7 +86,8 @@ class Sidecar:
 
     async def _hello(self, message: messages.Hello, connection: Connection) -> messages.Message:
         self._job.expect(message.ranks)
-        self._local.rank_connected(message.rank, connection.process)
+        if self._settings.local_alerts:
+            self._local.rank_connected(message.rank, connection.process)
         needed = message.may_dry_run and self._job.claim_dry_run()
         return messages.HelloAnswer(vars(self._job.verdict), needed, self._job.serves)
 
