@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_provider.agent.signals import (
+    AGENT_SIGNALS,
     Reading,
     cpu_frequency_ratio,
     cpu_throttled,
@@ -25,6 +27,7 @@ from pharoah_provider.agent.signals import (
 from pharoah_provider.agent.signals._counters import increase, increased_lately
 from pharoah_provider.agent.signals._driver_faults import Bucket, DriverFaults, own_catalogue, parse, read_catalogue
 from pharoah_provider.agent.signals._kernel_log import KMSG, KernelLog
+from pharoah_provider.agent.telemetry import Telemetry, device_name
 
 
 def _write(root: Path, **files: str) -> None:
@@ -113,12 +116,19 @@ def test_memory_that_is_available_is_a_share(tmp_path: Path) -> None:
     assert list(memory_available_ratio.available(tmp_path)) == [Reading(0.25)]
 
 
+def test_names_of_devices_are_those_that_telemetry_may_have() -> None:
+    assert [device_name(name) for name in ("enP2p1s0", "/", "nvme0n1", "")] == ["enp2p1s0", "_", "nvme0n1", ""]
+    read = [Reading(1.0, "enP2p1s0")]
+    signal = replace(AGENT_SIGNALS["network_errors"], read=lambda: read)
+    assert [sample.device for sample in Telemetry(signals=[signal]).sample()] == ["enp2p1s0"]
+
+
 def test_only_a_disk_that_could_be_written_before_has_become_read_only(tmp_path: Path) -> None:
     read = disk_read_only.read_only()
     _write(tmp_path, mounts="/dev/sda1 / ext4 rw,relatime 0 0\n/dev/sdb1 /media ext4 ro 0 0\nproc /proc proc rw 0 0\n")
-    assert list(read(tmp_path)) == [Reading(0.0, "/")]
+    assert list(read(tmp_path)) == [Reading(0.0, "sda1")]
     _write(tmp_path, mounts="/dev/sda1 / ext4 ro,relatime 0 0\n/dev/sdb1 /media ext4 ro 0 0\n")
-    assert list(read(tmp_path)) == [Reading(1.0, "/")]
+    assert list(read(tmp_path)) == [Reading(1.0, "sda1")]
 
 
 @pytest.mark.parametrize(

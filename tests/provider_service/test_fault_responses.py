@@ -12,7 +12,7 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.fault_responses import fault_responses
 from pharoah_protocol.telemetry_samples import MOST_SAMPLES, TelemetrySample
-from pharoah_protocol.vocabulary import Outcome, WorseDirection
+from pharoah_protocol.vocabulary import Outcome, Resource, WorseDirection
 from pharoah_protocol.windows import Window
 from pharoah_provider.agent.cell_telemetry import CellTelemetry
 from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading
@@ -92,7 +92,7 @@ def waiting(times: list[float], stays: bool = True) -> Telemetry:
     clock = iter(times)
     signal = AgentSignal(
         name="waiting", measures="the time", unit=TROUBLE_UNIT, worse=WorseDirection.HIGHER, leaves_node=not stays,
-        read=lambda: [Reading(7.0), Reading(8.0, "gpu0")],
+        read=lambda: [Reading(7.0), Reading(8.0, "gpu0")], resource=Resource.COMPUTE,
     )  # fmt: skip
     return Telemetry(clock=lambda: next(clock, times[-1]), signals=[signal])
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pharoah_provider.agent.signals import AGENT_SIGNALS, AgentSignal, Reading
 
 log = logging.getLogger("pharoah.agent")
+
+_LONGEST_NAME = 63
+_OTHER_CHARACTERS = re.compile("[^a-z0-9_.-]")
+
+
+def device_name(text: str) -> str:
+    """The name of a device as telemetry has it: lower-case letters, digits, and a few signs."""
+    return _OTHER_CHARACTERS.sub("_", text.lower())[:_LONGEST_NAME]
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Telemetry:
 
     def _readings(self, signal: AgentSignal) -> list[Reading]:
         try:
-            return list(signal.read())
+            return [replace(one, device=device_name(one.device)) for one in signal.read()]
         except Exception as error:  # noqa: BLE001 - a driver, or code of another distribution
             if signal.name not in self._failed:
                 log.warning("the signal %s cannot be read: %s: %s", signal.name, type(error).__name__, error)

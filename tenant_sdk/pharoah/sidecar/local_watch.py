@@ -140,13 +140,15 @@ class LocalWatch:
             lateness=lateness(self._starts),
         )
         holding: list[Condition] = []
+        wanted = False
         for watching in list(self._watching):
             try:
                 holding += watching.look(view)
+                wanted |= watching.wants_lateness
             except Exception:
                 log.exception("a detector failed and is left out from now on")
                 self._watching.remove(watching)
-        if any(watching.wants_lateness for watching in self._watching) and len(self._processes) > 1:
+        if wanted and len(self._processes) > 1:
             self._ask_for_records(look.at)
         for alert in self._book.update(look.at, look.unix, holding):
             self._deliver(alert)

@@ -15,7 +15,7 @@ KINDS = ("ext4", "xfs", "btrfs", "zfs", "overlay")
 
 
 def free(root: Path = PROC) -> Iterator[Reading]:
-    """For each disk once, by its first mount point."""
+    """For each disk once."""
     seen: set[str] = set()
     try:
         lines = (root / "mounts").read_text().splitlines()
@@ -30,7 +30,7 @@ def free(root: Path = PROC) -> Iterator[Reading]:
             except OSError:
                 continue
             if of.f_blocks:
-                yield Reading(of.f_bavail / of.f_blocks, folder)
+                yield Reading(of.f_bavail / of.f_blocks, Path(disk).name)
 
 
 SIGNAL = AgentSignal(

@@ -23,13 +23,13 @@ def read_only() -> Callable[[], Iterator[Reading]]:
         except OSError:
             return
         for line in lines:
-            _, folder, kind, options = line.split()[:4]
+            disk, folder, kind, options = line.split()[:4]
             if kind not in KINDS:
                 continue
             if "rw" in options.split(","):
                 writable.add(folder)
             if folder in writable:
-                yield Reading(float("ro" in options.split(",")), folder)
+                yield Reading(float("ro" in options.split(",")), Path(disk).name)
 
     return read
 
