@@ -146,6 +146,8 @@ OVERVIEWS = (
             "measures": lambda entry: entry.measures,
             "unit": lambda entry: entry.unit,
             "worse": lambda entry: entry.worse.value,
+            "resource": lambda entry: entry.resource.value,
+            "kind": lambda entry: entry.kind.value,
             "leaves the node": lambda entry: "yes" if entry.leaves_node else "no",
         },
     ),

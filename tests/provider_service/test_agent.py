@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -34,14 +35,47 @@ from pharoah_provider.agent import cli, environment_children
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
-from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal, Reading, WorseDirection, _nvml
+from pharoah_provider.agent.signals import (
+    AGENT_SIGNALS,
+    TROUBLE_UNIT,
+    AgentSignal,
+    Reading,
+    Resource,
+    SignalKind,
+    WorseDirection,
+    _nvml,
+)
 from pharoah_provider.agent.telemetry import Telemetry
 from tests.harness.until import until
+
+MAY_LEAVE = {
+    "gpu_hardware_errors",
+    "gpu_power_brake",
+    "gpu_rows_not_remapped",
+    "gpu_rows_to_remap",
+    "gpu_thermal_slowdown",
+    "gpu_throttled",
+    "gpu_uncorrected_errors",
+    "memory_stalled",
+    "memory_uncorrected_errors",
+    "network_link_down",
+}
+"""What the provider hears of any node (ADR 45). A signal is added here only when it follows trouble of the hardware and
+not what runs."""
+
+
+def signal_of(**given: Any) -> AgentSignal:
+    """A signal with what a test does not care about."""
+    usual = {
+        "name": "hot", "measures": "what a test needs", "unit": TROUBLE_UNIT, "worse": WorseDirection.HIGHER,
+        "resource": Resource.COMPUTE, "kind": SignalKind.GAUGE, "leaves_node": False, "read": list,
+    }  # fmt: skip
+    return AgentSignal(**{**usual, **given})
 
 
 def test_telemetry_reports_trouble_never_use_and_no_amounts() -> None:
     leaving = {signal.name for signal in AGENT_SIGNALS if signal.leaves_node}
-    assert leaving == {"memory_stalled", "gpu_throttled", "gpu_uncorrected_errors", "gpu_rows_to_remap"}
+    assert leaving == MAY_LEAVE
     samples = Telemetry(clock=lambda: 123.0).sample()
     assert {name for sample in samples for name in sample.values} <= leaving
     assert any("memory_stalled" in s.values for s in samples) == Path("/proc/pressure/memory").exists()
@@ -54,7 +88,7 @@ def test_a_signal_that_cannot_be_read_or_stays_on_the_node_is_absent() -> None:
         raise RuntimeError("the driver does not answer")
 
     def signal(name: str, leaves_node: bool, read: Callable[[], list[Reading]]) -> AgentSignal:
-        return AgentSignal(name, "what a test needs", TROUBLE_UNIT, WorseDirection.HIGHER, leaves_node, read)
+        return signal_of(name=name, leaves_node=leaves_node, read=read)
 
     signals = [
         signal("broken", True, fails),
@@ -68,9 +102,11 @@ def test_a_signal_that_cannot_be_read_or_stays_on_the_node_is_absent() -> None:
 
 def test_an_amount_cannot_be_a_signal_that_leaves_the_node() -> None:
     with pytest.raises(ValueError, match="leaves the node"):
-        AgentSignal("load", "how busy processors are", "ratio", WorseDirection.HIGHER, True, list)
+        signal_of(name="load", unit="ratio", leaves_node=True)
+    with pytest.raises(ValueError, match="leaves the node"):
+        signal_of(name="load", kind=SignalKind.COUNTER, leaves_node=True)
     with pytest.raises(ValueError, match="name"):
-        AgentSignal("Load!", "how busy processors are", "ratio", WorseDirection.HIGHER, False, list)
+        signal_of(name="Load!")
 
 
 @pytest.mark.parametrize(("errors", "trouble"), [(0, 0.0), (1, 1.0), (7, 1.0)])

@@ -15,7 +15,7 @@ from pharoah_protocol.telemetry_samples import MOST_SAMPLES, TelemetrySample
 from pharoah_protocol.vocabulary import Outcome, WorseDirection
 from pharoah_protocol.windows import Window
 from pharoah_provider.agent.cell_telemetry import CellTelemetry
-from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading
+from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading, Resource, SignalKind
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb import DuckStorage
@@ -92,6 +92,7 @@ def waiting(times: list[float], stays: bool = True) -> Telemetry:
     clock = iter(times)
     signal = AgentSignal(
         name="waiting", measures="the time", unit=TROUBLE_UNIT, worse=WorseDirection.HIGHER, leaves_node=not stays,
+        resource=Resource.COMPUTE, kind=SignalKind.GAUGE,
         read=lambda: [Reading(7.0), Reading(8.0, "gpu0")],
     )  # fmt: skip
     return Telemetry(clock=lambda: next(clock, times[-1]), signals=[signal])

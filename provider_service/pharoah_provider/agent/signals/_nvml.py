@@ -1,24 +1,29 @@
-"""Health and settings of NVIDIA GPUs, where there are any. Power, clocks and temperature of now follow what runs and
-are not read."""
+"""Health and settings of NVIDIA GPUs, where there are any. How busy they are is never read: that is use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from pharoah_provider.agent.signals._signal import Reading
+
+class NvmlError(Exception):
+    """NVML does not answer; the text is the reason."""
 
 
-def gpu_readings(in_trouble: Callable[[Any, Any], bool]) -> Iterator[Reading]:
-    """`in_trouble(nvml, handle)` for each GPU that has what it asks for."""
+def gpu_values(read: Callable[[Any, Any], float | None]) -> dict[str, float]:
+    """`read(nvml, handle)` for each GPU that has what it asks for. Raises NvmlError without a driver."""
     if (nvml := _nvml()) is None:
-        return
+        raise NvmlError("no NVIDIA driver answers (NVML)")
+    found = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
-            yield Reading(float(in_trouble(nvml, nvml.nvmlDeviceGetHandleByIndex(index))), f"gpu{index}")
+            value = read(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
         except nvml.NVMLError:
             continue
+        if value is not None:
+            found[f"gpu{index}"] = value
+    return found
 
 
 def gpu_texts(read: Callable[[Any, Any], str]) -> list[str]:
@@ -47,8 +52,7 @@ def driver_versions() -> DriverVersions:
     if (nvml := _nvml()) is None:
         return DriverVersions("", "")
     driver, version = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion_v2()
-    text = driver.decode() if isinstance(driver, bytes) else str(driver)
-    return DriverVersions(text, f"{version // 1000}.{version % 1000 // 10}")
+    return DriverVersions(_text(driver), f"{version // 1000}.{version % 1000 // 10}")
 
 
 def gpu_processes() -> set[int]:
@@ -60,6 +64,22 @@ def gpu_processes() -> set[int]:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         found |= {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
     return found
+
+
+def gpu_addresses() -> dict[str, str]:
+    """The PCI address of each GPU, as `0000:3b:00`, to its name; empty without a driver."""
+    addresses = gpu_texts(lambda nvml, gpu: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId))
+    return {_short_address(address): f"gpu{index}" for index, address in enumerate(addresses)}
+
+
+def _short_address(address: str) -> str:
+    """`00000000:3B:00.0` as the kernel log writes it: `0000:3b:00`."""
+    return address.lower().partition(".")[0][-len("0000:3b:00") :]
+
+
+def _text(value: Any) -> str:
+    """NVML gives bytes in some releases and text in others."""
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 @cache

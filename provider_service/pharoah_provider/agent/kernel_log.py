@@ -1,0 +1,89 @@
+"""The kernel's log, from now on: records of /dev/kmsg without waiting for any.
+
+Each record has a sequence number (Documentation/ABI/testing/dev-kmsg). The kernel overwrites old ones; a reader that
+was too slow learns of it by the error EPIPE, or by a gap in the numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+log = logging.getLogger("pharoah.agent")
+
+KERNEL_LOG = Path("/dev/kmsg")
+LARGEST_RECORD_BYTES = 8192
+"""The kernel gives no larger record (PRINTK_MESSAGE_MAX of printk)."""
+MOST_RECORDS = 1000
+"""Records of one reading; what is left comes with the next one."""
+_KERNEL_FACILITY = 0
+"""Programs can write into this log as well, but never as the kernel (syslog(3): LOG_KERN)."""
+_FACILITY_SHIFT = 3
+
+
+class KernelRecord(NamedTuple):
+    """One message of the kernel."""
+
+    number: int
+    """Its place in the log since the boot."""
+    text: str
+
+
+class KernelLog:
+    """Reads messages that come after it was opened. A scope closes it.
+
+    The constructor raises OSError where the log cannot be read: without the right CAP_SYSLOG, or in a container.
+    """
+
+    def __init__(self, path: Path = KERNEL_LOG) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._next: int | None = None
+        self.lost = 0
+        """Messages that were overwritten before they were read."""
+        try:
+            os.lseek(self._descriptor, 0, os.SEEK_END)
+        except OSError:
+            pass  # what cannot seek begins with what comes
+
+    def __enter__(self) -> KernelLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    def records(self) -> list[KernelRecord]:
+        """The messages of the kernel since the last call, at most MOST_RECORDS."""
+        found = []
+        for _ in range(MOST_RECORDS):
+            try:
+                raw = os.read(self._descriptor, LARGEST_RECORD_BYTES)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # overwritten: the next read goes on with the oldest record that is left
+                continue
+            if not raw:
+                break
+            if record := self._record(raw.decode(errors="replace")):
+                found.append(record)
+        return found
+
+    def _record(self, raw: str) -> KernelRecord | None:
+        """The record, if it is whole and the kernel's own. Counts those that are missing before it."""
+        prefix, found, text = raw.partition(";")
+        fields = prefix.split(",")
+        if not found or len(fields) < 3 or not (fields[0].isdecimal() and fields[1].isdecimal()):
+            return None
+        number = int(fields[1])
+        if self._next is not None and number > self._next:
+            if not self.lost:
+                log.warning("the kernel's log was overwritten faster than it was read; later losses are only counted")
+            self.lost += number - self._next
+        self._next = number + 1
+        if int(fields[0]) >> _FACILITY_SHIFT != _KERNEL_FACILITY:
+            return None
+        return KernelRecord(number, text.partition("\n")[0])
