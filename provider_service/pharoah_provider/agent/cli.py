@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,16 @@ from pharoah_protocol.local_sockets import CheckedSocket
 from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profile
 from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_provider import channel
+from pharoah_provider.agent import signal_sources
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.fork_servers import fork_servers
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.node_facts import PERIOD_SECONDS, NodeFacts, given_facts
+from pharoah_provider.agent.signal_buffer import SignalBuffer
+from pharoah_provider.agent.signal_list import SignalList
+from pharoah_provider.agent.signals import AGENT_SIGNALS
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
@@ -57,6 +62,13 @@ CODES = {
 }
 
 
+class Output(StrEnum):
+    """How a command prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="pharoah-agent", description="Pharoah on one node.")
@@ -72,7 +84,15 @@ def main(argv: list[str] | None = None) -> int:
                      "bandwidth and caches (default: nodes under one kernel are on one host)")  # fmt: skip
     run.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE",
                      help="a fact that only people know, such as cooling_zone=b2; may be given again")  # fmt: skip
+    signal_sources.add_options(run)
     run.set_defaults(run=_run)
+    signals = commands.add_parser(
+        "signals", help="print what the signals of this node show, and which it does not have"
+    )
+    signal_sources.add_options(signals)
+    signals.add_argument("-o", "--output", choices=list(Output), type=Output, default=Output.TABLE,
+                         help="default: %(default)s")  # fmt: skip
+    signals.set_defaults(run=_signals)
     measure = commands.add_parser("measure", help="print the node profile with what this machine can do at most in it")
     measure.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
     measure.set_defaults(run=_measure)
@@ -104,7 +124,16 @@ def _run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise ProfileError(str(error)) from None
     key = load_key(arguments.key)
-    asyncio.run(_until_signalled(_stand(arguments, profile, access, key, given)))
+    with signal_sources.signal_sources(arguments):
+        asyncio.run(_until_signalled(_stand(arguments, profile, access, key, given)))
+    return 0
+
+
+def _signals(arguments: argparse.Namespace) -> int:
+    """Passive: opens no context on a GPU, and works without an agent or a provider."""
+    with signal_sources.signal_sources(arguments, whole_log=True):
+        found = SignalList.read(AGENT_SIGNALS)
+    print(found.as_json() if arguments.output is Output.JSON else found.as_table())
     return 0
 
 
@@ -145,11 +174,12 @@ async def _stand(
         Child("pharoah_benchmarks.micro", profile) as probes,
         fork_servers(profile) as cells,
     ):
-        jobs = KnownJobs()
+        jobs, buffer = KnownJobs(), SignalBuffer(Telemetry())
         stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs))
         socket = ticket_socket(arguments.socket, arguments.node, boot_id, key, profile, lambda: stream.node_state, jobs)
         async with socket, OwnedTasks() as watching:
             watching.start(_send_changes(stream, node, facts))
+            watching.start(buffer.run())
             await stream.run()
 
 

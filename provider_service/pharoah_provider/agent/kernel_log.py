@@ -1,4 +1,4 @@
-"""The kernel's log, from now on: records of /dev/kmsg without waiting for any.
+"""The kernel's log: records of /dev/kmsg, from now on or all that are left, without waiting for any.
 
 Each record has a sequence number (Documentation/ABI/testing/dev-kmsg). The kernel overwrites old ones; a reader that
 was too slow learns of it by the error EPIPE, or by a gap in the numbers.
@@ -22,6 +22,7 @@ MOST_RECORDS = 1000
 _KERNEL_FACILITY = 0
 """Programs can write into this log as well, but never as the kernel (syslog(3): LOG_KERN)."""
 _FACILITY_SHIFT = 3
+_MICROSECONDS = 1e6
 
 
 class KernelRecord(NamedTuple):
@@ -29,24 +30,31 @@ class KernelRecord(NamedTuple):
 
     number: int
     """Its place in the log since the boot."""
+    at_seconds: float
+    """On the steady clock of the system (CLOCK_MONOTONIC), within what the processors' clocks differ."""
     text: str
 
 
 class KernelLog:
-    """Reads messages that come after it was opened. A scope closes it.
+    """Reads the messages of an open log, which its scope closes."""
 
-    The constructor raises OSError where the log cannot be read: without the right CAP_SYSLOG, or in a container.
-    """
-
-    def __init__(self, path: Path = KERNEL_LOG) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    def __init__(self, descriptor: int) -> None:
+        """`descriptor` gives one record per read, and never waits."""
+        self._descriptor = descriptor
         self._next: int | None = None
         self.lost = 0
         """Messages that were overwritten before they were read."""
-        try:
-            os.lseek(self._descriptor, 0, os.SEEK_END)
-        except OSError:
-            pass  # what cannot seek begins with what comes
+
+    @classmethod
+    def opened(cls, path: Path = KERNEL_LOG, *, whole: bool = False) -> KernelLog:
+        """The log from now on; with `whole`, also the messages that are left in it.
+
+        Raises OSError where it cannot be read: without the right CAP_SYSLOG, or in a container.
+        """
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not whole:
+            os.lseek(descriptor, 0, os.SEEK_END)
+        return cls(descriptor)
 
     def __enter__(self) -> KernelLog:
         return self
@@ -76,7 +84,7 @@ class KernelLog:
         """The record, if it is whole and the kernel's own. Counts those that are missing before it."""
         prefix, found, text = raw.partition(";")
         fields = prefix.split(",")
-        if not found or len(fields) < 3 or not (fields[0].isdecimal() and fields[1].isdecimal()):
+        if not found or len(fields) < 3 or not all(field.isdecimal() for field in fields[:3]):
             return None
         number = int(fields[1])
         if self._next is not None and number > self._next:
@@ -86,4 +94,4 @@ class KernelLog:
         self._next = number + 1
         if int(fields[0]) >> _FACILITY_SHIFT != _KERNEL_FACILITY:
             return None
-        return KernelRecord(number, text.partition("\n")[0])
+        return KernelRecord(number, int(fields[2]) / _MICROSECONDS, text.partition("\n")[0])

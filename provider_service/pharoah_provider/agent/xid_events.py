@@ -1,4 +1,4 @@
-"""Xid errors of this node since the agent began: which GPU, which number, what usually causes it.
+"""Xid errors of this node since its log was opened: which GPU, which number, what usually causes it.
 
 The driver writes them into the kernel's log. A node whose log cannot be read has no such signal; the agent says so once
 and goes on.
@@ -28,7 +28,7 @@ class XidEvent(NamedTuple):
     """One error."""
 
     seen_at: float
-    """Seconds of the steady clock at which the agent read it."""
+    """Seconds of the steady clock at which the kernel wrote it."""
     device: str
     xid: Xid
 
@@ -53,12 +53,14 @@ class XidEvents:
     _known: dict[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def read(self) -> None:
-        """Take what the log has got since the last call."""
+    def read(self) -> int:
+        """Take what the log has got since the last call. Returns how many messages these were."""
         with self._lock:
-            for record in self.log.records():
+            records = self.log.records()
+            for record in records:
                 if found := _LINE.search(record.text):
-                    self._take(found[1], int(found[2]))
+                    self._take(found[1], int(found[2]), record.at_seconds)
+            return len(records)
 
     def recent(self) -> list[XidEvent]:
         """The newest events, at most KEPT_EVENTS, the oldest first."""
@@ -80,12 +82,12 @@ class XidEvents:
         with self._lock:
             return {event.device for event in self._counts}
 
-    def _take(self, address: str, code: int) -> None:
-        event = XidEvent(self.clock(), self._name(address), self.catalogue.of(code))
+    def _take(self, address: str, code: int, at_seconds: float) -> None:
+        event = XidEvent(at_seconds, self._name(address), self.catalogue.of(code))
         self._recent.append(event)
         self._counts[_Counted(event.device, event.xid.cause)] += 1
         if event.xid.hardware_trouble:
-            self._trouble_until[event.device] = event.seen_at + TROUBLE_SECONDS
+            self._trouble_until[event.device] = at_seconds + TROUBLE_SECONDS
 
     def _name(self, address: str) -> str:
         """The name of a GPU; its address where the driver no longer has it, as after it has left the bus."""
