@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,43 @@ def test_no_more_is_added_than_a_result_may_have() -> None:
 @pytest.mark.parametrize("outcome", ["", "{", "[" * 5000, json.dumps({"cell": "c", "outcome": "slow"})])
 def test_a_result_that_cannot_be_read_goes_to_the_provider_as_it_is(outcome: str) -> None:
     assert watched(waiting([100.0]), 2).added_to(CELL, outcome) == outcome
+
+
+class EndOfCell(Exception):
+    """The clock of a test has no more moments."""
+
+
+def test_a_cell_that_lasts_is_seen_to_its_end_on_a_node_with_many_devices() -> None:
+    """Samples are thinned out when there is no more room, and no count is lost."""
+    moments, devices = 300, 40
+    counted = [0]
+
+    def clock() -> float:
+        if counted[0] > moments:
+            raise EndOfCell
+        return float(counted[0])
+
+    def count() -> list[Reading]:
+        counted[0] += 1
+        return [Reading(counted[0], f"port{number}") for number in range(devices)]
+
+    errors = AgentSignal(
+        name="errors", measures="errors", unit="errors", worse=WorseDirection.HIGHER, resource=Resource.NETWORK,
+        kind=SignalKind.COUNTER, leaves_node=False, read=count,
+    )  # fmt: skip
+    seen = CellTelemetry(Telemetry(clock=clock, signals=[errors]), period_seconds=0.0)
+
+    async def inside() -> None:
+        with pytest.raises(EndOfCell):
+            await seen.watch()
+
+    asyncio.run(inside())
+    assert counted[0] == moments + 1 and len(seen.samples) <= MOST_SAMPLES // 2
+    one = [sample for sample in seen.samples if sample.device == "port7"]
+    assert one[-1].sampled_at > moments - 10, "the end of the cell is there"
+    assert sum(sample.values["errors"] for sample in one) == moments, "the first reading of a counter is no count"
+    gaps = {later.sampled_at - earlier.sampled_at for earlier, later in pairwise(one[: len(one) // 4])}
+    assert len(gaps) <= 2, "the moments that are left are spread evenly"
 
 
 def test_a_signal_that_stays_on_the_node_is_in_no_other_telemetry() -> None:

@@ -78,7 +78,7 @@ class XidEvents:
             return self.clock() < self._trouble_until.get(device, float("-inf"))
 
     def devices(self) -> set[str]:
-        """Those that have had an error."""
+        """Devices that have had an error."""
         with self._lock:
             return {event.device for event in self._counts}
 

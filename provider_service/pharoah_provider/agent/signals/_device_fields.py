@@ -28,7 +28,7 @@ class DeviceField(StrEnum):
     TEMPERATURE_CELSIUS = "temperature_celsius"
     MEMORY_USED_RATIO = "memory_used_ratio"
     LINK_REPLAYS = "link_replays"
-    """Of all links between GPUs together, with recoveries."""
+    """All links between GPUs together, with recoveries."""
     LINK_CRC_ERRORS = "link_crc_errors"
     BUS_REPLAYS = "bus_replays"
     BUS_WIDTH_RATIO = "bus_width_ratio"

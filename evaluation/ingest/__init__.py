@@ -1,0 +1,1 @@
+"""What reading a node's signals costs, and what reaches the provider."""
