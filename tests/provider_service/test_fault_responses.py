@@ -138,40 +138,31 @@ def test_a_result_that_cannot_be_read_goes_to_the_provider_as_it_is(outcome: str
 
 
 class EndOfCell(Exception):
-    """The clock of a test has no more moments."""
+    """The cell of a test is over."""
 
 
 def test_a_cell_that_lasts_is_seen_to_its_end_on_a_node_with_many_devices() -> None:
-    """Samples are thinned out when there is no more room, and no count is lost."""
-    moments, devices = 300, 40
-    counted = [0]
+    """Samples are thinned out evenly when there is no more room, and no count is lost."""
+    lasts_seconds, devices, now = 1000.0, 40, [0.0]
 
-    def clock() -> float:
-        if counted[0] > moments:
+    async def pause(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > lasts_seconds:
             raise EndOfCell
-        return float(counted[0])
-
-    def count() -> list[Reading]:
-        counted[0] += 1
-        return [Reading(counted[0], f"port{number}") for number in range(devices)]
 
     errors = AgentSignal(
         name="errors", measures="errors", unit="errors", worse=WorseDirection.HIGHER, resource=Resource.NETWORK,
-        kind=SignalKind.COUNTER, leaves_node=False, read=count,
+        kind=SignalKind.COUNTER, leaves_node=False,
+        read=lambda: [Reading(int(10 * now[0]), f"port{number}") for number in range(devices)],
     )  # fmt: skip
-    seen = CellTelemetry(Telemetry(clock=clock, signals=[errors]), period_seconds=0.0)
-
-    async def inside() -> None:
-        with pytest.raises(EndOfCell):
-            await seen.watch()
-
-    asyncio.run(inside())
-    assert counted[0] == moments + 1 and len(seen.samples) <= MOST_SAMPLES // 2
+    seen = CellTelemetry(Telemetry(clock=lambda: now[0], signals=[errors]), pause=pause)
+    with pytest.raises(EndOfCell):
+        asyncio.run(seen.watch())
+    assert MOST_SAMPLES // 4 - devices <= len(seen.samples) <= MOST_SAMPLES // 2
     one = [sample for sample in seen.samples if sample.device == "port7"]
-    assert one[-1].sampled_at > moments - 10, "the end of the cell is there"
-    assert sum(sample.values["errors"] for sample in one) == moments, "the first reading of a counter is no count"
-    gaps = {later.sampled_at - earlier.sampled_at for earlier, later in pairwise(one[: len(one) // 4])}
-    assert len(gaps) <= 2, "the moments that are left are spread evenly"
+    assert sum(sample.values["errors"] for sample in one) == int(10 * one[-1].sampled_at)
+    times = [0.0, *(sample.sampled_at for sample in one), lasts_seconds]
+    assert max(later - earlier for earlier, later in pairwise(times)) <= 2 * seen.period_seconds
 
 
 def test_a_signal_that_stays_on_the_node_is_in_no_other_telemetry() -> None:

@@ -6,6 +6,7 @@ A cell is the provider's own work on a node that nobody else uses, so all signal
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
 
@@ -27,6 +28,7 @@ class CellTelemetry:
 
     telemetry: Telemetry
     period_seconds: float = PERIOD_SECONDS
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     samples: list[Sample] = field(default_factory=list, init=False)
 
     async def watch(self) -> None:
@@ -37,7 +39,7 @@ class CellTelemetry:
             while len(self.samples) + len(new) > _MOST_OWN and self._thin():
                 self.period_seconds *= 2
             self.samples += new[: _MOST_OWN - len(self.samples)]
-            await asyncio.sleep(self.period_seconds)
+            await self.pause(self.period_seconds)
 
     def _thin(self) -> bool:
         """Leave out every other moment; what counters have counted there is added to the next one. False if there is
