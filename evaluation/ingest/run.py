@@ -12,6 +12,7 @@ from evaluation.parts import run_parts
 PARTS = {
     "throughput": "reports and telemetry of a large site, beside bare appends of equal batches",
     "kills": "reports and telemetry that were acknowledged, across kills of the provider",
+    "agent_cost": "what the agent of a node costs: processor time and memory",
 }
 """Module of this room to what it measures, in the order in which they run."""
 

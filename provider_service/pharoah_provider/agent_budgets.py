@@ -26,10 +26,11 @@ log = logging.getLogger("pharoah.provider.agents")
 CHANGES_A_DAY = 3
 """A driver that is updated and rolled back, or a profile that somebody tries out, takes two or three in a day."""
 DAY_SECONDS = 86_400.0
-ROWS_PER_SECOND = 64.0
-"""Telemetry of one node: a machine with 16 GPUs sends 49 rows every two seconds (`pharoah_provider.agent.signals`)."""
-ROWS_AT_ONCE = 32_768.0
-"""What an agent keeps while the provider is away: 500 batches (`agent.stream.KEPT_BATCHES`) of 64 rows."""
+ROWS_PER_SECOND = 96.0
+"""Telemetry of one node: a machine with 16 GPUs, 24 ports of networks and 8 memory controllers sends 145 rows every two
+seconds (`pharoah_provider.agent.signals`): seven for each GPU, one for each port and controller, and one of its own."""
+ROWS_AT_ONCE = 80_000.0
+"""What an agent keeps while the provider is away: 500 batches (`agent.stream.KEPT_BATCHES`) of 160 rows."""
 LARGEST_BATCH = 10_000
 LONGEST_NAME = 256
 """Characters of the name of a metric or a device."""

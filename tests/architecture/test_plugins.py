@@ -175,12 +175,11 @@ assert features([Window(at_seconds=0.0, values={"loss_spread": 0.5})])["unrest"]
         NODE_SIGNALS,
         "disk_failing",
         """
-from pharoah_protocol.vocabulary import Resource
-from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading, WorseDirection
+from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading, Resource, SignalKind, WorseDirection
 
 ENTRY = AgentSignal(
     name="disk_failing", measures="whether a disk predicts its failure", unit=TROUBLE_UNIT, worse=WorseDirection.HIGHER,
-    leaves_node=True, read=lambda: [Reading(1.0, "sda")], resource=Resource.STORAGE,
+    leaves_node=True, read=lambda: [Reading(1.0, "sda")], resource=Resource.STORAGE, kind=SignalKind.GAUGE,
 )
 """,
         """

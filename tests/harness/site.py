@@ -106,12 +106,12 @@ class Site:
         self.provider_key = self._said_key()
         (self.folder / "provider.pub").write_text(self.provider_key)
 
-    def start_agent(self, node: str) -> None:
-        """Also again, after it was killed: same key, same socket."""
+    def start_agent(self, node: str, *options: str) -> None:
+        """Also again, after it was killed: same key, same socket. `options` are further ones of `pharoah-agent run`."""
         arguments = ["run", "--node", node, "--endpoint", self.endpoint]
         arguments += [*self._as(f"agent-{node}"), "--socket", str(self.agent_socket(node))]
         arguments += ["--key", str(self.folder / f"{node}.key"), "--profile", json.dumps(self.profiles[node])]
-        arguments += ["--host", f"host of core {self.profiles[node]['cpus'][0]}"]
+        arguments += ["--host", f"host of core {self.profiles[node]['cpus'][0]}", *options]
         command = [sys.executable, "-m", "pharoah_provider.agent.cli", *arguments]
         self._spawn(node, self.on_cores(node, command))
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -30,27 +31,54 @@ from pharoah_protocol.node_profile import (
 )
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.received_profile import ReceivedProfile
-from pharoah_protocol.vocabulary import Resource
 from pharoah_provider.agent import cli, environment_children
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.job_signals import JobSignals
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
-from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal, Reading, WorseDirection, _nvml
+from pharoah_provider.agent.signal_buffer import SignalBuffer
+from pharoah_provider.agent.signals import (
+    AGENT_SIGNALS,
+    TROUBLE_UNIT,
+    AgentSignal,
+    Reading,
+    Resource,
+    SignalKind,
+    WorseDirection,
+    _nvml,
+)
 from pharoah_provider.agent.telemetry import Telemetry
 from tests.harness.until import until
 
-COMPUTE = Resource.COMPUTE
+MAY_LEAVE = {
+    "gpu_hardware_errors",
+    "gpu_power_brake",
+    "gpu_rows_not_remapped",
+    "gpu_rows_to_remap",
+    "gpu_thermal_slowdown",
+    "gpu_throttled",
+    "gpu_uncorrected_errors",
+    "memory_stalled",
+    "memory_uncorrected_errors",
+    "network_link_down",
+}
+"""What the provider hears of any node (ADR 45). A signal is added here only when it follows trouble of the hardware and
+not what runs."""
+
+
+def signal_of(**given: Any) -> AgentSignal:
+    """A signal with what a test does not care about."""
+    usual = {
+        "name": "hot", "measures": "what a test needs", "unit": TROUBLE_UNIT, "worse": WorseDirection.HIGHER,
+        "resource": Resource.COMPUTE, "kind": SignalKind.GAUGE, "leaves_node": False, "read": list,
+    }  # fmt: skip
+    return AgentSignal(**{**usual, **given})
 
 
 def test_telemetry_reports_trouble_never_use_and_no_amounts() -> None:
     leaving = {signal.name for signal in AGENT_SIGNALS if signal.leaves_node}
-    of_gpus = ("bus_narrow", "bus_replays", "faults", "link_errors", "power_braked", "rows_to_remap", "throttled")
-    of_gpus += ("too_hot", "uncorrected_errors")
-    of_nodes = {"cpu_throttled", "disk_errors", "disk_read_only", "memory_stalled", "memory_uncorrected_errors"}
-    of_nodes |= {"network_errors", "network_link_lost"}
-    assert leaving == of_nodes | {f"gpu_{name}" for name in of_gpus}
+    assert leaving == MAY_LEAVE
     samples = Telemetry(clock=lambda: 123.0).sample()
     assert {name for sample in samples for name in sample.values} <= leaving
     assert any("memory_stalled" in s.values for s in samples) == Path("/proc/pressure/memory").exists()
@@ -63,9 +91,7 @@ def test_a_signal_that_cannot_be_read_or_stays_on_the_node_is_absent() -> None:
         raise RuntimeError("the driver does not answer")
 
     def signal(name: str, leaves_node: bool, read: Callable[[], list[Reading]]) -> AgentSignal:
-        return AgentSignal(
-            name, "what a test needs", TROUBLE_UNIT, WorseDirection.HIGHER, leaves_node, read, resource=COMPUTE
-        )
+        return signal_of(name=name, leaves_node=leaves_node, read=read)
 
     signals = [
         signal("broken", True, fails),
@@ -79,21 +105,23 @@ def test_a_signal_that_cannot_be_read_or_stays_on_the_node_is_absent() -> None:
 
 @pytest.mark.parametrize("computes", [True, False])
 def test_a_job_sees_signals_of_the_node_and_of_the_devices_that_it_computes_on(tmp_path: Path, computes: bool) -> None:
-    """This process asks; it computes on gpu1, or on no device at all, and somebody else on gpu0."""
-    readings = [Reading(1.0, "gpu0"), Reading(1.0, "gpu1")]
+    """This process asks; it computes on gpu1, or on no device at all, and somebody else on gpu0. Links are for all."""
     signals = [
-        AgentSignal("hot", "heat", TROUBLE_UNIT, WorseDirection.HIGHER, True, lambda: readings, resource=COMPUTE),
-        AgentSignal("load", "use", "ratio", WorseDirection.HIGHER, False, lambda: [Reading(0.5)], resource=COMPUTE),
+        signal_of(name="hot", read=lambda: [Reading(1.0, "gpu0"), Reading(1.0, "gpu1")]),
+        signal_of(name="load", unit="ratio", read=lambda: [Reading(0.5)]),
+        signal_of(name="down", read=lambda: [Reading(1.0, "eth0")]),
     ]
     users = {"gpu0": {1}, "gpu1": {os.getpid()} if computes else set()}
-    shown = JobSignals(Telemetry(signals=signals), KnownJobs(), users=lambda: users)
+    buffer = SignalBuffer(Telemetry(signals=signals))
+    buffer.sample()
+    shown = JobSignals(buffer, KnownJobs(), signals={one.name: one for one in signals}, users=lambda: users)
 
     async def inside() -> None:
         path, key = tmp_path / "agent.sock", Ed25519PrivateKey.generate()
         async with ticket_socket(path, "n1", "boot", key, NO_LIMITS, NodeStateAnswer, signals=shown.answer):
             seen = await ask_signals(str(path), 5.0)
             assert {(one.name, one.device, one.value) for one in seen if not one.trouble} == {("load", "", 0.5)}
-            assert {one.device for one in seen if one.trouble} == ({"gpu1"} if computes else set())
+            assert {one.device for one in seen if one.trouble} == {"eth0", *(["gpu1"] if computes else [])}
         assert await ask_signals(str(path), 5.0) == ()
 
     asyncio.run(inside())
@@ -101,9 +129,11 @@ def test_a_job_sees_signals_of_the_node_and_of_the_devices_that_it_computes_on(t
 
 def test_an_amount_cannot_be_a_signal_that_leaves_the_node() -> None:
     with pytest.raises(ValueError, match="leaves the node"):
-        AgentSignal("load", "how busy processors are", "ratio", WorseDirection.HIGHER, True, list, resource=COMPUTE)
+        signal_of(name="load", unit="ratio", leaves_node=True)
+    with pytest.raises(ValueError, match="leaves the node"):
+        signal_of(name="load", kind=SignalKind.COUNTER, leaves_node=True)
     with pytest.raises(ValueError, match="name"):
-        AgentSignal("Load!", "how busy processors are", "ratio", WorseDirection.HIGHER, False, list, resource=COMPUTE)
+        signal_of(name="Load!")
 
 
 @pytest.mark.parametrize(("errors", "trouble"), [(0, 0.0), (1, 1.0), (7, 1.0)])

@@ -1,195 +1,303 @@
-"""What agents read of their nodes: counters that wrap, begin again and vanish, files of the kernel, and its log."""
+"""The signals of a node, read from folders that look like those of the kernel."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pharoah_provider.agent.signals import (
-    AGENT_SIGNALS,
-    Reading,
-    cpu_frequency_ratio,
-    cpu_throttled,
-    disk_errors,
-    disk_read_only,
-    memory_available_ratio,
-    memory_corrected_errors,
-    memory_uncorrected_errors,
-    network_errors,
-    network_link_lost,
-    temperature,
-)
-from pharoah_provider.agent.signals._counters import increase, increased_lately
-from pharoah_provider.agent.signals._driver_faults import Bucket, DriverFaults, own_catalogue, parse, read_catalogue
-from pharoah_provider.agent.signals._kernel_log import KMSG, KernelLog
-from pharoah_provider.agent.telemetry import Telemetry, device_name
+from pharoah_protocol.telemetry_samples import TelemetrySample
+from pharoah_provider.agent.signal_list import COLUMNS, SignalList
+from pharoah_provider.agent.signals import AGENT_SIGNALS, NotOnThisNode, Reading
+from pharoah_provider.agent.signals import _disks as disks
+from pharoah_provider.agent.signals import _files as files
+from pharoah_provider.agent.signals import _links as links
+from pharoah_provider.agent.signals import _memory as memory
+from pharoah_provider.agent.signals import _nvml as nvml
+from pharoah_provider.agent.signals import _processors as processors
+from pharoah_provider.agent.signals._device_fields import DeviceField
+from pharoah_provider.agent.signals._nvml_fields import NVML_FIELDS
+from pharoah_provider.agent.signals._signal import device_name
+from tests.provider_service.test_agent import signal_of
 
 
-def _write(root: Path, **files: str) -> None:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+def put(folder: Path, contents: Mapping[str, object]) -> None:
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{content}\n")
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.sampled_from([32, 64]))
-def test_a_counter_that_wraps_has_counted_what_it_has(before: int, more: int, bits: int) -> None:
-    before %= 2**bits
-    now = (before + more) % 2**bits
-    if now >= before or before >= 0.9 * 2**bits:
-        assert increase(float(before), float(now)) == pytest.approx(more, abs=2**12)  # floats beyond 2^53 are coarse
+def values(name: str) -> dict[str, float]:
+    return {reading.device: reading.value for reading in AGENT_SIGNALS[name].read()}
 
 
-@given(st.floats(1, 1e6), st.floats(0, 1e5))
-def test_a_counter_that_begins_again_has_counted_at_least_what_it_shows(before: float, now: float) -> None:
-    assert increase(before, now) == (now - before if now >= before else now)
+# every signal
 
 
-def test_an_increase_is_trouble_for_a_minute_whoever_asks_how_often() -> None:
-    value, now = [5.0], [0.0]
-    trouble = increased_lately(lambda: [Reading(value[0], "eth0")], least=2.0, clock=lambda: now[0])
-    assert [one.value for one in trouble()] == [0.0], "what was counted before the agent began is not of now"
-    value[0] += 1
-    assert [one.value for one in trouble()] == [0.0]
-    value[0], now[0] = value[0] + 1, 30.0
-    assert [one.value for one in trouble()] == [1.0]
-    assert [one.value for one in trouble()] == [1.0]
-    now[0] = 100.0
-    assert [one.value for one in trouble()] == [0.0]
+def test_no_signal_has_the_name_of_a_vendor() -> None:
+    vendors = ("nvidia", "nvlink", "nvml", "cuda", "xid", "amd", "intel", "mellanox", "mlx", "rocm", "dcgm")
+    assert not [signal.name for signal in AGENT_SIGNALS if any(vendor in signal.name for vendor in vendors)]
 
 
-def test_a_device_that_vanishes_and_comes_back_is_no_trouble() -> None:
-    readings = [Reading(100.0, "eth0")]
-    trouble = increased_lately(lambda: readings, clock=lambda: 0.0)
-    list(trouble())
-    readings.clear()
-    assert list(trouble()) == []
-    readings.append(Reading(0.0, "eth0"))
-    assert [one.value for one in trouble()] == [0.0]
+def test_how_busy_a_gpu_is_and_what_a_network_carries_is_no_signal() -> None:
+    use = ("utilization", "utilisation", "busy", "bytes", "packets_sent", "occupancy")
+    assert not [signal.name for signal in AGENT_SIGNALS if any(word in signal.name for word in use)]
 
 
-def test_files_of_the_kernel_become_readings(tmp_path: Path) -> None:
-    _write(
+@pytest.mark.parametrize("raw", ["x86_pkg_temp", "MLX5_0-1", "a b:c/d", "", "é" * 99, "0000:3b:00"])
+def test_every_name_of_a_device_is_one_that_the_provider_takes_with_a_cell(raw: str) -> None:
+    name = f"temperature_celsius:{device_name(raw)}"
+    TelemetrySample.from_data({"at_seconds": 0.0, "values": {name: 1.0}})
+
+
+def test_every_signal_that_this_machine_has_comes_with_devices_that_the_provider_takes() -> None:
+    found = SignalList.read(AGENT_SIGNALS)
+    assert any(one.signal.name == "memory_available_ratio" for one in found.readings)
+    for one in found.readings:
+        assert one.reading.device in ("", device_name(one.reading.device))
+    assert all(found.absent.values()), "each reason is given"
+
+
+# links
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(links, "SYSFS", tmp_path)
+    return tmp_path
+
+
+def test_a_port_of_the_fabric_counts_its_errors(sysfs: Path) -> None:
+    port = sysfs / "infiniband" / "mlx5_0" / "ports" / "1"
+    put(port / "counters", {"symbol_error": 7, "link_downed": 2, "port_rcv_errors": 1, "port_xmit_data": 10**15})
+    put(port / "hw_counters", {"out_of_sequence": 4, "packet_seq_err": 5})
+    assert values("fabric_symbol_errors") == {"mlx5_0-1": 7}
+    assert values("fabric_link_losses") == {"mlx5_0-1": 2}
+    assert values("fabric_sequence_errors") == {"mlx5_0-1": 9}
+    with pytest.raises(NotOnThisNode, match="no InfiniBand"):
+        values("fabric_timeouts")
+
+
+def test_virtual_interfaces_are_no_network_cards(sysfs: Path) -> None:
+    for name in ("eth0", "veth7", "lo"):
+        put(sysfs / "net" / name, {"statistics/rx_errors": 3, "statistics/rx_dropped": 1, "statistics/tx_dropped": 1})
+    (sysfs / "net" / "eth0" / "device").mkdir()
+    assert values("network_receive_errors") == {"eth0": 3}
+    assert values("network_dropped") == {"eth0": 2}
+
+
+def test_a_link_is_down_only_when_it_was_up_and_nobody_has_switched_it_off(sysfs: Path) -> None:
+    card, port = sysfs / "net" / "eth0", sysfs / "infiniband" / "mlx5_0" / "ports" / "1"
+    (card / "device").mkdir(parents=True)
+    watch = links.LinkWatch()
+
+    def shown() -> dict[str, float]:
+        return {reading.device: reading.value for reading in watch.readings()}
+
+    put(card, {"flags": "0x1003", "carrier": 0})
+    put(port, {"state": "1: DOWN", "phys_state": "2: Polling"})
+    assert shown() == {"eth0": 0.0, "mlx5_0-1": 0.0}, "no cable has been there"
+    put(card, {"carrier": 1})
+    put(port, {"state": "4: ACTIVE", "phys_state": "5: LinkUp"})
+    assert shown() == {"eth0": 0.0, "mlx5_0-1": 0.0}
+    put(card, {"carrier": 0})
+    put(port, {"state": "1: DOWN", "phys_state": "2: Polling"})
+    assert shown() == {"eth0": 1.0, "mlx5_0-1": 1.0}
+    put(card, {"flags": "0x1002"})
+    put(port, {"phys_state": "3: Disabled"})
+    assert shown() == {"eth0": 0.0, "mlx5_0-1": 0.0}
+
+
+def test_a_node_without_networks_has_no_links(sysfs: Path) -> None:
+    with pytest.raises(NotOnThisNode):
+        values("network_link_down")
+
+
+# processors, memory, disks
+
+
+def test_cores_and_their_packages_count_how_often_they_were_too_hot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processors, "CPUS", tmp_path)
+    for core, count in enumerate([3, 4]):
+        put(tmp_path / f"cpu{core}/thermal_throttle", {"core_throttle_count": count, "package_throttle_count": 10})
+        put(
+            tmp_path / f"cpu{core}/cpufreq", {"scaling_cur_freq": 1_000_000 * (1 + core), "cpuinfo_max_freq": 4_000_000}
+        )
+    (tmp_path / "cpufreq").mkdir()
+    assert values("cpu_throttle_count") == {"": 3 + 4 + 10}
+    assert values("cpu_clock_ratio") == {"": pytest.approx((0.25 + 0.5) / 2)}
+
+
+def test_of_many_processors_a_few_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "CPUS", tmp_path)
+    for core in range(257):
+        put(tmp_path / f"cpu{core}/thermal_throttle", {"core_throttle_count": 1, "package_throttle_count": 0})
+    assert 16 <= values("cpu_throttle_count")[""] <= processors.MOST_CPUS
+
+
+def test_a_sensor_that_is_not_connected_is_no_temperature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "THERMAL", tmp_path)
+    for zone, temperature in enumerate([45_500, 0, -40_000, "no number"]):
+        put(tmp_path / f"thermal_zone{zone}", {"temp": temperature, "type": "x86_pkg_temp"})
+    assert values("temperature_celsius") == {"x86_pkg_temp-0": 45.5}
+
+
+def test_memory_that_is_available_killed_for_or_faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "PROC", tmp_path)
+    monkeypatch.setattr(memory, "CONTROLLERS", tmp_path / "mc")
+    put(
         tmp_path,
-        **{
-            "devices/system/cpu/cpu0/thermal_throttle/core_throttle_count": "3\n",
-            "devices/system/cpu/cpu1/thermal_throttle/core_throttle_count": "4\n",
-            "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": "1000000\n",
-            "devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "4000000\n",
-            "devices/system/edac/mc/mc0/ce_count": "7\n",
-            "devices/system/edac/mc/mc0/ue_count": "1\n",
-            "class/net/eth0/device/vendor": "0x15b3\n",
-            "class/net/eth0/statistics/rx_errors": "5\n",
-            "class/net/eth0/statistics/rx_crc_errors": "6\n",
-            "class/net/eth0/carrier_changes": "2\n",
-            "class/net/veth1/statistics/rx_errors": "99\n",  # no hardware
-            "class/infiniband/mlx5_0/ports/1/counters/symbol_error": "8\n",
-            "class/infiniband/mlx5_0/ports/1/counters/link_downed": "1\n",
-            "class/thermal/thermal_zone0/temp": "45500\n",
-            "class/thermal/thermal_zone1/temp": "not a number\n",
-            "block/sda/device/ioerr_cnt": "0x1f\n",
-        },
+        {"meminfo": "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 250 kB", "vmstat": "pgfault 9\noom_kill 2"},
     )
-    assert list(cpu_throttled.throttles(tmp_path)) == [Reading(7.0)]
-    assert list(cpu_frequency_ratio.frequencies(tmp_path)) == [Reading(0.25)]
-    assert list(memory_corrected_errors.errors(tmp_path)) == [Reading(7.0)]
-    assert list(memory_uncorrected_errors.errors(tmp_path)) == [Reading(1.0)]
-    assert list(network_errors.errors(tmp_path)) == [Reading(11.0, "eth0"), Reading(8.0, "mlx5_0.1")]
-    assert list(network_link_lost.changes(tmp_path)) == [Reading(2.0, "eth0"), Reading(1.0, "mlx5_0.1")]
-    assert list(temperature.temperatures(tmp_path)) == [Reading(45.5, "thermal_zone0")]
-    assert list(disk_errors.errors(tmp_path)) == [Reading(31.0, "sda")]
+    put(tmp_path / "mc/mc0", {"ce_count": 5, "ce_noinfo_count": 1, "ue_count": 0, "ue_noinfo_count": 0})
+    put(tmp_path / "mc/mc1", {"ce_count": 0, "ue_count": 1})
+    put(tmp_path / "mc/power", {"ce_count": 99})
+    assert values("memory_available_ratio") == {"": 0.25}
+    assert values("out_of_memory_kills") == {"": 2}
+    assert values("memory_corrected_errors") == {"mc0": 6, "mc1": 0}
+    assert values("memory_uncorrected_error_count") == {"mc0": 0, "mc1": 1}
+    assert values("memory_uncorrected_errors") == {"mc0": 0.0, "mc1": 1.0}
 
 
-def test_a_node_without_these_files_has_no_readings(tmp_path: Path) -> None:
-    for read in (cpu_throttled.throttles, network_errors.errors, temperature.temperatures, disk_errors.errors):
-        assert list(read(tmp_path)) == []
-    assert list(memory_available_ratio.available(tmp_path)) == []
+def test_disks_count_errors_and_file_systems_have_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disks, "BLOCKS", tmp_path / "block")
+    monkeypatch.setattr(disks, "MOUNTS", tmp_path / "mounts")
+    put(tmp_path / "block/sda/device", {"ioerr_cnt": "0x1f"})
+    put(tmp_path / "block/loop0", {"size": 8})
+    put(
+        tmp_path,
+        {"mounts": f"/dev/sda1 {tmp_path} ext4 rw 0 0\nfiler:/home /nowhere nfs rw 0 0\ntmpfs /tmp tmpfs rw 0 0"},
+    )
+    assert values("disk_errors") == {"sda": 31}
+    state = os.statvfs(tmp_path)
+    assert values("disk_free_ratio") == {"sda1": pytest.approx(state.f_bavail / state.f_blocks, abs=0.01)}
 
 
-def test_memory_that_is_available_is_a_share(tmp_path: Path) -> None:
-    _write(tmp_path, meminfo="MemTotal:       1000 kB\nMemAvailable:    250 kB\n")
-    assert list(memory_available_ratio.available(tmp_path)) == [Reading(0.25)]
+def test_a_file_system_that_became_read_only_is_in_trouble_and_one_that_always_was_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disks, "MOUNTS", tmp_path / "mounts")
+    watch = disks.WriteWatch()
+    put(tmp_path, {"mounts": "/dev/sda1 / ext4 rw,relatime 0 0\n/dev/sdb1 /data ext4 ro 0 0"})
+    assert [reading.value for reading in watch.readings()] == [0.0, 0.0]
+    put(tmp_path, {"mounts": "/dev/sda1 / ext4 ro,relatime 0 0\n/dev/sdb1 /data ext4 ro 0 0"})
+    assert list(watch.readings()) == [Reading(1.0, "sda1"), Reading(0.0, "sdb1")]
 
 
-def test_names_of_devices_are_those_that_telemetry_may_have() -> None:
-    assert [device_name(name) for name in ("enP2p1s0", "/", "nvme0n1", "")] == ["enp2p1s0", "_", "nvme0n1", ""]
-    read = [Reading(1.0, "enP2p1s0")]
-    signal = replace(AGENT_SIGNALS["network_errors"], read=lambda: read)
-    assert [sample.device for sample in Telemetry(signals=[signal]).sample()] == ["enp2p1s0"]
+def test_a_reader_takes_a_bounded_part_of_a_file_and_waits_for_nobody(tmp_path: Path) -> None:
+    (tmp_path / "large").write_text("x" * (files.MOST_BYTES + 100))
+    os.mkfifo(tmp_path / "pipe")
+    assert len(files.text_of(tmp_path / "large") or "") == files.MOST_BYTES
+    assert not files.text_of(tmp_path / "pipe")
+    for device in range(files.MOST_FOLDERS + 10):
+        (tmp_path / "devices" / f"{device:03}").mkdir(parents=True)
+    assert len(files.folders(tmp_path / "devices")) == files.MOST_FOLDERS
 
 
-def test_only_a_disk_that_could_be_written_before_has_become_read_only(tmp_path: Path) -> None:
-    read = disk_read_only.read_only()
-    _write(tmp_path, mounts="/dev/sda1 / ext4 rw,relatime 0 0\n/dev/sdb1 /media ext4 ro 0 0\nproc /proc proc rw 0 0\n")
-    assert list(read(tmp_path)) == [Reading(0.0, "sda1")]
-    _write(tmp_path, mounts="/dev/sda1 / ext4 ro,relatime 0 0\n/dev/sdb1 /media ext4 ro 0 0\n")
-    assert list(read(tmp_path)) == [Reading(1.0, "sda1")]
+# GPUs
 
 
-@pytest.mark.parametrize(
-    ("line", "bus", "code"),
-    [
-        ("NVRM: Xid (PCI:0000:9b:00): 119, pid=2024380, name=nvidia-smi, Timeout after 6s", "0000:9b:00", 119),
-        ("NVRM: Xid (PCI:0000:05:00.0): 79, GPU has fallen off the bus.", "0000:05:00.0", 79),
-        ("NVRM: Xid (0000:03:00): 14, Channel 00000001", "0000:03:00", 14),
-    ],
-)
-def test_faults_in_the_kernels_log_are_read(line: str, bus: str, code: int) -> None:
-    assert parse(f"[1234.5] {line}") == (bus, code)
+class NvmlError(Exception):
+    """What the module of NVML raises."""
 
 
-@pytest.mark.parametrize("line", ["NVRM: Xid (invalid): some error", "NVRM: Xid", "usb 1-1: new device", ""])
-def test_other_lines_are_no_faults(line: str) -> None:
-    assert parse(line) is None
+def driver(**functions: Any) -> SimpleNamespace:
+    """A driver with two GPUs, which has no other function than these."""
+    constants = {
+        name: number
+        for number, name in enumerate(
+            ("NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC",
+             "NVML_SUCCESS",
+             "NVML_VALUE_TYPE_UNSIGNED_INT", "NVML_VALUE_TYPE_UNSIGNED_LONG", "NVML_VALUE_TYPE_UNSIGNED_LONG_LONG",
+             "NVML_VALUE_TYPE_SIGNED_LONG_LONG", "NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+             "NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL")
+        )
+    }  # fmt: skip
+    basics = {
+        "NVMLError": NvmlError,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+    }
+    return SimpleNamespace(**constants, **basics, **functions)
 
 
-def test_a_fault_of_the_hardware_is_trouble_for_ten_minutes_and_one_of_the_job_is_none() -> None:
-    lines, now = ["NVRM: Xid (PCI:0000:9b:00): 31, pid=1", "NVRM: Xid (PCI:0000:9c:00): 48, pid=1"], [0.0]
-    faults = DriverFaults(lambda: lines, clock=lambda: now[0])
-    assert list(faults.read()) == [Reading(1.0, "0000:9c:00")]
-    lines.clear()
-    now[0] = 601.0
-    assert list(faults.read()) == [Reading(0.0, "0000:9c:00")]
+def test_every_field_of_a_gpu_has_a_reader() -> None:
+    assert NVML_FIELDS.keys() == set(DeviceField)
 
 
-def test_the_catalogue_can_be_overridden_by_a_site(tmp_path: Path) -> None:
-    path = tmp_path / "ours.toml"
-    path.write_text('[31]\nbucket = "hardware"\n[999]\nbucket = "driver"\nresource = "compute"\nmeaning = "new"\n')
-    changed = read_catalogue(path, own_catalogue())
-    assert changed[31].bucket is Bucket.HARDWARE and changed[31].meaning == own_catalogue()[31].meaning
-    assert changed[999].meaning == "new"
+def test_each_reason_to_slow_down_is_a_bit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    pynvml = pytest.importorskip("pynvml")
+    reasons = {
+        "gpu_throttled": pynvml.nvmlClocksThrottleReasonHwSlowdown,
+        "gpu_thermal_slowdown": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+        "gpu_power_brake": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+        "gpu_software_thermal_slowdown": pynvml.nvmlClocksThrottleReasonSwThermalSlowdown,
+        "gpu_power_capped": pynvml.nvmlClocksThrottleReasonSwPowerCap,
+    }
+    for name, bit in reasons.items():
+        now = driver(nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu, bit=bit: bit if gpu else 0)
+        monkeypatch.setattr(nvml, "_nvml", lambda now=now: now)
+        assert {other: values(other)["gpu1"] for other in reasons} == {other: float(other == name) for other in reasons}
+        assert values(name)["gpu0"] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[abc]\nbucket = 1", r"\[abc\] is not the number"),
-        ('[31]\ncolour = "red"', "31.*colour: there is no such field"),
-        ('[999]\nbucket = "driver"', "999.*meaning: the field is missing"),
-        ('[31]\nbucket = "bad luck"', "31.*bad luck"),
-        ("[31", "ours.toml"),
-    ],
-)
-def test_a_wrong_file_of_a_site_is_named_with_its_entry(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "ours.toml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_catalogue(path, own_catalogue())
+def test_a_gpu_that_has_left_the_bus_takes_no_signal_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def temperature(gpu: int, sensor: int) -> int:
+        if gpu == 0:
+            raise NvmlError("GPU is lost")
+        return 61
+
+    monkeypatch.setattr(nvml, "_nvml", lambda: driver(nvmlDeviceGetTemperature=temperature, NVML_TEMPERATURE_GPU=0))
+    assert values("gpu_temperature_celsius") == {"gpu1": 61}
 
 
-def test_a_log_that_may_not_be_read_has_no_lines(tmp_path: Path) -> None:
-    assert list(KernelLog(tmp_path / "none").lines()) == []
+def test_errors_of_links_are_those_that_the_driver_could_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(gpu: int, fields: list[int]) -> list[SimpleNamespace]:
+        now = driver()
+        counted = SimpleNamespace(nvmlReturn=now.NVML_SUCCESS, valueType=now.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
+                                  value=SimpleNamespace(ullVal=12))  # fmt: skip
+        return [counted if gpu == 0 else SimpleNamespace(nvmlReturn=99), SimpleNamespace(nvmlReturn=99)]
+
+    monkeypatch.setattr(nvml, "_nvml", lambda: driver(nvmlDeviceGetFieldValues=answers))
+    assert values("gpu_link_crc_errors") == {"gpu0": 12}
 
 
-@pytest.mark.skipif(not os.access(KMSG, os.W_OK), reason="the kernel's log needs root")
-def test_what_is_logged_after_the_beginning_is_read_once() -> None:
-    log, text = KernelLog(), f"pharoah test {os.getpid()}"
-    list(log.lines())
-    KMSG.write_text(f"{text}\n")  # the kernel keeps a line without an end back, because it may go on
-    assert sum(text in line for line in log.lines()) == 1
-    assert not any(text in line for line in log.lines())
+def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "_nvml", lambda: None)
+    with pytest.raises(NotOnThisNode, match="no NVIDIA driver"):
+        values("gpu_temperature_celsius")
+
+
+# what an operator sees
+
+
+def test_the_list_of_signals_has_eighty_columns_and_a_reason_for_each_that_is_absent() -> None:
+    def fails() -> Iterator[Reading]:
+        raise RuntimeError("the driver does not answer")
+        yield
+
+    def missing() -> Iterator[Reading]:
+        raise NotOnThisNode("this node has none")
+        yield
+
+    found = SignalList.read([
+        signal_of(name="hot", leaves_node=True, read=lambda: [Reading(1.0, "a-device-with-a-long-name-and-a-port-7")]),
+        signal_of(name="broken", read=fails),
+        *(signal_of(name=f"missing_signal_{number}", read=missing) for number in range(20)),
+        signal_of(name="empty", read=list),
+    ])  # fmt: skip
+    table = found.as_table()
+    assert max(map(len, table.splitlines())) <= COLUMNS
+    assert table.splitlines()[1].split() == ["hot*", "~name-and-a-port-7", "1", "trouble"]
+    assert found.absent["broken"] == "RuntimeError: the driver does not answer"
+    assert table.count("this node has none") == 1 and "missing_signal_19" in table
+    assert "no device of this node has it" in table
+
+
+# control groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
 from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.fault_responses import fault_responses
 from pharoah_protocol.telemetry_samples import MOST_SAMPLES, TelemetrySample
-from pharoah_protocol.vocabulary import Outcome, Resource, WorseDirection
+from pharoah_protocol.vocabulary import Outcome, WorseDirection
 from pharoah_protocol.windows import Window
 from pharoah_provider.agent.cell_telemetry import CellTelemetry
-from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading
+from pharoah_provider.agent.signals import TROUBLE_UNIT, AgentSignal, Reading, Resource, SignalKind
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb import DuckStorage
@@ -92,7 +93,8 @@ def waiting(times: list[float], stays: bool = True) -> Telemetry:
     clock = iter(times)
     signal = AgentSignal(
         name="waiting", measures="the time", unit=TROUBLE_UNIT, worse=WorseDirection.HIGHER, leaves_node=not stays,
-        read=lambda: [Reading(7.0), Reading(8.0, "gpu0")], resource=Resource.COMPUTE,
+        resource=Resource.COMPUTE, kind=SignalKind.GAUGE,
+        read=lambda: [Reading(7.0), Reading(8.0, "gpu0")],
     )  # fmt: skip
     return Telemetry(clock=lambda: next(clock, times[-1]), signals=[signal])
 
@@ -133,6 +135,34 @@ def test_no_more_is_added_than_a_result_may_have() -> None:
 @pytest.mark.parametrize("outcome", ["", "{", "[" * 5000, json.dumps({"cell": "c", "outcome": "slow"})])
 def test_a_result_that_cannot_be_read_goes_to_the_provider_as_it_is(outcome: str) -> None:
     assert watched(waiting([100.0]), 2).added_to(CELL, outcome) == outcome
+
+
+class EndOfCell(Exception):
+    """The cell of a test is over."""
+
+
+def test_a_cell_that_lasts_is_seen_to_its_end_on_a_node_with_many_devices() -> None:
+    """Samples are thinned out evenly when there is no more room, and no count is lost."""
+    lasts_seconds, devices, now = 1000.0, 40, [0.0]
+
+    async def pause(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > lasts_seconds:
+            raise EndOfCell
+
+    errors = AgentSignal(
+        name="errors", measures="errors", unit="errors", worse=WorseDirection.HIGHER, resource=Resource.NETWORK,
+        kind=SignalKind.COUNTER, leaves_node=False,
+        read=lambda: [Reading(int(10 * now[0]), f"port{number}") for number in range(devices)],
+    )  # fmt: skip
+    seen = CellTelemetry(Telemetry(clock=lambda: now[0], signals=[errors]), pause=pause)
+    with pytest.raises(EndOfCell):
+        asyncio.run(seen.watch())
+    assert MOST_SAMPLES // 4 - devices <= len(seen.samples) <= MOST_SAMPLES // 2
+    one = [sample for sample in seen.samples if sample.device == "port7"]
+    assert sum(sample.values["errors"] for sample in one) == int(10 * one[-1].sampled_at)
+    times = [0.0, *(sample.sampled_at for sample in one), lasts_seconds]
+    assert max(later - earlier for earlier, later in pairwise(times)) <= 2 * seen.period_seconds
 
 
 def test_a_signal_that_stays_on_the_node_is_in_no_other_telemetry() -> None:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from pharoah_protocol.local_sockets import CheckedSocket
 from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profile
 from pharoah_protocol.trusted_paths import UntrustedPathError
 from pharoah_provider import channel
-from pharoah_provider.agent import benchmark
+from pharoah_provider.agent import benchmark, signal_sources
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.fork_servers import fork_servers
 from pharoah_provider.agent.job_signals import JobSignals
@@ -39,7 +40,9 @@ from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.node_facts import PERIOD_SECONDS, NodeFacts, given_facts
-from pharoah_provider.agent.signals import AGENT_SIGNALS, gpu_faults
+from pharoah_provider.agent.signal_buffer import SignalBuffer
+from pharoah_provider.agent.signal_list import SignalList
+from pharoah_provider.agent.signals import AGENT_SIGNALS
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
@@ -60,6 +63,13 @@ CODES = {
 }
 
 
+class Output(StrEnum):
+    """How a command prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="pharoah-agent", description="Pharoah on one node.")
@@ -75,14 +85,16 @@ def main(argv: list[str] | None = None) -> int:
                      "bandwidth and caches (default: nodes under one kernel are on one host)")  # fmt: skip
     run.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE",
                      help="a fact that only people know, such as cooling_zone=b2; may be given again")  # fmt: skip
-    run.add_argument("--xid-overrides", type=Path, metavar="FILE",
-                     help="what this site knows of the driver's fault codes, in place of what Pharoah knows (TOML: "
-                     "[code] with bucket, resource, meaning)")  # fmt: skip
     run.add_argument("--remote-folder", type=Path, metavar="FOLDER",
                      help="a folder on remote storage in which a micro-benchmark may write for a moment")  # fmt: skip
+    signal_sources.add_options(run)
     run.set_defaults(run=_run)
-    signals = commands.add_parser("signals", help="print what the signals of this node show now")
-    signals.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s")
+    signals = commands.add_parser(
+        "signals", help="print what the signals of this node show, and which it does not have"
+    )
+    signal_sources.add_options(signals)
+    signals.add_argument("-o", "--output", choices=list(Output), type=Output, default=Output.TABLE,
+                         help="default: %(default)s")  # fmt: skip
     signals.set_defaults(run=_signals)
     measure = commands.add_parser("measure", help="print the node profile with what this machine can do at most in it")
     measure.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
@@ -113,25 +125,19 @@ def _run(arguments: argparse.Namespace) -> int:
     profile, access = _profile(arguments.profile), channel.access(arguments)
     try:
         given = given_facts(arguments.fact)
-        if arguments.xid_overrides:
-            gpu_faults.override(arguments.xid_overrides)
     except ValueError as error:
         raise ProfileError(str(error)) from None
     key = load_key(arguments.key)
-    asyncio.run(_until_signalled(_stand(arguments, profile, access, key, given)))
+    with signal_sources.signal_sources(arguments):
+        asyncio.run(_until_signalled(_stand(arguments, profile, access, key, given)))
     return 0
 
 
 def _signals(arguments: argparse.Namespace) -> int:
-    """All signals of the registry, also those that this node does not have."""
-    shown = {signal.name: {one.device: one.value for one in signal.read()} for signal in AGENT_SIGNALS}
-    if arguments.output == "json":
-        print(json.dumps(shown))
-        return 0
-    for name, values in shown.items():
-        signal = AGENT_SIGNALS[name]
-        text = ", ".join(f"{device} {value:.4g}".strip() for device, value in values.items()) or "not on this node"
-        print(f"{name:26}{text} {'' if signal.trouble or not values else signal.unit}"[:LONGEST_LINE].rstrip())
+    """Passive: opens no context on a GPU, and works without an agent or a provider."""
+    with signal_sources.signal_sources(arguments, whole_log=True):
+        found = SignalList.read(AGENT_SIGNALS)
+    print(found.as_json() if arguments.output is Output.JSON else found.as_table())
     return 0
 
 
@@ -172,15 +178,16 @@ async def _stand(
         Child("pharoah_benchmarks.micro", profile) as probes,
         fork_servers(profile) as cells,
     ):
-        jobs = KnownJobs()
+        jobs, buffer = KnownJobs(), SignalBuffer(Telemetry())
         remote = str(arguments.remote_folder.absolute()) if arguments.remote_folder else ""
         stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs), remote)
-        signals = JobSignals(Telemetry(), jobs)
+        signals = JobSignals(buffer, jobs)
         socket = ticket_socket(
             arguments.socket, arguments.node, boot_id, key, profile, lambda: stream.node_state, jobs, signals.answer
         )
         async with socket, OwnedTasks() as watching:
             watching.start(_send_changes(stream, node, facts))
+            watching.start(buffer.run())
             await stream.run()
 
 

@@ -1,61 +1,53 @@
 """What a job on this node may see of the node's own signals, over the local socket: exact values, of what it uses.
 
-Signals of the node itself are for every job on it. Those of a device are for the jobs whose processes compute on it: on
-a node that tenants share, nobody sees what others do with theirs.
+Signals of the node, of its links and of its disks are for every job on it. Those of a device that processes compute on
+are for the jobs of these processes: on a node that tenants share, nobody sees what others do with theirs.
 """
 
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pharoah_protocol.local_messages import SignalReading, SignalsAnswer
 from pharoah_provider.agent.known_jobs import KnownJobs
+from pharoah_provider.agent.signal_buffer import SignalBuffer
+from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal
 from pharoah_provider.agent.signals._nvml import gpu_users
-from pharoah_provider.agent.telemetry import Sample, Telemetry
-
-FRESH_SECONDS = 1.0
-"""A sample that is no older serves all jobs that ask: reading a device again would not show more."""
 
 
 @dataclass
 class JobSignals:
-    """Answers the jobs of one node."""
+    """Answers the jobs of one node from what its agent has read last."""
 
-    telemetry: Telemetry
+    buffer: SignalBuffer
     jobs: KnownJobs
+    signals: Mapping[str, AgentSignal] = field(default_factory=lambda: AGENT_SIGNALS.entries)
     users: Callable[[], Mapping[str, set[int]]] = gpu_users
-    """Processes by device."""
-    clock: Callable[[], float] = time.monotonic
-    _newest: list[Sample] = field(default_factory=list, init=False)
-    _sampled_at: float | None = field(default=None, init=False)
+    """Processes by the device that they compute on."""
 
     def answer(self, asker: socket.socket) -> SignalsAnswer:
         """The signals that the process at the other end may see."""
-        now = self.clock()
-        if self._sampled_at is None or now - self._sampled_at >= FRESH_SECONDS:
-            self._newest, self._sampled_at = self.telemetry.sample(stays=True), now
-        signals = {signal.name: signal for signal in self.telemetry.signals}
-        seen = self._devices(asker) if any(sample.device for sample in self._newest) else set()
+        users = self.users()
+        own = set(self.jobs.processes_of(asker)) if users else set()
         return SignalsAnswer(
             tuple(
-                SignalReading(
-                    name=name,
-                    device=sample.device,
-                    value=value,
-                    measures=signals[name].measures,
-                    resource=signals[name].resource,
-                    trouble=signals[name].trouble,
-                )
-                for sample in self._newest
-                if not sample.device or sample.device in seen
-                for name, value in sample.values.items()
+                reading
+                for device in self.buffer.devices()
+                if device not in users or users[device] & own
+                for reading in self._readings(device)
             )
         )
 
-    def _devices(self, asker: socket.socket) -> set[str]:
-        """The devices on which processes of the asker's job compute."""
-        own = set(self.jobs.processes_of(asker))
-        return {device for device, processes in self.users().items() if processes & own}
+    def _readings(self, device: str) -> Iterator[SignalReading]:
+        for name, value in self.buffer.newest(device).items():
+            signal = self.signals[name]
+            yield SignalReading(
+                name=name,
+                device=device,
+                value=value,
+                measures=signal.measures,
+                resource=signal.resource,
+                trouble=signal.unit == TROUBLE_UNIT,
+            )

@@ -166,7 +166,7 @@ class AgentStream:
             await asyncio.sleep(period_seconds)
             self._batch += 1
             message = TelemetryMessage(batch=self._batch)
-            for sample in self._telemetry.sample():
+            for sample in await asyncio.to_thread(self._telemetry.sample):  # a driver may take its time
                 for name, value in sample.values.items():
                     message.sampled_at.append(sample.sampled_at)
                     message.metric.append(name)
@@ -237,7 +237,7 @@ class AgentStream:
         if order.order_id in self._kept:
             await self._out.put(self._kept[order.order_id])
             return
-        cell, seen = Cell.from_json(order.cell), CellTelemetry(self._telemetry)
+        cell, seen = Cell.from_json(order.cell), CellTelemetry(self._telemetry.for_another_reader())
         async with OwnedTasks() as watching:
             if cell.degradation is not None:
                 watching.start(seen.watch())

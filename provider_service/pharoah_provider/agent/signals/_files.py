@@ -1,44 +1,63 @@
-"""Numbers in files of the kernel, for readers that take the folder of the files, so that a test can give its own."""
+"""Files of the kernel: what a reader takes of them, with bounds on folders and bytes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pharoah_provider.agent.signals._signal import Reading
+from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading, device_name
 
-SYS, PROC = Path("/sys"), Path("/proc")
-MOST_FILES = 4096
-"""Files that one reader opens: a machine with 256 cores has as many."""
+MOST_BYTES = 262_144
+"""Bytes that are read of one file; the list of mounts of a node with hundreds of containers has about 100,000."""
+MOST_FOLDERS = 64
+"""Devices of one kind that are read: twice what the largest servers have of disks, ports or memory controllers."""
 
 
-def number(path: Path) -> float | None:
-    """The number in a file; None where there is none."""
+def text_of(path: Path | str) -> str | None:
+    """What a file says; None where it cannot be read. Never waits for a writer."""
     try:
-        return float(path.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(descriptor, MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def number_of(path: Path | str) -> int | None:
+    """The whole number that a file holds, decimal or with 0x; None where there is none."""
+    try:
+        return int((text_of(path) or "").strip(), 0)
+    except ValueError:
         return None
 
 
-def summed(paths: Iterable[Path], device: str = "") -> Iterator[Reading]:
-    """The sum of the numbers in files, where there is any."""
-    numbers = [found for _, path in zip(range(MOST_FILES), paths, strict=False) if (found := number(path)) is not None]
-    if numbers:
-        yield Reading(sum(numbers), device)
-
-
-def real_interfaces(root: Path = SYS) -> Iterator[Path]:
-    """Network interfaces that are hardware: those that have a device."""
-    yield from (path for path in sorted((root / "class/net").glob("*")) if (path / "device").exists())
-
-
-def vmstat(name: str, root: Path = PROC) -> Iterator[Reading]:
-    """One counter of the kernel's memory management."""
+def folders(root: Path, prefix: str = "") -> list[Path]:
+    """Folders, and links to them, in `root` whose names begin with `prefix`, in the order of their names."""
     try:
-        lines = (root / "vmstat").read_text().splitlines()
+        with os.scandir(root) as entries:
+            names = sorted(entry.name for entry in entries if entry.name.startswith(prefix))
     except OSError:
-        return
-    for line in lines:
-        key, _, value = line.partition(" ")
-        if key == name:
-            yield Reading(float(value))
+        return []
+    return [root / name for name in names[:MOST_FOLDERS]]
+
+
+def summed(folder: Path, names: Iterable[str]) -> int | None:
+    """The sum of the numbers in those files that the folder has; None when it has none of them."""
+    numbers = [number for name in names if (number := number_of(folder / name)) is not None]
+    return sum(numbers) if numbers else None
+
+
+def counted(devices: Iterable[Path], names: Iterable[str], absent: str) -> Iterator[Reading]:
+    """The sum of the files `names` of each device that has one. Raises NotOnThisNode with `absent` if none has."""
+    names, found = tuple(names), False
+    for device in devices:
+        if (count := summed(device, names)) is not None:
+            found = True
+            yield Reading(count, device_name(device.name))
+    if not found:
+        raise NotOnThisNode(absent)

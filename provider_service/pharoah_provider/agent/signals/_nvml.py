@@ -1,28 +1,29 @@
-"""Health and settings of NVIDIA GPUs, where there are any, from their driver. Reading them starts nothing on a GPU."""
+"""Health and settings of NVIDIA GPUs, where there are any. How busy they are is never read: that is use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from pharoah_provider.agent.signals._signal import Reading
+
+class NvmlError(Exception):
+    """NVML does not answer; the text is the reason."""
 
 
-def gpu_readings(in_trouble: Callable[[Any, Any], bool]) -> Iterator[Reading]:
-    """1 for each GPU that is in trouble, else 0, as `in_trouble(nvml, handle)` states it."""
-    return gpu_values(lambda nvml, gpu: float(in_trouble(nvml, gpu)))
-
-
-def gpu_values(read: Callable[[Any, Any], float]) -> Iterator[Reading]:
-    """`read(nvml, handle)` for each GPU that has what it asks for."""
+def gpu_values(read: Callable[[Any, Any], float | None]) -> dict[str, float]:
+    """`read(nvml, handle)` for each GPU that has what it asks for. Raises NvmlError without a driver."""
     if (nvml := _nvml()) is None:
-        return
+        raise NvmlError("no NVIDIA driver answers (NVML)")
+    found = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
-            yield Reading(read(nvml, nvml.nvmlDeviceGetHandleByIndex(index)), f"gpu{index}")
-        except (nvml.NVMLError, ZeroDivisionError):
+            value = read(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
+        except nvml.NVMLError:
             continue
+        if value is not None:
+            found[f"gpu{index}"] = value
+    return found
 
 
 def gpu_texts(read: Callable[[Any, Any], str]) -> list[str]:
@@ -51,20 +52,7 @@ def driver_versions() -> DriverVersions:
     if (nvml := _nvml()) is None:
         return DriverVersions("", "")
     driver, version = nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetCudaDriverVersion_v2()
-    text = driver.decode() if isinstance(driver, bytes) else str(driver)
-    return DriverVersions(text, f"{version // 1000}.{version % 1000 // 10}")
-
-
-def gpu_of_bus(bus: str) -> str:
-    """The GPU with a PCI address such as `0000:9b:00`; the address itself where no driver knows it."""
-    if (nvml := _nvml()) is None:
-        return bus
-    for index in range(nvml.nvmlDeviceGetCount()):
-        known = nvml.nvmlDeviceGetPciInfo(nvml.nvmlDeviceGetHandleByIndex(index)).busId
-        text = known.decode() if isinstance(known, bytes) else str(known)
-        if text.lower().lstrip("0").startswith(bus.lstrip("0")):
-            return f"gpu{index}"
-    return bus
+    return DriverVersions(_text(driver), f"{version // 1000}.{version % 1000 // 10}")
 
 
 def gpu_users() -> dict[str, set[int]]:
@@ -81,6 +69,22 @@ def gpu_users() -> dict[str, set[int]]:
 def gpu_processes() -> set[int]:
     """Ids of the processes that compute on any GPU of this node; empty without an NVIDIA driver."""
     return set().union(*gpu_users().values())
+
+
+def gpu_addresses() -> dict[str, str]:
+    """The PCI address of each GPU, as `0000:3b:00`, to its name; empty without a driver."""
+    addresses = gpu_texts(lambda nvml, gpu: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId))
+    return {_short_address(address): f"gpu{index}" for index, address in enumerate(addresses)}
+
+
+def _short_address(address: str) -> str:
+    """`00000000:3B:00.0` as the kernel log writes it: `0000:3b:00`."""
+    return address.lower().partition(".")[0][-len("0000:3b:00") :]
+
+
+def _text(value: Any) -> str:
+    """NVML gives bytes in some releases and text in others."""
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 @cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pharoah_provider.agent.signals._signal import Reading
+from pharoah_provider.agent.signals._files import text_of
+from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading
 
 PRESSURE = Path("/proc/pressure")
 LAST_10_SECONDS, LAST_MINUTE = 1, 2
@@ -15,7 +16,6 @@ LAST_10_SECONDS, LAST_MINUTE = 1, 2
 def waiting(resource: str, average: int) -> Iterator[Reading]:
     """The share of the time, 0 to 1, in which some task has waited for `cpu`, `memory` or `io`."""
     try:
-        first = (PRESSURE / resource).read_text().split()
-        yield Reading(float(first[average].partition("=")[2]) / 100)
-    except (OSError, ValueError, IndexError):
-        return
+        yield Reading(float((text_of(PRESSURE / resource) or "").split()[average].partition("=")[2]) / 100)
+    except (ValueError, IndexError):
+        raise NotOnThisNode(f"{PRESSURE / resource}: this kernel has no pressure stall information") from None

@@ -1,31 +1,21 @@
-"""A disk has answered with errors."""
+"""Commands that disks have ended with an error."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
+from pharoah_protocol.signal_features import SignalKind
 from pharoah_protocol.vocabulary import Resource, WorseDirection
-from pharoah_provider.agent.signals._counters import increased_lately
-from pharoah_provider.agent.signals._files import SYS
-from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading
-
-
-def errors(root: Path = SYS) -> Iterator[Reading]:
-    """For each disk that counts them; the numbers are hexadecimal."""
-    for path in sorted((root / "block").glob("*/device/ioerr_cnt")):
-        try:
-            yield Reading(float(int(path.read_text(), 16)), path.parts[-3])
-        except (OSError, ValueError):
-            continue
-
+from pharoah_provider.agent.signals._disks import error_counts
+from pharoah_provider.agent.signals._signal import NARROW_BITS, AgentSignal
 
 SIGNAL = AgentSignal(
     name="disk_errors",
-    measures="whether a disk answered with an error in the last minute",
-    unit=TROUBLE_UNIT,
+    measures="commands that a disk has ended with an error",
+    unit="errors",
     worse=WorseDirection.HIGHER,
-    leaves_node=True,
-    read=increased_lately(errors),
     resource=Resource.STORAGE,
+    kind=SignalKind.COUNTER,
+    leaves_node=False,
+    read=error_counts,
+    counter_bits=NARROW_BITS,
+    period_seconds=10.0,
 )

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pharoah_protocol.signal_features import SignalKind
 from pharoah_protocol.vocabulary import Resource, WorseDirection
-from pharoah_provider.agent.signals._nvml import gpu_readings
+from pharoah_provider.agent.signals._device_fields import ThrottleReason
+from pharoah_provider.agent.signals._devices import throttled
 from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal
-
-
-def _in_trouble(nvml: Any, gpu: Any) -> bool:
-    return bool(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu) & nvml.nvmlClocksThrottleReasonHwSlowdown)
-
 
 SIGNAL = AgentSignal(
     name="gpu_throttled",
     measures="whether the hardware has slowed the GPU down",
     unit=TROUBLE_UNIT,
     worse=WorseDirection.HIGHER,
-    leaves_node=True,
-    read=lambda: gpu_readings(_in_trouble),
     resource=Resource.COMPUTE,
+    kind=SignalKind.GAUGE,
+    leaves_node=True,
+    read=lambda: throttled(ThrottleReason.HARDWARE_SLOWDOWN),
 )

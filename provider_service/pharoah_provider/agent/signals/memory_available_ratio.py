@@ -1,32 +1,19 @@
-"""How much memory programs can still get."""
+"""How much memory new work could have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
+from pharoah_protocol.signal_features import SignalKind
 from pharoah_protocol.vocabulary import Resource, WorseDirection
-from pharoah_provider.agent.signals._files import PROC
-from pharoah_provider.agent.signals._signal import AgentSignal, Reading
-
-
-def available(root: Path = PROC) -> Iterator[Reading]:
-    """A share of the whole memory of the node."""
-    try:
-        lines = (root / "meminfo").read_text().splitlines()
-    except OSError:
-        return
-    numbers = {name: float(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest}
-    if "MemAvailable" in numbers and numbers.get("MemTotal"):
-        yield Reading(numbers["MemAvailable"] / numbers["MemTotal"])
-
+from pharoah_provider.agent.signals._memory import available_ratio
+from pharoah_provider.agent.signals._signal import AgentSignal
 
 SIGNAL = AgentSignal(
     name="memory_available_ratio",
-    measures="memory that programs can still get, of all",
-    unit="ratio",
+    measures="the share of the node's memory that is available",
+    unit="0 to 1",
     worse=WorseDirection.LOWER,
-    leaves_node=False,
-    read=available,
     resource=Resource.MEMORY_CAPACITY,
+    kind=SignalKind.GAUGE,
+    leaves_node=False,
+    read=available_ratio,
 )

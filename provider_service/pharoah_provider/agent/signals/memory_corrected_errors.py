@@ -1,26 +1,21 @@
-"""Memory of the node has returned wrong data that could be corrected."""
+"""Errors in the node's memory that were corrected."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
+from pharoah_protocol.signal_features import SignalKind
 from pharoah_protocol.vocabulary import Resource, WorseDirection
-from pharoah_provider.agent.signals._files import SYS, summed
-from pharoah_provider.agent.signals._signal import AgentSignal, Reading
-
-
-def errors(root: Path = SYS) -> Iterator[Reading]:
-    """What the memory controllers have counted (EDAC, docs.kernel.org)."""
-    yield from summed(sorted((root / "devices/system/edac/mc").glob("mc*/ce_count")))
-
+from pharoah_provider.agent.signals._memory import CORRECTED, controller_counts
+from pharoah_provider.agent.signals._signal import NARROW_BITS, AgentSignal
 
 SIGNAL = AgentSignal(
     name="memory_corrected_errors",
-    measures="errors of memory that were corrected, since the node was started",
+    measures="corrected errors of a memory controller",
     unit="errors",
     worse=WorseDirection.HIGHER,
-    leaves_node=False,
-    read=errors,
     resource=Resource.MEMORY_CAPACITY,
+    kind=SignalKind.COUNTER,
+    leaves_node=False,
+    read=lambda: controller_counts(CORRECTED),
+    counter_bits=NARROW_BITS,
+    period_seconds=10.0,
 )

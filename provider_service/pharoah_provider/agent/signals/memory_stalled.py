@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pharoah_protocol.signal_features import SignalKind
 from pharoah_protocol.vocabulary import Resource, WorseDirection
 from pharoah_provider.agent.signals._pressure import LAST_MINUTE, waiting
 from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal, Reading
@@ -22,7 +23,8 @@ SIGNAL = AgentSignal(
     measures=f"whether some task waited for memory in more than {STALLED_RATIO:.0%} of the last minute",
     unit=TROUBLE_UNIT,
     worse=WorseDirection.HIGHER,
+    resource=Resource.MEMORY_CAPACITY,
+    kind=SignalKind.GAUGE,
     leaves_node=True,
     read=_read,
-    resource=Resource.MEMORY_CAPACITY,
 )

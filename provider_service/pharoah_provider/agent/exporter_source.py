@@ -1,0 +1,174 @@
+"""GPUs as an exporter on the same node sees them, so that two programs do not ask the driver for the same.
+
+`pharoah-agent run --metrics-from http://127.0.0.1:9400/metrics`. Which metric is which field is data
+(`exporter_metrics.toml`). What the exporter does not export has no signal.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import logging
+import math
+import threading
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from urllib.parse import urlsplit
+
+from pharoah_provider.agent.prometheus_text import PrometheusSample, samples
+from pharoah_provider.agent.signals._device_fields import DeviceField
+from pharoah_provider.agent.signals._signal import NotOnThisNode, device_name
+
+log = logging.getLogger("pharoah.agent")
+
+KEPT_SECONDS = 0.9
+"""One answer serves all signals of one second, and so does one failure: nineteen signals do not wait nineteen times."""
+ANSWER_SECONDS = 1.0
+MOST_BYTES = 8_000_000
+"""An answer of an exporter of 16 GPUs has about 300,000 bytes."""
+
+
+@dataclass(frozen=True)
+class MetricRule:
+    """How the metrics of an exporter become one field."""
+
+    sum: tuple[str, ...]
+    over: tuple[str, ...] = ()
+
+    def value(self, metrics: Mapping[str, float]) -> float | None:
+        """The field of a GPU with these metrics; None where it lacks them."""
+        parts = [metrics[name] for name in self.sum if name in metrics]
+        if not parts or any(name not in metrics for name in self.over):
+            return None
+        total = math.fsum(metrics[name] for name in self.over) if self.over else 1.0
+        return math.fsum(parts) / total if total else None
+
+
+@dataclass(frozen=True)
+class MetricMapping:
+    """The rules of all fields, and the labels that say which GPU a sample is of."""
+
+    rules: Mapping[DeviceField, MetricRule]
+    device_labels: tuple[str, ...]
+    part_labels: tuple[str, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All metrics that any rule needs."""
+        return frozenset(name for rule in self.rules.values() for name in (*rule.sum, *rule.over))
+
+    def devices(self, found: Iterable[PrometheusSample]) -> dict[str, dict[str, float]]:
+        """GPU to its metrics. A value that is not finite is none."""
+        devices: dict[str, dict[str, float]] = defaultdict(dict)
+        for sample in found:
+            number = next((sample.labels[label] for label in self.device_labels if sample.labels.get(label)), None)
+            if number is None or any(sample.labels.get(label) for label in self.part_labels):
+                continue
+            if math.isfinite(sample.value):
+                devices[device_name(f"gpu{number}")][sample.name] = sample.value
+        return devices
+
+
+def metric_mapping() -> MetricMapping:
+    """The mapping of this release."""
+    text = resources.files("pharoah_provider.agent").joinpath("exporter_metrics.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    rules = {
+        DeviceField(name): MetricRule(tuple(rule["sum"]), tuple(rule.get("over", ())))
+        for name, rule in data["fields"].items()
+    }
+    return MetricMapping(rules, tuple(data["labels"]["device"]), tuple(data["labels"]["part"]))
+
+
+@dataclass(frozen=True)
+class ExporterAddress:
+    """Where an exporter on this node answers."""
+
+    host: str
+    port: int
+    path: str
+    url: str
+    """What the operator has given."""
+
+    @classmethod
+    def of(cls, url: str) -> ExporterAddress:
+        """Raises ValueError that states what is wrong. Only this node's own addresses are taken: an answer from another
+        node, or one that somebody changes on its way, would make a sick node look healthy."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port or 80
+        except ValueError as error:
+            raise ValueError(f"{url!r}: {error}") from None
+        if parts.scheme != "http" or parts.username is not None:
+            raise ValueError(f"{url!r}: expected an address such as http://127.0.0.1:9400/metrics")
+        try:
+            local = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            local = False
+        if not local:
+            raise ValueError(f"{url!r}: {host or 'no host'} is not a loopback address such as 127.0.0.1 or [::1]")
+        return cls(host, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""), url)
+
+    def fetch(self) -> str:
+        """The exporter's answer. Raises OSError or ValueError; follows no redirection and uses no proxy."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=ANSWER_SECONDS)
+        try:
+            connection.request("GET", self.path, headers={"Accept": "text/plain;version=0.0.4"})
+            answer = connection.getresponse()
+            body = answer.read(MOST_BYTES + 1)
+        except http.client.HTTPException as error:
+            raise OSError(f"{type(error).__name__}: {error}") from None
+        finally:
+            connection.close()
+        if answer.status != http.client.OK:
+            raise OSError(f"the exporter answers {answer.status} {answer.reason}")
+        if len(body) > MOST_BYTES:
+            raise ValueError(f"the answer has more than {MOST_BYTES} bytes")
+        return body.decode("utf-8", errors="replace")
+
+
+@dataclass
+class ExporterSource:
+    """A DeviceSource that asks an exporter once a second. May be used in any thread."""
+
+    fetch: Callable[[], str]
+    """Gives the exporter's answer; raises OSError or ValueError."""
+    where: str
+    """What an operator knows it by: its address."""
+    mapping: MetricMapping = field(default_factory=metric_mapping)
+    clock: Callable[[], float] = time.monotonic
+    _devices: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
+    _problem: str = field(default="", init=False)
+    _asked_at: float = field(default=-math.inf, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def read(self, field: DeviceField) -> Mapping[str, float]:
+        """See DeviceSource."""
+        rule = self.mapping.rules[field]
+        with self._lock:
+            self._ask()
+            if self._problem:
+                raise NotOnThisNode(f"{self.where}: {self._problem}")
+            values = {device: rule.value(metrics) for device, metrics in self._devices.items()}
+        found = {device: value for device, value in values.items() if value is not None}
+        if not found:
+            raise NotOnThisNode(f"{self.where}: does not export {', '.join(rule.sum)}")
+        return found
+
+    def _ask(self) -> None:
+        now = self.clock()
+        if now - self._asked_at < KEPT_SECONDS:
+            return
+        self._asked_at = now
+        try:
+            self._devices = self.mapping.devices(samples(self.fetch(), self.mapping.names))
+            problem = ""
+        except (OSError, ValueError) as error:
+            problem = str(error) or type(error).__name__
+        if problem != self._problem:
+            log.warning("the exporter at %s %s", self.where, f"gives no metrics: {problem}" if problem else "answers")
+        self._problem = problem

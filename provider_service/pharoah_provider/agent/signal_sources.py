@@ -1,0 +1,57 @@
+"""Where the signals of a node come from while its agent runs: the driver or an exporter, and the kernel's log."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from pharoah_provider.agent.exporter_source import ExporterAddress, ExporterSource
+from pharoah_provider.agent.kernel_log import KERNEL_LOG, KernelLog
+from pharoah_provider.agent.signals._devices import devices_from
+from pharoah_provider.agent.signals._nvml import gpu_addresses
+from pharoah_provider.agent.signals._xids import watching
+from pharoah_provider.agent.xid_catalogue import XidCatalogue, XidError, xid_catalogue
+from pharoah_provider.agent.xid_events import XidEvents
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options by which an operator says where signals come from."""
+    parser.add_argument("--metrics-from", type=_exporter, metavar="URL",
+                        help="read GPUs from an exporter on this node instead of the driver, such as "
+                        "http://127.0.0.1:9400/metrics of dcgm-exporter")  # fmt: skip
+    parser.add_argument("--xid-overrides", type=_catalogue, metavar="FILE", default=None,
+                        help="what error numbers of the GPU driver mean here, as TOML (docs/provider.md)")  # fmt: skip
+
+
+@contextmanager
+def signal_sources(arguments: argparse.Namespace, *, whole_log: bool = False) -> Iterator[None]:
+    """Read signals as the options say inside this scope. `whole_log`: also what the kernel's log had before."""
+    with ExitStack() as scope:
+        if address := arguments.metrics_from:
+            scope.enter_context(devices_from(ExporterSource(address.fetch, address.url)))
+        try:
+            log = scope.enter_context(KernelLog.opened(whole=whole_log))
+        except OSError as error:
+            scope.enter_context(watching(None, f"{KERNEL_LOG}: {error.strerror}"))
+        else:
+            events = XidEvents(log, arguments.xid_overrides or xid_catalogue(), gpu_addresses)
+            while whole_log and events.read():
+                pass
+            scope.enter_context(watching(events))
+        yield
+
+
+def _exporter(text: str) -> ExporterAddress:
+    try:
+        return ExporterAddress.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _catalogue(text: str) -> XidCatalogue:
+    try:
+        return xid_catalogue().overridden(Path(text))
+    except XidError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

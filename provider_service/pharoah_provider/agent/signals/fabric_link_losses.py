@@ -1,0 +1,20 @@
+"""How often a link of the fabric was lost."""
+
+from __future__ import annotations
+
+from pharoah_protocol.signal_features import SignalKind
+from pharoah_protocol.vocabulary import Resource, WorseDirection
+from pharoah_provider.agent.signals._links import fabric_counts
+from pharoah_provider.agent.signals._signal import NARROW_BITS, AgentSignal
+
+SIGNAL = AgentSignal(
+    name="fabric_link_losses",
+    measures="how often the link of a port of the fabric was lost",
+    unit="losses",
+    worse=WorseDirection.HIGHER,
+    resource=Resource.NETWORK,
+    kind=SignalKind.COUNTER,
+    leaves_node=False,
+    read=lambda: fabric_counts("link_downed"),
+    counter_bits=NARROW_BITS,
+)

@@ -1,0 +1,20 @@
+"""Packets that came damaged to a port of the fabric."""
+
+from __future__ import annotations
+
+from pharoah_protocol.signal_features import SignalKind
+from pharoah_protocol.vocabulary import Resource, WorseDirection
+from pharoah_provider.agent.signals._links import fabric_counts
+from pharoah_provider.agent.signals._signal import NARROW_BITS, AgentSignal
+
+SIGNAL = AgentSignal(
+    name="fabric_receive_errors",
+    measures="packets with an error that a port of the fabric has received",
+    unit="packets",
+    worse=WorseDirection.HIGHER,
+    resource=Resource.NETWORK,
+    kind=SignalKind.COUNTER,
+    leaves_node=False,
+    read=lambda: fabric_counts("port_rcv_errors"),
+    counter_bits=NARROW_BITS,
+)

@@ -1,0 +1,20 @@
+"""Symbols that came damaged over a link of the fabric."""
+
+from __future__ import annotations
+
+from pharoah_protocol.signal_features import SignalKind
+from pharoah_protocol.vocabulary import Resource, WorseDirection
+from pharoah_provider.agent.signals._links import fabric_counts
+from pharoah_provider.agent.signals._signal import NARROW_BITS, AgentSignal
+
+SIGNAL = AgentSignal(
+    name="fabric_symbol_errors",
+    measures="symbol errors of a port of the fabric",
+    unit="errors",
+    worse=WorseDirection.HIGHER,
+    resource=Resource.NETWORK,
+    kind=SignalKind.COUNTER,
+    leaves_node=False,
+    read=lambda: fabric_counts("symbol_error"),
+    counter_bits=NARROW_BITS,
+)

@@ -1,0 +1,21 @@
+"""The speed of the bus between host and GPU. It falls while the GPU is idle."""
+
+from __future__ import annotations
+
+from pharoah_protocol.signal_features import SignalKind
+from pharoah_protocol.vocabulary import Resource, WorseDirection
+from pharoah_provider.agent.signals._device_fields import DeviceField
+from pharoah_provider.agent.signals._devices import device_readings
+from pharoah_provider.agent.signals._signal import AgentSignal
+
+SIGNAL = AgentSignal(
+    name="gpu_bus_speed_ratio",
+    measures="the generation of the GPU's bus in use, over the highest one",
+    unit="0 to 1",
+    worse=WorseDirection.LOWER,
+    resource=Resource.HOST_LINK,
+    kind=SignalKind.GAUGE,
+    leaves_node=False,
+    read=lambda: device_readings(DeviceField.BUS_SPEED_RATIO),
+    period_seconds=10.0,
+)

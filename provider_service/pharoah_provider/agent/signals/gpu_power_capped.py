@@ -1,0 +1,20 @@
+"""A GPU has reached its power limit. This follows what runs and stays on the node."""
+
+from __future__ import annotations
+
+from pharoah_protocol.signal_features import SignalKind
+from pharoah_protocol.vocabulary import Resource, WorseDirection
+from pharoah_provider.agent.signals._device_fields import ThrottleReason
+from pharoah_provider.agent.signals._devices import throttled
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal
+
+SIGNAL = AgentSignal(
+    name="gpu_power_capped",
+    measures="whether the power limit slows the GPU down",
+    unit=TROUBLE_UNIT,
+    worse=WorseDirection.HIGHER,
+    resource=Resource.COMPUTE,
+    kind=SignalKind.GAUGE,
+    leaves_node=False,
+    read=lambda: throttled(ThrottleReason.POWER_CAP),
+)

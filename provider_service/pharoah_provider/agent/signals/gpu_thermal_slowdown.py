@@ -1,0 +1,20 @@
+"""A GPU is so hot that its hardware has cut its clocks."""
+
+from __future__ import annotations
+
+from pharoah_protocol.signal_features import SignalKind
+from pharoah_protocol.vocabulary import Resource, WorseDirection
+from pharoah_provider.agent.signals._device_fields import ThrottleReason
+from pharoah_provider.agent.signals._devices import throttled
+from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal
+
+SIGNAL = AgentSignal(
+    name="gpu_thermal_slowdown",
+    measures="whether the hardware has slowed the GPU down because it is too hot",
+    unit=TROUBLE_UNIT,
+    worse=WorseDirection.HIGHER,
+    resource=Resource.COMPUTE,
+    kind=SignalKind.GAUGE,
+    leaves_node=True,
+    read=lambda: throttled(ThrottleReason.HARDWARE_THERMAL),
+)

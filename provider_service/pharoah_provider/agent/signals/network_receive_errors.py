@@ -1,0 +1,19 @@
+"""Packets that came damaged to a network card."""
+
+from __future__ import annotations
+
+from pharoah_protocol.signal_features import SignalKind
+from pharoah_protocol.vocabulary import Resource, WorseDirection
+from pharoah_provider.agent.signals._links import card_counts
+from pharoah_provider.agent.signals._signal import AgentSignal
+
+SIGNAL = AgentSignal(
+    name="network_receive_errors",
+    measures="packets with an error that a network card has received",
+    unit="packets",
+    worse=WorseDirection.HIGHER,
+    resource=Resource.NETWORK,
+    kind=SignalKind.COUNTER,
+    leaves_node=False,
+    read=lambda: card_counts("statistics/rx_errors"),
+)
