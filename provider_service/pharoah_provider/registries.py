@@ -152,7 +152,6 @@ OVERVIEWS = (
             "unit": lambda entry: entry.unit,
             "resource": lambda entry: entry.resource,
             "worse": lambda entry: entry.worse.value,
-            "resource": lambda entry: entry.resource.value,
             "kind": lambda entry: entry.kind.value,
             "leaves the node": lambda entry: "yes" if entry.leaves_node else "no",
         },

@@ -62,6 +62,18 @@ def test_in_complete_blocks_the_variance_of_a_difference_is_that_of_paired_means
     assert found.measurements.tolist() == [blocks] * versions
 
 
+@pytest.mark.parametrize("order", range(5))
+def test_the_order_of_the_strata_changes_nothing(order: int) -> None:
+    """Sums of thousands of numbers differ in their last digits by their order, and by the threads of a library."""
+    rng = np.random.default_rng(order)
+    version, block = np.tile(np.arange(5), 3000), np.repeat(rng.permutation(3000), 5)
+    measured = 0.1 * rng.standard_normal(15_000) + version
+    keep = rng.random(15_000) < 0.7
+    found = version_effects(np.where(keep, measured, np.nan), version, block, 5)
+    assert found.value == pytest.approx(np.arange(5) - 2.0, abs=0.02)
+    assert (found.variance > 0).all() and (found.variance < 1e-4).all()
+
+
 def test_versions_without_a_common_stratum_are_not_compared() -> None:
     version, stratum = np.array([0, 1, 0, 1, 0, 1, 0, 1, 2, 3]), np.array([0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
     found = version_effects(np.arange(10.0), version, stratum, 5)

@@ -67,7 +67,10 @@ def _least_squares(measured: Array, version: Labels, stratum: Labels) -> tuple[A
     versions = len(table)
     laplacian = np.diag(table.sum(axis=1)) - (table / in_stratum) @ table.T
     level = np.bincount(stratum, measured) / in_stratum
-    inverse = np.linalg.pinv(laplacian, hermitian=True)
+    # The pseudo-inverse of the Laplacian of one connected group: only the constant vector has the eigenvalue 0. A
+    # general pseudo-inverse decides by size what is 0, and is wrong when rounding makes it a little more.
+    constant = np.full((versions, versions), 1 / versions)
+    inverse = np.linalg.inv(laplacian + constant) - constant
     effect: Array = inverse @ np.bincount(version, measured - level[stratum])
     rest = measured - effect[version]
     rest -= (np.bincount(stratum, rest) / in_stratum)[stratum]
