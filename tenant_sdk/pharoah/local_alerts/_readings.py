@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,8 +77,16 @@ class MachineReading:
     """Free space by a folder of each file system that the job uses."""
 
 
-def read_process(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> ProcessReading | None:
-    """A process now; None once it has ended."""
+def workers_of(pid: int) -> tuple[int, ...]:
+    """The processes that a rank has started, with theirs. They are found through each thread of each process, so this
+    takes milliseconds where there are many."""
+    return tuple(_first(descendants(pid), MOST_WORKERS))
+
+
+def read_process(
+    pid: int, workers: Sequence[int] = (), proc: Path = PROC, cgroups: Path = CGROUPS
+) -> ProcessReading | None:
+    """A process now, with the workers that it has; None once it has ended."""
     try:
         folder = proc / str(pid)
         stat = (folder / "stat").read_text().rpartition(")")[2].split()
@@ -86,7 +94,6 @@ def read_process(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> Proces
         computed, queued = map(int, (folder / "schedstat").read_text().split()[:2])
     except (OSError, ValueError, IndexError):
         return None
-    workers = list(_first(descendants(pid), MOST_WORKERS)) if proc == PROC else []
     data = int(pages[_DATA_PAGES]) * _PAGE_BYTES
     limit = _data_limit(pid)
     return ProcessReading(

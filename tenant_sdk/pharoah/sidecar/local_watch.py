@@ -24,6 +24,7 @@ from pharoah.local_alerts._readings import (
     read_machine,
     read_process,
     used_folders,
+    workers_of,
 )
 from pharoah_protocol.local_messages import CollectiveStart, SignalReading
 
@@ -32,6 +33,8 @@ log = logging.getLogger("pharoah.sidecar")
 LOOK_SECONDS = 1.0
 FOLDERS_EVERY_LOOKS = 30
 """How often it is looked where the job writes: its files are many, and their file systems are few."""
+WORKERS_EVERY_LOOKS = 5
+"""How often it is looked for processes that ranks have started."""
 MOST_FOLDERS = 32
 SIGNALS_EVERY_SECONDS = 2.0
 RECORDS_EVERY_SECONDS = 10.0
@@ -113,14 +116,17 @@ class LocalWatch:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         folders: list[str] = []
+        workers: dict[int, tuple[int, ...]] = {}
         looks = 0
         while not self._stopped.wait(self._look_seconds):
             try:
                 processes = dict(self._processes)
                 if looks % FOLDERS_EVERY_LOOKS == 0:
                     folders = _folders(processes, folders)
+                if looks % WORKERS_EVERY_LOOKS == 0:
+                    workers = {rank: workers_of(process) for rank, process in processes.items()}
                 looks += 1
-                found = _look(processes, folders)
+                found = _look(processes, workers, folders)
             except Exception:
                 log.exception("this machine could not be looked at; no more alerts of its own will come")
                 return
@@ -163,8 +169,8 @@ class LocalWatch:
         return steps
 
 
-def _look(processes: Mapping[int, int], folders: Sequence[str]) -> _Look:
-    read = {rank: read_process(process) for rank, process in processes.items()}
+def _look(processes: Mapping[int, int], workers: Mapping[int, Sequence[int]], folders: Sequence[str]) -> _Look:
+    read = {rank: read_process(process, workers.get(rank, ())) for rank, process in processes.items()}
     living = {rank: reading for rank, reading in read.items() if reading is not None}
     first = next((process for rank, process in processes.items() if rank in living), 0)
     machine = read_machine(first, folders) if living else MachineReading()
