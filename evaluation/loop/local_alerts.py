@@ -25,7 +25,7 @@ from typing import Any
 
 from evaluation.figures import OUTPUT, ROOT, Figures
 from evaluation.loop.simple_rules import RULES, Step, windows
-from evaluation.loop.watched_faults import SCRIPT, Fault, Started, faults
+from evaluation.loop.watched_faults import CONTROL_GROUPS, SCRIPT, Fault, Started, faults
 from pharoah_protocol.vocabulary import Resource
 from tests.harness.jobs import Job
 from tests.harness.site import Site, running_site
@@ -41,7 +41,14 @@ MEMORY_LIMIT_BYTES = 1_000_000_000
 DISK_BYTES = 64 << 20
 UNLIKE_SLOW = ("leak", "disk_filling", "stopped_rank", "throttled_from_start")
 """Faults that cannot be seen by comparing steps with those before."""
-HEALTHY = ["gpt", '{"length": 64, "batch": 4}', "--negatives"]
+NODES = ("n1", "n2")
+TRAIN_WORKLOAD = [sys.executable, str(ROOT / "evaluation" / "scripts" / "train_workload.py")]
+HEALTHY = [*TRAIN_WORKLOAD, "gpt", '{"length": 64, "batch": 4}', "--negatives"]
+HEALTHY_FOLDER = OUTPUT / "healthy_jobs"
+HEALTHY_SECONDS = 4500.0
+"""Four jobs at a time: five job hours."""
+HEALTHY_SHARE, CPU_PERIOD_MICROSECONDS = 0.45, 100_000
+"""What a healthy job may use of a core, and the period of the kernel's limit."""
 
 
 @dataclass(frozen=True)
@@ -75,21 +82,24 @@ class Episode:
 
 
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
-    """Inject all faults, then watch healthy jobs."""
+    """Inject all faults."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    limits = {"threads": 1, "memory_limit_bytes": MEMORY_LIMIT_BYTES}
-    profiles = {f"n{number}": {"cpus": [core], **limits} for number, core in enumerate(cores, 1)}
-    profiles["both"] = {"cpus": cores, "threads": 1}
     planned = faults(arguments.quick)
     random.Random(arguments.seed).shuffle(planned)
-    with running_site(FOLDER / "site", profiles) as site:
-        episodes = _beside_each_other(site, [fault for fault in planned if not fault.alone], sorted(profiles)[1:])
+    with running_site(FOLDER / "site", _profiles()) as site:
+        episodes = _beside_each_other(site, [fault for fault in planned if not fault.alone], NODES)
         for number, fault in enumerate(fault for fault in planned if fault.alone):
             node = "both" if fault.ranks > 1 else "n1"
             episodes.append(_episode(site, node, f"alone-{number}", fault))
         _figures(figures, episodes)
-        _healthy(site, figures, 120.0 if arguments.quick else 1800.0)
+
+
+def _profiles() -> dict[str, dict[str, Any]]:
+    """Two nodes with a core each, and one with both."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    limits = {"threads": 1, "memory_limit_bytes": MEMORY_LIMIT_BYTES}
+    profiles = {node: {"cpus": [core], **limits} for node, core in zip(NODES, cores, strict=True)}
+    return {**profiles, "both": {"cpus": cores, "threads": 1}}
 
 
 def _beside_each_other(site: Site, planned: Sequence[Fault], nodes: Sequence[str]) -> list[Episode]:
@@ -229,23 +239,46 @@ def _figures(figures: Figures, episodes: Sequence[Episode]) -> None:
     figures.details["kinds"] = {kind: f"{sum(o.found for o in some)} of {len(some)}" for kind, some in kinds.items()}
 
 
-def _healthy(site: Site, figures: Figures, seconds: float) -> None:
-    """Two jobs with hard negatives: pauses for checkpoints, evaluation phases, longer sequences."""
-    script = [sys.executable, str(ROOT / "evaluation" / "scripts" / "train_workload.py"), *HEALTHY]
-    jobs = {}
-    for node in ("n1", "n2"):
-        command = [*script, "--seconds", str(seconds), "--durations", str(FOLDER / f"healthy-{node}")]
-        jobs[node] = Job(site, node, command, FOLDER / f"healthy-job-{node}", "--gate", "off")
-    for job in jobs.values():
-        job.wait(seconds + 120)
-    alerts = {node: job.output().count("pharoah CONFIRMED") for node, job in jobs.items()}
-    found = {node: windows(_steps(FOLDER / f"healthy-{node}")) for node in jobs}
-    hours = 2 * seconds / 3600
-    figures.add("healthy_job_hours", hours, ">= 5 unless --quick", seconds < 200 or hours >= 5)
+def measure_healthy(figures: Figures, arguments: argparse.Namespace) -> None:
+    """Watch healthy jobs with hard negatives: pauses for checkpoints, evaluation phases, longer sequences, and on each
+    core two jobs inside their quotas, which begin one after the other."""
+    shutil.rmtree(HEALTHY_FOLDER, ignore_errors=True)
+    seconds = 120.0 if arguments.quick else HEALTHY_SECONDS
+    with running_site(HEALTHY_FOLDER / "site", _profiles()) as site, _quotas() as groups:
+        jobs = {}
+        for name, group in groups.items():
+            command = _inside(group, [*HEALTHY, "--seconds", str(seconds), "--durations", str(HEALTHY_FOLDER / name)])
+            jobs[name] = Job(site, name.partition("-")[0], command, HEALTHY_FOLDER / f"job-{name}", "--gate", "off")
+        for job in jobs.values():
+            job.wait(seconds + 600)
+    alerts = {name: job.output().count("pharoah CONFIRMED") for name, job in jobs.items()}
+    found = {name: windows(_steps(HEALTHY_FOLDER / name)) for name in jobs}
+    hours = len(jobs) * seconds / 3600
+    figures.add("healthy_job_hours", hours, ">= 5 unless --quick", arguments.quick or hours >= 5)
     figures.rate("false_alerts_per_job_hour", sum(alerts.values()), hours)
-    for name, rule in RULES.items():
-        raised = sum(_episodes_of(rule(found[node], found[other])) for node, other in (("n1", "n2"), ("n2", "n1")))
-        figures.rate(f"false_alerts_of_{name}_per_job_hour", raised, hours)
+    names = sorted(found)
+    for rule_name, rule in RULES.items():
+        pairs = zip(names, [*names[1:], names[0]], strict=True)
+        raised = sum(_episodes_of(rule(found[own], found[other])) for own, other in pairs)
+        figures.rate(f"false_alerts_of_{rule_name}_per_job_hour", raised, hours)
+
+
+@contextmanager
+def _quotas() -> Iterator[dict[str, Path]]:
+    """A control group for each healthy job, by the job's name: two on each node."""
+    groups = {f"{node}-{name}": CONTROL_GROUPS / "cpu" / f"pharoah-{node}-{name}" for name in "ab" for node in NODES}
+    for group in groups.values():
+        group.mkdir()
+        (group / "cpu.cfs_quota_us").write_text(str(int(HEALTHY_SHARE * CPU_PERIOD_MICROSECONDS)))
+    try:
+        yield groups
+    finally:
+        for group in groups.values():
+            group.rmdir()
+
+
+def _inside(group: Path, command: Sequence[str]) -> list[str]:
+    return ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group), *command]
 
 
 def _episodes_of(raised: Iterator[float]) -> int:

@@ -74,6 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
         figures = Figures("loop local")
         timed("alerts of the tenant's own machine", lambda: local_alerts.measure(figures, arguments))
         return figures.finish(arguments)
+    if arguments.part == "healthy":
+        figures = Figures("loop healthy")
+        timed("healthy jobs under watch", lambda: local_alerts.measure_healthy(figures, arguments))
+        return figures.finish(arguments)
     timed("one slow rank of several", lambda: odd_rank_detection.measure(figures, arguments.quick, arguments.seed))
     with running_site(FOLDER / "site") as site:
         timed("campaign and learning", lambda: _learn(site))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,8 @@ from tests.harness.jobs import Job, start_cpu_stressor
 from tests.harness.site import Site
 
 SCRIPT = ROOT / "evaluation" / "scripts" / "train_watched.py"
-CONTROL_GROUPS = Path("/sys/fs/cgroup/cpu")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+"""Of version 1: a folder for each controller."""
 USUAL_SECONDS = 75.0
 """After so many seconds of steps the usual step is known: twelve windows of 5 s, and what they need to be complete."""
 EARLY_SECONDS = 10.0
@@ -141,13 +142,6 @@ def _bursts(started: Started, dose: float) -> Iterator[None]:
 
 
 @contextmanager
-def _slow_disk(started: Started, dose: float) -> Iterator[None]:
-    others = sorted(os.sched_getaffinity(0) - set(started.cpus))
-    with _beside(started, dose, "disk_slow", others):
-        yield
-
-
-@contextmanager
 def _filling(started: Started, dose: float) -> Iterator[None]:
     """A file in the job's file system grows by `dose` bytes per second."""
     program = (
@@ -165,19 +159,48 @@ def _filling(started: Started, dose: float) -> Iterator[None]:
 @contextmanager
 def _throttled(started: Started, dose: float) -> Iterator[None]:
     """The last rank gets 1/`dose` of a core, by the kernel's own limit."""
-    group = CONTROL_GROUPS / f"pharoah-evaluation-{os.getpid()}"
+    limits = {"cpu.cfs_period_us": "20000", "cpu.cfs_quota_us": str(int(20000 / dose))}
+    with _limited(started, "cpu", limits):
+        yield
+
+
+@contextmanager
+def _slow_disk(started: Started, dose: float) -> Iterator[None]:
+    """The job may write `dose` bytes per second to its disk, by the kernel's own limit."""
+    device = started.folder.stat().st_dev
+    limits = {"blkio.throttle.write_bps_device": f"{os.major(device)}:{os.minor(device)} {int(dose)}"}
+    with _limited(started, "blkio", limits):
+        yield
+
+
+@contextmanager
+def _limited(started: Started, controller: str, limits: Mapping[str, str]) -> Iterator[None]:
+    """The last rank is in a control group of its own. It ends with the group, which must be empty to be removed."""
+    group = CONTROL_GROUPS / controller / f"pharoah-evaluation-{started.node}"
     group.mkdir()
     try:
-        (group / "cpu.cfs_period_us").write_text("20000")
-        (group / "cpu.cfs_quota_us").write_text(str(int(20000 / dose)))
+        for file, limit in limits.items():
+            (group / file).write_text(limit)
         (group / "cgroup.procs").write_text(str(started.rank_processes()[-1]))
         yield
         with contextlib.suppress(OSError):
-            (CONTROL_GROUPS / "cgroup.procs").write_text(str(started.rank_processes()[-1]))
+            (CONTROL_GROUPS / controller / "cgroup.procs").write_text(str(started.rank_processes()[-1]))
     finally:
         started.job.process.terminate()
         started.job.wait()
         group.rmdir()
+
+
+@contextmanager
+def _slow_link(_: Started, dose: float) -> Iterator[None]:
+    """`dose` megabits per second pass between the ranks: packets wait in a queue. This needs root."""
+    shaper = ["dev", "lo", "root"]
+    limits = ["tbf", "rate", f"{dose:g}mbit", "burst", "128kb", "latency", "100ms"]
+    subprocess.run(["tc", "qdisc", "add", *shaper, *limits], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["tc", "qdisc", "del", *shaper], check=True)
 
 
 @contextmanager
@@ -229,8 +252,12 @@ def faults(quick: bool) -> list[Fault]:
             for gigabytes in (16.0, 8.0, 12.0, 24.0)
         ],
         [
-            Fault(kind="disk_slow", dose=megabytes, resource=storage, beside=_slow_disk, checkpoints=True, alone=True)
-            for megabytes in (400.0, 200.0, 800.0)
+            Fault(kind="disk_slow", dose=rate, resource=storage, beside=_slow_disk, checkpoints=True)
+            for rate in (2e7, 4e7, 1e7, 6e7)
+        ],
+        [
+            Fault(kind="link_slow", dose=rate, beside=_slow_link, **{**rank, "resource": Resource.NETWORK})
+            for rate in (400.0, 800.0, 200.0, 600.0)
         ],
         [Fault(kind="throttled_rank", dose=ratio, beside=_throttled, **rank) for ratio in (2.0, 1.6, 3.0, 5.0)],
         [

@@ -169,8 +169,8 @@ def test_the_average_run_length_of_the_bound_is_that_of_a_simulation() -> None:
 def _window(**values: float) -> Window:
     usual = {
         "began_at": 0.0, "ended_at": 5.0, "median": 0.1, "took": 0.1, "computed": 0.1, "queued": 0.0,
-        "process_computed": 0.1, "moved_bytes": 0.0, "blocked": 0.0, "others": 0.0, "stolen": 0.0, "throttled": 0.0,
-        "workers": 0,
+        "process_computed": 0.1, "moved_bytes": 0.0, "blocked": 0.0, "disk_waited": 0.0, "others": 0.0, "stolen": 0.0,
+        "throttled": 0.0, "workers": 0,
     }  # fmt: skip
     return Window(**{**usual, **values})  # type: ignore[arg-type]
 
@@ -186,6 +186,8 @@ USUAL = _window()
         ({"took": 0.15, "throttled": 0.3}, Resource.COMPUTE),
         ({"took": 0.15, "computed": 0.15, "others": 0.9}, Resource.MEMORY_BANDWIDTH),
         ({"took": 0.15, "blocked": 0.5}, Resource.STORAGE),
+        ({"took": 0.15, "blocked": 0.1, "disk_waited": 0.04}, Resource.STORAGE),
+        ({"took": 0.15, "disk_waited": 0.04}, None),  # somebody else waits for a disk
         ({"took": 0.15, "workers": 2}, Resource.STORAGE),
         ({"took": 0.15, "computed": 0.15}, None),  # the job computes more: longer sequences
         ({"took": 0.15, "moved_bytes": 1e6, "blocked": 0.5}, None),  # the job writes more: checkpoints

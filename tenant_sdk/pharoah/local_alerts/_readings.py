@@ -69,6 +69,9 @@ class MachineReading:
     """Processor time of everything on the machine, summed over its cores."""
     stolen_seconds: float = 0.0
     """Time in which other virtual machines had the cores of this one."""
+    disk_waited_seconds: float = 0.0
+    """Time in which at least one process of the machine waited for a disk (docs.kernel.org/accounting/psi.html); 0
+    where the kernel does not count it."""
     available_bytes: int | None = None
     """Memory that programs can still get."""
     group_free_bytes: int | None = None
@@ -121,6 +124,7 @@ def read_machine(pid: int, folders: Iterable[str], proc: Path = PROC, cgroups: P
     return MachineReading(
         busy_seconds=sum(columns[:_STOLEN]) - columns[_IDLE] - columns[_IO_WAIT] if len(columns) > _STOLEN else 0.0,
         stolen_seconds=columns[_STOLEN] if len(columns) > _STOLEN else 0.0,
+        disk_waited_seconds=_stalled_seconds(proc / "pressure" / "io"),
         available_bytes=None if available is None else available << 10,
         group_free_bytes=min(free, default=None),
         free_bytes=_free_bytes(folders),
@@ -186,6 +190,11 @@ def _group_free_bytes(group: Path) -> int | None:
 def _throttled_seconds(group: Path) -> float:
     counts = _numbers(group / "cpu.stat")
     return counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / NANOSECONDS
+
+
+def _stalled_seconds(pressure: Path) -> float:
+    some = _text(pressure).partition("\n")[0].rpartition("total=")[2].strip()
+    return int(some) / 1e6 if some.isdecimal() else 0.0
 
 
 def _data_limit(pid: int) -> int | None:

@@ -62,6 +62,11 @@ class Explanation(NamedTuple):
     """None when the job itself does other work, or nothing shows why."""
     late_rank: int | None
     """The one that the other ranks wait for."""
+    undecided: bool = False
+    """Whether the job waits for something that has not shown yet."""
+
+
+NO_CAUSE = Explanation(None, None)
 
 
 def explain(changes: Mapping[int, Change], lateness: Mapping[int, float], distributed: bool) -> Explanation:
@@ -70,7 +75,9 @@ def explain(changes: Mapping[int, Change], lateness: Mapping[int, float], distri
     if rank is not None:
         return Explanation(_of_late_rank(changes[rank], rank), rank)
     one = max(changes, key=lambda number: changes[number].own)
-    return Explanation(_of_rank(changes[one], distributed), None)
+    found = _of_rank(changes[one], distributed)
+    waits = changes[one].waited >= LEAST_SHARE * changes[one].extra
+    return Explanation(found, None, undecided=found is None and waits)
 
 
 def _late_rank(changes: Mapping[int, Change], lateness: Mapping[int, float]) -> int | None:
@@ -154,7 +161,7 @@ def _of_computing(change: Change) -> Cause | None:
 def _of_waiting(change: Change, distributed: bool) -> Cause | None:
     if _moves_more(change):
         return None
-    if change.after.blocked - change.before.blocked >= LEAST_BLOCKED_RATIO:
+    if _waits_for_disk(change):
         return Cause(
             Resource.STORAGE,
             Attribution.NODE,
@@ -176,6 +183,13 @@ def _of_waiting(change: Change, distributed: bool) -> Cause | None:
             "look at the network between the nodes, and at the ranks on other nodes",
         )
     return None
+
+
+def _waits_for_disk(change: Change) -> bool:
+    """The looks are few, so it is enough to have seen it more often where the kernel counted the time as well."""
+    blocked = change.after.blocked - change.before.blocked
+    counted = change.after.disk_waited - change.before.disk_waited
+    return blocked >= LEAST_BLOCKED_RATIO or (blocked > 0 and counted >= LEAST_SHARE * change.extra)
 
 
 def _moves_more(change: Change) -> bool:

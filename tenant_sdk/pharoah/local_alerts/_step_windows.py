@@ -46,6 +46,8 @@ class Window(NamedTuple):
     moved_bytes: float
     blocked: float
     """Share of the looks at which the main thread waited for a device."""
+    disk_waited: float
+    """In which some process of this machine waited for a disk."""
     others: float
     """How many cores other processes of this machine used, as a mean."""
     stolen: float
@@ -120,6 +122,7 @@ def _window(began: Moment, ended: Moment, steps: Sequence[float], blocked: Seque
         process_computed=(after.computed_seconds - before.computed_seconds) / count,
         moved_bytes=(after.moved_bytes - before.moved_bytes) / count,
         blocked=fmean(blocked),
+        disk_waited=(ended.machine.disk_waited_seconds - began.machine.disk_waited_seconds) / count,
         others=max(0.0, busy - (ended.own_seconds - began.own_seconds)) / seconds,
         stolen=(ended.machine.stolen_seconds - began.machine.stolen_seconds) / seconds,
         throttled=(after.throttled_seconds - before.throttled_seconds) / seconds,

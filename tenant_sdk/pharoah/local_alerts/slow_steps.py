@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from math import log
 
 from pharoah.local_alerts._detector import Condition, Detector, View
-from pharoah.local_alerts._slow_causes import Cause, Change, Explanation, explain
+from pharoah.local_alerts._slow_causes import NO_CAUSE, Cause, Change, Explanation, explain
 from pharoah.local_alerts._step_change import StepChange
 from pharoah.local_alerts._step_windows import Moment, RankSteps, mean_window
 
 LEAST_RATIO = 1.05
 """Steps that take less than so many times as long are no reason for an alert."""
+PATIENT_WINDOWS = 8
+"""For so long after a change it is looked for what the job waits for, 40 s, when nothing has shown it."""
 MOST_BEFORE = 60
 """Windows before the change that are compared with those since: five minutes."""
 
@@ -89,25 +91,22 @@ class _SlowSteps:
         if not raised:
             self._holds = None
         elif self._holds is None:
-            self._holds = self._condition(view, raised)
-            if self._holds is None:  # the job does other work now: this is how it steps from now on
-                for rank in self._ranks.values():
-                    rank.forget()
+            ages = [rank.steps.count - since for rank in raised.values() if (since := rank.since()) is not None]
+            self._explain(view, max(ages, default=0))
 
-    def _condition(self, view: View, raised: dict[int, _Rank]) -> Condition | None:
-        ages = [rank.steps.count - since for rank in raised.values() if (since := rank.since()) is not None]
-        age = max(ages, default=0)
-        found = {n: rank.change(rank.steps.count - age) for n, rank in self._ranks.items() if rank.known}
+    def _explain(self, view: View, age: int) -> None:
+        """Look for the cause of a change that began `age` windows ago."""
+        found = {number: rank.change(rank.steps.count - age) for number, rank in self._ranks.items() if rank.known}
         changes = {number: change for number, change in found.items() if change is not None}
         ratio = max((change.after.took / change.before.took for change in changes.values()), default=1.0)
-        if ratio < LEAST_RATIO:
-            return None
-        explanation = explain(changes, view.lateness, view.distributed)
-        if explanation.cause is None:
-            return None
-        began = min(change.after.began_at for change in changes.values())
-        shown = _condition(explanation.cause, explanation, changes, ratio)
-        return replace(shown, since=view.unix - (view.at - began))
+        explanation = explain(changes, view.lateness, view.distributed) if ratio >= LEAST_RATIO else NO_CAUSE
+        if explanation.cause is not None:
+            began = min(change.after.began_at for change in changes.values())
+            shown = _condition(explanation.cause, explanation, changes, ratio)
+            self._holds = replace(shown, since=view.unix - (view.at - began))
+        elif not explanation.undecided or age >= PATIENT_WINDOWS:
+            for rank in self._ranks.values():  # the job does other work now: this is how it steps from now on
+                rank.forget()
 
 
 def _condition(cause: Cause, explanation: Explanation, changes: dict[int, Change], ratio: float) -> Condition:
