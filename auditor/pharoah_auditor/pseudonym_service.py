@@ -29,7 +29,7 @@ from pharoah_serving.quotas import Limits, Quotas, counts_for_quotas
 from pharoah_serving.time_guard import TimeGuard
 from pharoah_serving.tokens import Tokens
 
-DRAIN_SECONDS = 2.0
+STOP_SECONDS = 2.0
 DEFAULT_ADDRESSES = Defaults(socket=AUDITOR_SOCKET, port="127.0.0.1:7491")
 KEEP_SECONDS = 60.0
 """How often the time is written down, and an operator's confirmation of it is read."""
@@ -99,7 +99,7 @@ async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             calls.peers.close()
-            await server.stop(DRAIN_SECONDS)
+            await server.stop(STOP_SECONDS)
             calls.recorder.flush()
 
 

@@ -20,7 +20,7 @@ from pharoah_protocol.incident_states import IncidentState
 from pharoah_protocol.node_profile import NO_LIMITS, NodeProfile
 from pharoah_protocol.text import shown_value
 from pharoah_protocol.typed_json import FieldError, read_object, to_json
-from pharoah_protocol.vocabulary import EndState, Resource
+from pharoah_protocol.vocabulary import EndState, NodeAction, Resource
 
 LARGEST_MESSAGE_BYTES = 1 << 20
 
@@ -428,3 +428,9 @@ class NodeStateAnswer(Message):
     since: int = 0
     """Unix seconds; 0 while nothing is known against the node."""
     evidence: str = ""
+    action: NodeAction = NodeAction.KEEP
+    """What is to be done with the node because of its class."""
+    advice: str = ""
+    """The class of the node and what to do, for people."""
+    enforced: bool = False
+    """Whether the action is to be carried out, and not only recommended."""

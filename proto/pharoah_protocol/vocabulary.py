@@ -221,6 +221,17 @@ class NodeClass(CodedEnum):
     """They nearly always fail, whatever the work; the node is to be taken out of service."""
 
 
+class NodeAction(CodedEnum):
+    """What to do with a node because of its class."""
+
+    KEEP = "keep", 0
+    """It works as before."""
+    AVOID = "avoid", 1
+    """It is not to be used for certain work."""
+    DRAIN = "drain", 2
+    """It is to be taken out of service."""
+
+
 class Purpose(StrEnum):
     """Why a micro-benchmark ran."""
 

@@ -44,6 +44,15 @@ class Metrics:
             "pharoah_validation_runs_total", "Validations, by result.", ["result"], registry=self.registry
         )
         self.sessions_active = Gauge("pharoah_sessions_active", "Runs being watched.", registry=self.registry)
+        self.fleet_health = Gauge(
+            "pharoah_fleet_health_ratio",
+            "Expected share of nodes that are neither gray nor persistent.",
+            registry=self.registry,
+        )
+        self.fleet_health.set(1)
+        self.node_actions = Gauge(
+            "pharoah_node_actions", "Nodes by what is to be done with them.", ["action"], registry=self.registry
+        )
         self.rejected = Counter(
             "pharoah_ingest_dropped_total", "Rows that were rejected, by reason.", ["reason"], registry=self.registry
         )

@@ -7,7 +7,7 @@ not fail on other nodes of its context. So a cell that no other node of the cont
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pharoah_learning.evidence import Trial
@@ -33,11 +33,15 @@ class ClassedNode(NamedTuple):
     """Names of the workloads, with their settings, that a gray node is to be avoided for."""
 
 
-def classed_nodes(trials: Iterable[Trial]) -> list[ClassedNode]:
-    """The nodes on which a cell has failed that also ran elsewhere, in the order of their names."""
+def classed_nodes(trials: Iterable[Trial], returned: Mapping[str, float] | None = None) -> list[ClassedNode]:
+    """The nodes on which a cell has failed that also ran elsewhere, in the order of their names.
+
+    `returned` is when an operator has returned a node to service (unix seconds): what it did before does not count.
+    """
+    counted_from = returned or {}
     contexts: dict[str, list[Trial]] = defaultdict(list)
     for trial in sorted(trials, key=lambda trial: trial.ran_at):
-        if trial.node:
+        if trial.node and trial.ran_at >= counted_from.get(trial.node, 0.0):
             contexts[trial.context_id].append(trial)
     found = [one for trials_there in contexts.values() for one in _of_context(trials_there)]
     return sorted(found, key=lambda one: one.node)

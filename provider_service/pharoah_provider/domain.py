@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pharoah_learning.context_rule import identity
-from pharoah_protocol.incident_states import QUIET, IncidentState
-from pharoah_protocol.vocabulary import Attribution, Purpose
+from pharoah_protocol.incident_states import CONFIRMED, QUIET, IncidentState
+from pharoah_protocol.vocabulary import Attribution, NodeAction, Purpose
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 BESIDE_JOB = " beside a job"
@@ -211,6 +211,17 @@ class Transition:
 
 
 @dataclass(frozen=True)
+class NodeAdvice:
+    """What is to be done with a node because of its class."""
+
+    action: NodeAction = NodeAction.KEEP
+    advice: str = ""
+    """For the people of the node: the class, and what to do."""
+    enforced: bool = False
+    """Whether the action is to be carried out, and not only recommended."""
+
+
+@dataclass(frozen=True)
 class NodeState:
     """What is validated of a node, for its own agent and for offers: an open state that is reported, or `quiet`."""
 
@@ -218,3 +229,11 @@ class NodeState:
     since: float = 0.0
     """Unix seconds; 0 while nothing is known against the node."""
     evidence: str = ""
+    advice: NodeAdvice = NodeAdvice()
+
+    @property
+    def offered(self) -> IncidentState:
+        """What tenants hear with an offer: a node that is drained is no better than one that is confirmed to be
+        slow."""
+        drained = self.advice.enforced and self.advice.action is NodeAction.DRAIN
+        return CONFIRMED if drained and not self.state.is_open else self.state

@@ -57,7 +57,7 @@ class Offer:
     class_ids: tuple[bytes, ...]
     expires_at: int
     node_state: IncidentState = QUIET
-    """Confirmed while an incident of the node is open."""
+    """Confirmed while an incident of the node is open, or while the node is drained."""
     signature: bytes = b""
     answer: asyncio.Future[Any] | None = None
     """What its one question was answered, or will be."""
@@ -127,7 +127,7 @@ class ExchangeServer:
             raise NotReady("this node has just joined; the next epoch, within a minute, will know it") from None
         self.quotas.take_offer(tenant, now)
         self._forget_offers(now)
-        state = self.fleet.state(node.node).state
+        state = self.fleet.state(node.node).offered
         offer = Offer(tenant, node, context, epoch.head.epoch, ids, int(now) + OFFER_SECONDS, state)
         offer_id = secrets.token_bytes(16)
         said = signed_messages.offer(offer_id, offer.epoch, offer.expires_at, ids, offer.node_state)

@@ -17,7 +17,7 @@ from pharoah_benchmarks.environments.answer import BUILD_SECONDS
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.cell_results import is_of
 from pharoah_provider.contexts import Contexts
-from pharoah_provider.domain import Node, NodeState
+from pharoah_provider.domain import Node, NodeAdvice, NodeState
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid, NotReady
 
@@ -148,6 +148,7 @@ class Fleet:
         self._hosts: dict[str, set[str]] = defaultdict(set)
         """Host to the names of its nodes."""
         self._states: dict[str, NodeState] = {}
+        self._advice: dict[str, NodeAdvice] = {}
         self._probed: dict[str, list[list[float]]] = {}
         """Node to [start, end] of its newest orders, in unix seconds."""
 
@@ -214,14 +215,23 @@ class Fleet:
         )
 
     def state(self, node: str) -> NodeState:
-        """What is validated of a node."""
-        return self._states.get(node, NodeState())
+        """What is validated of a node, and what is to be done with it."""
+        return replace(self._states.get(node, NodeState()), advice=self._advice.get(node, NodeAdvice()))
 
     def set_state(self, node: str, state: NodeState) -> None:
         """What is validated of a node has changed: its agent hears of it, now or when it connects."""
         self._states[node] = state
+        self._send_state(node)
+
+    def set_advice(self, node: str, advice: NodeAdvice) -> None:
+        """What is to be done with a node has changed: its agent hears of it, now or when it connects."""
+        if advice != self._advice.get(node, NodeAdvice()):
+            self._advice[node] = advice
+            self._send_state(node)
+
+    def _send_state(self, node: str) -> None:
         if node in self._connections:
-            self._connections[node].send_state(state)
+            self._connections[node].send_state(self.state(node))
 
     def probed(self, node: str, began: float, ended: float) -> bool:
         """Whether an order of ours ran on the host of a node between these unix seconds: what a job there did then says

@@ -37,6 +37,8 @@ from pharoah_provider.campaigns.executors import EXECUTORS
 from pharoah_provider.campaigns.executors import GROUP as EXECUTOR_GROUP
 from pharoah_provider.listings import GROUP as LISTING_GROUP
 from pharoah_provider.listings import LISTINGS
+from pharoah_provider.schedulers import GROUP as SCHEDULER_GROUP
+from pharoah_provider.schedulers import SCHEDULERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +188,13 @@ OVERVIEWS = (
         package="pharoah_provider.listings",
         entries=LISTINGS,
         columns={"name": lambda entry: entry.name, "lists": lambda entry: entry.help},
+    ),
+    Overview(
+        name="schedulers",
+        group=SCHEDULER_GROUP,
+        package="pharoah_provider.schedulers",
+        entries=SCHEDULERS,
+        columns={"name": lambda entry: entry.name, "does": lambda entry: entry.help},
     ),
     Overview(
         name="findings",

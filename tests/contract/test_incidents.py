@@ -78,7 +78,7 @@ def test_a_verdict_warns_of_a_node_with_a_confirmed_incident(tmp_path: Path) -> 
     async def work(site: Loopback) -> None:
         answer = await ask(site.settings())
         findings = verdict_from_rows(answer, "").findings
-        assert [f.severity for f in findings if "confirmed that this node is slow" in f.what] == ["warn"]
+        assert [f.severity for f in findings if "confirmed that this node is slow or faulty" in f.what] == ["warn"]
 
     async def healthy(site: Loopback) -> None:
         assert "this node is slow" not in verdict_from_rows(await ask(site.settings()), "").to_json()

@@ -39,7 +39,7 @@ BENCHMARK_SHARE = 8.0
 """Seconds of micro-benchmarks per second that one tenant may order: hours of a real site pass within minutes here, with
 new runs on two nodes every other minute, and all of them are one tenant's. The hardening evaluation holds the default.
 """
-DRAIN_SECONDS = 10.0
+SERVICE_STOP_SECONDS = 10.0
 """How long the services of a site may take to end when nothing is wrong."""
 SMALL_MEMORY_BYTES = 440_000_000
 """Well between what a GPT of the demo needs at 1,024 tokens with flash attention and with math attention."""
@@ -263,7 +263,7 @@ def running_site(
         try:
             site.start()
             yield site
-            service_seconds = DRAIN_SECONDS
+            service_seconds = SERVICE_STOP_SECONDS
         finally:
             site.stop(service_seconds)
 

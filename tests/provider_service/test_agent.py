@@ -31,6 +31,7 @@ from pharoah_protocol.node_profile import (
 )
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.received_profile import ReceivedProfile
+from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider.agent import cli, environment_children
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.environment_children import EnvironmentChildren
@@ -352,6 +353,9 @@ def test_a_check_that_cannot_know_speaks_its_callers_codes(
             1,
             "confirmed incident since 2023-11",
         ),
+        (NodeStateAnswer(QUIET, action=NodeAction.DRAIN, advice="drain this node", enforced=True), 1, "drain this"),
+        (NodeStateAnswer(QUIET, action=NodeAction.DRAIN, advice="drain this node"), 0, "drain this node"),
+        (NodeStateAnswer(QUIET, action=NodeAction.AVOID, advice="avoid gpt", enforced=True), 0, "avoid gpt"),
     ],
 )
 def test_a_check_reports_what_the_agent_has_been_sent_of_its_node(

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from pharoah_protocol.v1 import incidents_pb2 as _incidents_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +19,28 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _NodeAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NodeActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NODE_ACTION_KEEP: _NodeAction.ValueType  # 0
+    NODE_ACTION_AVOID: _NodeAction.ValueType  # 1
+    """Not to be used for certain work."""
+    NODE_ACTION_DRAIN: _NodeAction.ValueType  # 2
+    """To be taken out of service."""
+
+class NodeAction(_NodeAction, metaclass=_NodeActionEnumTypeWrapper):
+    """Codes are those of pharoah_protocol.vocabulary.NodeAction."""
+
+NODE_ACTION_KEEP: NodeAction.ValueType  # 0
+NODE_ACTION_AVOID: NodeAction.ValueType  # 1
+"""Not to be used for certain work."""
+NODE_ACTION_DRAIN: NodeAction.ValueType  # 2
+"""To be taken out of service."""
+Global___NodeAction: _TypeAlias = NodeAction  # noqa: Y015
 
 @_typing.final
 class AgentMessage(_message.Message):
@@ -306,22 +329,34 @@ class NodeState(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    ADVICE_FIELD_NUMBER: _builtins.int
+    ENFORCED_FIELD_NUMBER: _builtins.int
     state: _incidents_pb2.IncidentState.ValueType
     """Confirmed or quiet; the other states stay with the provider."""
     since: _builtins.float
     """Unix seconds; 0 while nothing is known against the node."""
     evidence: _builtins.str
     """For people."""
+    action: Global___NodeAction.ValueType
+    """What is to be done with the node because of its class."""
+    advice: _builtins.str
+    """For people: the class of the node, and what to do."""
+    enforced: _builtins.bool
+    """Whether the action is to be carried out, and not only recommended."""
     def __init__(
         self,
         *,
         state: _incidents_pb2.IncidentState.ValueType = ...,
         since: _builtins.float = ...,
         evidence: _builtins.str = ...,
+        action: Global___NodeAction.ValueType = ...,
+        advice: _builtins.str = ...,
+        enforced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "since", b"since", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "advice", b"advice", "enforced", b"enforced", "evidence", b"evidence", "since", b"since", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -513,6 +513,40 @@ class AdmitNodeResponse(_message.Message):
 Global___AdmitNodeResponse: _TypeAlias = AdmitNodeResponse  # noqa: Y015
 
 @_typing.final
+class ReturnNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReturnNodeRequest: _TypeAlias = ReturnNodeRequest  # noqa: Y015
+
+@_typing.final
+class ReturnNodeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReturnNodeResponse: _TypeAlias = ReturnNodeResponse  # noqa: Y015
+
+@_typing.final
 class ExportAuditBundleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -31,6 +31,7 @@ from pharoah_protocol.local_messages import (
 from pharoah_protocol.local_sockets import CheckedSocket
 from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profile
 from pharoah_protocol.trusted_paths import UntrustedPathError
+from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider import channel
 from pharoah_provider.agent import benchmark, signal_sources
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
@@ -57,10 +58,11 @@ ANSWER_SECONDS = 1.0
 LONGEST_LINE = 80
 """The node problem detector cuts the line there."""
 CODES = {
-    "npd": {"ok": 0, "problem": 1, "unknown": 2},
-    "nagios": {"ok": 0, "problem": 2, "unknown": 3},
-    "slurm": {"ok": 0, "problem": 1, "unknown": 0},
+    "npd": {"ok": 0, "advice": 0, "problem": 1, "unknown": 2},
+    "nagios": {"ok": 0, "advice": 1, "problem": 2, "unknown": 3},
+    "slurm": {"ok": 0, "advice": 0, "problem": 1, "unknown": 0},
 }
+"""Exit codes by format: what is only recommended is a warning where the format has one, and else no problem."""
 
 
 class Output(StrEnum):
@@ -213,7 +215,8 @@ def _profile(text: str) -> NodeProfile:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    """Print what the agent has been sent of its node: a confirmed incident is a problem."""
+    """Print what the agent has been sent of its node: a confirmed incident is a problem, and so is an order to drain
+    the node."""
     try:
         result, text = _result(asyncio.run(_ask_state(arguments.socket, arguments.service_users)))
     except UntrustedPathError as error:
@@ -243,10 +246,13 @@ def _result(answer: Message) -> tuple[str, str]:
         return "unknown", "the agent does not know this question; is it an older release?"
     if answer.state is None:
         return "unknown", "the agent has not heard from the provider"
-    if not answer.state.is_open:
+    if answer.state.is_open:
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.since))
+        return "problem", f"{answer.state} incident since {since}: {answer.evidence}"
+    if answer.action is NodeAction.KEEP:
         return "ok", "no incident of this node is known"
-    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.since))
-    return "problem", f"{answer.state} incident since {since}: {answer.evidence}"
+    drains = answer.enforced and answer.action is NodeAction.DRAIN
+    return "problem" if drains else "advice", answer.advice
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from pharoah_protocol.v1 import (
     ProbeResult,
 )
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
+from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider.agent.cell_telemetry import CellTelemetry
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.environment_children import EnvironmentChildren
@@ -114,7 +115,7 @@ class AgentStream:
         for batch in self._unacknowledged:
             out.put_nowait(AgentMessage(telemetry=batch))
         call = Stub(channel, "Agent").Connect(self._messages(out), metadata=self._access.metadata)
-        if self.node_state.state is None or not self.node_state.state.is_open:
+        if not _is_against(self.node_state):
             self.node_state = NodeStateAnswer()  # health may be over by now; an incident goes on until it is cleared
         try:
             async with OwnedTasks() as sampling:
@@ -267,7 +268,28 @@ def measure_order(benchmark: str, order: ProbeOrder, remote_folder: str = "") ->
     )
 
 
+def _is_against(known: NodeStateAnswer) -> bool:
+    """Whether what is known speaks against the node."""
+    return known.action is not NodeAction.KEEP or (known.state is not None and known.state.is_open)
+
+
 def _node_state(message: NodeState) -> NodeStateAnswer:
     """The message for the local socket."""
     state = IncidentState.of_any_code(message.state)
-    return NodeStateAnswer(state, int(message.since), sanitize_text(message.evidence))
+    return NodeStateAnswer(
+        state=state,
+        since=int(message.since),
+        evidence=sanitize_text(message.evidence),
+        action=_action(message.action),
+        advice=sanitize_text(message.advice),
+        enforced=message.enforced,
+    )
+
+
+def _action(code: int) -> NodeAction:
+    """An action that this release does not know is none: it must not drain a node."""
+    try:
+        return NodeAction.from_code(code)
+    except ValueError:
+        log.warning("the provider sends an action of a newer release: %d", code)
+        return NodeAction.KEEP

@@ -16,6 +16,7 @@ from pharoah_provider.cli import (
     campaign,
     certificate,
     confirm_time,
+    drain_commands,
     draw,
     forget,
     init,
@@ -25,6 +26,7 @@ from pharoah_provider.cli import (
     move,
     registries,
     reinstate,
+    return_node,
     revoke,
     rollback,
     serve,
@@ -71,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (
         serve, init, campaign, learn, forget, rollback, revoke, reinstate, admit, audit_bundle, key, certificate, token,
-        confirm_time, move, archetypes, backfill, draw, registries, listings, table,
+        confirm_time, move, archetypes, backfill, draw, drain_commands, return_node, registries, listings, table,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

@@ -9,7 +9,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pharoah_learning.node_actions import Breaker
 from pharoah_provider.cli._values import amount, count, table_days
+from pharoah_provider.node_actions import ActionMode
 from pharoah_provider.services.server import serve
 from pharoah_provider.services.settings import ServerSettings
 from pharoah_serving.errors import ProviderError
@@ -47,6 +49,12 @@ def add_parser(commands: Any) -> None:
            help="how long no micro-benchmark runs beside a run that has begun (default: %(default)g)")  # fmt: skip
     option("--benchmark-share", type=amount, default=defaults.benchmark_share, metavar="RATIO",
            help="share of the time that micro-benchmarks may take for one tenant (default: %(default)g)")  # fmt: skip
+    option("--node-actions", choices=list(ActionMode), type=ActionMode, default=defaults.node_actions,
+           help="how far the actions of sick nodes go (default: %(default)s)")  # fmt: skip
+    option("--most-drained", type=count, default=defaults.breaker.most_nodes, metavar="N",
+           help="how many nodes may be drained at a time (default: %(default)s)")  # fmt: skip
+    option("--most-drained-share", type=amount, default=defaults.breaker.most_share, metavar="RATIO",
+           help="share of the nodes of one context that may be drained (default: %(default)g)")  # fmt: skip
     limits = defaults.limits
     option("--tenant-queries", type=count, default=limits.tenant_queries, metavar="N",
            help="verdicts that a tenant may ask for in a day (default: %(default)s)")  # fmt: skip
@@ -65,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     os.umask(0o077)  # database, keys and audit log are readable by their owner alone
     names = (
         "listen", "socket_group", "http", "http_token", "metrics_public", "db", "keys", "audit", "witnesses", "domain",
-        "tokens", "settle_seconds", "init", "deny_list", "benchmark_share",
+        "tokens", "settle_seconds", "init", "deny_list", "benchmark_share", "node_actions",
     )  # fmt: skip
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):
@@ -73,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = ServerSettings(
         **{name: getattr(arguments, name) for name in names},
         tls=Tls(*files) if all(files) else None,
+        breaker=_breaker(arguments),
         limits=Limits(arguments.tenant_queries, arguments.organisation_queries, arguments.tenant_offers),
         retention=dict(arguments.retention),
     )
@@ -83,3 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     asyncio.run(serve(settings, ready))
     return 0
+
+
+def _breaker(arguments: argparse.Namespace) -> Breaker:
+    try:
+        return Breaker(arguments.most_drained, arguments.most_drained_share)
+    except ValueError as error:
+        raise ProviderError(f"--most-drained, --most-drained-share: {error}") from None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 from pharoah_learning.node_classes import ClassedNode, classed_nodes
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
+from pharoah_provider.node_actions import named_work
 
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each node; nodes without a failure have none."""
     trials = await sources.storage.evidence.trials()
-    return [_shown(one) for one in await asyncio.to_thread(classed_nodes, trials)]
+    returned = await sources.storage.node_actions.returned()
+    return [_shown(one) for one in await asyncio.to_thread(classed_nodes, trials, returned)]
 
 
 def _shown(one: ClassedNode) -> Row:
@@ -22,16 +23,9 @@ def _shown(one: ClassedNode) -> Row:
         "class": estimate.node_class,
         "probability": round(estimate.posterior[estimate.node_class], 3),
         "failed": f"{one.failures}/{estimate.reruns}",
-        "wrong_for": "; ".join(map(_named, one.wrong_for)),
+        "wrong_for": "; ".join(map(named_work, one.wrong_for)),
         "posterior": {str(name): round(share, 4) for name, share in estimate.posterior.items()},
     }
-
-
-def _named(content: str) -> str:
-    """`gpt (attention=math, length=1024)`."""
-    workload, settings = json.loads(content)
-    text = ", ".join(f"{name}={value}" for name, value in settings.items())
-    return f"{workload} ({text})" if text else str(workload)
 
 
 LISTING = Listing(

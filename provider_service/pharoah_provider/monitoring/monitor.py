@@ -122,9 +122,9 @@ class Monitor:
         self._scorer.forget(run_id)
         self._metrics.sessions_active.set(len(self.runs))
 
-    def drain(self) -> None:
+    def end_streams(self) -> None:
         """End the streams of alerts, before a restart."""
-        self._notifier.drain()
+        self._notifier.end_streams()
 
     async def close(self) -> None:
         """End every validation that goes on."""

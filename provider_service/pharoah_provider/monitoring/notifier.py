@@ -90,7 +90,7 @@ class Notifier:
         if subscription := self._subscriptions.pop(run_id, None):
             subscription.end()
 
-    def drain(self) -> None:
+    def end_streams(self) -> None:
         """End all streams, before a restart; sidecars open them again."""
         for subscription in self._subscriptions.values():
             subscription.end()

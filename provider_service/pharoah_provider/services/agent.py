@@ -152,6 +152,8 @@ def _message(order: Order) -> AgentOrder:
             return AgentOrder(stop=StopOrder(order_id=order.order_id))
         case OrderKind.NODE_STATE:
             content = {**order.content, "state": order.content["state"].code}
+            advice = content.pop("advice")
+            content |= {"action": advice.action.code, "advice": advice.advice, "enforced": advice.enforced}
             return AgentOrder(node_state=NodeState(**content))
 
 

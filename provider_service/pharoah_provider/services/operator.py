@@ -32,6 +32,8 @@ from pharoah_protocol.v1 import (
     PlanConfirmationRequest,
     ReinstateRequest,
     ReinstateResponse,
+    ReturnNodeRequest,
+    ReturnNodeResponse,
     RevokeRequest,
     RevokeResponse,
     RollbackRequest,
@@ -48,6 +50,7 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning import learn
 from pharoah_provider.listings import LISTINGS, ListingSources
 from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.node_actions import NodeActions
 from pharoah_provider.portable_tables import export_table, import_table, remove_import
 from pharoah_provider.publication import Publisher, RestoredRelease
 from pharoah_provider.row_display import row_display
@@ -63,10 +66,18 @@ class OperatorServicer:
     """Decodes calls of operators, and encodes the answers."""
 
     def __init__(
-        self, store: Storage, keys: Keys, fleet: Fleet, publisher: Publisher, monitor: Monitor, campaigns: Campaigns
+        self,
+        store: Storage,
+        keys: Keys,
+        fleet: Fleet,
+        publisher: Publisher,
+        monitor: Monitor,
+        campaigns: Campaigns,
+        node_actions: NodeActions,
     ) -> None:
         self._store, self._keys, self._fleet = store, keys, fleet
         self._publisher, self._monitor, self._campaigns = publisher, monitor, campaigns
+        self._node_actions = node_actions
 
     async def PlanCampaign(self, request: PlanCampaignRequest, _: Context) -> PlanCampaignResponse:
         return await self._about(await self._planned(request), [])
@@ -114,6 +125,7 @@ class OperatorServicer:
                 epoch = await complete_despite_cancellation(self._published(step))
                 message = f"release {step.release} sealed as epoch {epoch}"
                 yield LearnResponse(message=message, release=step.release, epoch=epoch)
+                yield LearnResponse(message=await complete_despite_cancellation(self._node_actions.review()))
             else:
                 yield LearnResponse(message=step)
 
@@ -160,6 +172,10 @@ class OperatorServicer:
         await self._store.nodes.forget_context_changes(request.node)
         self._fleet.reconnect(request.node)
         return AdmitNodeResponse()
+
+    async def ReturnNode(self, request: ReturnNodeRequest, _: Context) -> ReturnNodeResponse:
+        await complete_despite_cancellation(self._node_actions.return_node(request.node))
+        return ReturnNodeResponse()
 
     async def ExportAuditBundle(self, request: ExportAuditBundleRequest, _: Context) -> ExportAuditBundleResponse:
         return ExportAuditBundleResponse(content=await audit_bundle(self._store, self._keys, request.epoch))

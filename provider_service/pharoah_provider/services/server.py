@@ -36,7 +36,7 @@ from pharoah_serving.tokens import Tokens
 
 log = logging.getLogger("pharoah.provider")
 
-DRAIN_SECONDS = 2.0
+STOP_SECONDS = 2.0
 """Time for calls to end when the provider stops; tenants connect again by themselves."""
 
 
@@ -73,10 +73,10 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
                 yield endpoint
         finally:
             status.set_status(serving=False)
-            state.monitor.drain()
+            state.monitor.end_streams()
             await state.campaigns.close()
             calls.peers.close()
-            await server.stop(DRAIN_SECONDS)
+            await server.stop(STOP_SECONDS)
             await state.monitor.close()
             calls.recorder.flush()
 
@@ -100,7 +100,7 @@ def _servicers(state: ProviderState) -> dict[str, Any]:
         ),
         "Pseudonyms": PseudonymServicer(state.pseudonym_keys, store.sharing.count_evaluation),
         "Agent": AgentServicer(store.nodes, fleet, state.metrics, clock),
-        "Operator": OperatorServicer(store, keys, fleet, publisher, state.monitor, state.campaigns),
+        "Operator": OperatorServicer(store, keys, fleet, publisher, state.monitor, state.campaigns, state.node_actions),
     }
     assert servicers.keys() == RULES.keys()
     return servicers
@@ -116,4 +116,4 @@ async def serve(settings: ServerSettings, ready: Any) -> None:
     async with provider(settings) as address:
         ready(address)
         await stop.wait()
-        log.info("draining")
+        log.info("stopping")

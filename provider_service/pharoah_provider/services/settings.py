@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pharoah_learning.node_actions import Breaker
 from pharoah_protocol.local_sockets import PROVIDER_SOCKET
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS
+from pharoah_provider.node_actions import ActionMode
 from pharoah_serving.addresses import Defaults
 from pharoah_serving.clock import Clock
 from pharoah_serving.listener import Tls
@@ -44,6 +46,10 @@ class ServerSettings:
     settle_seconds: float = SETTLE_SECONDS
     benchmark_share: float = SHARE
     """Share of the time that micro-benchmarks may take for one tenant, on all nodes together."""
+    node_actions: ActionMode = ActionMode.RECOMMEND
+    """How far the actions of sick nodes go."""
+    breaker: Breaker = field(default_factory=Breaker)
+    """How many nodes may be drained at a time."""
     limits: Limits = field(default_factory=Limits)
     retention: Mapping[str, float] = field(default_factory=dict)
     """Days by table, where they differ from `storage.retention`."""

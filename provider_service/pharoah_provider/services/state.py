@@ -14,6 +14,7 @@ from pharoah_provider.high_water import HighWater, state_folder
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.monitoring.run_budgets import JoinBudgets, ReportBudgets
+from pharoah_provider.node_actions import NodeActions
 from pharoah_provider.publication import Publisher
 from pharoah_provider.services.settings import ServerSettings
 from pharoah_provider.storage.base import Storage
@@ -55,6 +56,7 @@ class ProviderState:
     quotas: Quotas
     joins: JoinBudgets
     intake: Intake
+    node_actions: NodeActions
     pseudonym_keys: PseudonymKeys
 
 
@@ -86,6 +88,8 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     if release := await store.published.newest_release():
         monitor.use(release)
     await monitor.restore()
+    node_actions = NodeActions(store, fleet, metrics, clock, settings.node_actions, settings.breaker)
+    await node_actions.restore()
     quotas = Quotas(settings.limits)
     quotas.recount(audit.today(clock.wall()), clock.wall())
     joins = JoinBudgets(monitor.watches, clock)
@@ -102,6 +106,7 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
         quotas=quotas,
         joins=joins,
         intake=Intake(store.runs, monitor, metrics, clock, ReportBudgets(clock, reported_today)),
+        node_actions=node_actions,
         pseudonym_keys=PseudonymKeys(files.keys, clock.wall, quotas),
     )
 

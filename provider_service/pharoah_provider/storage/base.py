@@ -10,12 +10,13 @@ from typing import Any, Protocol
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, RevealedRun, Trial
+from pharoah_learning.node_actions import NodeDecision
 from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkResult
 from pharoah_provider.domain import MeasuredOrder, Node, Report, Resource, Run, Transition
-from pharoah_provider.storage.records import EpochRecord, ImportedTable, ReportedAmount, SignedHead
+from pharoah_provider.storage.records import EpochRecord, ImportedTable, ReportedAmount, SignedHead, StoredDecision
 
 
 class NodeStore(Protocol):
@@ -113,6 +114,21 @@ class IncidentStore(Protocol):
 
     async def all_changes(self, since: float) -> list[Transition]:
         """What has changed on all resources since then (unix seconds), oldest first."""
+        ...
+
+
+class NodeActionStore(Protocol):
+    """What is to be done with nodes because of their class, and its history."""
+
+    async def put(self, decisions: Sequence[NodeDecision], at: float, *, by_operator: bool = False) -> None:
+        """What holds for these nodes from then on (unix seconds)."""
+
+    async def newest(self) -> list[StoredDecision]:
+        """What holds for each node of which anything was decided, by the name of the node."""
+        ...
+
+    async def returned(self) -> dict[str, float]:
+        """Node to when an operator has last returned it to service, unix seconds."""
         ...
 
 
@@ -339,6 +355,8 @@ class Storage(Protocol):
     def runs(self) -> RunStore: ...
     @property
     def incidents(self) -> IncidentStore: ...
+    @property
+    def node_actions(self) -> NodeActionStore: ...
     @property
     def orders(self) -> OrderStore: ...
     @property

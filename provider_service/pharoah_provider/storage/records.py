@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pharoah_learning.node_actions import NodeDecision
 from pharoah_learning.release import ClassKey
 from pharoah_protocol.tables.epoch_head import EpochHead
 
@@ -36,6 +37,15 @@ class ImportedTable(NamedTuple):
     """Its public key."""
     content: str
     """The signed text (`pharoah_learning.portable_table`)."""
+
+
+class StoredDecision(NamedTuple):
+    """What is to be done with a node, since when, and who has decided it."""
+
+    decision: NodeDecision
+    decided_at: float
+    """Unix seconds."""
+    by_operator: bool
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pharoah.findings.learned_slow import LEARNED_SLOW
 from pharoah.findings.learned_timeout import LEARNED_TIMEOUT
 from pharoah.findings.learned_wrong import LEARNED_WRONG
 from pharoah.findings.memory_at_other_sizes import MEMORY_AT_OTHER_SIZES
-from pharoah.findings.node_confirmed_slow import NODE_CONFIRMED_SLOW
+from pharoah.findings.node_confirmed_faulty import NODE_CONFIRMED_FAULTY
 from pharoah.findings.reported_failure import REPORTED_FAILURE
 from pharoah.findings.similar_jobs_ran import SIMILAR_JOBS_RAN
 from pharoah.sidecar.exchange_answers import Answer, Match
@@ -87,7 +87,7 @@ def verdict_from_rows(answer: Answer, run_id: str, *, hashed: bool = False) -> V
 def _about_the_node(answer: Answer) -> list[Finding]:
     if not answer.node_state.is_open:
         return []
-    return [NODE_CONFIRMED_SLOW.found()]
+    return [NODE_CONFIRMED_FAULTY.found()]
 
 
 def _from_rows(answer: Answer, run_id: str, *, hashed: bool) -> Verdict:

@@ -12,6 +12,7 @@ from pharoah_provider.storage.duckdb.evidence import DuckEvidenceStore
 from pharoah_provider.storage.duckdb.imports import DuckImportStore
 from pharoah_provider.storage.duckdb.incidents import DuckIncidentStore
 from pharoah_provider.storage.duckdb.log import DuckLogStore
+from pharoah_provider.storage.duckdb.node_actions import DuckNodeActionStore
 from pharoah_provider.storage.duckdb.nodes import DuckNodeStore
 from pharoah_provider.storage.duckdb.orders import DuckOrderStore
 from pharoah_provider.storage.duckdb.published import DuckPublishedStore
@@ -29,6 +30,7 @@ class DuckStorage:
         self.nodes = DuckNodeStore(database)
         self.runs = DuckRunStore(database)
         self.incidents = DuckIncidentStore(database)
+        self.node_actions = DuckNodeActionStore(database)
         self.orders = DuckOrderStore(database)
         self.evidence = DuckEvidenceStore(database)
         self.dry_runs = DuckDryRunStore(database)

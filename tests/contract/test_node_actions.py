@@ -1,0 +1,169 @@
+"""What becomes of a node on which work fails: actions for its agent, its offers, its scheduler, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
+from pharoah_protocol.incident_states import CONFIRMED, QUIET
+from pharoah_protocol.rpc import Stub
+from pharoah_protocol.v1 import GetOfferRequest, LearnRequest, ListRequest, ReturnNodeRequest
+from pharoah_protocol.v1 import NodeAction as ActionCode
+from pharoah_protocol.vocabulary import NodeAction, Outcome
+from pharoah_provider.node_actions import ActionMode
+from pharoah_provider.schedulers import SCHEDULERS, NodeOrder, commands
+from pharoah_provider.storage.duckdb import DuckStorage
+from tests.contract.test_incidents import first_state
+from tests.harness.exchange import OTHER
+from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
+
+WORKLOADS = ("gpt", "convnet", "mlp", "lstm")
+
+
+async def with_cells(folder: Path, failing: Callable[[str, str], bool], rounds: int = 8) -> None:
+    """Store cells of all workloads on both nodes, of which some fail."""
+    async with loopback(folder):
+        pass
+    store = DuckStorage(folder / "p.duckdb")
+    await append_cells(store, failing, rounds)
+    store.close()
+
+
+async def append_cells(store: DuckStorage, failing: Callable[[str, str], bool], rounds: int) -> None:
+    for number in range(rounds):
+        for workload in WORKLOADS:
+            cell = Cell(f"c{number}", workload, {"batch": 8})
+            await store.dry_runs.put(cell, "software", DryCell(fingerprint=OTHER.to_json()))
+            for name in ("n1", "n2"):
+                outcome = Outcome.ERROR if failing(name, workload) else Outcome.OK
+                seconds = [] if outcome is Outcome.ERROR else [0.1] * 4
+                result = CellResult(cell=cell.id, outcome=outcome, step_seconds=seconds, fingerprint=OTHER.to_json())
+                await store.evidence.append_cell("c", node(name), cell, result)
+
+
+async def learned(site: Loopback) -> str:
+    """Learn, and return the line about nodes."""
+    call = Stub(site.channel, "Operator").Learn(LearnRequest(), metadata=bearer("ops"), timeout=30)
+    lines = [step.message async for step in call]
+    return next(line for line in lines if line.startswith("nodes"))
+
+
+async def actions(site: Loopback) -> dict[str, dict[str, Any]]:
+    listed = await site.call("Operator", "List", ListRequest(listing="node-actions"), "ops")
+    return {row["node"]: row for row in map(json.loads, listed.rows)}
+
+
+async def offered(site: Loopback, name: str) -> int:
+    return int((await site.call("Exchange", "GetOffer", GetOfferRequest(ticket=ticket(name)))).node_state)
+
+
+def on_site(
+    folder: Path, mode: ActionMode, failing: Callable[[str, str], bool], work: Callable[[Loopback], Awaitable[None]]
+) -> None:
+    """Do `work` on a provider that has the cells."""
+
+    async def inside() -> None:
+        await with_cells(folder, failing)
+        async with loopback(folder, node_actions=mode) as site:
+            await work(site)
+
+    asyncio.run(inside())
+
+
+def test_a_node_on_which_everything_fails_is_drained_where_that_is_enforced(tmp_path: Path) -> None:
+    async def inside() -> None:
+        await with_cells(tmp_path, lambda name, _: name == "n1")
+        async with loopback(tmp_path, node_actions=ActionMode.ENFORCE) as site:
+            assert "drain n1" in await learned(site)
+            sent = await first_state(site, "n1")
+            assert (sent.action, sent.enforced) == (ActionCode.NODE_ACTION_DRAIN, True)
+            assert sent.advice.startswith("drain this node; persistent")
+            assert await offered(site, "n1") == CONFIRMED.code
+            assert await offered(site, "n2") == QUIET.code
+        async with loopback(tmp_path, node_actions=ActionMode.ENFORCE) as again:
+            assert (await first_state(again, "n1")).action == ActionCode.NODE_ACTION_DRAIN, "it is kept over a restart"
+
+    asyncio.run(inside())
+
+
+@pytest.mark.parametrize(
+    ("mode", "action"),
+    [(ActionMode.OBSERVE, ActionCode.NODE_ACTION_KEEP), (ActionMode.RECOMMEND, ActionCode.NODE_ACTION_DRAIN)],
+)
+def test_without_enforcement_no_tenant_hears_of_it(tmp_path: Path, mode: ActionMode, action: int) -> None:
+    async def work(site: Loopback) -> None:
+        await learned(site)
+        assert (await actions(site))["n1"]["action"] == NodeAction.DRAIN
+        sent = await first_state(site, "n1")
+        assert (sent.action, sent.enforced) == (action, False)
+        assert await offered(site, "n1") == QUIET.code
+
+    on_site(tmp_path, mode, lambda name, _: name == "n1", work)
+
+
+def test_a_gray_node_is_to_be_avoided_for_the_work_that_fails_on_it(tmp_path: Path) -> None:
+    async def work(site: Loopback) -> None:
+        await learned(site)
+        sent = await first_state(site, "n1")
+        assert sent.action == ActionCode.NODE_ACTION_AVOID
+        assert sent.advice.startswith("avoid gpt (batch=8); gray")
+        assert await offered(site, "n1") == QUIET.code
+
+    on_site(tmp_path, ActionMode.ENFORCE, lambda name, workload: (name, workload) == ("n1", "gpt"), work)
+
+
+def test_a_node_that_an_operator_returns_is_judged_by_what_it_does_from_then_on(tmp_path: Path) -> None:
+    async def inside() -> None:
+        await with_cells(tmp_path, lambda name, _: name == "n1")
+        async with loopback(tmp_path, node_actions=ActionMode.ENFORCE) as site:
+            await learned(site)
+            await site.call("Operator", "ReturnNode", ReturnNodeRequest(node="n1"), "ops")
+            assert (await first_state(site, "n1")).action == ActionCode.NODE_ACTION_KEEP
+            assert "nothing to do" in await learned(site), "what it did before counts no more"
+            assert (await actions(site))["n1"]["by"] == "operator"
+            with pytest.raises(Exception, match="'n9' is not known"):
+                await site.call("Operator", "ReturnNode", ReturnNodeRequest(node="n9"), "ops")
+        store = DuckStorage(tmp_path / "p.duckdb")
+        await append_cells(store, lambda name, _: name == "n1", 8)
+        store.close()
+        async with loopback(tmp_path, node_actions=ActionMode.ENFORCE) as site:
+            assert "drain n1" in await learned(site)
+
+    asyncio.run(inside())
+
+
+@pytest.mark.parametrize("name", list(SCHEDULERS.entries))
+def test_the_commands_of_a_scheduler_name_the_node_and_hold_no_trap(name: str) -> None:
+    orders = [
+        NodeOrder("n1", True, 'persistent, "$(reboot)" `x` 9/9'),
+        NodeOrder("n2", False),
+        NodeOrder("n[1-9]; reboot", True),
+    ]
+    drain, back, left_out = commands(SCHEDULERS[name], orders)
+    assert "n1" in drain and "pharoah: persistent" in drain
+    assert "$(reboot)" not in drain and "`x`" not in drain
+    assert "n2" in back and "n1" not in back
+    assert left_out.startswith("#") and "left out" in left_out
+
+
+def test_slurm_resumes_only_what_was_drained_for_our_reason(tmp_path: Path) -> None:
+    """The line runs in a real shell, with a `sinfo` that knows why each node is drained."""
+    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@"\n')
+    for reason, resumed in (("pharoah: persistent", True), ("disk replaced by ops", False), ("none", False)):
+        (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho '{reason}'\n")
+        for program in ("sinfo", "scontrol"):
+            (tmp_path / program).chmod(0o755)
+        (line,) = commands(SCHEDULERS["slurm"], [NodeOrder("n1", False)])
+        assert ("State=RESUME" in shell(line, tmp_path)) is resumed
+
+
+def shell(line: str, programs: Path) -> str:
+    """What a line prints."""
+    return subprocess.run(["/bin/sh", "-c", line], env={"PATH": str(programs)}, capture_output=True, text=True).stdout
