@@ -25,7 +25,7 @@ from pharoah_learning.release import BenchmarkBaseline, Release
 from pharoah_protocol.incident_states import CONFIRMED
 from pharoah_protocol.reports import LARGEST_LEVEL, ReportedLevels
 from pharoah_protocol.vocabulary import EndState
-from pharoah_provider.domain import Resource, Run
+from pharoah_provider.domain import Run, Subject
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.consent import SILENCE_SECONDS
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS
@@ -328,7 +328,7 @@ async def _takes_its_own_core(figures: Figures, folder: Path, seconds: int) -> N
             await scene.second([])
         heard += sum(state.state is CONFIRMED for state in scene.site.states["n2"])
         passed += 960
-    changes = await scene.site.storage.incidents.changes(Resource.node("n2"), 0.0)
+    changes = await scene.site.storage.incidents.changes(Subject.node("n2"), 0.0)
     confirmed = sum(change.state is CONFIRMED for change in changes)
     await scene.close()
     figures.add("own_core_confirmed_for_itself", confirmed)

@@ -17,6 +17,9 @@ from tests.harness.site import Site
 SUSPICIOUS_RATIO = 1.15
 """A window is risky from this multiple of the baseline on; two risky windows of three make a suspicion."""
 
+NEAR_SECONDS = 30.0
+"""Steps this close to a micro-benchmark, before or after it, are compared with those during it."""
+
 
 def hashed_verdict(site: Site, node: str, command: Sequence[str]) -> str:
     """The status of the verdict in hashed mode, in which the provider looks the job up."""
@@ -50,6 +53,14 @@ def micro_benchmark_cost(durations: Path, before: float, probes: Sequence[dict[s
         if ended < before:
             beside[any(p["started_at"] < ended and ended - took < p["ended_at"] for p in probes)].append(took)
     return median(beside[True]) / median(beside[False]) if all(beside.values()) else float("nan")
+
+
+def slowdown_in(durations: Path, began: float, ended: float) -> float:
+    """Median step between two unix times over the median step near them; NaN without both."""
+    steps = _steps(durations)
+    during = [took for at, took in steps if began + took <= at <= ended]
+    near = [took for at, took in steps if 0 < began - at + took < NEAR_SECONDS or 0 < at - took - ended < NEAR_SECONDS]
+    return median(during) / median(near) if during and near else float("nan")
 
 
 def suspected_with_levels(alerts: Sequence[dict[str, Any]], since: float) -> float:

@@ -24,7 +24,7 @@ from evaluation.figures import Figures, timed
 from pharoah_learning.release import BenchmarkBaseline, Release
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, SUSPECTED
 from pharoah_protocol.reports import RankWindows
-from pharoah_provider.domain import Resource, Run, Transition
+from pharoah_provider.domain import Run, Subject, Transition
 from pharoah_provider.monitoring.counters import CHANCE_RATIO, RunCounters
 from tests.harness.monitored import BEGAN_AT, HEALTHY_SECONDS, MonitoredSite, monitored_site
 
@@ -147,7 +147,7 @@ async def _histories(folder: Path, jobs: int, seed: int) -> list[list[Transition
             ratio = SLOW_RATIO if slow else 1.0
             await asyncio.gather(*(job.second(site, float(second), ratio) for job in simulated))
             await site.validated()
-        return [await site.storage.incidents.changes(Resource.node(name), 0.0) for name in names]
+        return [await site.storage.incidents.changes(Subject.node(name), 0.0) for name in names]
 
 
 async def _job(site: MonitoredSite, node: str, ranks: int, seed: int, number: int) -> SimulatedJob:

@@ -25,7 +25,7 @@ from tests.harness.site import Site
 
 SCRIPT = ROOT / "evaluation" / "scripts" / "train_watched.py"
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
-"""Of version 1: a folder for each controller."""
+"""Control groups of version 1: a folder for each controller."""
 USUAL_SECONDS = 75.0
 """After so many seconds of steps the usual step is known: twelve windows of 5 s, and what they need to be complete."""
 EARLY_SECONDS = 10.0

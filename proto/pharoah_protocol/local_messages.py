@@ -195,6 +195,8 @@ class Findings(Message):
     """What this machine found out by itself before the launch."""
 
     findings: tuple[dict[str, Any], ...]
+    step_seconds: float = 0.0
+    """What a step should take on this node; 0 where what the node can do was not measured."""
 
 
 @_message("steps")

@@ -26,9 +26,9 @@ class Breaker:
     """How many nodes may be drained at a time. Raises ValueError that names the parameter."""
 
     most_nodes: int = 8
-    """Of all nodes. A choice: the nodes of one switch of a small cluster."""
+    """The bound for all nodes together. A choice: the nodes of one switch of a small cluster."""
     most_share: float = 0.1
-    """Of the nodes of one context; a context of several nodes may always have one."""
+    """The share of the nodes of one context; a context of several nodes may always have one."""
 
     def __post_init__(self) -> None:
         if self.most_nodes < 0:

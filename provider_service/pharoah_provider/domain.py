@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pharoah_learning.context_rule import identity
 from pharoah_protocol.incident_states import CONFIRMED, QUIET, IncidentState
-from pharoah_protocol.vocabulary import Attribution, NodeAction, Purpose
+from pharoah_protocol.vocabulary import Attribution, NodeAction, Purpose, Resource
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
 BESIDE_JOB = " beside a job"
@@ -133,7 +133,7 @@ class Report:
         return Window(at_seconds=self.ended_at, values={STEP_RATIO: self.step_ratio, MEMORY_RATIO: self.memory_ratio})
 
 
-class ResourceKind(StrEnum):
+class SubjectKind(StrEnum):
     """What can have an incident."""
 
     NODE = "node"
@@ -153,20 +153,20 @@ class IncidentKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Resource:
+class Subject:
     """One thing that can have an incident."""
 
-    kind: ResourceKind
+    kind: SubjectKind
     name: str
 
     @classmethod
-    def node(cls, name: str) -> Resource:
-        return cls(ResourceKind.NODE, name)
+    def node(cls, name: str) -> Subject:
+        return cls(SubjectKind.NODE, name)
 
     @classmethod
-    def agent(cls, node: str) -> Resource:
+    def agent(cls, node: str) -> Subject:
         """The agent of a node."""
-        return cls(ResourceKind.AGENT, node)
+        return cls(SubjectKind.AGENT, node)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Transition:
     """One change of an incident; the newest one of an incident is what is known of it now."""
 
     incident_id: str
-    resource: Resource
+    subject: Subject
     kind: IncidentKind
     state: IncidentState
     raised_by: bytes
@@ -190,6 +190,8 @@ class Transition:
     established: bool = True
     """Whether more than the runs of one organisation speak against the node; until then only the run that raised the
     incident hears of it."""
+    resource: Resource | None = None
+    """What is short or sick, as far as micro-benchmarks have shown it."""
 
     @property
     def fault_domain(self) -> Attribution:

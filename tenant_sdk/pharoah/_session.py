@@ -248,7 +248,7 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
     verdict = Verdict.from_dict(answer.verdict)
     with Guard("cost"):
         from pharoah.comparison.record import record_of  # here: they bring the archetypes
-        from pharoah.cost.findings import cost_findings
+        from pharoah.cost.findings import cost_findings, expected_step_seconds
         from pharoah.documented import documented_findings
 
         link.send(RunStarted(job, record_of(dry).groups))
@@ -256,7 +256,8 @@ def _check(link: SidecarLink, settings: Settings, dry_run: Callable[[], DryRun])
             *documented_findings(dry.fingerprint, dry.cost, verdict),
             *cost_findings(dry.fingerprint, dry.cost, answer.profile, verdict),
         )
-        link.send(Findings(tuple(vars(finding) for finding in found)))
+        expected = expected_step_seconds(dry.fingerprint, dry.cost, answer.profile)
+        link.send(Findings(tuple(vars(finding) for finding in found), expected))
         verdict = verdict.with_findings(*found)
     return verdict, dry.fingerprint.serves
 

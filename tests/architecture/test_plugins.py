@@ -30,6 +30,7 @@ from pharoah_provider.backfill import GROUP as BACKFILL
 from pharoah_provider.campaigns.executors import GROUP as EXECUTORS
 from pharoah_provider.listings import GROUP as LISTINGS
 from pharoah_provider.registries import OVERVIEWS, markdown
+from pharoah_provider.schedulers import GROUP as SCHEDULERS
 from tests.harness.plugins import write_plugin
 
 ROOT = Path(__file__).parents[2]
@@ -214,9 +215,9 @@ ENTRY = IncidentState(
 """,
         """
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, IncidentState
-from pharoah_provider.domain import Resource
+from pharoah_provider.domain import Subject
 from pharoah_provider.monitoring.incidents import Incident
-incident = Incident(Resource.node("n1"), state=CONFIRMED, since=0.0)
+incident = Incident(Subject.node("n1"), state=CONFIRMED, since=0.0)
 assert incident.ruled(86_400.0) is None
 assert incident.ruled(8 * 86_400.0) is IncidentState.named("chronic") and incident.confirmed
 assert incident.calmed() is CLEARED
@@ -307,6 +308,23 @@ with tempfile.TemporaryDirectory() as folder:
     storage = DuckStorage(Path(folder) / "p.duckdb")
     assert asyncio.run(listed(storage, "node-count")) == [{"nodes": 0}]
     storage.close()
+""",
+    ),
+    Plugin(
+        "schedulers",
+        SCHEDULERS,
+        "ledger-queue",
+        """
+from pharoah_provider.schedulers import Scheduler
+
+ENTRY = Scheduler("ledger-queue", "closes and opens queues",
+                  lambda order: f"close {order.node}", lambda order: f"open {order.node}")
+""",
+        """
+from pharoah_provider.cli import _parser
+from pharoah_provider.schedulers import SCHEDULERS, NodeOrder, commands
+assert list(commands(SCHEDULERS["ledger-queue"], [NodeOrder("n1", True)])) == ["close n1"]
+assert _parser().parse_args(["drain-commands", "ledger-queue"]).scheduler == "ledger-queue"
 """,
     ),
     Plugin(

@@ -23,7 +23,7 @@ def test_the_benchmarks_that_come_with_pharoah_and_their_noise() -> None:
     selected = [benchmark for benchmark in MICRO_BENCHMARKS if benchmark.selected]
     assert {b.name: b.noise.log_ratio_sd for b in selected} == {"gemm": 0.22, "memory": 0.06}
     assert {benchmark.size for benchmark in selected} == {640, 64 << 20}
-    assert {(b.repeats, b.limit_seconds, b.device, b.duty) for b in selected} == {(100, 4.0, DeviceKind.CPU, 1.0)}
+    assert {(b.repeats, b.limit_seconds, b.device, b.duty) for b in selected} == {(100, 4.0, DeviceKind.CPU, 0.1)}
 
 
 def test_rounds_run_two_benchmarks_and_others_are_chosen_by_name() -> None:

@@ -28,7 +28,7 @@ from pharoah_protocol.v1 import EndState as EndStateCode
 from pharoah_protocol.v1 import IncidentState as IncidentCode
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider import exchange_server
-from pharoah_provider.domain import IncidentKind, Resource, Transition
+from pharoah_provider.domain import IncidentKind, Subject, Transition
 from pharoah_provider.monitoring import watched_runs
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.harness.exchange import RELEASE, ask, on_loopback, refused
@@ -37,7 +37,7 @@ from tests.harness.runs import join, may_vote, report, rows
 
 INCIDENT = Transition(
     incident_id="al-1",
-    resource=Resource.node("n1"),
+    subject=Subject.node("n1"),
     kind=IncidentKind.SLOW,
     state=CONFIRMED,
     raised_by=b"r" * 16,

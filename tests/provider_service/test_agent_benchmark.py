@@ -133,7 +133,7 @@ def test_beside_a_job_an_order_has_the_duty_of_its_benchmark() -> None:
 
     fleet: Any = SimpleNamespace(connected=list, probe=probe)
     asyncio.run(measure(fleet, "n1", True, names=("gemm", "memory_pattern", "disk_read")))
-    assert ordered == [(("gemm",), 100, 4.0, 1.0), (("memory_pattern",), 20, 1.0, 0.1)]
+    assert ordered == [(("gemm",), 100, 4.0, 0.1), (("memory_pattern",), 20, 1.0, 0.1)]
     ordered.clear()
     asyncio.run(measure(fleet, "n1", True, 5.0, names=("memory_pattern",)))
     assert ordered == [(("memory_pattern",), 20, 0.5, 0.1)], "half a second of work within five"

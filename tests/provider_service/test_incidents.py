@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pharoah_learning.models.cross_validation import Comparison
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, IncidentState
-from pharoah_provider.domain import Resource, Run
+from pharoah_provider.domain import Run, Subject
 from pharoah_provider.monitoring.counters import CLEAN_SECONDS, RunCounters
 from pharoah_provider.monitoring.incidents import FIRST_PAUSE_SECONDS, UNDECIDED_PAUSE_SECONDS, Incident
 
@@ -22,7 +22,7 @@ class OneRank:
     """An incident with the counters of a run of one rank."""
 
     def __init__(self) -> None:
-        self.incident, self.counters = Incident(Resource.node("n1")), RunCounters(1)
+        self.incident, self.counters = Incident(Subject.node("n1")), RunCounters(1)
 
     def feel(self, *risky: bool) -> list[IncidentState]:
         return [change for flag in risky if (change := self._second(flag))]

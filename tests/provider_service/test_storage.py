@@ -20,7 +20,7 @@ from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, SUSPECTED, IncidentState
 from pharoah_protocol.vocabulary import Attribution, EndState, Outcome, Purpose
 from pharoah_protocol.windows import Window
-from pharoah_provider.domain import IncidentKind, Node, Report, Resource, Run, Transition
+from pharoah_provider.domain import IncidentKind, Node, Report, Run, Subject, Transition
 from pharoah_provider.storage import base
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
@@ -42,7 +42,7 @@ RUN = Run(
     joined_at=900.0,
 )
 NODE = Node("n1", b"k" * 32, "boot", ("cpu=x",), ("device=cpu",), (0, 1), "1")
-NODE_N1 = Resource.node("n1")
+NODE_N1 = Subject.node("n1")
 UNKNOWN = float("nan")
 WINDOW = Window(at_seconds=1.0, values={"step_ratio": 1.0, "memory_ratio": 1.0})
 
@@ -141,7 +141,7 @@ def test_a_run_keeps_all_its_attempts_and_nodes(opened: Opened) -> None:
 def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opened) -> None:
     suspected = Transition(
         incident_id="al-1",
-        resource=Resource.node("n1"),
+        subject=Subject.node("n1"),
         kind=IncidentKind.SLOW,
         state=SUSPECTED,
         raised_by=RUN.run_id,
@@ -152,7 +152,7 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
         step_ratio=1.5,
     )
     confirmed = replace(suspected, state=CONFIRMED, evidence="memory 2.00x", changed_at=1010.0)
-    elsewhere = replace(suspected, incident_id="al-2", resource=Resource.node("n2"), since=1001.0)
+    elsewhere = replace(suspected, incident_id="al-2", subject=Subject.node("n2"), since=1001.0)
 
     async def work(storage: Storage) -> None:
         for change in (suspected, confirmed, elsewhere):
@@ -160,8 +160,8 @@ def test_an_incident_is_what_it_has_become_and_its_history_is_kept(opened: Opene
 
     async def after_a_restart(storage: Storage) -> None:
         assert await storage.incidents.open_incidents() == [confirmed, elsewhere]
-        assert await storage.incidents.changes(Resource.node("n1"), 0.0) == [suspected, confirmed]
-        assert await storage.incidents.changes(Resource.node("n1"), 1005.0) == [confirmed]
+        assert await storage.incidents.changes(Subject.node("n1"), 0.0) == [suspected, confirmed]
+        assert await storage.incidents.changes(Subject.node("n1"), 1005.0) == [confirmed]
         assert await storage.incidents.all_changes(1005.0) == [confirmed]
         await storage.incidents.put_transition(replace(confirmed, state=CLEARED, changed_at=1020.0))
         assert await storage.incidents.open_incidents() == [elsewhere]
@@ -208,7 +208,7 @@ def test_alerts_of_an_older_release_become_incidents_and_runs_become_attempts(tm
 
     async def work() -> None:
         (incident,) = await storage.incidents.open_incidents()
-        assert (incident.incident_id, incident.resource, incident.raised_by) == ("al-1", NODE_N1, RUN.run_id)
+        assert (incident.incident_id, incident.subject, incident.raised_by) == ("al-1", NODE_N1, RUN.run_id)
         run = await storage.runs.run(RUN.run_id)
         assert run is not None and (run.attempt, run.job_id) == (2, b"")
         assert await storage.runs.end_state(run) is EndState.OK

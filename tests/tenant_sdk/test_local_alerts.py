@@ -364,6 +364,30 @@ def test_ranks_that_need_as_long_as_each_other_have_no_late_one() -> None:
         assert not list(watching.look(View(at=at, unix=at, steps=steps, processes=processes)))
 
 
+@pytest.mark.parametrize(
+    ("expected", "busy", "raised"),
+    [
+        (0.2 / 7, 0.9, True),  # clocked down to a seventh
+        (0.2 / 2, 0.9, False),  # twice as long is within what predictions miss by
+        (0.2 / 7, 0.1, False),  # the job waits for something, and its processor does not show
+        (0.0, 0.9, False),  # nobody has measured what the node can do
+    ],
+)
+def test_steps_that_take_several_times_as_long_as_the_node_should_need_are_found(
+    expected: float, busy: float, raised: bool
+) -> None:
+    watching, found = detectors()["below_prediction"].start(), []
+    for at in range(120):
+        processes = {rank: _process(main_computed_seconds=at * busy) for rank in range(2)}
+        steps = dict.fromkeys(range(2), [0.2] * 5)
+        view = View(at=at, unix=at, steps=steps, processes=processes, expected_step_seconds=expected)
+        found += watching.look(view)
+    assert bool(found) is raised
+    if raised:
+        assert found[0].resource is Resource.COMPUTE
+        assert found[0].step_ratio == pytest.approx(7, rel=0.05)
+
+
 def test_trouble_of_a_device_of_the_job_is_named() -> None:
     watching = detectors()["node_signals"].start()
     readings = (

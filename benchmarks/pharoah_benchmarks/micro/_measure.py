@@ -10,6 +10,10 @@ from pharoah_benchmarks.micro._kernel import CheckedKernel, Kernel
 from pharoah_benchmarks.micro._order import Answer, MeasureOrder
 from pharoah_benchmarks.micro._registry import MICRO_BENCHMARKS
 
+BURST_SECONDS = 0.1
+"""How long it works at a stretch where it may not work all the time. A scheduler lets a process that wakes up have its
+first time slice at once (3 ms, sched(7)): only longer work meets what else runs on the core, as a job does."""
+
 
 class Timer(NamedTuple):
     """A clock and a way to wait; both in seconds."""
@@ -37,17 +41,26 @@ def measure(order: MeasureOrder, timer: Timer | None = None) -> Answer:
 
 
 def _repeated(kernel: Kernel, order: MeasureOrder, timer: Timer) -> tuple[float, ...]:
-    """The seconds of the repeats. After each piece of work the process sleeps as long as the duty demands."""
-    took = _one(kernel, timer)
+    """The seconds of the repeats. After each burst of work the process sleeps as long as the duty demands; also after
+    the last one, because another benchmark may follow."""
+    burst = _one(kernel, timer)
     seconds: list[float] = []
     worked = 0.0
     while _goes_on(kernel, len(seconds) < order.repeats and worked < order.limit_seconds):
-        if order.duty < 1:
-            timer.sleep(took * (1 / order.duty - 1))
+        if burst >= BURST_SECONDS:
+            burst = _rest(burst, order.duty, timer)
         took = _one(kernel, timer)
         seconds.append(took)
-        worked += took
+        worked, burst = worked + took, burst + took
+    _rest(burst, order.duty, timer)
     return tuple(seconds)
+
+
+def _rest(worked: float, duty: float, timer: Timer) -> float:
+    """Sleep for what was worked; the work that is left to sleep for."""
+    if duty < 1:
+        timer.sleep(worked * (1 / duty - 1))
+    return 0.0
 
 
 def _goes_on(kernel: Kernel, wanted: bool) -> bool:

@@ -31,5 +31,6 @@ BENCHMARK = MicroBenchmark(
     placement=Placement.BESIDE_JOB,
     repeats=100,
     limit_seconds=4.0,
+    duty=0.1,
     build=_build,
 )

@@ -420,6 +420,9 @@ class Alert(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
     STEP_RATIO_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    LIKELY_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
     alert_id: _builtins.str
     state: _incidents_pb2.IncidentState.ValueType
     """Confirmed or cleared."""
@@ -433,6 +436,11 @@ class Alert(_message.Message):
     at: _builtins.float
     step_ratio: _builtins.float
     """Step time over the baseline."""
+    resource: _builtins.str
+    """What is short or sick (pharoah_protocol.vocabulary.Resource); empty while that is not known."""
+    likely: _builtins.str
+    """What is likely behind it, and what to do, for people; empty once it is over."""
+    action: _builtins.str
     def __init__(
         self,
         *,
@@ -445,10 +453,13 @@ class Alert(_message.Message):
         since: _builtins.float = ...,
         at: _builtins.float = ...,
         step_ratio: _builtins.float = ...,
+        resource: _builtins.str = ...,
+        likely: _builtins.str = ...,
+        action: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alert_id", b"alert_id", "at", b"at", "evidence", b"evidence", "fault_domain", b"fault_domain", "node_alias", b"node_alias", "since", b"since", "state", b"state", "step_ratio", b"step_ratio", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "alert_id", b"alert_id", "at", b"at", "evidence", b"evidence", "fault_domain", b"fault_domain", "likely", b"likely", "node_alias", b"node_alias", "resource", b"resource", "since", b"since", "state", b"state", "step_ratio", b"step_ratio", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,10 +8,10 @@ LISTING = Listing(
     name="alerts",
     help="incidents of nodes: suspected, confirmed and over, with their evidence",
     columns=("since", "state", "node", "run", "what"),
-    wide_columns=("alert_id", "evidence"),
+    wide_columns=("alert_id", "short_resource", "evidence"),
     rows=select("""
         SELECT incident_id AS alert_id, resource AS node, kind, state, fault_domain, what, evidence, since, changed_at,
-               step_ratio, established, lower(hex(raised_by))[:8] AS run
+               step_ratio, established, short_resource, lower(hex(raised_by))[:8] AS run
         FROM incidents ORDER BY since
     """),
 )

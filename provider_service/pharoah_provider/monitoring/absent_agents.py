@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterable
 
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
-from pharoah_provider.domain import IncidentKind, Resource, Run, Transition
+from pharoah_provider.domain import IncidentKind, Run, Subject, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.incident_book import IncidentBook
 from pharoah_provider.monitoring.watched_runs import WatchedRuns
@@ -40,7 +40,7 @@ class AbsentAgents:
 
     def restore(self, changes: Iterable[Transition]) -> None:
         """After a restart: go on with the open incidents."""
-        self._open = {change.resource.name: change for change in changes}
+        self._open = {change.subject.name: change for change in changes}
 
     async def look(self) -> None:
         """Raise and clear incidents; once a second. Raises StoreError, and then does the rest with the next look."""
@@ -67,7 +67,7 @@ class AbsentAgents:
         now = self._clock.wall()
         incident = Transition(
             incident_id=f"al-{secrets.token_hex(6)}",
-            resource=Resource.agent(node),
+            subject=Subject.agent(node),
             kind=IncidentKind.AGENT_LOST,
             state=CONFIRMED,
             raised_by=run.run_id,
@@ -83,4 +83,4 @@ class AbsentAgents:
 
     async def _clear(self, incident: Transition, why: str) -> None:
         await self._book.put(incident.changed(CLEARED, self._clock.wall(), why))
-        del self._open[incident.resource.name]
+        del self._open[incident.subject.name]

@@ -30,8 +30,8 @@ from pharoah_provider.domain import Found, MeasuredOrder
 SHARE = 0.02
 """Share of the time that micro-benchmarks may take for one organisation, on all nodes together."""
 SHORTEST_LEVEL_SECONDS, SHORTEST_VALIDATION_SECONDS = 1.4, 2.2
-"""Shorter rounds say too little. Both micro-benchmarks with all their 100 repeats take 2.5 s on an idle core of the
-reference machine (`python -m pharoah_benchmarks.micro`); what does not fit is left out, repeat by repeat."""
+"""Shorter rounds say too little. Beside a job a micro-benchmark works for a tenth of the time, in bursts of 0.1 s, so a
+round of both holds one or two bursts of each; what does not fit is left out, repeat by repeat."""
 SHORT_SPAN_SECONDS, LONG_SPAN_SECONDS = 300.0, 3600.0
 """The shortest times over which `share` holds: for rounds that find nothing, and for all rounds."""
 LEVEL_AT_ONCE, LEVEL_RATE = 0.25, 0.15

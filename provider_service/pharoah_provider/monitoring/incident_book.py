@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from pharoah_protocol.incident_states import IncidentState
-from pharoah_provider.domain import IncidentKind, Resource, ResourceKind, Run, Transition
+from pharoah_provider.domain import IncidentKind, Run, Subject, SubjectKind, Transition
 from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.storage.base import Storage
@@ -26,27 +26,27 @@ class IncidentBook:
     async def restore(self) -> list[Transition]:
         """After a restart: go on with the open incidents of nodes. Returns those of other resources."""
         found = await self._store.incidents.open_incidents()
-        open_incidents = [change for change in found if change.resource.kind is ResourceKind.NODE]
+        open_incidents = [change for change in found if change.subject.kind is SubjectKind.NODE]
         for change in open_incidents:
             run = await self._store.runs.run(change.raised_by)
-            self._incidents[change.resource.name] = Incident.restored(change, run.organisation if run else "")
+            self._incidents[change.subject.name] = Incident.restored(change, run.organisation if run else "")
         self._notifier.restore(open_incidents)
-        return [change for change in found if change.resource.kind is not ResourceKind.NODE]
+        return [change for change in found if change.subject.kind is not SubjectKind.NODE]
 
     async def changes_since(self, runs: Sequence[Run]) -> dict[bytes, list[Transition]]:
         """What has changed on the nodes of runs since they joined, by run."""
         earliest = min((run.joined_at for run in runs), default=0.0)
-        changes = defaultdict[Resource, list[Transition]](list)
+        changes = defaultdict[Subject, list[Transition]](list)
         for change in await self._store.incidents.all_changes(earliest) if runs else ():
-            changes[change.resource].append(change)
+            changes[change.subject].append(change)
         return {
-            run.run_id: [change for change in changes[Resource.node(run.node)] if change.changed_at >= run.joined_at]
+            run.run_id: [change for change in changes[Subject.node(run.node)] if change.changed_at >= run.joined_at]
             for run in runs
         }
 
     def of(self, node: str) -> Incident:
         """The incident of a node; a quiet one when there was none."""
-        return self._incidents.setdefault(node, Incident(Resource.node(node)))
+        return self._incidents.setdefault(node, Incident(Subject.node(node)))
 
     def open(self) -> list[Incident]:
         """Incidents that go on."""
@@ -57,7 +57,7 @@ class IncidentBook:
         incident.changed_at = self._clock.wall()
         change = Transition(
             incident_id=incident.incident_id,
-            resource=incident.resource,
+            subject=incident.subject,
             kind=incident.kind,
             state=state,
             raised_by=incident.raised_by,
@@ -67,13 +67,14 @@ class IncidentBook:
             changed_at=incident.changed_at,
             step_ratio=step_ratio,
             established=incident.established,
+            resource=incident.resource,
         )
         await self.put(change)
 
     async def put(self, change: Transition) -> None:
         """Store a change, then report it to those who subscribe."""
         await self._store.incidents.put_transition(change)
-        log.info("incident %s on %s: %s", change.incident_id, change.resource.name, change.state)
+        log.info("incident %s on %s: %s", change.incident_id, change.subject.name, change.state)
         self._notifier.publish(change)
 
 

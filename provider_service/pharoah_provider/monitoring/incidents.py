@@ -38,7 +38,9 @@ from pharoah_protocol.incident_states import (
     IncidentState,
     Rule,
 )
-from pharoah_provider.domain import IncidentKind, Resource, Run, Transition
+from pharoah_protocol.vocabulary import Resource
+from pharoah_provider.domain import IncidentKind, Run, Subject, Transition
+from pharoah_provider.monitoring.incident_advice import slow_resource
 
 log = logging.getLogger("pharoah.provider.monitoring")
 
@@ -63,7 +65,7 @@ LEAST_ORGANISATIONS = 2
 class Incident:
     """The newest incident of one resource."""
 
-    resource: Resource
+    subject: Subject
     state: IncidentState = QUIET
     incident_id: str = ""
     kind: IncidentKind = IncidentKind.SLOW
@@ -78,6 +80,8 @@ class Incident:
     """Evidence, for people."""
     established: bool = False
     """Whether the idle node or runs of two organisations have shown it."""
+    resource: Resource | None = None
+    """What is short or sick, as far as validations have shown it."""
     validations: dict[str, dict[str, list[Comparison]]] = field(default_factory=lambda: defaultdict(dict))
     """What the validations of this incident showed, oldest first, by witness and by benchmark."""
     _validate_at: float = 0.0
@@ -88,7 +92,7 @@ class Incident:
         """An open incident as it was stored, raised by a run of an organisation. Its validations are not stored: they
         begin anew."""
         return cls(
-            resource=last.resource,
+            subject=last.subject,
             state=last.state,
             incident_id=last.incident_id,
             kind=last.kind,
@@ -99,6 +103,7 @@ class Incident:
             step_ratio=last.step_ratio,
             text=last.evidence,
             established=last.established and last.state.is_reported,
+            resource=last.resource,
         )
 
     @property
@@ -130,7 +135,7 @@ class Incident:
         self.raised_by, self.organisation = run.run_id, run.organisation
         self.since, self.step_ratio, self.kind = since, step_ratio, kind
         self._validate_at, self._pause, self.text = 0.0, FIRST_PAUSE_SECONDS, ""
-        self.validations, self.established = defaultdict(dict), False
+        self.validations, self.established, self.resource = defaultdict(dict), False, None
         self.state = SUSPECTED
         return self.state
 
@@ -172,6 +177,7 @@ class Incident:
         shown = self.validations[witness]
         for comparison in comparisons:
             shown.setdefault(comparison.benchmark, []).append(comparison)
+        self.resource = slow_resource(shown) or self.resource
         healthy = bool(shown) and all(map(recovered, shown.values()))
         if healthy and (witness == IDLE or self.confirmed):
             return self.calmed()

@@ -259,7 +259,7 @@ class Monitor:
 
     async def _look_at(self, incident: Incident) -> None:
         """Move an open incident on by the rules of states; validate it where no run that raised it goes on."""
-        node = incident.resource.name
+        node = incident.subject.name
         if change := incident.ruled(self._clock.wall()):
             await self._incidents.change(incident, change, incident.step_ratio)
         alive = self.runs.alive_on(node)
@@ -275,7 +275,7 @@ class Monitor:
             self._validate_if_ready(incident, run, LONGEST_IDLE_PAUSE_SECONDS)
 
     def _validate_if_ready(self, incident: Incident, run: Run | None, longest_pause: float) -> None:
-        node = incident.resource.name
+        node = incident.subject.name
         cause = Cause(incident.organisation, node, Purpose.VALIDATION)
         ready = self._orders.ready(cause, run, looks_slow=incident.doubted)
         if ready and incident.wants_validation(self._clock.steady(), longest_pause):
@@ -291,7 +291,7 @@ class Monitor:
         suspected = incident.state is SUSPECTED
         question = Question(
             organisation=incident.organisation,
-            node=incident.resource.name,
+            node=incident.subject.name,
             run=run,
             # A later run may have taken its level on a node that is slow already: only the run under which the
             # suspicion was raised may still get one.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from pharoah_provider.domain import NodeState, Resource, Run, Transition
+from pharoah_provider.domain import NodeState, Run, Subject, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_serving.metrics import Metrics
 
@@ -59,7 +59,7 @@ class Notifier:
     def __init__(self, fleet: Fleet, metrics: Metrics) -> None:
         self._fleet, self._metrics = fleet, metrics
         self._subscriptions: dict[bytes, Subscription] = {}
-        self._confirmed: dict[Resource, Transition] = {}
+        self._confirmed: dict[Subject, Transition] = {}
 
     def restore(self, open_incidents: Sequence[Transition]) -> None:
         """After a restart: the incidents that were confirmed before it."""
@@ -79,7 +79,7 @@ class Notifier:
             known.end()
         subscription = self._subscriptions[run.run_id] = Subscription(run)
         reported = [change for change in missed if change.state.is_reported]
-        confirmed = self._confirmed.get(Resource.node(run.node))
+        confirmed = self._confirmed.get(Subject.node(run.node))
         if confirmed is not None and confirmed.incident_id not in {change.incident_id for change in reported}:
             reported.insert(0, confirmed)
         for change in reported:
@@ -103,7 +103,7 @@ class Notifier:
         if change.established:
             self._set(change)
         for subscription in self._subscriptions.values():
-            if Resource.node(subscription.run.node) == change.resource:
+            if Subject.node(subscription.run.node) == change.subject:
                 subscription.report(change)
 
     async def alerts(self, run_id: bytes) -> AsyncIterator[Transition]:
@@ -114,9 +114,9 @@ class Notifier:
 
     def _set(self, change: Transition) -> None:
         if change.state.is_open:
-            self._confirmed[change.resource] = change
+            self._confirmed[change.subject] = change
             state = NodeState(change.state, change.since, change.public().evidence)
         else:
-            self._confirmed.pop(change.resource, None)
+            self._confirmed.pop(change.subject, None)
             state = NodeState()
-        self._fleet.set_state(change.resource.name, state)
+        self._fleet.set_state(change.subject.name, state)

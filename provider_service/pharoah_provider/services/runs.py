@@ -34,6 +34,7 @@ from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider import shared_votes
 from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node, Report, Run
+from pharoah_provider.monitoring.incident_advice import advice
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.monitoring.run_budgets import JoinBudgets
@@ -205,6 +206,7 @@ class RunsServicer:
     async def WatchAlerts(self, request: WatchAlertsRequest, _: Context) -> AsyncIterator[Alert]:
         run = await self._run(request.run_id)
         async for change in self._monitor.alerts(run.run_id):
+            said = advice(change)
             yield Alert(
                 alert_id=change.incident_id,
                 state=IncidentState.ValueType(change.state.code),
@@ -215,6 +217,9 @@ class RunsServicer:
                 since=change.since,
                 at=change.changed_at,
                 step_ratio=change.step_ratio,
+                resource=change.resource or "",
+                likely=said.likely,
+                action=said.action,
             )
 
     def _active(self, run_id: bytes) -> Run | None:

@@ -15,7 +15,7 @@ from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkResult
-from pharoah_provider.domain import MeasuredOrder, Node, Report, Resource, Run, Transition
+from pharoah_provider.domain import MeasuredOrder, Node, Report, Run, Subject, Transition
 from pharoah_provider.storage.records import EpochRecord, ImportedTable, ReportedAmount, SignedHead, StoredDecision
 
 
@@ -108,8 +108,8 @@ class IncidentStore(Protocol):
         """Incidents that are suspected or confirmed, oldest first."""
         ...
 
-    async def changes(self, resource: Resource, since: float) -> list[Transition]:
-        """What has changed on a resource since then (unix seconds), oldest first."""
+    async def changes(self, subject: Subject, since: float) -> list[Transition]:
+        """What has changed on a subject since then (unix seconds), oldest first."""
         ...
 
     async def all_changes(self, since: float) -> list[Transition]:

@@ -57,6 +57,15 @@ def cost_findings(
         yield NO_STEP_TIME.found(reason=error, evidence="node profile")
 
 
+def expected_step_seconds(fingerprint: Fingerprint, cost: StepCost, profile: NodeProfile) -> float:
+    """What a step should take on a node whose ceilings were measured; 0 for another node."""
+    try:
+        ceilings = ceilings_of(fingerprint, profile)
+        return duration(cost, ceilings).seconds if ceilings and ceilings.measured else 0.0
+    except CeilingsError:
+        return 0.0
+
+
 def memory_finding(fit: Fit, advice: Iterable[Advice] = (), uncounted: Sequence[str] = ()) -> Finding:
     """Whether the job fits, what takes the memory, and after which changes it would fit."""
     parts = ", ".join(

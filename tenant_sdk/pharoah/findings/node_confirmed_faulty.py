@@ -7,5 +7,5 @@ NODE_CONFIRMED_FAULTY = FindingKind(
     code="node-confirmed-faulty",
     severity=FindingSeverity.WARN,
     text="the provider has confirmed that this node is slow or faulty",
-    help="Micro-benchmarks confirmed an incident of this node, or work nearly always fails on it. Ask for another node.",
+    help="Micro-benchmarks confirmed an incident of this node, or work nearly always fails on it. Ask for another one.",
 )

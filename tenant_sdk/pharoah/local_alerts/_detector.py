@@ -38,6 +38,8 @@ class View:
     """Whether the provider runs micro-benchmarks beside the job now."""
     signals: Sequence[SignalReading] = ()
     """What the agent of the node shows of the node and of the job's devices; empty where no agent answers."""
+    expected_step_seconds: float = 0.0
+    """What a step should take on this node, by the dry run; 0 where that is not known."""
     lateness: Mapping[int, float] = field(default_factory=dict)
     """By rank: how many seconds after the first one it calls a collective, the median of the last ones."""
 

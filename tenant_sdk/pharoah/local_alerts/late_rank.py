@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pharoah.local_alerts._detector import Condition, Detector, View
+from pharoah.local_alerts._first_windows import FirstWindows
 from pharoah.local_alerts._slow_causes import LEAST_THROTTLED_RATIO
-from pharoah.local_alerts._step_change import FIRST_WINDOWS
-from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, mean_window
+from pharoah.local_alerts._step_windows import Window
 from pharoah_protocol.vocabulary import Attribution, Resource
 
 LEAST_RATIO = 1.5
@@ -23,28 +23,17 @@ class _LateRank:
     """The first windows of all ranks of this machine."""
 
     wants_lateness = False
-    _ranks: dict[int, RankSteps] = field(default_factory=dict)
+    _first: FirstWindows = field(default_factory=FirstWindows)
     _judged: bool = False
     _holds: Condition | None = None
 
     def look(self, view: View) -> Iterator[Condition]:
         if not self._judged:
-            self._read(view)
-            windows = {rank: steps.windows for rank, steps in self._ranks.items()}
-            if len(windows) > 1 and all(len(some) >= FIRST_WINDOWS for some in windows.values()):
-                self._judged = True
-                self._holds = _condition({rank: mean_window(list(some)) for rank, some in windows.items()}, view)
+            self._first.add(view)
+            if (means := self._first.means()) is not None and len(means) > 1:
+                self._judged, self._holds = True, _condition(means, view)
         if self._holds:
             yield self._holds
-
-    def _read(self, view: View) -> None:
-        for number, process in view.processes.items():
-            steps = self._ranks.setdefault(number, RankSteps())
-            if view.measuring:
-                steps.discard()
-            else:
-                steps.stepped(view.steps.get(number, ()))
-                steps.look(Moment(view.at, process, view.machine, 0.0))
 
 
 def _condition(usual: Mapping[int, Window], view: View) -> Condition | None:

@@ -70,6 +70,8 @@ class LocalWatch:
         agent of the node shows. `distributed`: whether the job runs on several nodes."""
         self._deliver, self._measuring, self._distributed = deliver, measuring, distributed
         self._look_seconds = look_seconds
+        self.expected_step_seconds = 0.0
+        """What a step should take on this node; 0 while that is not known."""
         self._ask_signals, self._signals = ask_signals, tuple[SignalReading, ...]()
         self._asking: asyncio.Task[None] | None = None
         """Asks the agent again and again."""
@@ -143,6 +145,7 @@ class LocalWatch:
             distributed=self._distributed or len(self._processes) > 1,
             measuring=self._measuring(),
             signals=self._signals,
+            expected_step_seconds=self.expected_step_seconds,
             lateness=lateness(self._starts),
         )
         holding: list[Condition] = []

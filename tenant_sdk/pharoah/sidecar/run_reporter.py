@@ -37,6 +37,7 @@ from pharoah_protocol.v1 import (
     RevealRequest,
     WatchAlertsRequest,
 )
+from pharoah_protocol.vocabulary import Resource
 
 log = logging.getLogger("pharoah.sidecar")
 
@@ -341,12 +342,22 @@ class RunReporter:
         if not state.is_reported or not all(0 <= number < LATEST_UNIX_SECONDS for number in numbers):
             log.warning("an alert with an unknown state or an impossible number was dropped")
             return
-        names = ("alert_id", "node_alias", "fault_domain", "what", "evidence")
+        names = ("alert_id", "node_alias", "fault_domain", "what", "evidence", "likely", "action")
         texts: dict[str, Any] = {name: sanitize_text(getattr(message, name)) for name in names}
         if (texts["alert_id"], state) in self._seen:
             return  # sent again after a reconnect
         self._seen.append((texts["alert_id"], state))
-        self._deliver(Alert(state=state, since=message.since, at=message.at, step_ratio=message.step_ratio, **texts))
+        resource = Resource(message.resource) if message.resource in tuple(Resource) else None  # of a newer release
+        self._deliver(
+            Alert(
+                state=state,
+                since=message.since,
+                at=message.at,
+                step_ratio=message.step_ratio,
+                resource=resource,
+                **texts,
+            )
+        )
 
     async def _call(self, method: str, request: Any) -> Any:
         return await self._provider.call(getattr(self._stub, method), request)

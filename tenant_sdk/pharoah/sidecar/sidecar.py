@@ -111,6 +111,7 @@ class Sidecar:
         self._run.started(message.command, message.groups)
 
     async def _findings(self, message: messages.Findings, _: Connection) -> None:
+        self._local.expected_step_seconds = message.step_seconds
         self._job.add_launch_findings(*(Finding.from_dict(finding) for finding in message.findings))
 
     async def _steps(self, message: messages.Steps, _: Connection) -> None:

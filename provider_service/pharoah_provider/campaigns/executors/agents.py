@@ -22,6 +22,8 @@ IDLE_ROUNDS, BESIDE_ROUNDS = 2, 2
 """Rounds of micro-benchmarks per node, idle and beside a job."""
 COMPANION_START_SECONDS = 2.5
 """Time for the companion to start before the first round beside it."""
+BESIDE_SECONDS = 1.5
+"""How long one micro-benchmark may take beside the companion, which trains for 9 s: as long as in a validation."""
 COMPANION = Cell("baseline/companion", "gpt", {}, seconds=9.0, degradation=Degradation())
 """The cell that trains while the baseline beside a job is measured."""
 
@@ -55,7 +57,7 @@ class AgentExecutor:
             group.create_task(self._fleet.run_cell(node.node, replace(COMPANION, id=f"{COMPANION.id}/{node.node}")))
             await asyncio.sleep(COMPANION_START_SECONDS)
             for _ in range(BESIDE_ROUNDS):
-                results += await measure(self._fleet, node.node, beside_job=True)
+                results += await measure(self._fleet, node.node, beside_job=True, limit_seconds=BESIDE_SECONDS)
         return results
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pharoah_protocol.incident_states import INCIDENT_STATES, IncidentState
-from pharoah_provider.domain import IncidentKind, Resource, ResourceKind, Transition
+from pharoah_protocol.vocabulary import Resource
+from pharoah_provider.domain import IncidentKind, Subject, SubjectKind, Transition
 from pharoah_provider.storage.duckdb.database import Database, executing
 from pharoah_provider.storage.duckdb.statements import statements
 
@@ -21,8 +22,8 @@ class DuckIncidentStore:
     async def put_transition(self, change: Transition) -> None:
         values = [
             change.incident_id,
-            change.resource.kind,
-            change.resource.name,
+            change.subject.kind,
+            change.subject.name,
             change.kind,
             change.state,
             change.fault_domain,
@@ -33,6 +34,7 @@ class DuckIncidentStore:
             change.changed_at,
             change.step_ratio,
             change.established,
+            change.resource or "",
         ]
         await self._db.apply(executing(SQL["put_incident"], values), executing(SQL["put_transition"], values))
 
@@ -40,8 +42,8 @@ class DuckIncidentStore:
         closed = [state.name for state in INCIDENT_STATES if not state.is_open]
         return [_transition(row) for row in await self._db.read(SQL["open_incidents"], [closed])]
 
-    async def changes(self, resource: Resource, since: float) -> list[Transition]:
-        rows = await self._db.read(SQL["changes"], [resource.kind, resource.name, since])
+    async def changes(self, subject: Subject, since: float) -> list[Transition]:
+        rows = await self._db.read(SQL["changes"], [subject.kind, subject.name, since])
         return [_transition(row) for row in rows]
 
     async def all_changes(self, since: float) -> list[Transition]:
@@ -51,7 +53,7 @@ class DuckIncidentStore:
 def _transition(row: dict[str, Any]) -> Transition:
     return Transition(
         incident_id=row["incident_id"],
-        resource=Resource(ResourceKind(row["resource_kind"]), row["resource"]),
+        subject=Subject(SubjectKind(row["resource_kind"]), row["resource"]),
         kind=IncidentKind(row["kind"]),
         state=IncidentState.of_any_name(row["state"]),
         raised_by=bytes(row["raised_by"]),
@@ -61,4 +63,5 @@ def _transition(row: dict[str, Any]) -> Transition:
         changed_at=row["changed_at"],
         step_ratio=row["step_ratio"],
         established=row["established"],
+        resource=Resource(row["short_resource"]) if row["short_resource"] else None,
     )

@@ -1,14 +1,14 @@
 -- name: put_incident
 INSERT OR REPLACE INTO incidents (
     incident_id, resource_kind, resource, kind, state, fault_domain, raised_by, what, evidence, since, changed_at,
-    step_ratio, established
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    step_ratio, established, short_resource
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: put_transition
 INSERT INTO incident_transitions (
     incident_id, resource_kind, resource, kind, state, fault_domain, raised_by, what, evidence, since, changed_at,
-    step_ratio, established
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    step_ratio, established, short_resource
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: open_incidents
 SELECT * FROM incidents WHERE NOT list_contains(?, state) ORDER BY since

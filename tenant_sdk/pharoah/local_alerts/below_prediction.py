@@ -1,0 +1,77 @@
+"""Steps that take several times as long as this node should need: there is no "before" that was better.
+
+The prediction is that of the dry run (`pharoah.cost.duration`). It is used where the operator has measured what the
+node can do (`pharoah-agent measure`); the data sheet of a device is a lower bound that real jobs do not reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pharoah.local_alerts._detector import Condition, Detector, View
+from pharoah.local_alerts._first_windows import FirstWindows
+from pharoah.local_alerts._slow_causes import LEAST_THROTTLED_RATIO
+from pharoah.local_alerts._step_windows import Window
+from pharoah_protocol.vocabulary import Attribution, Resource
+
+LEAST_RATIO = 3.0
+"""Predictions are wrong by 15 % in the median (`steptime_median_error_ratio`, `python -m evaluation distributed`), and
+by far more for single jobs; a device that is clocked down to a seventh of its speed is beyond all of them."""
+LEAST_OWN_SHARE = 0.5
+"""The share of its steps in which a rank must compute or be ready to: a job that waits for its data or for other ranks
+says nothing about the processor."""
+
+
+@dataclass
+class _BelowPrediction:
+    """The first windows of all ranks, beside the prediction."""
+
+    wants_lateness = False
+    _first: FirstWindows = field(default_factory=FirstWindows)
+    _judged: bool = False
+    _holds: Condition | None = None
+
+    def look(self, view: View) -> Iterator[Condition]:
+        if not self._judged and view.expected_step_seconds > 0:
+            self._first.add(view)
+            if (means := self._first.means()) is not None:
+                self._judged, self._holds = True, _condition(means, view)
+        if self._holds:
+            yield self._holds
+
+
+def _condition(means: Mapping[int, Window], view: View) -> Condition | None:
+    """What holds when the first windows are known. The fastest rank is looked at: that one rank alone is late is found
+    by comparing the ranks."""
+    expected = view.expected_step_seconds
+    rank = min(means, key=lambda number: means[number].computed + means[number].queued)
+    own = means[rank]
+    busy = own.computed + own.queued
+    if busy < LEAST_RATIO * expected or busy < LEAST_OWN_SHARE * own.took:
+        return None
+    who, likely = Attribution.NODE, "the processor runs below its usual clock, or the node's profile is out of date"
+    if own.throttled >= LEAST_THROTTLED_RATIO:
+        who, likely = Attribution.PLATFORM, "the job's control group has used up its processor time"
+    elif own.queued >= own.computed / 2:
+        who, likely = Attribution.NEIGHBOUR, "other processes take turns with the job on its cores"
+    return Condition(
+        key="below_prediction",
+        resource=Resource.COMPUTE,
+        fault_domain=who,
+        what=f"steps take {own.took / expected:.1f} times as long as this node should need",
+        where="this node",
+        likely=likely,
+        action="ask for a validation of this node (session.ask_validation()), or for another node",
+        evidence=f"rank {rank}, per step: predicted {1e3 * expected:.3g} ms, computing {1e3 * own.computed:.3g} ms, "
+        f"queued {1e3 * own.queued:.3g} ms",
+        since=view.unix - (view.at - own.began_at),
+        step_ratio=own.took / expected,
+    )
+
+
+DETECTOR = Detector(
+    "below_prediction",
+    "steps of all ranks that take three times as long as predicted for this node, from the first step on",
+    _BelowPrediction,
+)
