@@ -214,7 +214,7 @@ def _small_disk(folder: Path) -> Iterator[None]:
 
 def _figures(figures: Figures, episodes: Sequence[Episode]) -> None:
     figures.details["episodes"] = [asdict(episode) for episode in episodes]
-    slow = [one for one in episodes if one.slowed >= 1.1 or one.kind in UNLIKE_SLOW]
+    slow = [one for one in episodes if not one.slowed < 1.1 or one.kind in UNLIKE_SLOW]  # NaN: no step ended
     figures.add("injections", len(episodes), ">= 40 unless --quick", True)
     figures.ratio("detected_ratio", sum(one.found for one in slow), len(slow), 0.95)
     found = [one for one in slow if one.found]

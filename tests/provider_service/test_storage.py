@@ -176,7 +176,7 @@ def test_an_incident_in_a_state_whose_plugin_is_gone_stays_open(opened: Opened) 
     gone = IncidentState("chronic", code=64, help="It is gone.", is_open=True, is_reported=True)
     change = Transition(
         incident_id="al-1",
-        resource=NODE_N1,
+        subject=NODE_N1,
         kind=IncidentKind.SLOW,
         state=gone,
         raised_by=RUN.run_id,
