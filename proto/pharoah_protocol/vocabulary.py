@@ -241,6 +241,8 @@ class Purpose(StrEnum):
     """The provider measures what a node shows beside one particular job."""
     VALIDATION = "validation"
     """The provider checks a suspected node."""
+    CHECK = "check"
+    """The provider checks an idle node that nobody suspects."""
 
 
 class Resource(StrEnum):

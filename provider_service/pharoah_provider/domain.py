@@ -138,11 +138,13 @@ class SubjectKind(StrEnum):
 
     NODE = "node"
     AGENT = "agent"
-    """The agent of a node: the resource has the name of the node."""
+    """The agent of a node: the subject has the name of the node."""
+    CHECK = "check"
+    """What checks of the idle node show: the subject has the name of the node."""
 
 
 class IncidentKind(StrEnum):
-    """What is wrong with the resource."""
+    """What is wrong with the subject."""
 
     SLOW = "slow"
     """Steps on it take longer than the run's own baseline."""
@@ -150,6 +152,10 @@ class IncidentKind(StrEnum):
     """A run on it and its agent vanished without a word."""
     AGENT_LOST = "agent_lost"
     """The agent of the node vanished while a run was there."""
+    BELOW_FLEET = "below_fleet"
+    """A micro-benchmark on the idle node is slower than on the healthy nodes of its context, or than it was before."""
+    WRONG_ANSWER = "wrong_answer"
+    """A micro-benchmark on the idle node computes something wrong."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +173,11 @@ class Subject:
     def agent(cls, node: str) -> Subject:
         """The agent of a node."""
         return cls(SubjectKind.AGENT, node)
+
+    @classmethod
+    def check(cls, node: str) -> Subject:
+        """What checks of an idle node show."""
+        return cls(SubjectKind.CHECK, node)
 
 
 @dataclass(frozen=True)
@@ -207,9 +218,50 @@ class Transition:
         return self if run_id == self.raised_by else self.public()
 
     def public(self) -> Transition:
-        """What everybody may read who comes to the resource: nothing about any job."""
-        what = "micro-benchmarks found this node slow" if self.kind is IncidentKind.SLOW else "this node was lost"
+        """What everybody may read who comes to the subject: nothing about any job."""
+        what = _PUBLIC.get(self.kind, self.what)
         return replace(self, what=what, evidence=self.evidence.replace(BESIDE_JOB, ""), step_ratio=1.0)
+
+
+_PUBLIC = {
+    IncidentKind.SLOW: "micro-benchmarks found this node slow",
+    IncidentKind.LOST: "this node was lost",
+    IncidentKind.AGENT_LOST: "this node was lost",
+}
+"""What is said in public of incidents that a run has raised. What a check has found is not about a run."""
+
+
+class CheckResult(StrEnum):
+    """What a check of an idle node has shown."""
+
+    HEALTHY = "healthy"
+    SLOWER = "slower"
+    WRONG = "wrong"
+    """The answer was wrong."""
+    UNDECIDED = "undecided"
+    """There is too little to compare with, or nothing could be measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleCheck:
+    """One check of an idle node."""
+
+    node: str
+    benchmark: str
+    result: CheckResult
+    propensity: float
+    """The probability with which it was chosen; 1 for the repetition of a check that has found something."""
+    checked_at: float
+    """Unix seconds."""
+    slowdown_ratio: float | None = None
+    """How much slower than healthy nodes, or than before, as a ratio; None where nothing was compared."""
+    reason: str = ""
+    """Why it is undecided."""
+
+    @property
+    def found(self) -> bool:
+        """Whether it speaks against the node."""
+        return self.result in (CheckResult.SLOWER, CheckResult.WRONG)
 
 
 @dataclass(frozen=True)

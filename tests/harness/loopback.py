@@ -162,6 +162,7 @@ def server_settings(folder: Path, **changes: Any) -> ServerSettings:
         "audit": folder / "audit",
         "tokens": folder / "tokens",
         "settle_seconds": 0.0,
+        "idle_check_seconds": 0.0,
     }
     return ServerSettings(**{**defaults, **changes})
 

@@ -75,6 +75,8 @@ class MonitoredSite:
     """Nodes whose agents see that somebody uses them."""
     strangers: set[str] = field(default_factory=set)
     """Nodes whose agents see somebody beside the runs that they know."""
+    wrong: set[str] = field(default_factory=set)
+    """Nodes whose micro-benchmarks compute something wrong."""
     mute: set[str] = field(default_factory=set)
     """Nodes whose agents are connected and send nothing."""
     order_seconds: float = 0.0
@@ -163,7 +165,7 @@ class MonitoredSite:
         """Wait for the looks and the validations that go on."""
         if self.monitor._looking is not None:
             await asyncio.wait({self.monitor._looking})
-        while tasks := self.monitor._probing.tasks():
+        while tasks := [*self.monitor._probing.tasks(), *self.monitor._checks.tasks()]:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # for the callbacks that remove them
 
@@ -191,8 +193,10 @@ class MonitoredSite:
             began, longest = self.time.now, content["limit_seconds"] * len(benchmarks)
             self.time.now += min(self.order_seconds, longest)
             self.ordered.append(SentOrder(node, began, self.time.now))
-        now = self.time.now
-        return [BenchmarkResult(order_id, node, name, beside, now, now, took, error) for name in benchmarks]
+        now, correct = self.time.now, None
+        if node in self.wrong:
+            took, correct = (), False
+        return [BenchmarkResult(order_id, node, name, beside, now, now, took, error, correct) for name in benchmarks]
 
 
 @asynccontextmanager
@@ -202,12 +206,13 @@ async def monitored_site(
     time: HandClock | None = None,
     settle_seconds: float = 0.0,
     share: float = SHARE,
+    check_pause_seconds: float = 0.0,
 ) -> AsyncIterator[MonitoredSite]:
     """A monitor on the database of a folder. Again with the same folder and time: a restart of the provider."""
     time = time or HandClock()
     new_database(folder / "monitored.duckdb")
     storage, metrics, fleet = DuckStorage(folder / "monitored.duckdb"), Metrics(), Fleet(time.clock)
-    monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock, share)
+    monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock, share, check_pause_seconds)
     site = MonitoredSite(storage, fleet, monitor, Intake(storage.runs, monitor, metrics, time.clock), time, metrics)
     try:
         if release is not None:

@@ -100,6 +100,7 @@ class Site:
         arguments += ["--tenant-queries", "100000", "--organisation-queries", "100000"]
         arguments += ["--tenant-offers", "100000"]
         arguments += ["--settle-seconds", str(self.settle_seconds), "--benchmark-share", str(BENCHMARK_SHARE)]
+        arguments += ["--idle-check-seconds", "0"]  # nodes share cores here, and a check takes time of its neighbours
         command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]
         self._spawn("provider", [sys.executable, "-m", "pharoah_provider.cli", *command])
         self._wait(self._serving, "the provider to listen")

@@ -49,6 +49,8 @@ def add_parser(commands: Any) -> None:
            help="how long no micro-benchmark runs beside a run that has begun (default: %(default)g)")  # fmt: skip
     option("--benchmark-share", type=amount, default=defaults.benchmark_share, metavar="RATIO",
            help="share of the time that micro-benchmarks may take for one tenant (default: %(default)g)")  # fmt: skip
+    option("--idle-check-seconds", type=amount, default=defaults.idle_check_seconds, metavar="S",
+           help="pause between two checks of an idle node; 0 for no checks (default: %(default)g)")  # fmt: skip
     option("--node-actions", choices=list(ActionMode), type=ActionMode, default=defaults.node_actions,
            help="how far the actions of sick nodes go (default: %(default)s)")  # fmt: skip
     option("--most-drained", type=count, default=defaults.breaker.most_nodes, metavar="N",
@@ -73,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     os.umask(0o077)  # database, keys and audit log are readable by their owner alone
     names = (
         "listen", "socket_group", "http", "http_token", "metrics_public", "db", "keys", "audit", "witnesses", "domain",
-        "tokens", "settle_seconds", "init", "deny_list", "benchmark_share", "node_actions",
+        "tokens", "settle_seconds", "init", "deny_list", "benchmark_share", "node_actions", "idle_check_seconds",
     )  # fmt: skip
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):

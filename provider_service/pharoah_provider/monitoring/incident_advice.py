@@ -16,6 +16,8 @@ AS_SLOW = 0.5
 slowest benchmark, in logarithms, it is computing that is short."""
 ANOTHER_NODE = "save a checkpoint and ask for another node"
 
+WRONG_NUMBERS = "go back to a checkpoint from before this node was used, and ask for another node"
+
 
 class Advice(NamedTuple):
     """Sentences for the tenant of a run."""
@@ -59,6 +61,10 @@ def advice(change: Transition) -> Advice:
             return Advice(_SLOW[change.resource], ANOTHER_NODE)
         case IncidentKind.LOST:
             return Advice("the node was lost, or cut off from the network", ANOTHER_NODE)
+        case IncidentKind.BELOW_FLEET:
+            return Advice(_SLOW[change.resource], ANOTHER_NODE)
+        case IncidentKind.WRONG_ANSWER:
+            return Advice("a core, a device or memory of this node computes wrong numbers", WRONG_NUMBERS)
         case IncidentKind.AGENT_LOST:
             return Advice("the node is cut off from the network, or its agent has ended", "save a checkpoint soon")
 

@@ -30,7 +30,7 @@ class IncidentBook:
         for change in open_incidents:
             run = await self._store.runs.run(change.raised_by)
             self._incidents[change.subject.name] = Incident.restored(change, run.organisation if run else "")
-        self._notifier.restore(open_incidents)
+        self._notifier.restore([change for change in found if change.subject.kind is not SubjectKind.AGENT])
         return [change for change in found if change.subject.kind is not SubjectKind.NODE]
 
     async def changes_since(self, runs: Sequence[Run]) -> dict[bytes, list[Transition]]:

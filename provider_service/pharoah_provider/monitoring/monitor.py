@@ -15,11 +15,12 @@ from typing import NamedTuple
 from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import SUSPECTED
 from pharoah_protocol.vocabulary import EndState, Purpose
-from pharoah_provider.domain import IncidentKind, Report, Run, Transition
+from pharoah_provider.domain import IncidentKind, Report, Run, SubjectKind, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.absent_agents import AbsentAgents
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.counters import RunCounters
+from pharoah_provider.monitoring.idle_checks import PAUSE_SECONDS, IdleChecks
 from pharoah_provider.monitoring.incident_book import IncidentBook
 from pharoah_provider.monitoring.incidents import IDLE, LONGEST_IDLE_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Incident
 from pharoah_provider.monitoring.notifier import Notifier
@@ -65,8 +66,10 @@ class Monitor:
         settle_seconds: float = SETTLE_SECONDS,
         clock: Clock | None = None,
         share: float = SHARE,
+        check_pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        """`share` of the time may be used for micro-benchmarks of one tenant (`monitoring.budgets`)."""
+        """`share` of the time may be used for micro-benchmarks of one tenant (`monitoring.budgets`), and
+        `check_pause_seconds` is how long an idle node is left alone between two checks; 0 for no checks."""
         self._store, self._fleet, self._metrics = store, fleet, metrics
         self._clock = clock = clock or Clock()
         self.runs = WatchedRuns(clock)
@@ -78,6 +81,10 @@ class Monitor:
         self._agents = AbsentAgents(self._incidents, fleet, self.runs, clock)
         self._background = OwnedTasks()
         self._probing = Probings(self._background)
+        self._checks = IdleChecks(
+            store, fleet, self._orders, self._incidents, self._background, self._has_other_use, clock,
+            check_pause_seconds,
+        )  # fmt: skip
         self._looking: asyncio.Task[None] | None = None
         """The look at nodes of lost runs that goes on."""
 
@@ -85,7 +92,9 @@ class Monitor:
         """After a restart: go on with the open incidents and the runs that had not ended."""
         self._fleet.remember(await self._store.nodes.nodes())
         await self._orders.restore()
-        self._agents.restore(await self._incidents.restore())
+        others = await self._incidents.restore()
+        self._agents.restore(change for change in others if change.subject.kind is SubjectKind.AGENT)
+        await self._checks.restore(change for change in others if change.subject.kind is SubjectKind.CHECK)
         for run in await self._store.runs.lost_runs():
             self.runs.add_lost(run)
         active = await self._store.runs.active_runs()
@@ -144,6 +153,7 @@ class Monitor:
         for watched in self.runs.silent():
             await self._lose(watched)
         await self._agents.look()
+        await self._checks.look()
         for incident in self._incidents.open():
             await self._look_at(incident)
         if self._looking is None or self._looking.done():
@@ -219,6 +229,10 @@ class Monitor:
         return bool(self.runs.present(other.node for other in self._fleet.host_of(node)))
 
     # runs and nodes
+
+    def _has_other_use(self, node: str) -> bool:
+        """Whether no check of an idle node may run there: a run may go on, or an incident is validated."""
+        return self.in_use(node) or node in self._probing or not self._incidents.of(node).quiet
 
     def _is_slow(self, node: str) -> bool:
         return self._incidents.of(node).confirmed

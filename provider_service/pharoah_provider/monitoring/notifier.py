@@ -79,9 +79,8 @@ class Notifier:
             known.end()
         subscription = self._subscriptions[run.run_id] = Subscription(run)
         reported = [change for change in missed if change.state.is_reported]
-        confirmed = self._confirmed.get(Subject.node(run.node))
-        if confirmed is not None and confirmed.incident_id not in {change.incident_id for change in reported}:
-            reported.insert(0, confirmed)
+        known_ids = {change.incident_id for change in reported}
+        reported[:0] = [one for one in self._confirmed_on(run.node) if one.incident_id not in known_ids]
         for change in reported:
             subscription.report(change)
 
@@ -103,7 +102,7 @@ class Notifier:
         if change.established:
             self._set(change)
         for subscription in self._subscriptions.values():
-            if Subject.node(subscription.run.node) == change.subject:
+            if change.subject in _subjects_of(subscription.run.node):
                 subscription.report(change)
 
     async def alerts(self, run_id: bytes) -> AsyncIterator[Transition]:
@@ -115,8 +114,19 @@ class Notifier:
     def _set(self, change: Transition) -> None:
         if change.state.is_open:
             self._confirmed[change.subject] = change
-            state = NodeState(change.state, change.since, change.public().evidence)
         else:
             self._confirmed.pop(change.subject, None)
-            state = NodeState()
-        self._fleet.set_state(change.subject.name, state)
+        node = change.subject.name
+        first = next(iter(self._confirmed_on(node)), None)
+        self._fleet.set_state(
+            node, NodeState(first.state, first.since, first.public().evidence) if first else NodeState()
+        )
+
+    def _confirmed_on(self, node: str) -> list[Transition]:
+        """The incidents that are confirmed and established on a node."""
+        return [self._confirmed[subject] for subject in _subjects_of(node) if subject in self._confirmed]
+
+
+def _subjects_of(node: str) -> tuple[Subject, ...]:
+    """What is about a node itself. An incident of its agent stays with the provider."""
+    return Subject.node(node), Subject.check(node)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import inf
 
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Purpose
@@ -133,11 +134,13 @@ class Orders:
         finally:
             this.spans.append(_Span(node, self._clock.wall(), self._clock.steady() - began, looked_slow))
 
-    async def _sent(self, node: str, run: Run | None, limit: float) -> list[BenchmarkResult]:
+    async def _sent(self, node: str, run: Run | None, limit: float, names: Sequence[str] = ()) -> list[BenchmarkResult]:
         try:
             async with asyncio.timeout(None) as ending:
                 self._going[ending] = node
-                results = await measure(self._fleet, node, run is not None, limit, only_if_idle=run is None)
+                results = await measure(
+                    self._fleet, node, run is not None, limit, only_if_idle=run is None, names=names
+                )
         except TimeoutError:
             raise NotReady(f"node {node}: a run has come to its host") from None
         finally:
@@ -149,6 +152,18 @@ class Orders:
                 self._shared_until[node] = self._clock.steady() + SHARED_SECONDS
             raise NotReady(f"node {node}: its agent sees somebody there whom the provider does not know")
         return results
+
+    async def check(self, node: str, benchmark: str) -> BenchmarkResult:
+        """A micro-benchmark on an idle node that nobody suspects. It disturbs no job, so it counts for no budget of a
+        tenant. Raises NotReady with the reason why there is none."""
+        allowed = self._allowed(node, None)
+        if not await self._all_seen_idle(allowed.look_at):
+            raise NotReady(f"node {node}: its host is in use")
+        self._allowed(node, None)  # runs may have come meanwhile
+        results = await self._sent(node, None, inf, (benchmark,))
+        if not results:
+            raise NotReady(f"node {node}: it does not have the micro-benchmark {benchmark}")
+        return results[0]
 
     def _allowed(self, node: str, run: Run | None) -> Permission:
         answer = self.permission(node)

@@ -9,6 +9,7 @@ from pathlib import Path
 from pharoah_learning.node_actions import Breaker
 from pharoah_protocol.local_sockets import PROVIDER_SOCKET
 from pharoah_provider.monitoring.budgets import SHARE
+from pharoah_provider.monitoring.idle_checks import PAUSE_SECONDS
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS
 from pharoah_provider.node_actions import ActionMode
 from pharoah_serving.addresses import Defaults
@@ -46,6 +47,8 @@ class ServerSettings:
     settle_seconds: float = SETTLE_SECONDS
     benchmark_share: float = SHARE
     """Share of the time that micro-benchmarks may take for one tenant, on all nodes together."""
+    idle_check_seconds: float = PAUSE_SECONDS
+    """How long an idle node is left alone between two checks; 0 for no checks."""
     node_actions: ActionMode = ActionMode.RECOMMEND
     """How far the actions of sick nodes go."""
     breaker: Breaker = field(default_factory=Breaker)

@@ -84,7 +84,9 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     fleet = Fleet(clock, contexts)
     metrics.watch_agents(fleet.last_seen)
     publisher = await _opened_publisher(files, witnesses, clock, contexts)
-    monitor = Monitor(store, fleet, metrics, settings.settle_seconds, clock, settings.benchmark_share)
+    monitor = Monitor(
+        store, fleet, metrics, settings.settle_seconds, clock, settings.benchmark_share, settings.idle_check_seconds
+    )
     if release := await store.published.newest_release():
         monitor.use(release)
     await monitor.restore()

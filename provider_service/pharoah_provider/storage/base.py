@@ -15,7 +15,7 @@ from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkResult
-from pharoah_provider.domain import MeasuredOrder, Node, Report, Run, Subject, Transition
+from pharoah_provider.domain import IdleCheck, MeasuredOrder, Node, Report, Run, Subject, Transition
 from pharoah_provider.storage.records import EpochRecord, ImportedTable, ReportedAmount, SignedHead, StoredDecision
 
 
@@ -114,6 +114,24 @@ class IncidentStore(Protocol):
 
     async def all_changes(self, since: float) -> list[Transition]:
         """What has changed on all resources since then (unix seconds), oldest first."""
+        ...
+
+
+class IdleCheckStore(Protocol):
+    """Checks of idle nodes that nobody suspects, and the results that they are judged by."""
+
+    async def put(self, check: IdleCheck) -> None: ...
+    async def of_nodes(self, nodes: Sequence[str]) -> list[IdleCheck]:
+        """The checks of these nodes, oldest first."""
+        ...
+
+    async def newest(self) -> dict[str, float]:
+        """Node to when it was checked last, unix seconds."""
+        ...
+
+    async def results(self, benchmark: str, nodes: Sequence[str], of_each: int) -> list[BenchmarkResult]:
+        """The newest results of a micro-benchmark on these nodes while they were idle, so many of each, oldest
+        first."""
         ...
 
 
@@ -355,6 +373,8 @@ class Storage(Protocol):
     def runs(self) -> RunStore: ...
     @property
     def incidents(self) -> IncidentStore: ...
+    @property
+    def idle_checks(self) -> IdleCheckStore: ...
     @property
     def node_actions(self) -> NodeActionStore: ...
     @property

@@ -82,7 +82,7 @@ class DuckEvidenceStore:
         rows = [
             row | {"ran_at": row["ended_at"]} for row in await self._db.read(SQL["baseline_probes"], [Purpose.BASELINE])
         ]
-        return list(read_evidence(EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, _benchmark_result))
+        return list(read_evidence(EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, benchmark_result))
 
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
         return int((await self._db.read(SQL[f"count_evidence_of_{kind}"], {"name": name}))[0]["found"])
@@ -186,7 +186,8 @@ def _fault(stored: str) -> str:
     return name_now(stored)
 
 
-def _benchmark_result(row: Row) -> BenchmarkResult:
+def benchmark_result(row: Row) -> BenchmarkResult:
+    """A row of the table `probes`."""
     names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
     answer = {"correct": row["correct"], "digest": row["digest"] or ""}
     return BenchmarkResult(**{name: row[name] for name in names}, seconds=tuple(row["seconds"]), **answer)

@@ -36,3 +36,6 @@ DELETE FROM incidents WHERE state = 'dismissed' AND changed_at < ?
 -- name: suspicions.changes
 DELETE FROM incident_transitions
 WHERE changed_at < ? AND incident_id NOT IN (SELECT incident_id FROM incidents)
+
+-- name: idle_checks
+DELETE FROM idle_checks WHERE checked_at < ?

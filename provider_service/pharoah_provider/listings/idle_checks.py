@@ -1,0 +1,13 @@
+"""Checks of idle nodes that nobody suspects."""
+
+from __future__ import annotations
+
+from pharoah_provider.listings._listing import Listing, select
+
+LISTING = Listing(
+    name="idle-checks",
+    help="checks of idle nodes: which micro-benchmark, what it has shown, and how probably it was chosen",
+    columns=("checked_at", "node", "benchmark", "result", "slowdown_ratio"),
+    wide_columns=("propensity", "reason"),
+    rows=select("SELECT * FROM idle_checks ORDER BY checked_at"),
+)

@@ -1,0 +1,214 @@
+"""Checks of idle nodes that nobody suspects: one micro-benchmark at a time.
+
+Time in which nobody uses a node is used: what most probably finds a fault for each second is run
+(`pharoah_learning.check_selection`). A result is compared with those of the healthy nodes of the same context and with
+earlier ones of the same node (`pharoah_learning.node_validation`, ADR 43). What looks slower or computes something
+wrong is measured once more at once; twice in a row makes a confirmed incident, and healthy twice in a row ends it. So
+a node that is slow, or wrong, while it is idle is known before the next tenant comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable, Collection, Iterable, Sequence
+from math import isnan
+
+from pharoah_benchmarks.facts import device_kinds
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS, suitable
+from pharoah_learning.check_selection import Candidate, Choice, PastCheck, choose
+from pharoah_learning.evidence import BenchmarkResult
+from pharoah_learning.fleet_comparison import PAST_RUNS, REPEATS, Difference
+from pharoah_learning.node_validation import learn_criteria, validate_node
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED
+from pharoah_protocol.vocabulary import Purpose, Resource
+from pharoah_provider.domain import CheckResult, IdleCheck, IncidentKind, Node, Subject, Transition
+from pharoah_provider.fleet import Fleet
+from pharoah_provider.monitoring.incident_book import IncidentBook
+from pharoah_provider.monitoring.orders import Orders
+from pharoah_provider.owned_tasks import OwnedTasks
+from pharoah_provider.shielding import complete_despite_cancellation
+from pharoah_provider.storage.base import Storage
+from pharoah_serving.clock import Clock
+from pharoah_serving.errors import NotReady, ProviderError
+
+log = logging.getLogger("pharoah.provider.monitoring")
+
+PAUSE_SECONDS = 3600.0
+"""Between two checks of a node. A check takes some seconds, so at most about 1 % of the time of an idle node."""
+RETRY_SECONDS = 300.0
+"""After a check that could not be made, because somebody uses the node or its agent does not answer."""
+AT_ONCE = 8
+"""Checks that go on at once: with them a fleet of 1,250 nodes is checked each hour, at 20 s for a check."""
+CONSIDERED = 32
+"""Nodes that have waited longest and are considered for the next check."""
+
+
+class IdleChecks:
+    """Chooses, orders and judges checks. Belongs to the event loop; its tasks belong to `background`."""
+
+    def __init__(
+        self,
+        store: Storage,
+        fleet: Fleet,
+        orders: Orders,
+        book: IncidentBook,
+        background: OwnedTasks,
+        in_use: Callable[[str], bool],
+        clock: Clock,
+        pause_seconds: float = PAUSE_SECONDS,
+        chance: random.Random | None = None,
+    ) -> None:
+        """`in_use(node)`: whether a run or a validation goes on there. A pause of 0 switches checks off."""
+        self._store, self._fleet, self._orders, self._book = store, fleet, orders, book
+        self._background, self._in_use, self._clock, self._pause = background, in_use, clock, pause_seconds
+        self._chance = chance or random.Random()
+        self._due_at: dict[str, float] = {}
+        """Node to when it may be checked next, seconds of the steady clock."""
+        self._going: dict[str, asyncio.Task[None]] = {}
+        self._open: dict[str, Transition] = {}
+        """The incidents that go on, by node."""
+
+    async def restore(self, changes: Iterable[Transition]) -> None:
+        """After a restart: go on with the open incidents, and with the pauses."""
+        self._open = {change.subject.name: change for change in changes}
+        wall, steady = self._clock.wall(), self._clock.steady()
+        self._due_at = {
+            node: steady + self._pause - max(0.0, wall - at)
+            for node, at in (await self._store.idle_checks.newest()).items()
+        }
+
+    async def look(self) -> None:
+        """Start the next check, if one is due; once a second. Raises StoreError."""
+        self._going = {node: task for node, task in self._going.items() if not task.done()}
+        if not self._pause or len(self._going) >= AT_ONCE or not (nodes := self._waiting()):
+            return
+        past = await self._store.idle_checks.of_nodes([node.node for node in nodes])
+        if (choice := self._chosen(nodes, past)) is not None and choice.candidate.node not in self._going:
+            node = choice.candidate.node
+            self._due_at[node] = self._clock.steady() + self._pause
+            self._going[node] = self._background.start(self._check(choice))
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """All checks that go on."""
+        return [task for task in self._going.values() if not task.done()]
+
+    def _waiting(self) -> list[Node]:
+        """The nodes that have waited longest, of those that may be checked now."""
+        now = self._clock.steady()
+        nodes = self._fleet.connected()
+        for node in nodes:  # not all at once after the start of the provider
+            self._due_at.setdefault(node.node, now + self._chance.uniform(0, self._pause))
+        due = [one for one in nodes if self._due_at[one.node] <= now and self._is_free(one.node)]
+        return sorted(due, key=lambda one: self._due_at[one.node])[:CONSIDERED]
+
+    def _is_free(self, node: str) -> bool:
+        return node not in self._going and not self._in_use(node) and self._orders.may_use(node, None)
+
+    def _chosen(self, nodes: Sequence[Node], past: Sequence[IdleCheck]) -> Choice | None:
+        candidates = [
+            Candidate(node.node, one.name, one.resource, one.limit_seconds)
+            for node in nodes
+            for one in suitable(device_kinds(node.server_facts), beside_job=False, names=list(MICRO_BENCHMARKS.entries))
+            if one.need is None and self._is_wanted(node.node, one.name, one.resource)
+        ]
+        resource_of = {one.name: one.resource for one in MICRO_BENCHMARKS}
+        checks = [PastCheck(one.node, one.benchmark, one.checked_at, one.found) for one in past]
+        return choose(candidates, checks, resource_of, self._clock.wall(), self._chance)
+
+    def _is_wanted(self, node: str, benchmark: str, resource: Resource) -> bool:
+        """A node with an open incident is measured by what has raised it, until it is over."""
+        known = self._open.get(node)
+        return known is None or (known.resource is resource and f"{benchmark}:" in known.evidence)
+
+    async def _check(self, choice: Choice) -> None:
+        node, benchmark = choice.candidate.node, choice.candidate.benchmark
+        try:
+            first = await self._measured(node, benchmark, choice.propensity)
+            if first.found is (node in self._open):
+                return  # it is as it was
+            if first.result is CheckResult.UNDECIDED:
+                return
+            again = await self._measured(node, benchmark, 1.0)
+            if again.result is first.result:
+                await complete_despite_cancellation(self._changed(again))
+        except NotReady as error:
+            log.info("no check of %s: %s", node, error)
+            self._due_at[node] = self._clock.steady() + min(RETRY_SECONDS, self._pause)
+        except ProviderError as error:
+            log.warning("the check of %s failed: %s", node, error)
+
+    async def _measured(self, node: str, benchmark: str, propensity: float) -> IdleCheck:
+        """Run a micro-benchmark, store and judge its result. Raises NotReady."""
+        known = self._fleet.node(node)
+        result = await self._orders.check(node, benchmark)
+        nodes = {one.node for one in self._fleet.connected() if known and self._same_context(one, known)}
+        past = await self._store.idle_checks.results(benchmark, sorted(nodes | {node}), 1 + PAST_RUNS)
+        check = await asyncio.to_thread(judged, result, past, propensity, self._clock.wall())
+        # What was slow is no reference: with it a node that stays slow would soon look as it always did.
+        purpose = Purpose.VALIDATION if check.found else Purpose.CHECK
+        await self._store.evidence.append_probes([result], purpose)
+        await self._store.idle_checks.put(check)
+        return check
+
+    def _same_context(self, one: Node, other: Node) -> bool:
+        return self._fleet.contexts.of(one) == self._fleet.contexts.of(other)
+
+    async def _changed(self, check: IdleCheck) -> None:
+        """Twice in a row a check has shown something else than what is known of the node."""
+        now, evidence = self._clock.wall(), _evidence(check)
+        if (known := self._open.pop(check.node, None)) is not None:
+            await self._book.put(known.changed(CLEARED, now, evidence))
+            return
+        wrong = check.result is CheckResult.WRONG
+        what = "computes something wrong" if wrong else "is slower than healthy nodes"
+        incident = Transition(
+            incident_id=f"al-{secrets.token_hex(6)}",
+            subject=Subject.check(check.node),
+            kind=IncidentKind.WRONG_ANSWER if wrong else IncidentKind.BELOW_FLEET,
+            state=CONFIRMED,
+            raised_by=b"",
+            what=f"this node {what} while it is idle",
+            evidence=evidence,
+            since=now,
+            changed_at=now,
+            step_ratio=1.0,
+            resource=MICRO_BENCHMARKS[check.benchmark].resource,
+        )
+        self._open[check.node] = incident
+        await self._book.put(incident)
+
+
+def judged(newest: BenchmarkResult, results: Collection[BenchmarkResult], propensity: float, now: float) -> IdleCheck:
+    """What the newest result of a node says, beside earlier ones of it and of its context, `results`, which are all of
+    the same micro-benchmark. `now` in unix seconds."""
+    what, ratio, reason = CheckResult.UNDECIDED, None, newest.error
+    if newest.correct is False:
+        what, reason = CheckResult.WRONG, ""
+    elif newest.seconds:
+        repeats = min([REPEATS, *(len(one.seconds) for one in (newest, *results) if one.seconds)])
+        fleet = [one for one in results if one.node != newest.node and one.seconds]
+        criteria = learn_criteria(fleet or [newest], repeats=repeats)
+        (found,) = validate_node(criteria, [newest], results).comparisons.values()
+        reason = found.reason
+        ratio = None if isnan(found.slowdown_ratio) else found.slowdown_ratio
+        if found.difference is not Difference.UNDECIDED:
+            what = CheckResult.SLOWER if found.difference is Difference.SLOWER else CheckResult.HEALTHY
+    return IdleCheck(
+        node=newest.node,
+        benchmark=newest.benchmark,
+        result=what,
+        propensity=propensity,
+        checked_at=now,
+        slowdown_ratio=ratio,
+        reason=reason,
+    )
+
+
+def _evidence(check: IdleCheck) -> str:
+    """The line of an incident; it begins with the micro-benchmark."""
+    if check.result is CheckResult.WRONG:
+        return f"{check.benchmark}: its answer was wrong twice in a row"
+    return f"{check.benchmark}: {check.slowdown_ratio or 1.0:.3f} times as long as on healthy nodes or before"

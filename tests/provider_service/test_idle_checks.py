@@ -1,0 +1,166 @@
+"""Checks of idle nodes: what they find, whom they leave alone, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS
+from pharoah_learning.evidence import BenchmarkResult
+from pharoah_provider.domain import CheckResult
+from pharoah_provider.monitoring import idle_checks
+from pharoah_provider.monitoring.idle_checks import judged
+from tests.harness.listings import listed
+from tests.harness.monitored import HandClock, MonitoredSite, monitored_site
+
+PAUSE = 3600.0
+
+
+@pytest.fixture
+def only_gemm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One micro-benchmark, so that a node soon has a past in it."""
+    monkeypatch.setattr(idle_checks, "suitable", lambda *_, **__: (MICRO_BENCHMARKS["gemm"],))
+
+
+def at_site(
+    folder: Path, work: Callable[[MonitoredSite], Awaitable[None]], time: HandClock | None = None, pause: float = PAUSE
+) -> None:
+    async def inside() -> None:
+        async with monitored_site(folder, time=time, check_pause_seconds=pause) as site:
+            for number in (1, 2):
+                await site.add_node(f"n{number}", number)
+            await work(site)
+
+    asyncio.run(inside())
+
+
+async def hours(site: MonitoredSite, count: int) -> None:
+    """Hours pass; the monitor looks around several times in each."""
+    for _ in range(count):
+        for _ in range(4):
+            await site.passes(PAUSE / 4)
+
+
+async def checks(site: MonitoredSite) -> list[dict[str, Any]]:
+    return await listed(site.storage, "idle-checks")
+
+
+async def incidents(site: MonitoredSite) -> list[tuple[str, str, str]]:
+    return [(row["node"], row["kind"], row["state"]) for row in await listed(site.storage, "alerts")]
+
+
+def test_idle_nodes_are_checked_once_in_each_pause_and_by_different_benchmarks(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        await hours(site, 9)
+        rows = await checks(site)
+        for node in ("n1", "n2"):
+            own = [row for row in rows if row["node"] == node]
+            assert 7 <= len(own) <= 9
+            assert len({row["benchmark"] for row in own}) >= 6
+            assert all(0 < row["propensity"] <= 1 for row in own)
+        assert await incidents(site) == []
+        assert {row["purpose"] for row in await listed(site.storage, "probes")} == {"check"}
+
+    at_site(tmp_path, work)
+
+
+@pytest.mark.usefixtures("only_gemm")
+def test_a_node_that_has_become_slower_while_idle_is_confirmed_until_it_is_as_before(tmp_path: Path) -> None:
+    time = HandClock()
+
+    async def work(site: MonitoredSite) -> None:
+        await hours(site, 6)
+        site.seconds["n1"] *= 1.1
+        await hours(site, 2)
+        assert await incidents(site) == [("n1", "below_fleet", "confirmed")]
+        (row,) = await listed(site.storage, "alerts")
+        assert row["short_resource"] == "compute" and row["evidence"].startswith("gemm: 1.1")
+        assert site.states["n1"][-1].state.is_reported and not site.states["n2"][-1].state.is_open
+        run = await site.join("n1")
+        heard = await anext(aiter(site.monitor.alerts(run.run_id)))
+        assert heard.what == "this node is slower than healthy nodes while it is idle"
+        site.monitor.unwatch(run.run_id)
+        await hours(site, 6)
+        assert await incidents(site) == [("n1", "below_fleet", "confirmed")], "it does not get used to being slow"
+
+    async def after_a_restart(site: MonitoredSite) -> None:
+        site.seconds["n1"] *= 1.1
+        await hours(site, 2)
+        assert await incidents(site) == [("n1", "below_fleet", "confirmed")]
+        site.seconds["n1"] /= 1.1
+        await hours(site, 3)
+        assert await incidents(site) == [("n1", "below_fleet", "cleared")]
+        assert not site.states["n1"][-1].state.is_reported
+
+    at_site(tmp_path, work, time)
+    at_site(tmp_path, after_a_restart, time)
+
+
+@pytest.mark.usefixtures("only_gemm")
+def test_a_single_slow_check_is_no_incident(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        await hours(site, 6)
+        measured = site._probed
+
+        def once(*arguments: Any) -> list[BenchmarkResult]:
+            site._probed = measured  # type: ignore[method-assign]
+            site.seconds["n1"], site.seconds["n2"] = 0.02, 0.02
+            try:
+                return measured(*arguments)
+            finally:
+                site.seconds.clear()
+
+        site._probed = once  # type: ignore[method-assign]
+        await hours(site, 2)
+        assert "slower" in {row["result"] for row in await checks(site)}
+        assert await incidents(site) == []
+
+    at_site(tmp_path, work)
+
+
+@pytest.mark.usefixtures("only_gemm")
+def test_a_node_that_computes_something_wrong_is_confirmed_without_a_past(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        site.wrong.add("n2")
+        await hours(site, 2)
+        assert await incidents(site) == [("n2", "wrong_answer", "confirmed")]
+
+    at_site(tmp_path, work)
+
+
+def test_a_node_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        await site.join("n1", beside_job=False)
+        site.in_use.add("n2")
+        for _ in range(8):
+            await site.passes(20.0)  # a run that does not report for three minutes is lost
+        assert await checks(site) == []
+
+    at_site(tmp_path, work, pause=20.0)
+
+
+def test_a_pause_of_zero_switches_checks_off(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        await hours(site, 3)
+        assert await checks(site) == []
+
+    at_site(tmp_path, work, pause=0.0)
+
+
+def result(*seconds: float, error: str = "") -> BenchmarkResult:
+    return BenchmarkResult("o", "n1", "gemm", False, 9.0, 10.0, seconds, error)
+
+
+def test_without_a_past_a_result_is_undecided_and_names_what_is_missing() -> None:
+    found = judged(result(*[0.01] * 30), [], 0.5, 10.0)
+    assert (found.result, found.slowdown_ratio) == (CheckResult.UNDECIDED, None)
+    assert "3 past runs of the node are needed" in found.reason
+
+
+def test_a_measurement_that_failed_says_why() -> None:
+    failed = judged(result(error="no space is left"), [], 0.5, 10.0)
+    assert (failed.result, failed.reason) == (CheckResult.UNDECIDED, "no space is left")
