@@ -16,6 +16,10 @@ NOT_IDLE = "not idle"
 """The error by which an agent refuses micro-benchmarks on a node that the provider takes for idle."""
 
 
+PLACES = ("switch", "rack", "pod", "row", "room", "power")
+"""Facts that name a place. An operator gives them (`pharoah-agent run --fact switch=s3`)."""
+
+
 @dataclass(frozen=True)
 class Node:
     """A node as its agent describes it."""
@@ -29,6 +33,8 @@ class Node:
     version: str = ""
     host: str = ""
     """The physical machine, where the operator names it: virtual machines of one host have a kernel each."""
+    places: tuple[str, ...] = ()
+    """What it shares with other nodes because of where it stands, such as `switch=s3`. Places make no context."""
 
     @property
     def host_id(self) -> str:
@@ -141,6 +147,8 @@ class SubjectKind(StrEnum):
     """The agent of a node: the subject has the name of the node."""
     CHECK = "check"
     """What checks of the idle node show: the subject has the name of the node."""
+    SHARED = "shared"
+    """What several nodes have in common, such as `switch=s3`, or one job."""
 
 
 class IncidentKind(StrEnum):
@@ -154,6 +162,8 @@ class IncidentKind(StrEnum):
     """The agent of the node vanished while a run was there."""
     BELOW_FLEET = "below_fleet"
     """A micro-benchmark on the idle node is slower than on the healthy nodes of its context, or than it was before."""
+    SHARED = "shared"
+    """Several nodes that have something in common became slow at once."""
     WRONG_ANSWER = "wrong_answer"
     """A micro-benchmark on the idle node computes something wrong."""
 
@@ -173,6 +183,11 @@ class Subject:
     def agent(cls, node: str) -> Subject:
         """The agent of a node."""
         return cls(SubjectKind.AGENT, node)
+
+    @classmethod
+    def shared(cls, name: str) -> Subject:
+        """What several nodes have in common."""
+        return cls(SubjectKind.SHARED, name)
 
     @classmethod
     def check(cls, node: str) -> Subject:

@@ -88,11 +88,11 @@ class MonitoredSite:
     _agents: dict[str, tuple[Connection, asyncio.Task[None]]] = field(default_factory=dict)
     _next: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
 
-    async def add_node(self, name: str, cpu: int, *facts: str, host: str = "") -> None:
+    async def add_node(self, name: str, cpu: int, *facts: str, host: str = "", places: tuple[str, ...] = ()) -> None:
         """A node that the provider knows and whose agent is connected. Nodes with the same facts are peers; each is a
         host of its own unless one is named."""
         host = host or f"host of {name}"
-        node = Node(name, b"k" * 32, "boot", (*FACTS, *facts), ("device=cpu",), (cpu,), host=host)
+        node = Node(name, b"k" * 32, "boot", (*FACTS, *facts), ("device=cpu",), (cpu,), host=host, places=places)
         await self.storage.nodes.put_node(node)
         connection = self.fleet.connect(node)
         self._agents[name] = connection, asyncio.create_task(self._answer(connection))
@@ -149,8 +149,12 @@ class MonitoredSite:
         """So many seconds pass in which the ranks of a run take these ratios of their baseline."""
         for _ in range(seconds):
             await self.passes(1.0)
-            await self.report(run, [ReportedLevels(level(ratio)) for ratio in ratios])
-            await self.validated()
+            await self.feel_now(run, *ratios)
+
+    async def feel_now(self, run: Run, *ratios: float) -> None:
+        """The ranks of a run report that the second that is over now took these ratios of their baseline."""
+        await self.report(run, [ReportedLevels(level(ratio)) for ratio in ratios])
+        await self.validated()
 
     async def passes(self, seconds: float) -> None:
         """Time passes, and the monitor looks around."""
@@ -165,7 +169,7 @@ class MonitoredSite:
         """Wait for the looks and the validations that go on."""
         if self.monitor._looking is not None:
             await asyncio.wait({self.monitor._looking})
-        while tasks := [*self.monitor._probing.tasks(), *self.monitor._checks.tasks()]:
+        while tasks := [*self.monitor._probing.tasks(), *self.monitor._watch_fleet.checks.tasks()]:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # for the callbacks that remove them
 
@@ -207,12 +211,13 @@ async def monitored_site(
     settle_seconds: float = 0.0,
     share: float = SHARE,
     check_pause_seconds: float = 0.0,
+    alert_url: str = "",
 ) -> AsyncIterator[MonitoredSite]:
     """A monitor on the database of a folder. Again with the same folder and time: a restart of the provider."""
     time = time or HandClock()
     new_database(folder / "monitored.duckdb")
     storage, metrics, fleet = DuckStorage(folder / "monitored.duckdb"), Metrics(), Fleet(time.clock)
-    monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock, share, check_pause_seconds)
+    monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock, share, check_pause_seconds, alert_url)
     site = MonitoredSite(storage, fleet, monitor, Intake(storage.runs, monitor, metrics, time.clock), time, metrics)
     try:
         if release is not None:

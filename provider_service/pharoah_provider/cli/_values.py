@@ -34,3 +34,9 @@ def table_days(text: str) -> TableDays:
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not TABLE=DAYS")
     return TableDays(table=table, days=amount(days))
+
+
+def http_address(text: str) -> str:
+    if text.partition("://")[0] in ("http", "https"):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://127.0.0.1:9093/api/v2/alerts")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah_learning.node_actions import Breaker
-from pharoah_provider.cli._values import amount, count, table_days
+from pharoah_provider.cli._values import amount, count, http_address, table_days
 from pharoah_provider.node_actions import ActionMode
 from pharoah_provider.services.server import serve
 from pharoah_provider.services.settings import ServerSettings
@@ -51,6 +51,8 @@ def add_parser(commands: Any) -> None:
            help="share of the time that micro-benchmarks may take for one tenant (default: %(default)g)")  # fmt: skip
     option("--idle-check-seconds", type=amount, default=defaults.idle_check_seconds, metavar="S",
            help="pause between two checks of an idle node; 0 for no checks (default: %(default)g)")  # fmt: skip
+    option("--alert-url", type=http_address, default=defaults.alert_url, metavar="URL",
+           help="an Alertmanager that gets all incidents, such as http://127.0.0.1:9093/api/v2/alerts")  # fmt: skip
     option("--node-actions", choices=list(ActionMode), type=ActionMode, default=defaults.node_actions,
            help="how far the actions of sick nodes go (default: %(default)s)")  # fmt: skip
     option("--most-drained", type=count, default=defaults.breaker.most_nodes, metavar="N",
@@ -76,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = (
         "listen", "socket_group", "http", "http_token", "metrics_public", "db", "keys", "audit", "witnesses", "domain",
         "tokens", "settle_seconds", "init", "deny_list", "benchmark_share", "node_actions", "idle_check_seconds",
+        "alert_url",
     )  # fmt: skip
     files = (arguments.tls_cert, arguments.tls_key, arguments.client_ca)
     if any(files) and not all(files):

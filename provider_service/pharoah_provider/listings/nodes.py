@@ -9,10 +9,10 @@ from pharoah_provider.listings._listing import Listing, ListingSources, Row
 _OPEN = ", ".join(f"'{state}'" for state in INCIDENT_STATES if state.is_open and state.is_reported)
 """Names of states consist of lower-case letters, digits and underscores, so they need no escapes."""
 QUERY = f"""
-    SELECT n.node, n.server_facts AS facts, n.last_seen,
+    SELECT n.node, n.server_facts AS facts, n.places, n.last_seen,
            (SELECT count(*) FROM runs r WHERE r.node = n.node AND r.ended_at IS NULL) AS runs,
            (SELECT count(*) FROM incidents i
-            WHERE i.resource_kind = 'node' AND i.resource = n.node AND i.state IN ({_OPEN})) AS alerts
+            WHERE i.resource_kind IN ('node', 'check') AND i.resource = n.node AND i.state IN ({_OPEN})) AS alerts
     FROM nodes n ORDER BY n.node
 """
 
@@ -35,5 +35,6 @@ LISTING = Listing(
     name="nodes",
     help="nodes, whether they are connected, and what runs on them",
     columns=("node", "context", "connected", "seen_seconds_ago", "runs", "alerts"),
+    wide_columns=("places",),
     rows=rows,
 )

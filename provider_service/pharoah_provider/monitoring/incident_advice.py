@@ -65,6 +65,8 @@ def advice(change: Transition) -> Advice:
             return Advice(_SLOW[change.resource], ANOTHER_NODE)
         case IncidentKind.WRONG_ANSWER:
             return Advice("a core, a device or memory of this node computes wrong numbers", WRONG_NUMBERS)
+        case IncidentKind.SHARED:
+            return Advice("what these nodes have in common has failed or is overloaded", ANOTHER_NODE)
         case IncidentKind.AGENT_LOST:
             return Advice("the node is cut off from the network, or its agent has ended", "save a checkpoint soon")
 

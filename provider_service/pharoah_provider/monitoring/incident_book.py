@@ -10,6 +10,7 @@ from pharoah_protocol.incident_states import IncidentState
 from pharoah_provider.domain import IncidentKind, Run, Subject, SubjectKind, Transition
 from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.notifier import Notifier
+from pharoah_provider.monitoring.operator_webhook import OperatorWebhook
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.clock import Clock
 
@@ -19,8 +20,8 @@ log = logging.getLogger("pharoah.provider.monitoring")
 class IncidentBook:
     """One incident for each node, the newest."""
 
-    def __init__(self, store: Storage, notifier: Notifier, clock: Clock) -> None:
-        self._store, self._notifier, self._clock = store, notifier, clock
+    def __init__(self, store: Storage, notifier: Notifier, webhook: OperatorWebhook, clock: Clock) -> None:
+        self._store, self._notifier, self._webhook, self._clock = store, notifier, webhook, clock
         self._incidents: dict[str, Incident] = {}
 
     async def restore(self) -> list[Transition]:
@@ -30,7 +31,8 @@ class IncidentBook:
         for change in open_incidents:
             run = await self._store.runs.run(change.raised_by)
             self._incidents[change.subject.name] = Incident.restored(change, run.organisation if run else "")
-        self._notifier.restore([change for change in found if change.subject.kind is not SubjectKind.AGENT])
+        self._notifier.restore(found)
+        self._webhook.restore(found)
         return [change for change in found if change.subject.kind is not SubjectKind.NODE]
 
     async def changes_since(self, runs: Sequence[Run]) -> dict[bytes, list[Transition]]:
@@ -76,6 +78,7 @@ class IncidentBook:
         await self._store.incidents.put_transition(change)
         log.info("incident %s on %s: %s", change.incident_id, change.subject.name, change.state)
         self._notifier.publish(change)
+        self._webhook.send(change)
 
 
 def _what(kind: IncidentKind, step_ratio: float) -> str:

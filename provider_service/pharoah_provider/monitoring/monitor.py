@@ -15,18 +15,21 @@ from typing import NamedTuple
 from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import SUSPECTED
 from pharoah_protocol.vocabulary import EndState, Purpose
-from pharoah_provider.domain import IncidentKind, Report, Run, SubjectKind, Transition
+from pharoah_provider.domain import IncidentKind, Report, Run, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.absent_agents import AbsentAgents
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.counters import RunCounters
+from pharoah_provider.monitoring.fleet_watch import FleetWatch
 from pharoah_provider.monitoring.idle_checks import PAUSE_SECONDS, IdleChecks
 from pharoah_provider.monitoring.incident_book import IncidentBook
 from pharoah_provider.monitoring.incidents import IDLE, LONGEST_IDLE_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Incident
 from pharoah_provider.monitoring.notifier import Notifier
+from pharoah_provider.monitoring.operator_webhook import OperatorWebhook
 from pharoah_provider.monitoring.orders import Cause, Orders
 from pharoah_provider.monitoring.probings import Probings
 from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer, masked_by_orders
+from pharoah_provider.monitoring.shared_incidents import SharedIncidents
 from pharoah_provider.monitoring.validation import Question, Validator, described
 from pharoah_provider.monitoring.watched_runs import WatchedRun, WatchedRuns
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -42,6 +45,8 @@ SETTLE_SECONDS = 120.0
 """How long a run is left alone before micro-benchmarks are tried beside it: its own baseline is not known yet."""
 REPORT_SECONDS = 1.0
 """How often a sidecar reports: it hears of a benchmark's end that much later than of its last steps."""
+WEBHOOK_SECONDS = 1.0
+"""Time for the last incidents to be sent when the provider stops."""
 TICK_SECONDS = 1.0
 """How often silent runs and idle nodes with open incidents are looked at."""
 
@@ -67,9 +72,11 @@ class Monitor:
         clock: Clock | None = None,
         share: float = SHARE,
         check_pause_seconds: float = PAUSE_SECONDS,
+        alert_url: str = "",
     ) -> None:
         """`share` of the time may be used for micro-benchmarks of one tenant (`monitoring.budgets`), and
-        `check_pause_seconds` is how long an idle node is left alone between two checks; 0 for no checks."""
+        `check_pause_seconds` is how long an idle node is left alone between two checks; 0 for no checks. Incidents are
+        sent to `alert_url`, an Alertmanager, unless it is empty."""
         self._store, self._fleet, self._metrics = store, fleet, metrics
         self._clock = clock = clock or Clock()
         self.runs = WatchedRuns(clock)
@@ -77,13 +84,17 @@ class Monitor:
         self._orders = Orders(fleet, store, self.runs, clock, settle_seconds, share)
         self._validator = Validator(fleet, store, self._orders, self.run_on, self._is_slow)
         self._notifier = Notifier(fleet, metrics)
-        self._incidents = IncidentBook(store, self._notifier, clock)
-        self._agents = AbsentAgents(self._incidents, fleet, self.runs, clock)
+        self._webhook = OperatorWebhook(alert_url)
+        self._incidents = IncidentBook(store, self._notifier, self._webhook, clock)
         self._background = OwnedTasks()
         self._probing = Probings(self._background)
-        self._checks = IdleChecks(
-            store, fleet, self._orders, self._incidents, self._background, self._has_other_use, clock,
-            check_pause_seconds,
+        self._watch_fleet = FleetWatch(
+            AbsentAgents(self._incidents, fleet, self.runs, clock),
+            IdleChecks(
+                store, fleet, self._orders, self._incidents, self._background, self._has_other_use, clock,
+                check_pause_seconds,
+            ),
+            SharedIncidents(self._incidents, fleet, self.runs, clock, self._affected),
         )  # fmt: skip
         self._looking: asyncio.Task[None] | None = None
         """The look at nodes of lost runs that goes on."""
@@ -92,9 +103,7 @@ class Monitor:
         """After a restart: go on with the open incidents and the runs that had not ended."""
         self._fleet.remember(await self._store.nodes.nodes())
         await self._orders.restore()
-        others = await self._incidents.restore()
-        self._agents.restore(change for change in others if change.subject.kind is SubjectKind.AGENT)
-        await self._checks.restore(change for change in others if change.subject.kind is SubjectKind.CHECK)
+        await self._watch_fleet.restore(await self._incidents.restore())
         for run in await self._store.runs.lost_runs():
             self.runs.add_lost(run)
         active = await self._store.runs.active_runs()
@@ -138,6 +147,7 @@ class Monitor:
     async def close(self) -> None:
         """End every validation that goes on."""
         await self._background.close()
+        await self._webhook.close(WEBHOOK_SECONDS)
 
     async def keep_watch(self) -> None:
         """`tick` once a second, until it is cancelled."""
@@ -152,8 +162,7 @@ class Monitor:
         """End runs that are lost; look after agents; validate and expire incidents that no report moves on."""
         for watched in self.runs.silent():
             await self._lose(watched)
-        await self._agents.look()
-        await self._checks.look()
+        await self._watch_fleet.look()
         for incident in self._incidents.open():
             await self._look_at(incident)
         if self._looking is None or self._looking.done():
@@ -229,6 +238,10 @@ class Monitor:
         return bool(self.runs.present(other.node for other in self._fleet.host_of(node)))
 
     # runs and nodes
+
+    def _affected(self) -> set[str]:
+        """The nodes whose incidents are open, suspected ones as well."""
+        return {incident.subject.name for incident in self._incidents.open()}
 
     def _has_other_use(self, node: str) -> bool:
         """Whether no check of an idle node may run there: a run may go on, or an incident is validated."""

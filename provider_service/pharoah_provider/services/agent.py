@@ -27,7 +27,7 @@ from pharoah_protocol.v1 import (
 )
 from pharoah_provider.agent_budgets import CHANGES_A_DAY, AgentBudgets, check_telemetry
 from pharoah_provider.cell_results import read_result
-from pharoah_provider.domain import Node
+from pharoah_provider.domain import PLACES, Node
 from pharoah_provider.fleet import Connection, Fleet, Looked, Order, OrderKind
 from pharoah_provider.storage.base import NodeStore
 from pharoah_serving import Context
@@ -167,15 +167,17 @@ def _node(hello: Hello) -> Node:
     texts = (hello.boot_id, hello.version, hello.host, *hello.server_facts, *hello.device_facts)
     if any(len(text) > LONGEST_FACT or not text.isprintable() for text in texts) or len(texts) > MOST_FACTS:
         raise Invalid(f"hello: expected at most {MOST_FACTS} printable facts of at most {LONGEST_FACT} characters")
+    places = tuple(sorted(fact for fact in hello.server_facts if fact.partition("=")[0] in PLACES))
     return Node(
         hello.node,
         hello.ticket_key,
         hello.boot_id,
-        tuple(hello.server_facts),
+        tuple(fact for fact in hello.server_facts if fact not in places),
         tuple(hello.device_facts),
         tuple(hello.cpus),
         hello.version,
         hello.host,
+        places,
     )
 
 

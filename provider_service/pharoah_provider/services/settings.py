@@ -49,6 +49,8 @@ class ServerSettings:
     """Share of the time that micro-benchmarks may take for one tenant, on all nodes together."""
     idle_check_seconds: float = PAUSE_SECONDS
     """How long an idle node is left alone between two checks; 0 for no checks."""
+    alert_url: str = ""
+    """An Alertmanager that gets all incidents; empty for none."""
     node_actions: ActionMode = ActionMode.RECOMMEND
     """How far the actions of sick nodes go."""
     breaker: Breaker = field(default_factory=Breaker)

@@ -85,7 +85,14 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     metrics.watch_agents(fleet.last_seen)
     publisher = await _opened_publisher(files, witnesses, clock, contexts)
     monitor = Monitor(
-        store, fleet, metrics, settings.settle_seconds, clock, settings.benchmark_share, settings.idle_check_seconds
+        store,
+        fleet,
+        metrics,
+        settings.settle_seconds,
+        clock,
+        settings.benchmark_share,
+        settings.idle_check_seconds,
+        settings.alert_url,
     )
     if release := await store.published.newest_release():
         monitor.use(release)
