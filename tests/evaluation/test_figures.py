@@ -14,6 +14,7 @@ from evaluation.figures import DOCS, PAGES, Figures, write_section
 from evaluation.hardening.run import PARTS as HARDENING
 from evaluation.ingest.run import PARTS as INGEST
 from evaluation.learning.run import PARTS as LEARNING
+from evaluation.loop.run import PARTS as LOOP
 from evaluation.survival.run import PARTS as SURVIVAL
 from evaluation.validation.run import PARTS as VALIDATION
 
@@ -26,6 +27,7 @@ ROOMS = {
 }
 """Evaluations whose parts have a section each."""
 SECTIONS = [name for name in EVALUATIONS if name != "demo" and name not in ROOMS]
+SECTIONS += [f"loop {part}" for part in LOOP]  # beside the section of the whole loop
 SECTIONS += [f"{room} {part}" for room, parts in ROOMS.items() for part in parts]
 """Sections of the docs that evaluations write."""
 
