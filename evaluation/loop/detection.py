@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ INJECTION_SECONDS = 90.0
 CLEARING_SECONDS = 60.0
 """How long a job goes on at most after a degradation has ended, until its incident is cleared. A job that comes later
 could not clear it, and would hear of it instead of raising another."""
+STRONG = 1.5
+"""From so many times the usual step on, levels alone must show the provider that a node is slow."""
 DETECTED_JOB_SECONDS = 360.0
 """The longest of all waits for one injection: levels, first reports, the alert, and its end."""
 
@@ -45,6 +48,8 @@ class Injection:
     """Unix seconds."""
     delay: float
     """Seconds until the alert was confirmed; NaN when it was not."""
+    heard: float
+    """Seconds until the job heard of it, from the provider or from its own sidecar; NaN when it did not."""
     seen: float
     """The last reported step time over the baseline."""
     suspected_with_all: float
@@ -101,6 +106,7 @@ def _inject(
     stressor = start_cpu_stressor(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
     try:
         found = until(lambda: _confirmed(site, jobs[node]), INJECTION_SECONDS)
+        heard = _heard_at(jobs[node], began)
         confirmed_at = _confirmed(site, jobs[node])
         alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(jobs[node])]
     finally:
@@ -117,6 +123,7 @@ def _inject(
         ramp=ramp,
         began=began,
         delay=confirmed_at - began if found else nan,
+        heard=heard - began,
         seen=_last_ratio(site, jobs[node], ended),
         suspected_with_all=full_information.suspected_with_all(_durations(number), began) - began,
         suspected_with_levels=full_information.suspected_with_levels(alerts, began) - began,
@@ -129,6 +136,16 @@ def _inject(
         flush=True,
     )
     return row
+
+
+def _heard_at(job: Job, began: float) -> float:
+    """Unix time of the first alert that a job printed after `began`, to the second; NaN without one."""
+    for clock in re.findall(r"^(\d\d:\d\d:\d\d) pharoah CONFIRMED", job.output(), re.MULTILINE):
+        today = time.strftime("%Y-%m-%d", time.localtime(began))
+        at = time.mktime(time.strptime(f"{today} {clock}", "%Y-%m-%d %H:%M:%S"))
+        if at >= began - 1:
+            return at
+    return nan
 
 
 def _was_alerted(site: Site, job: Job) -> bool:
@@ -151,6 +168,9 @@ def _detection_figures(figures: Figures, rows: list[Injection]) -> None:
     delays = sorted(row.delay for row in rows if row.found)
     seen = [row.seen for row in rows]
     figures.ratio("detected_ratio", len(delays), len(rows), 0.9)
+    strong = [row for row in rows if row.seen >= STRONG]
+    figures.ratio("detected_strong_ratio", sum(row.found for row in strong), len(strong), 0.95)
+    figures.ratio("detected_by_either_ratio", sum(not isnan(row.heard) for row in rows), len(rows), 0.95)
     figures.add("slowdown_seen_ratio", median(seen), interval=f"[{min(seen):.2f}, {max(seen):.2f}] n={len(seen)}")
     figures.add("detect_p50_seconds", median(delays) if delays else nan)
     figures.add("detect_p95_seconds", delays[int(0.95 * (len(delays) - 1) + 0.5)] if delays else nan)

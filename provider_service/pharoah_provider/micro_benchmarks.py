@@ -12,6 +12,10 @@ from pharoah_benchmarks.micro import MicroBenchmark, Need, suitable
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.fleet import Fleet
 
+ROUND_SECONDS = 2.0
+"""How long one micro-benchmark of a round takes beside a job at most, sleep included: two bursts of work
+(`pharoah_benchmarks.micro`). More repeats say little more, because rounds differ by more than the repeats of one."""
+
 
 def benchmarks_of(fleet: Fleet, node: str, beside_job: bool, names: Collection[str] = ()) -> tuple[MicroBenchmark, ...]:
     """The micro-benchmarks that suit a node; those for the CPU while it is not connected.
@@ -38,6 +42,7 @@ async def measure(
     the node is in use. Raises NotReady when the node is not connected or does not answer, RegistryError for a name that
     is not known.
     """
+    limit_seconds = min(limit_seconds, ROUND_SECONDS) if beside_job and not names else limit_seconds
     orders: dict[_Pace, list[str]] = defaultdict(list)
     for benchmark in benchmarks_of(fleet, node, beside_job, names):
         if benchmark.need is not Need.PARTNER:
