@@ -225,7 +225,7 @@ def _figures(figures: Figures, episodes: Sequence[Episode]) -> None:
     right = sum(one.where.endswith("rank 1") and one.named == Resource.COMPUTE for one in throttled)
     figures.ratio("throttled_worker_named_ratio", right, len(throttled), 0.95)
     for name in ("rolling_z_score", "fixed_ratio"):
-        rows = [one for one in slow if one.kind not in UNLIKE_SLOW]
+        rows = [one for one in slow if one.kind not in UNLIKE_SLOW and one.slowed >= 1.1]  # rules need whole steps
         figures.ratio(f"detected_by_{name}_ratio", sum(one.simple[name] == one.simple[name] for one in rows), len(rows))
     leaks = [one for one in episodes if one.kind == "leak" and one.found and one.failed_at == one.failed_at]
     leads = [(one.failed_at - one.began - one.delay) / 60 for one in leaks]
