@@ -37,6 +37,6 @@ def table_days(text: str) -> TableDays:
 
 
 def http_address(text: str) -> str:
-    if text.partition("://")[0] in ("http", "https"):
+    if not text or text.partition("://")[0] in ("http", "https"):  # argparse reads defaults that are text as well
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://127.0.0.1:9093/api/v2/alerts")
