@@ -17,6 +17,7 @@ from evaluation.figures import OUTPUT, ROOT, Figures
 from evaluation.loop import full_information
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, INCIDENT_STATES
+from pharoah_provider.monitoring.budgets import SHARE
 from tests.harness.jobs import Job, start_cpu_stressor
 from tests.harness.site import Site
 
@@ -189,7 +190,12 @@ def _detection_figures(figures: Figures, rows: list[Injection]) -> None:
 
 
 def healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
-    """Healthy jobs with hard negatives that consent to micro-benchmarks beside them."""
+    """Healthy jobs with hard negatives that consent to micro-benchmarks beside them, within the budget that a provider
+    has by default."""
+    site.kill("provider")
+    site.benchmark_share = SHARE
+    site.start_provider()
+    until(lambda: len(site.listing("nodes")) == len(site.profiles), 30)
     healthy_from = time.time()
     false, suspected, watched_seconds = 0, 0, 0.0
     disturbed: list[Disturbance] = []

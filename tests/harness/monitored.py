@@ -194,7 +194,7 @@ class MonitoredSite:
         if beside and node in self.strangers:
             took, error = (), NOT_IDLE
         else:
-            began, longest = self.time.now, content["limit_seconds"] * len(benchmarks)
+            began, longest = self.time.now, content["limit_seconds"] / content["duty"] * len(benchmarks)
             self.time.now += min(self.order_seconds, longest)
             self.ordered.append(SentOrder(node, began, self.time.now))
         now, correct = self.time.now, None

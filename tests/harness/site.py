@@ -68,6 +68,7 @@ class Site:
     http: str = ""
     provider_key: str = ""
     settle_seconds: float = SETTLE_SECONDS
+    benchmark_share: float = BENCHMARK_SHARE
     scope: ProcessScope = field(default_factory=ProcessScope)
     """What runs on this site."""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -99,7 +100,7 @@ class Site:
         arguments = [part for flag, name in files.items() for part in (flag, str(self.folder / name))]
         arguments += ["--tenant-queries", "100000", "--organisation-queries", "100000"]
         arguments += ["--tenant-offers", "100000"]
-        arguments += ["--settle-seconds", str(self.settle_seconds), "--benchmark-share", str(BENCHMARK_SHARE)]
+        arguments += ["--settle-seconds", str(self.settle_seconds), "--benchmark-share", str(self.benchmark_share)]
         arguments += ["--idle-check-seconds", "0"]  # nodes share cores here, and a check takes time of its neighbours
         command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]
         self._spawn("provider", [sys.executable, "-m", "pharoah_provider.cli", *command])

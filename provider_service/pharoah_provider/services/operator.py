@@ -124,8 +124,8 @@ class OperatorServicer:
             if isinstance(step, Release):
                 epoch = await complete_despite_cancellation(self._published(step))
                 message = f"release {step.release} sealed as epoch {epoch}"
-                yield LearnResponse(message=message, release=step.release, epoch=epoch)
                 yield LearnResponse(message=await complete_despite_cancellation(self._node_actions.review()))
+                yield LearnResponse(message=message, release=step.release, epoch=epoch)
             else:
                 yield LearnResponse(message=step)
 
