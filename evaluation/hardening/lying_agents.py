@@ -95,7 +95,7 @@ WAYS = (
     FalseAnswers("70 features of 1,000 characters", lambda _, __: _failing(fingerprint=_too_long())),
     FalseAnswers("mixed outcomes", lambda _, chance: _failing(outcome=chance.choice(MEASURED_OUTCOMES))),
 )
-PLACES = {"its own context": (*LARGE, "rack=9"), "the large context": LARGE, "the small context": SMALL}
+PLACES = {"its own context": (*LARGE, "cooling_zone=9"), "the large context": LARGE, "the small context": SMALL}
 """Where the malicious agent says that it stands; the device facts are always those of the fleet."""
 
 
@@ -168,8 +168,8 @@ async def _in_two_contexts(
     """The same agent, first in one context and then in another one of its own."""
     folder = fleet.folder / "two"
     shutil.copytree(before, folder)
-    for rack in ("rack=8", "rack=9"):
-        agent = fleet.malicious(WAYS[1], (*LARGE, rack), chance)
+    for zone in ("cooling_zone=8", "cooling_zone=9"):
+        agent = fleet.malicious(WAYS[1], (*LARGE, zone), chance)
         async with scripted_site(folder, [*fleet.honest, agent]) as site:
             await site.campaign(PLAN)
             rows = await _rows(site)
