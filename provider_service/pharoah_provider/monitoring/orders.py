@@ -18,6 +18,7 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.micro_benchmarks import benchmarks_of, measure
 from pharoah_provider.monitoring.budgets import FORGOTTEN_SECONDS, SHARE, Budgets
 from pharoah_provider.monitoring.consent import Permission, Refusal, permission
+from pharoah_provider.monitoring.guest_orders import GuestOrders
 from pharoah_provider.monitoring.watched_runs import WatchedRuns
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
@@ -57,8 +58,10 @@ class Orders:
         watched: WatchedRuns,
         clock: Clock,
         settle_seconds: float,
+        guests: GuestOrders,
         share: float = SHARE,
     ) -> None:
+        self._guests = guests
         self._fleet, self._store, self._watched, self._clock = fleet, store, watched, clock
         self._settle_seconds, self._budgets = settle_seconds, Budgets(share, watched.nodes_of)
         self._occupied_until: dict[str, float] = {}
@@ -87,7 +90,8 @@ class Orders:
         """Whether a round could begin now, as far as that is known without asking an agent."""
         if not self._seconds(cause, looks_slow) or self._fleet.cores_busy(cause.node):
             return False
-        return self._fleet.is_connected(cause.node) and self.may_use(cause.node, run)
+        reached = self._fleet.is_connected(cause.node) or self._guests.ready(run)
+        return reached and self.may_use(cause.node, run)
 
     def may_use(self, node: str, run: Run | None) -> bool:
         """Whether a node may be measured beside a run, or as an idle one, as far as that is known without a look."""
@@ -137,7 +141,9 @@ class Orders:
         try:
             async with asyncio.timeout(None) as ending:
                 self._going[ending] = node
-                results = await measure(self._fleet, node, run is not None, limit, only_if_idle=run is None)
+                results = await self._guests.measured(
+                    run, limit, lambda: measure(self._fleet, node, run is not None, limit, only_if_idle=run is None)
+                )
         except TimeoutError:
             raise NotReady(f"node {node}: a run has come to its host") from None
         finally:
