@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -98,10 +98,15 @@ class GuestOrders:
         """The levels that must know whether an agent or a sidecar has measured them."""
         self._levels = levels
 
-    def ready(self, run: Run | None) -> bool:
-        """Whether the sidecar of this run can be asked now in place of the agent of its node."""
+    def ready(self, run: Run | None, organisation: str) -> bool:
+        """Whether the sidecar of this run can be asked now in place of the agent of its node, for an organisation.
+
+        A tenant could make numbers up, so they count for its own organisation only: with those of others, an incident
+        would be established that only sidecars have shown, or one that others have raised would be cleared.
+        """
         return (
             run is not None
+            and run.organisation == organisation
             and self._key is not None
             and bool(run.probe_key)
             and run.run_id in self._streams
@@ -110,13 +115,18 @@ class GuestOrders:
         )
 
     async def measured(
-        self, run: Run | None, limit_seconds: float, by_agent: Callable[[], Awaitable[list[BenchmarkResult]]]
+        self,
+        run: Run | None,
+        organisation: str,
+        limit_seconds: float,
+        by_agent: Callable[[], Awaitable[list[BenchmarkResult]]],
     ) -> list[BenchmarkResult]:
         """What micro-benchmarks show beside a run, or on an idle node: those of its sidecar, or of `by_agent`.
 
-        `limit_seconds` is how long each may take, the sleep included. Raises NotReady.
+        `organisation` is for whom they are ordered, `limit_seconds` how long each may take, the sleep included. Raises
+        NotReady.
         """
-        by_sidecar = self.ready(run)
+        by_sidecar = self.ready(run, organisation)
         if run is not None and (by_sidecar or self._fleet.is_connected(run.node)):
             self._levels.measured_by(run, sidecar=by_sidecar)
         if run is None or not by_sidecar:
@@ -124,7 +134,7 @@ class GuestOrders:
         with self._fleet.noted(run.node):
             return await self._all_of(run, limit_seconds)
 
-    async def orders(self, run: Run) -> AsyncIterator[SignedOrder | StopOrder]:
+    async def orders(self, run: Run) -> AsyncGenerator[SignedOrder | StopOrder, None]:
         """What the sidecar of a run is sent, until the run ends. A second stream of a run replaces the first."""
         self._end_stream(run.run_id)
         stream = self._streams[run.run_id] = _Stream()

@@ -15,7 +15,7 @@ from pharoah_benchmarks.micro import MicroBenchmark
 from pharoah_protocol.guest_probes import GuestOrder, GuestProbeError, GuestResult, is_signed_by_run
 from pharoah_protocol.vocabulary import ProbeStatus
 from pharoah_provider.domain import Run
-from pharoah_serving.errors import Invalid
+from pharoah_serving.errors import ProviderError
 
 ROUNDING = 1e-9
 """Sums of times may differ by so much with the order in which they are added."""
@@ -45,7 +45,7 @@ class ProbeRejection(StrEnum):
     """Times that no core can have taken, more of them than ordered, or more time than has passed."""
 
 
-class ProbeRejected(Invalid):
+class ProbeRejected(ProviderError):
     """A result that is not accepted; nothing else follows from it."""
 
     def __init__(self, rejection: ProbeRejection) -> None:

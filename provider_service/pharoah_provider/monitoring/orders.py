@@ -90,7 +90,7 @@ class Orders:
         """Whether a round could begin now, as far as that is known without asking an agent."""
         if not self._seconds(cause, looks_slow) or self._fleet.cores_busy(cause.node):
             return False
-        reached = self._fleet.is_connected(cause.node) or self._guests.ready(run)
+        reached = self._fleet.is_connected(cause.node) or self._guests.ready(run, cause.organisation)
         return reached and self.may_use(cause.node, run)
 
     def may_use(self, node: str, run: Run | None) -> bool:
@@ -133,16 +133,19 @@ class Orders:
         limit = min(allowed.limit_seconds, seconds / max(1, len(benchmarks_of(self._fleet, node, run is not None))))
         began, looked_slow = self._clock.steady(), this.looks_slow
         try:
-            return await self._sent(node, run, limit)
+            return await self._sent(this.cause.organisation, node, run, limit)
         finally:
             this.spans.append(_Span(node, self._clock.wall(), self._clock.steady() - began, looked_slow))
 
-    async def _sent(self, node: str, run: Run | None, limit: float) -> list[BenchmarkResult]:
+    async def _sent(self, organisation: str, node: str, run: Run | None, limit: float) -> list[BenchmarkResult]:
         try:
             async with asyncio.timeout(None) as ending:
                 self._going[ending] = node
                 results = await self._guests.measured(
-                    run, limit, lambda: measure(self._fleet, node, run is not None, limit, only_if_idle=run is None)
+                    run,
+                    organisation,
+                    limit,
+                    lambda: measure(self._fleet, node, run is not None, limit, only_if_idle=run is None),
                 )
         except TimeoutError:
             raise NotReady(f"node {node}: a run has come to its host") from None

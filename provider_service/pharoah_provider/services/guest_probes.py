@@ -8,7 +8,7 @@ from pharoah_provider.monitoring.guest_results import ProbeRejected, ProbeReject
 from pharoah_provider.storage.base import RunStore
 from pharoah_serving.call_guard import caller
 from pharoah_serving.clock import Clock
-from pharoah_serving.errors import Unknown
+from pharoah_serving.errors import Invalid, Unknown
 from pharoah_serving.quotas import Quotas
 
 
@@ -26,8 +26,8 @@ class GuestResults:
         self._runs, self._guests, self._quotas, self._clock = runs, guests, quotas, clock
 
     async def take(self, request: SendProbeResultRequest) -> None:
-        """Raises Exhausted, Unknown for a run that is not the caller's, ProbeRejected. A result that is rejected is
-        counted, and nothing else follows from it."""
+        """Raises Exhausted, Unknown for a run that is not the caller's, Invalid with the reason for a rejection. A result
+        that is rejected is counted, and nothing else follows from it."""
         self._quotas.check_result(caller(), self._clock.wall())
         run = await self._runs.run(request.run_id)
         try:
@@ -40,4 +40,4 @@ class GuestResults:
             self._quotas.count_rejected_result(caller(), self._clock.wall())
             if rejected.rejection in (ProbeRejection.OTHER_TENANT, ProbeRejection.UNKNOWN_RUN):
                 raise Unknown("no such run") from None  # whether others have such a run is nobody's business
-            raise
+            raise Invalid(str(rejected)) from None

@@ -84,8 +84,8 @@ ORIGINS = {
     "WatchAlertsRequest.run_id": _RUN,
     "WatchOrdersRequest.run_id": f"PHAROAH_GUEST_PROBE_S only: {_RUN}",
     "SendProbeResultRequest.run_id": f"PHAROAH_GUEST_PROBE_S only: {_RUN}",
-    "SendProbeResultRequest.body": "PHAROAH_GUEST_PROBE_S only: the provider's order, whether it was done, and the times "
-    "of its repeats; always 1,024 bytes",
+    "SendProbeResultRequest.body": "PHAROAH_GUEST_PROBE_S only: the provider's order, whether it was done, and the "
+    "times of its repeats; always 1,024 bytes",
     "SendProbeResultRequest.signature": "PHAROAH_GUEST_PROBE_S only: with the key of this run",
     "AskValidationRequest.run_id": "one bit at a round minute: session.ask_validation(), or PHAROAH_ASK_VALIDATION=1",
     "RevealRequest.run_id": "`pharoah reveal` only: the run that is revealed",

@@ -83,5 +83,9 @@ class DuckRunStore:
 
 def _run(row: dict[str, Any]) -> Run:
     names = ("tenant", "node", "attempt", "ranks", "beside_job", "limit_seconds", "joined_at")
-    keys = {name: bytes(row[name]) for name in ("job_id", "probe_key")}
-    return Run(bytes(row["run_id"]), **{name: row[name] for name in names}, **keys)
+    return Run(
+        bytes(row["run_id"]),
+        **{name: row[name] for name in names},
+        job_id=bytes(row["job_id"]),
+        probe_key=bytes(row["probe_key"]),
+    )
