@@ -222,6 +222,30 @@ def test_never_two_at_a_time_and_a_stopped_order_ends(tmp_path: Path, monkeypatc
     in_scene(tmp_path, monkeypatch, work)
 
 
+def test_the_next_order_may_come_while_the_result_of_the_last_is_on_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, received = ProviderConnection.call, asyncio.Event()
+
+    async def slowly(self: ProviderConnection, method: Any, request: Any) -> Any:
+        answer = await call(self, method, request)
+        await received.wait()
+        return answer
+
+    monkeypatch.setattr(ProviderConnection, "call", slowly)
+
+    async def work(at: Scene) -> None:
+        at.child.may_answer.set()
+        first = at.provider.order()
+        await at.statuses(ProbeStatus.MEASURED)
+        second = at.provider.order()
+        await until(lambda: at.child.begun == [first, second], "the second order")
+        received.set()
+        await at.statuses(ProbeStatus.MEASURED, ProbeStatus.MEASURED)
+
+    in_scene(tmp_path, monkeypatch, work)
+
+
 def test_the_end_of_the_run_ends_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(at: Scene) -> None:
         order = at.provider.order()

@@ -26,8 +26,8 @@ class GuestResults:
         self._runs, self._guests, self._quotas, self._clock = runs, guests, quotas, clock
 
     async def take(self, request: SendProbeResultRequest) -> None:
-        """Raises Exhausted, Unknown for a run that is not the caller's, Invalid with the reason for a rejection. A result
-        that is rejected is counted, and nothing else follows from it."""
+        """Raises Exhausted, Unknown for a run that is not the caller's, Invalid with the reason for a rejection. What
+        is rejected is counted, and nothing else follows from it."""
         self._quotas.check_result(caller(), self._clock.wall())
         run = await self._runs.run(request.run_id)
         try:

@@ -71,8 +71,11 @@ class GuestProbes:
         self._budget = HourlyBudget(settings.guest_probe_seconds)
         self._watching: asyncio.Task[None] | None = None
         self._present: GuestOrder | None = None
-        """The order that is being done."""
+        """The order that is being done. While its result is on its way, the next one may come."""
         self._doing: asyncio.Task[None] | None = None
+        """Does the present order, or has done the last one."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """The present order, and results on their way."""
         self._seen: deque[bytes] = deque(maxlen=REMEMBERED_ORDERS)
         """Challenges of the newest orders: none is done twice."""
 
@@ -96,6 +99,9 @@ class GuestProbes:
         if self._watching:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
         await asyncio.sleep(max(0.0, self._join_time + FIRST_WATCH_SECONDS - time.monotonic()))
@@ -132,26 +138,27 @@ class GuestProbes:
             return
         if order.run_id != self._run_id or order.challenge in self._seen:
             log.warning("an order of the provider is not done: it is for another run, or came before")
-        elif self._doing is not None and not self._doing.done():
+        elif self._present is not None:
             log.warning("an order of the provider is not done: there is another one")
         else:
             self._seen.append(order.challenge)
-            self._doing = asyncio.create_task(self._do(order))
+            self._present, task = order, asyncio.create_task(self._do(order))
+            self._doing = task
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _stop_present(self) -> None:
-        if self._doing is not None:
+        if self._present is not None and self._doing is not None:
             self._doing.cancel()
             await asyncio.gather(self._doing, return_exceptions=True)
-            self._doing = None
+            self._present = None
 
     async def _do(self, order: GuestOrder) -> None:
         """Do an order, or refuse it, and send what came of it."""
-        why_not = refusal(order, self._settings, self._budget.left(), await _free_bytes(), time.time())
-        if why_not:
-            log.info("an order of the provider is refused: %s", why_not)
-            result = GuestResult(order=order, status=ProbeStatus.REFUSED)
-        else:
-            result = await self._measured(order)
+        try:
+            result = await self._result(order)
+        finally:
+            self._present = None
         await asyncio.sleep(self._until_result())
         assert self._key is not None
         request = SendProbeResultRequest(run_id=self._run_id, body=result.encode(), signature=result.signed(self._key))
@@ -160,9 +167,13 @@ class GuestProbes:
         except grpc.aio.AioRpcError as error:
             log.info("the provider did not take the result of a micro-benchmark: %s", error.details())
 
-    async def _measured(self, order: GuestOrder) -> GuestResult:
-        """The budget is what the child takes from its start to its end, and never more."""
-        began, self._present = time.monotonic(), order
+    async def _result(self, order: GuestOrder) -> GuestResult:
+        """What came of an order. The budget is what the child takes from its start to its end, and never more."""
+        why_not = refusal(order, self._settings, self._budget.left(), await _free_bytes(), time.time())
+        if why_not:
+            log.info("an order of the provider is refused: %s", why_not)
+            return GuestResult(order=order, status=ProbeStatus.REFUSED)
+        began = time.monotonic()
         try:
             return await self._measure(order, min(order.longest_seconds + START_SECONDS, self._budget.left()))
         except OSError as error:
@@ -170,7 +181,6 @@ class GuestProbes:
             return GuestResult(order=order, status=ProbeStatus.FAILED)
         finally:
             self._budget.use(began)
-            self._present = None
 
     def _until_result(self) -> float:
         """Seconds until a result may leave."""
