@@ -24,7 +24,7 @@ ID_BYTES, CHALLENGE_BYTES, KEY_BYTES = 16, 32, 32
 LONGEST_NAME, MOST_REPEATS = 64, 64
 """Characters of the name of a micro-benchmark, and how often it is repeated."""
 LONGEST_LIMIT_MILLISECONDS = 60_000
-"""Of the repeats of one order together: the longest benchmark of the registry works for 4 s."""
+"""Repeats of one order together: the longest benchmark of the registry works for 4 s."""
 MOST_DUTY_THOUSANDTHS = 500
 """A micro-benchmark that a sidecar runs sleeps for at least half of the time."""
 LONGEST_LIFE_SECONDS = 900
