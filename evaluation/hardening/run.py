@@ -14,6 +14,7 @@ PARTS = {
     "job_start": "a job under agents that answer anything, with streams that cannot be written",
     "lying_agents": "one malicious agent and a few malicious organisations",
     "consent": "micro-benchmarks beside runs that did not agree",
+    "guest_probes": "results of micro-benchmarks that sidecars forge",
     "fair_share": "verdicts of others while one caller does its worst",
     "acknowledged": "outcomes that were acknowledged, across kills and cancelled calls",
     "clock_and_keys": "clocks that jump, copies of keys, lost folders",

@@ -34,8 +34,8 @@ REPEATABLE_METHODS = {
     # Decide sends one bit once; losing it costs nothing.
     "Exchange": ("GetEpoch", "Evaluate", "Lookup"),
     # A batch of reports is stored once, and the first end state stands. JoinRun starts a new attempt each time. Reveal
-    # is sent by a user, who sees the error. AskValidation takes one of the day's quota. WatchAlerts is a stream, which
-    # the sidecar opens again itself.
+    # is sent by a user, who sees the error. AskValidation takes one of the day's quota. A result is answered once: sent
+    # again it is rejected. WatchAlerts and WatchOrders are streams, which the sidecar opens again itself.
     "Runs": ("Report", "EndRun"),
     # The key is read only. An evaluation takes one of the day's pseudonyms and has no request_id.
     "Pseudonyms": ("GetPseudonymKey",),

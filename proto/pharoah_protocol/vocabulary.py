@@ -245,6 +245,19 @@ class Purpose(StrEnum):
     """The provider checks an idle node that nobody suspects."""
 
 
+class ProbeStatus(CodedEnum):
+    """What came of a micro-benchmark that the provider has ordered from a sidecar."""
+
+    MEASURED = "measured", 1
+    """It ran, and its repeats have times."""
+    WRONG = "wrong", 2
+    """It ran, and what it computed was wrong."""
+    FAILED = "failed", 3
+    """It did not run to its end."""
+    REFUSED = "refused", 4
+    """The tenant's own limits do not allow it now."""
+
+
 class Resource(StrEnum):
     """What a micro-benchmark measures, a fault harms, and an alert is about."""
 

@@ -45,7 +45,7 @@ RULES = {
     "Operator": Role.OPERATOR,
 }
 """The role that may call a service. A service without a rule is served to nobody."""
-STREAMING_METHODS = {"Connect", "WatchAlerts", "RunCampaign", "Learn"}
+STREAMING_METHODS = {"Connect", "WatchAlerts", "WatchOrders", "RunCampaign", "Learn"}
 """Streams that live as long as their subject. Every other call needs a deadline."""
 LONGEST_CALL_SECONDS = 30.0
 RECHECK_SECONDS = 20.0

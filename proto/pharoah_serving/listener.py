@@ -21,9 +21,9 @@ from pharoah_serving.open_calls import UnknownMethods
 LARGEST_MESSAGE_BYTES = 1 << 20
 STREAMS_OF_A_CONNECTION = 8
 """Calls of one connection at once, those included whose client has cancelled them and whose handler has not ended. A
-sidecar, which has a connection for each run, opens at most four: its watch for alerts and two calls of a verdict beside
-a report. RFC 9113 recommends a hundred for the sake of parallel work; that would be the work of a flood here
-(docs/adr/0023-nobody-uses-the-provider-up.md)."""
+sidecar, which has a connection for each run, opens at most six: its watches for alerts and for orders, a result of a
+micro-benchmark, and two calls of a verdict beside a report. RFC 9113 recommends a hundred for the sake of parallel
+work; that would be the work of a flood here (docs/adr/0023-nobody-uses-the-provider-up.md)."""
 MOST_PENDING_CALLS = 1 << 16
 """Calls that gRPC has received and the event loop has not seen: eight thousand connections full of them."""
 OPTIONS = [

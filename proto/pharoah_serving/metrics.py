@@ -43,6 +43,12 @@ class Metrics:
         self.validations = Counter(
             "pharoah_validation_runs_total", "Validations, by result.", ["result"], registry=self.registry
         )
+        self.probe_results = Counter(
+            "pharoah_guest_probe_results_total",
+            "Results of micro-benchmarks that sidecars sent: accepted, or why not.",
+            ["result"],
+            registry=self.registry,
+        )
         self.sessions_active = Gauge("pharoah_sessions_active", "Runs being watched.", registry=self.registry)
         self.fleet_health = Gauge(
             "pharoah_fleet_health_ratio",

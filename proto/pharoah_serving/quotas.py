@@ -21,6 +21,8 @@ STATUSES_THAT_USED_AN_OFFER = tuple(
     status.name for status in (StatusCode.OK, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL)
 )
 
+STATUSES_OF_REJECTED_RESULTS = (StatusCode.INVALID_ARGUMENT.name, StatusCode.NOT_FOUND.name)
+
 
 def counts_for_quotas(record: AuditRecord) -> bool:
     """Whether `Quotas.recount` counts this call."""
@@ -30,6 +32,8 @@ def counts_for_quotas(record: AuditRecord) -> bool:
         return record.status in STATUSES_THAT_USED_AN_OFFER
     if record.method == "EvaluatePseudonym":
         return record.status != StatusCode.RESOURCE_EXHAUSTED.name
+    if record.method == "SendProbeResult":
+        return record.status in STATUSES_OF_REJECTED_RESULTS
     return record.method in ("GetOffer", "Reveal", "AskValidation") and record.status == StatusCode.OK.name
 
 
@@ -48,6 +52,9 @@ class Limits:
     """Jobs that are revealed in plain words; each may take 256 KiB, which is kept for half a year."""
     organisation_asked_validations: int = 100
     """How long the micro-benchmarks of all of them take together is bounded by `monitoring.budgets`."""
+    organisation_rejected_results: int = 1_000
+    """Results of micro-benchmarks that answer no order of ours. Sidecars that work send none; what is accepted is
+    bounded by the orders."""
 
 
 @dataclass
@@ -94,6 +101,7 @@ class Quotas:
         self._organisation_queries = DailyQuota(limits.organisation_queries, "query batches")
         self._pseudonyms = DailyQuota(limits.organisation_pseudonyms, "pseudonyms")
         self._reveals = DailyQuota(limits.organisation_reveals, "revealed jobs")
+        self._rejected = DailyQuota(limits.organisation_rejected_results, "results that answer no order")
         self._asked = DailyQuota(limits.organisation_asked_validations, "validations that tenants ask for")
 
     def take_offer(self, who: Principal, now: float) -> None:
@@ -118,6 +126,14 @@ class Quotas:
         """Raises Exhausted."""
         self._asked.take(who.organisation, now)
 
+    def check_result(self, who: Principal, now: float) -> None:
+        """Raises Exhausted when results of this organisation were rejected too often today."""
+        self._rejected.check(who.organisation, now)
+
+    def count_rejected_result(self, who: Principal, now: float) -> None:
+        """A result of a micro-benchmark was rejected."""
+        self._rejected.add_used(who.organisation, 1, now)
+
     def recount(self, records: Iterable[AuditRecord], now: float) -> None:
         """Count today's uses from before a restart. An offer counts as one query batch however often it was sent."""
         offers_asked: dict[str, set[str]] = defaultdict(set)
@@ -129,6 +145,8 @@ class Quotas:
                 self._offers.add_used(who.name, 1, now)
             elif record.method == "Reveal":
                 self._reveals.add_used(who.organisation, 1, now)
+            elif record.method == "SendProbeResult":
+                self.count_rejected_result(who, now)
             elif record.method == "AskValidation":
                 self._asked.add_used(who.organisation, 1, now)
             else:

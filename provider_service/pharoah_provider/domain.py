@@ -76,6 +76,9 @@ class Run:
     """16 random bytes that all runs of one job share; empty when the tenant sent none."""
     joined_at: float = 0.0
     """Unix seconds."""
+    probe_key: bytes = b""
+    """The public key with which its sidecar signs results of micro-benchmarks that it runs itself; empty when the
+    tenant has not agreed to that."""
 
     @property
     def organisation(self) -> str:

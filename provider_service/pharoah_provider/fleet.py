@@ -204,8 +204,9 @@ class Fleet:
         return [self._known[other] for other in sorted(self._hosts[node.host_id])] if node else []
 
     def busy(self, node: str) -> bool:
-        """Whether the node works on an order: a cell of a campaign, or micro-benchmarks."""
-        return node in self._connections and self._connections[node].busy
+        """Whether the node works on an order: a cell of a campaign, or micro-benchmarks, also those of a sidecar."""
+        goes_on = any(ended == inf for _, ended in self._probed.get(node, ()))
+        return goes_on or (node in self._connections and self._connections[node].busy)
 
     def cores_busy(self, name: str) -> bool:
         """Whether the node, or another one on its cores, works on an order."""
@@ -291,7 +292,7 @@ class Fleet:
         }
         connection, probes = self._connection(node), list[BenchmarkResult]()
         try:
-            with self._noted(node):
+            with self.noted(node):
                 async with (
                     asyncio.timeout(limit_seconds / duty * len(benchmarks) + 20),
                     connection.order(OrderKind.PROBE, content) as results,
@@ -316,7 +317,7 @@ class Fleet:
         content = {"cell": cell.to_json(), "limit_seconds": cell.limit_seconds}
         connection = self._connection(node)
         try:
-            with self._noted(node):
+            with self.noted(node):
                 async with (
                     asyncio.timeout(cell.limit_seconds + 90 + (BUILD_SECONDS if cell.environment else 0)),
                     connection.order(OrderKind.CELL, content, order_id) as results,
@@ -343,8 +344,8 @@ class Fleet:
         self._hosts[node.host_id].add(node.node)
 
     @contextlib.contextmanager
-    def _noted(self, node: str) -> Iterator[None]:
-        """Keep when an order of ours ran on a node."""
+    def noted(self, node: str) -> Iterator[None]:
+        """While an order of ours runs on a node; when that was is kept."""
         interval = [self._clock.wall(), inf]
         intervals = self._probed.setdefault(node, [])
         intervals.append(interval)

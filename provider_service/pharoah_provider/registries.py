@@ -79,6 +79,7 @@ OVERVIEWS = (
             "needs": lambda entry: entry.need or "nothing",
             "noise": lambda entry: entry.noise.log_ratio_sd,
             "seconds": lambda entry: entry.limit_seconds,
+            "by sidecars": lambda entry: "yes" if entry.suits_guests else "no",
         },
     ),
     Overview(

@@ -31,6 +31,10 @@ def _seconds(value: float) -> str:
     return "" if 0 < value < inf else f"{value} is not a positive number of seconds"
 
 
+def _seconds_of_an_hour(value: float) -> str:
+    return "" if 0 <= value <= 3600 else f"{value} is not a number of seconds from 0 to 3600"
+
+
 def _count(value: int) -> str:
     return "" if value >= 0 else f"{value} is not a number of runs"
 
@@ -162,6 +166,13 @@ class Settings:
     )
     probe_limit_seconds: float = _setting(
         10.0, "PHAROAH_PROBE_LIMIT_S", "how long one micro-benchmark beside the job may take", _seconds
+    )
+    guest_probe_seconds: float = _setting(
+        0.0,
+        "PHAROAH_GUEST_PROBE_S",
+        "with PHAROAH_ALLOW_BESIDE_JOB=1: how long in an hour Pharoah's own process beside the job may run "
+        "micro-benchmarks that the provider orders, where the node's agent is not connected; 0: it runs none",
+        _seconds_of_an_hour,
     )
     capture_every_steps: int = _setting(
         0,

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from pharoah.sidecar.run_reporter import RENEWAL_SECONDS
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.release import Release
@@ -23,6 +25,7 @@ from pharoah_protocol.v1 import ReportRequest
 from pharoah_provider.domain import NOT_IDLE, Node, NodeState, Run
 from pharoah_provider.fleet import Connection, Fleet, Looked, OrderKind
 from pharoah_provider.monitoring.budgets import SHARE
+from pharoah_provider.monitoring.guest_orders import GuestOrders
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.services.runs import decode
@@ -36,6 +39,7 @@ BEGAN_AT = 1_700_000_000.0
 HEALTHY_SECONDS = 0.01
 """What a micro-benchmark takes on a healthy node."""
 FACTS = ("device=cpu", "threads=1")
+PROVIDER_KEY = Ed25519PrivateKey.from_private_bytes(b"p" * 32)
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,10 @@ async def monitored_site(
     time = time or HandClock()
     new_database(folder / "monitored.duckdb")
     storage, metrics, fleet = DuckStorage(folder / "monitored.duckdb"), Metrics(), Fleet(time.clock)
-    monitor = Monitor(storage, fleet, metrics, settle_seconds, time.clock, share, check_pause_seconds, alert_url)
+    guests = GuestOrders(fleet, metrics, time.clock, PROVIDER_KEY)
+    monitor = Monitor(
+        storage, fleet, metrics, settle_seconds, time.clock, share, check_pause_seconds, alert_url, guests
+    )
     site = MonitoredSite(storage, fleet, monitor, Intake(storage.runs, monitor, metrics, time.clock), time, metrics)
     try:
         if release is not None:

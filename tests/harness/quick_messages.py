@@ -11,11 +11,12 @@ FRACTION = 0.05
 def quick_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A twentieth of the time until a run joins, decides, reports and calls again: for tests of what is sent, and not
     of when. Tests of the times themselves have a clock in their hand (tests/security/test_timing.py)."""
-    from pharoah.sidecar import exchange_client, run_reporter, verdict_client
+    from pharoah.sidecar import exchange_client, guest_probes, run_reporter, verdict_client
 
     waits = {
         verdict_client: ("JOIN_SECONDS",),
         exchange_client: ("DECIDE_SECONDS",),
+        guest_probes: ("FIRST_WATCH_SECONDS", "FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"),
         run_reporter: ("REPORT_SECONDS", "REPORT_OFFSET_SECONDS", "FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"),
     }
     for module, names in waits.items():

@@ -140,7 +140,9 @@ FALSE = {
 }
 
 
-@pytest.mark.parametrize(("way", "facts"), [*((way, (*LARGE, "cooling_zone=9")) for way in FALSE), ("always an error", LARGE)])
+@pytest.mark.parametrize(
+    ("way", "facts"), [*((way, (*LARGE, "cooling_zone=9")) for way in FALSE), ("always an error", LARGE)]
+)
 def test_one_malicious_agent_makes_no_row(
     tmp_path: Path, honest: dict[str, dict[str, Any]], way: str, facts: tuple[str, ...]
 ) -> None:

@@ -90,3 +90,14 @@ def test_every_message_says_where_its_fields_come_from(privacy: str) -> None:
     calls = {outgoing.call: outgoing.origins for outgoing in payload(job, Settings(privacy=privacy))}
     assert ("Exchange/Lookup" in calls) == (privacy == "hashed")
     assert all(calls.values())
+
+
+def test_what_a_sidecar_that_takes_orders_sends_is_shown_too() -> None:
+    job = Fingerprint("ab" * 16, "", GRAMMARS[0], {}, {"parameters": 1, "activations": 1}, {"torch": "2"})
+    agreed = Settings(allow_beside_job=True, guest_probe_seconds=60.0)
+    calls = {outgoing.call: outgoing.origins for outgoing in payload(job, agreed)}
+    assert "PHAROAH_GUEST_PROBE_S" in calls["Runs/SendProbeResult"]["SendProbeResultRequest.body"]
+    assert "Consent.probe_key" in calls["Runs/JoinRun"] and "Runs/WatchOrders" in calls
+    for refused in (Settings(), Settings(allow_beside_job=True), Settings(guest_probe_seconds=60.0)):
+        calls = {outgoing.call: outgoing.origins for outgoing in payload(job, refused)}
+        assert "Consent.probe_key" not in calls["Runs/JoinRun"] and "Runs/WatchOrders" not in calls

@@ -13,6 +13,9 @@ from pharoah_benchmarks.micro._place import Place
 from pharoah_protocol.vocabulary import DeviceKind, Resource
 
 _NAME = re.compile("[a-z][a-z0-9_]*")
+CORE_FLOPS, CORE_BYTES_PER_SECOND = 2e12, 1e12
+"""What no core reaches. Two units for products of 16 float32 numbers at 6 GHz do 384 GFLOP/s, which is the most that a
+core with AVX-512 can; a core moves less than 200 GB/s, also from and to its cache."""
 
 
 class Placement(StrEnum):
@@ -68,6 +71,8 @@ class MicroBenchmark:
     """The share of the time in which it may work beside a job; it sleeps for the rest."""
     need: Need | None = None
     """None where a node with the device is enough."""
+    fastest_seconds: float = 0.0
+    """No core does one repeat in less. 0 where that is not stated; then no sidecar is asked for it."""
 
     def __post_init__(self) -> None:
         problems = {
@@ -81,7 +86,19 @@ class MicroBenchmark:
             "duty": not LEAST_DUTY <= self.duty <= 1,
             "need": self.need is not None and not isinstance(self.need, Need),
             "limit_seconds": not 0 < self.limit_seconds < float("inf"),
+            "fastest_seconds": not 0 <= self.fastest_seconds < self.limit_seconds,
         }
         for parameter, wrong in problems.items():
             if wrong:
                 raise ValueError(f"micro-benchmark {self.name!r}: {parameter}: {getattr(self, parameter)!r} is invalid")
+
+    @property
+    def suits_guests(self) -> bool:
+        """Whether the sidecar of a job may run it: beside the job, on a core, alone, and with a stated bound. A GPU is
+        left out because its memory is the job's."""
+        return (
+            self.placement is Placement.BESIDE_JOB
+            and self.device is DeviceKind.CPU
+            and self.need is None
+            and self.fastest_seconds > 0
+        )

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pharoah_benchmarks.micro._benchmark import MicroBenchmark, Need, Noise, Placement
+from pharoah_benchmarks.micro._benchmark import (
+    CORE_BYTES_PER_SECOND,
+    CORE_FLOPS,
+    MicroBenchmark,
+    Need,
+    Noise,
+    Placement,
+)
 from pharoah_benchmarks.micro._kernel import Kernel
 from pharoah_benchmarks.micro._place import Place
 from pharoah_protocol.vocabulary import DeviceKind, Resource
@@ -132,6 +139,7 @@ def patterns(name: str, device: DeviceKind, tested_bytes: int) -> MicroBenchmark
         dtype="int64",
         placement=Placement.BESIDE_JOB,
         duty=BESIDE_JOB_DUTY,
+        fastest_seconds=2 * tested_bytes / CORE_BYTES_PER_SECOND if device is DeviceKind.CPU else 0.0,
     )
 
 
@@ -152,6 +160,7 @@ def reproducibility(name: str, device: DeviceKind, rows: int, count: int) -> Mic
         build,
         placement=Placement.BESIDE_JOB,
         duty=BESIDE_JOB_DUTY,
+        fastest_seconds=2 * rows**3 * count / CORE_FLOPS if device is DeviceKind.CPU else 0.0,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pharoah_benchmarks.micro._benchmark import MicroBenchmark, Noise, Placement
+from pharoah_benchmarks.micro._benchmark import CORE_FLOPS, MicroBenchmark, Noise, Placement
 from pharoah_benchmarks.micro._kernel import Kernel
 from pharoah_benchmarks.micro._place import Place
 from pharoah_protocol.vocabulary import DeviceKind, Resource
@@ -32,5 +32,6 @@ BENCHMARK = MicroBenchmark(
     repeats=100,
     limit_seconds=4.0,
     duty=0.1,
+    fastest_seconds=2 * SIZE**3 / CORE_FLOPS,
     build=_build,
 )

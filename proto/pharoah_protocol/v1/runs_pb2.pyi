@@ -151,19 +151,25 @@ class Consent(_message.Message):
 
     BESIDE_JOB_FIELD_NUMBER: _builtins.int
     LIMIT_SECONDS_FIELD_NUMBER: _builtins.int
+    PROBE_KEY_FIELD_NUMBER: _builtins.int
     beside_job: _builtins.bool
     """Micro-benchmarks may run beside the job."""
     limit_seconds: _builtins.float
     """Of one micro-benchmark."""
+    probe_key: _builtins.bytes
+    """The sidecar runs micro-benchmarks itself where the agent of the node is not connected, and signs what they show
+    with this key: an Ed25519 public key of 32 bytes, made for this run. Empty: it does not.
+    """
     def __init__(
         self,
         *,
         beside_job: _builtins.bool = ...,
         limit_seconds: _builtins.float = ...,
+        probe_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside_job", b"beside_job", "limit_seconds", b"limit_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside_job", b"beside_job", "limit_seconds", b"limit_seconds", "probe_key", b"probe_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -464,3 +470,116 @@ class Alert(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Alert: _TypeAlias = Alert  # noqa: Y015
+
+@_typing.final
+class WatchOrdersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchOrdersRequest: _TypeAlias = WatchOrdersRequest  # noqa: Y015
+
+@_typing.final
+class RunOrder(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBE_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    stop: _builtins.bytes
+    """Number of an order for which nobody waits any more: the sidecar stops working on it."""
+    @_builtins.property
+    def probe(self) -> Global___SignedProbeOrder: ...
+    def __init__(
+        self,
+        *,
+        probe: Global___SignedProbeOrder | None = ...,
+        stop: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "probe", b"probe", "stop", b"stop"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "probe", b"probe", "stop", b"stop"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["probe", "stop"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
+
+Global___RunOrder: _TypeAlias = RunOrder  # noqa: Y015
+
+@_typing.final
+class SignedProbeOrder(_message.Message):
+    """One micro-benchmark, once. Good until the time in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BODY_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    body: _builtins.bytes
+    """256 bytes, whatever is ordered (pharoah_protocol.guest_probes)."""
+    signature: _builtins.bytes
+    """Of the provider, with the key that tenants pin."""
+    def __init__(
+        self,
+        *,
+        body: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedProbeOrder: _TypeAlias = SignedProbeOrder  # noqa: Y015
+
+@_typing.final
+class SendProbeResultRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.bytes
+    body: _builtins.bytes
+    """1,024 bytes, whatever came of the order (pharoah_protocol.guest_probes)."""
+    signature: _builtins.bytes
+    """With the key of the run that it has joined with."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.bytes = ...,
+        body: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "run_id", b"run_id", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SendProbeResultRequest: _TypeAlias = SendProbeResultRequest  # noqa: Y015
+
+@_typing.final
+class SendProbeResultResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SendProbeResultResponse: _TypeAlias = SendProbeResultResponse  # noqa: Y015

@@ -10,7 +10,7 @@ LISTING = Listing(
     columns=("run", "tenant", "node", "attempt", "joined_at", "end_state"),
     wide_columns=("job", "attribution", "ranks", "beside_job", "ended_at"),
     rows=select("""
-        SELECT lower(hex(run_id))[:8] AS run, lower(hex(job_id))[:8] AS job, * EXCLUDE (run_id, job_id)
+        SELECT lower(hex(run_id))[:8] AS run, lower(hex(job_id))[:8] AS job, * EXCLUDE (run_id, job_id, probe_key)
             REPLACE (CASE WHEN end_state = 'ok' THEN '' ELSE attribution END AS attribution)
         FROM runs ORDER BY joined_at, attempt
     """),

@@ -32,9 +32,19 @@ class NodeLevels:
     def __init__(self) -> None:
         self._rounds: dict[tuple[bytes, str], list[float]] = defaultdict(list)
         self._release = Release(0)
+        self._by_sidecar: set[bytes] = set()
+        """Runs beside which their own sidecars measure."""
 
     def use(self, release: Release) -> None:
         self._release = release
+
+    def measured_by(self, run: Run, *, sidecar: bool) -> None:
+        """Who measures beside a run from now on: its sidecar, or the agent of its node. They work at different
+        priorities, so that a level of one says nothing about the times of the other, and is forgotten."""
+        if sidecar is not (run.run_id in self._by_sidecar):
+            self.forget(run.run_id)
+        if sidecar:
+            self._by_sidecar.add(run.run_id)
 
     def learn(self, run: Run, probes: Sequence[BenchmarkResult]) -> None:
         """A round of probes beside a run that looks healthy."""
@@ -44,6 +54,8 @@ class NodeLevels:
 
     def known(self, run: Run, benchmarks: Sequence[MicroBenchmark]) -> bool:
         """Whether each of these was measured beside the run until its level is certain enough."""
+        if run.run_id in self._by_sidecar:
+            benchmarks = [benchmark for benchmark in benchmarks if benchmark.suits_guests]
         return all(_settled(benchmark, self._rounds[run.run_id, benchmark.name]) for benchmark in benchmarks)
 
     def known_idle(self, node: str) -> bool:
@@ -53,9 +65,12 @@ class NodeLevels:
     def forget(self, run_id: bytes) -> None:
         for key in [key for key in self._rounds if key[0] == run_id]:
             del self._rounds[key]
+        self._by_sidecar.discard(run_id)
 
     def of(self, node: str, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
         """The level on a node beside this run, or idle; None when nobody has measured it."""
+        if run is not None and run.run_id in self._by_sidecar:
+            return self._beside(run, benchmark)  # baselines are those of agents
         candidates = [level for level in (self._beside(run, benchmark), self._baseline(node, run, benchmark)) if level]
         return min(candidates, key=lambda level: level.error_ratio, default=None)
 

@@ -21,6 +21,7 @@ from pharoah_provider.monitoring.absent_agents import AbsentAgents
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.counters import RunCounters
 from pharoah_provider.monitoring.fleet_watch import FleetWatch
+from pharoah_provider.monitoring.guest_orders import GuestOrders
 from pharoah_provider.monitoring.idle_checks import PAUSE_SECONDS, IdleChecks
 from pharoah_provider.monitoring.incident_book import IncidentBook
 from pharoah_provider.monitoring.incidents import IDLE, LONGEST_IDLE_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Incident
@@ -73,16 +74,20 @@ class Monitor:
         share: float = SHARE,
         check_pause_seconds: float = PAUSE_SECONDS,
         alert_url: str = "",
+        guests: GuestOrders | None = None,
     ) -> None:
         """`share` of the time may be used for micro-benchmarks of one tenant (`monitoring.budgets`), and
         `check_pause_seconds` is how long an idle node is left alone between two checks; 0 for no checks. Incidents are
-        sent to `alert_url`, an Alertmanager, unless it is empty."""
+        sent to `alert_url`, an Alertmanager, unless it is empty. `guests` orders micro-benchmarks
+        from sidecars; without it there are agents only."""
         self._store, self._fleet, self._metrics = store, fleet, metrics
         self._clock = clock = clock or Clock()
         self.runs = WatchedRuns(clock)
         self._scorer = Scorer()
-        self._orders = Orders(fleet, store, self.runs, clock, settle_seconds, share)
+        self.guests = guests or GuestOrders(fleet, metrics, clock)
+        self._orders = Orders(fleet, store, self.runs, clock, settle_seconds, self.guests, share)
         self._validator = Validator(fleet, store, self._orders, self.run_on, self._is_slow)
+        self.guests.use(self._validator.levels)
         self._notifier = Notifier(fleet, metrics)
         self._webhook = OperatorWebhook(alert_url)
         self._incidents = IncidentBook(store, self._notifier, self._webhook, clock)
@@ -136,13 +141,15 @@ class Monitor:
         if watched := self.runs.remove(run_id):
             self._probing.stop(watched.run.node, watched.run)
         self._notifier.unsubscribe(run_id)
+        self.guests.ended(run_id)
         self._validator.levels.forget(run_id)
         self._scorer.forget(run_id)
         self._metrics.sessions_active.set(len(self.runs))
 
     def end_streams(self) -> None:
-        """End the streams of alerts, before a restart."""
+        """End the streams of alerts and of orders, before a restart."""
         self._notifier.end_streams()
+        self.guests.end_streams()
 
     async def close(self) -> None:
         """End every validation that goes on."""

@@ -19,6 +19,7 @@ from pharoah_provider.fleet import Fleet
 from pharoah_provider.micro_benchmarks import benchmarks_of, measure
 from pharoah_provider.monitoring.budgets import FORGOTTEN_SECONDS, SHARE, Budgets
 from pharoah_provider.monitoring.consent import Permission, Refusal, permission
+from pharoah_provider.monitoring.guest_orders import GuestOrders
 from pharoah_provider.monitoring.watched_runs import WatchedRuns
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
@@ -33,6 +34,8 @@ budgets hold, and more questions would say when the node is used."""
 SHARED_SECONDS = 60.0
 """The same for a node on which somebody was seen beside a run. It is in use anyway, and a run that waits for a
 validation should not wait long for somebody who was there for a moment."""
+_NOBODY = ""
+"""The organisation of an order that no tenant has caused."""
 SEEN_IDLE_SECONDS = 10.0
 """How long a look holds for a node that is not measured itself: a validation takes less."""
 
@@ -58,8 +61,10 @@ class Orders:
         watched: WatchedRuns,
         clock: Clock,
         settle_seconds: float,
+        guests: GuestOrders,
         share: float = SHARE,
     ) -> None:
+        self._guests = guests
         self._fleet, self._store, self._watched, self._clock = fleet, store, watched, clock
         self._settle_seconds, self._budgets = settle_seconds, Budgets(share, watched.nodes_of)
         self._occupied_until: dict[str, float] = {}
@@ -88,7 +93,8 @@ class Orders:
         """Whether a round could begin now, as far as that is known without asking an agent."""
         if not self._seconds(cause, looks_slow) or self._fleet.cores_busy(cause.node):
             return False
-        return self._fleet.is_connected(cause.node) and self.may_use(cause.node, run)
+        reached = self._fleet.is_connected(cause.node) or self._guests.ready(run, cause.organisation)
+        return reached and self.may_use(cause.node, run)
 
     def may_use(self, node: str, run: Run | None) -> bool:
         """Whether a node may be measured beside a run, or as an idle one, as far as that is known without a look."""
@@ -130,16 +136,21 @@ class Orders:
         limit = min(allowed.limit_seconds, seconds / max(1, len(benchmarks_of(self._fleet, node, run is not None))))
         began, looked_slow = self._clock.steady(), this.looks_slow
         try:
-            return await self._sent(node, run, limit)
+            return await self._sent(this.cause.organisation, node, run, limit)
         finally:
             this.spans.append(_Span(node, self._clock.wall(), self._clock.steady() - began, looked_slow))
 
-    async def _sent(self, node: str, run: Run | None, limit: float, names: Sequence[str] = ()) -> list[BenchmarkResult]:
+    async def _sent(
+        self, organisation: str, node: str, run: Run | None, limit: float, names: Sequence[str] = ()
+    ) -> list[BenchmarkResult]:
         try:
             async with asyncio.timeout(None) as ending:
                 self._going[ending] = node
-                results = await measure(
-                    self._fleet, node, run is not None, limit, only_if_idle=run is None, names=names
+                results = await self._guests.measured(
+                    run,
+                    organisation,
+                    limit,
+                    lambda: measure(self._fleet, node, run is not None, limit, only_if_idle=run is None, names=names),
                 )
         except TimeoutError:
             raise NotReady(f"node {node}: a run has come to its host") from None
@@ -160,7 +171,7 @@ class Orders:
         if not await self._all_seen_idle(allowed.look_at):
             raise NotReady(f"node {node}: its host is in use")
         self._allowed(node, None)  # runs may have come meanwhile
-        results = await self._sent(node, None, inf, (benchmark,))
+        results = await self._sent(_NOBODY, node, None, inf, (benchmark,))
         if not results:
             raise NotReady(f"node {node}: it does not have the micro-benchmark {benchmark}")
         return results[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from math import isfinite
 from typing import overload
 from weakref import WeakValueDictionary
@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from pharoah_archetypes import Fingerprint, FingerprintError
 from pharoah_learning.context_rule import identity
 from pharoah_learning.evidence import OutcomeReport, end_counts
+from pharoah_protocol.guest_probes import KEY_BYTES
 from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_protocol.pseudonyms import PSEUDONYM_BYTES, period_at
 from pharoah_protocol.reports import LARGEST_LEVEL, ratio
@@ -28,7 +29,11 @@ from pharoah_protocol.v1 import (
     ReportResponse,
     RevealRequest,
     RevealResponse,
+    RunOrder,
+    SendProbeResultRequest,
+    SendProbeResultResponse,
     WatchAlertsRequest,
+    WatchOrdersRequest,
 )
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider import shared_votes
@@ -38,6 +43,7 @@ from pharoah_provider.monitoring.incident_advice import advice
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.monitoring.run_budgets import JoinBudgets
+from pharoah_provider.services.guest_probes import GuestResults, run_order
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.ticket_check import verified
@@ -74,6 +80,7 @@ class RunsServicer:
         self._nodes, self._runs, self._sharing = store.nodes, store.runs, store.sharing
         self._monitor, self._intake, self._joins, self._quotas = monitor, intake, joins, quotas
         self._clock, self._contexts = clock, contexts
+        self._guest_results = GuestResults(store.runs, monitor.guests, quotas, clock)
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         """One change of a run at a time: it joins, or it ends."""
 
@@ -86,6 +93,8 @@ class RunsServicer:
             raise Invalid(f"ranks: {request.ranks}, expected 1 to {MOST_RANKS} on one node")
         if not isfinite(request.consent.limit_seconds) or request.consent.limit_seconds < 0:
             raise Invalid("consent.limit_seconds: not a time")
+        if len(request.consent.probe_key) not in (0, KEY_BYTES):
+            raise Invalid(f"consent.probe_key: {len(request.consent.probe_key)} bytes, expected {KEY_BYTES} or none")
         return await complete_despite_cancellation(self._join(request, caller().name))
 
     async def _join(self, request: JoinRunRequest, tenant: str) -> JoinRunResponse:
@@ -110,6 +119,7 @@ class RunsServicer:
             limit_seconds=request.consent.limit_seconds,
             job_id=request.job_id,
             joined_at=self._clock.wall(),
+            probe_key=request.consent.probe_key if request.consent.beside_job else b"",
         )
         await self._runs.put_run(run)
         self._monitor.watch(run)
@@ -221,6 +231,20 @@ class RunsServicer:
                 likely=said.likely,
                 action=said.action,
             )
+
+    async def WatchOrders(self, request: WatchOrdersRequest, _: Context) -> AsyncIterator[RunOrder]:
+        run = self._active(request.run_id) or await self._run(request.run_id)
+        if not self._monitor.watches(run):
+            raise NotReady("run_id: the run has ended")
+        if not run.probe_key:
+            raise NotReady("run_id: the run has joined without consent.probe_key")
+        async with aclosing(self._monitor.guests.orders(run)) as orders:
+            async for order in orders:
+                yield run_order(order)
+
+    async def SendProbeResult(self, request: SendProbeResultRequest, _: Context) -> SendProbeResultResponse:
+        await self._guest_results.take(request)
+        return SendProbeResultResponse()
 
     def _active(self, run_id: bytes) -> Run | None:
         """A run of the caller that goes on; from memory, because every run reports once a second."""

@@ -11,6 +11,7 @@ from pharoah_provider.campaigns.book import Campaigns
 from pharoah_provider.contexts import Contexts
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.high_water import HighWater, state_folder
+from pharoah_provider.monitoring.guest_orders import GuestOrders
 from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.monitoring.run_budgets import JoinBudgets, ReportBudgets
@@ -84,6 +85,7 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     fleet = Fleet(clock, contexts)
     metrics.watch_agents(fleet.last_seen)
     publisher = await _opened_publisher(files, witnesses, clock, contexts)
+    guests = GuestOrders(fleet, metrics, clock, files.keys.signing_key)
     monitor = Monitor(
         store,
         fleet,
@@ -93,6 +95,7 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
         settings.benchmark_share,
         settings.idle_check_seconds,
         settings.alert_url,
+        guests,
     )
     if release := await store.published.newest_release():
         monitor.use(release)

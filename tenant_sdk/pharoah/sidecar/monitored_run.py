@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pharoah._alert import Alert
 from pharoah._settings import Settings
 from pharoah.end_causes import JudgedEnd
+from pharoah.sidecar.guest_probes import GuestProbes
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_recorder import RunRecorder
 from pharoah.sidecar.run_reporter import RunReporter
@@ -31,6 +32,8 @@ class MonitoredRun:
         self._windows: dict[int, RankWindows] = {}
         self.reporter: RunReporter | None = None
         """None until the run was launched."""
+        self._guests: GuestProbes | None = None
+        """The micro-benchmarks that this process runs itself; None until the run was launched."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -44,14 +47,24 @@ class MonitoredRun:
     def launch(self, provider: ProviderConnection, ticket: NodeTicket, ranks: int, join_time: float) -> None:
         """Join the provider's runs at a monotonic time, then report to it. Does nothing the second time."""
         if self.reporter is None:
-            self.reporter = RunReporter(provider, self._run_id, self._job_id, self._settings, self._deliver)
+            self._guests = guests = GuestProbes(provider, self._run_id, self._settings, join_time)
+            self.reporter = RunReporter(
+                provider, self._run_id, self._job_id, self._settings, self._deliver, probe_key=guests.public_key
+            )
             self.reporter.start(ticket, ranks, self.levels, join_time=join_time)
+            guests.start()
+
+    @property
+    def measuring(self) -> bool:
+        """Whether micro-benchmarks run beside the job, so that step times do not describe the node."""
+        by_provider = self.reporter is not None and self.reporter.measuring
+        return by_provider or (self._guests is not None and self._guests.measuring)
 
     def stepped(self, rank: int, durations: Sequence[int], resident: int, plan: MonitoringPlan = PLAIN) -> None:
         """Steps of a rank: nanoseconds in order, and bytes of memory after the last."""
         windows = self._windows.setdefault(rank, RankWindows(plan))
         self._recorder.stepped(rank, durations)
-        if self.reporter and self.reporter.measuring:
+        if self.measuring:
             windows.discard_open_window()
         else:
             windows.add(durations, resident)
@@ -77,6 +90,8 @@ class MonitoredRun:
         if end.state is EndState.LOST:  # a run that can report its end is not lost; only the provider sets this state
             end = end._replace(state=EndState.FAILED)
         ends = [self._recorder.end(end.state)]
+        if self._guests:
+            ends.append(self._guests.stop())
         if self.reporter:
             ends.append(self.reporter.end(end, pseudonym))
         await asyncio.gather(*ends)

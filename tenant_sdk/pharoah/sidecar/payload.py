@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pharoah._settings import Settings
+from pharoah.sidecar.guest_limits import takes_orders
 from pharoah.sidecar.job_identity import job_identity
 from pharoah.sidecar.run_reporter import TIME_STEP_DIGITS
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import pseudonyms
+from pharoah_protocol.guest_probes import KEY_BYTES, RESULT_BYTES
 from pharoah_protocol.tables.query import blind, inputs_of, keyed_hashes
 from pharoah_protocol.v1 import (
     Consent,
@@ -33,7 +35,9 @@ from pharoah_protocol.v1 import (
     LookupRequest,
     NodeTicket,
     ReportRequest,
+    SendProbeResultRequest,
     WatchAlertsRequest,
+    WatchOrdersRequest,
 )
 from pharoah_protocol.vocabulary import Privacy
 
@@ -63,6 +67,7 @@ ORIGINS = {
     "JoinRunRequest.consent": "PHAROAH_ALLOW_BESIDE_JOB",
     "Consent.beside_job": "PHAROAH_ALLOW_BESIDE_JOB",
     "Consent.limit_seconds": "how long one micro-benchmark may take",
+    "Consent.probe_key": "PHAROAH_GUEST_PROBE_S only: a public key, random, made for this run",
     "ReportRequest.run_id": _RUN,
     "ReportRequest.dropped": "seconds that could not be kept while the provider was away",
     "ReportRequest.attempt": "from the provider: how often this run has joined",
@@ -77,6 +82,11 @@ ORIGINS = {
     "EndRunRequest.pseudonym": "PHAROAH_SHARE_OUTCOMES=1 only: a pseudonym that takes two keys to make",
     "EndRunRequest.period": "PHAROAH_SHARE_OUTCOMES=1 only: the week of that pseudonym",
     "WatchAlertsRequest.run_id": _RUN,
+    "WatchOrdersRequest.run_id": f"PHAROAH_GUEST_PROBE_S only: {_RUN}",
+    "SendProbeResultRequest.run_id": f"PHAROAH_GUEST_PROBE_S only: {_RUN}",
+    "SendProbeResultRequest.body": "PHAROAH_GUEST_PROBE_S only: the provider's order, whether it was done, and the "
+    "times of its repeats; always 1,024 bytes",
+    "SendProbeResultRequest.signature": "PHAROAH_GUEST_PROBE_S only: with the key of this run",
     "AskValidationRequest.run_id": "one bit at a round minute: session.ask_validation(), or PHAROAH_ASK_VALIDATION=1",
     "RevealRequest.run_id": "`pharoah reveal` only: the run that is revealed",
     "RevealRequest.fingerprint": "`pharoah reveal` only: what the run was, in plain words",
@@ -119,7 +129,12 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
             offer_id=offer_id, request_id=request_id, blinded=batch.blinded
         ))
     )  # fmt: skip
-    consent = Consent(beside_job=settings.allow_beside_job, limit_seconds=settings.probe_limit_seconds)
+    guests = takes_orders(settings)
+    consent = Consent(
+        beside_job=settings.allow_beside_job,
+        limit_seconds=settings.probe_limit_seconds,
+        probe_key=os.urandom(KEY_BYTES) if guests else b"",
+    )
     report = ReportRequest(
         run_id=run_id,
         attempt=1,
@@ -148,9 +163,19 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
             ),
         ),
         Outgoing("Runs/WatchAlerts", WatchAlertsRequest(run_id=run_id)),
+        *(_guest_probes(run_id) if guests else []),
         Outgoing("Runs/Report", report),
         Outgoing("Runs/Report", renewal),
         Outgoing("Runs/EndRun", end),
+    ]
+
+
+def _guest_probes(run_id: bytes) -> list[Outgoing]:
+    """The messages of a tenant whose sidecar takes orders; a result for each of them, and always as long."""
+    result = SendProbeResultRequest(run_id=run_id, body=bytes(RESULT_BYTES), signature=os.urandom(64))
+    return [
+        Outgoing("Runs/WatchOrders", WatchOrdersRequest(run_id=run_id)),
+        Outgoing("Runs/SendProbeResult", result),
     ]
 
 

@@ -22,7 +22,7 @@ from pharoah.sidecar.provider_connection import STATED_DEADLINE_SECONDS
 from pharoah_protocol.channels import COMMON_OPTIONS, ServerRole
 
 TOKEN_IN_WORDS = "Bearer (your token)"
-WITHOUT_DEADLINE = ("Runs/WatchAlerts",)
+WITHOUT_DEADLINE = ("Runs/WatchAlerts", "Runs/WatchOrders")
 """Calls that live as long as the run."""
 _REHEARSAL = "/pharoah.rehearsal/Call"
 _REHEARSAL_SECONDS = 5.0

@@ -85,12 +85,14 @@ class RunReporter:
         settings: Settings,
         deliver: Callable[[Alert], None],
         random: Random | None = None,
+        probe_key: bytes = b"",
     ) -> None:
-        """`random` draws the pauses after failed calls."""
+        """`random` draws the pauses after failed calls. `probe_key` signs what the sidecar measures itself; empty where
+        it measures nothing."""
         self._provider = provider
         self._stub = Stub(provider.channel, "Runs")
         self._run_id, self._job_id = run_id, job_id
-        self._random = random
+        self._random, self._probe_key = random, probe_key
         self._settings = settings
         self._deliver = deliver
         self._ranks, self._join_time = 1, time.monotonic()
@@ -290,7 +292,11 @@ class RunReporter:
         if self._tried:
             ticket = await self._ask_for_ticket() or ticket
         self._tried = True
-        consent = Consent(beside_job=self._settings.allow_beside_job, limit_seconds=self._settings.probe_limit_seconds)
+        consent = Consent(
+            beside_job=self._settings.allow_beside_job,
+            limit_seconds=self._settings.probe_limit_seconds,
+            probe_key=self._probe_key,
+        )
         request = JoinRunRequest(
             run_id=self._run_id, ticket=ticket, ranks=self._ranks, consent=consent, job_id=self._job_id
         )

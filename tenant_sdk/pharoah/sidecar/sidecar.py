@@ -179,7 +179,7 @@ class Sidecar:
         return await ask_signals(settings.node_socket, settings.timeout_seconds, settings.service_users)
 
     def _is_measured(self) -> bool:
-        return self._run.reporter is not None and self._run.reporter.measuring
+        return self._run.measuring
 
     def _request_records(self) -> None:
         self._server.notify(ConnectionUse.RESPONDER, messages.FlightRecordRequest())

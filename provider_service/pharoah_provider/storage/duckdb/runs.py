@@ -28,7 +28,7 @@ class DuckRunStore:
     async def put_run(self, run: Run) -> None:
         values = [run.run_id, run.attempt, run.job_id, run.tenant, run.node, run.ranks, run.beside_job]
         lost = executing(SQL["end_earlier_attempts"], [run.joined_at, EndState.LOST, run.run_id])
-        put = executing(SQL["put_run"], [*values, run.limit_seconds, run.joined_at, run.node])
+        put = executing(SQL["put_run"], [*values, run.limit_seconds, run.joined_at, run.probe_key, run.node])
         await self._reports.begin(run, lost, put)
 
     async def take_ticket(self, nonce: str, run_id: bytes) -> bool:
@@ -83,4 +83,9 @@ class DuckRunStore:
 
 def _run(row: dict[str, Any]) -> Run:
     names = ("tenant", "node", "attempt", "ranks", "beside_job", "limit_seconds", "joined_at")
-    return Run(bytes(row["run_id"]), **{name: row[name] for name in names}, job_id=bytes(row["job_id"]))
+    return Run(
+        bytes(row["run_id"]),
+        **{name: row[name] for name in names},
+        job_id=bytes(row["job_id"]),
+        probe_key=bytes(row["probe_key"]),
+    )

@@ -1,7 +1,8 @@
 -- name: put_run
 INSERT INTO runs (
-    run_id, attempt, job_id, tenant, node, ranks, beside_job, limit_seconds, joined_at, seen_gone, server_facts
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, FALSE, coalesce((SELECT server_facts FROM nodes WHERE node = ?), []))
+    run_id, attempt, job_id, tenant, node, ranks, beside_job, limit_seconds, joined_at, probe_key, seen_gone,
+    server_facts
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, FALSE, coalesce((SELECT server_facts FROM nodes WHERE node = ?), []))
 
 -- name: end_earlier_attempts
 UPDATE runs SET ended_at = ?, end_state = ? WHERE run_id = ? AND ended_at IS NULL
