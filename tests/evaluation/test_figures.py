@@ -27,6 +27,7 @@ ROOMS = {
 """Evaluations whose parts have a section each."""
 SECTIONS = [name for name in EVALUATIONS if name != "demo" and name not in ROOMS]
 SECTIONS += [f"{room} {part}" for room, parts in ROOMS.items() for part in parts]
+SECTIONS += [name for name in PAGES if name not in SECTIONS]
 """Sections of the docs that evaluations write."""
 
 

@@ -90,3 +90,20 @@ def test_every_message_says_where_its_fields_come_from(privacy: str) -> None:
     calls = {outgoing.call: outgoing.origins for outgoing in payload(job, Settings(privacy=privacy))}
     assert ("Exchange/Lookup" in calls) == (privacy == "hashed")
     assert all(calls.values())
+
+
+def test_the_payload_has_every_call_of_a_run_that_a_tenant_can_make() -> None:
+    """What no run sends by itself is `pharoah reveal`, which a person types."""
+    job = Fingerprint("ab" * 16, "", GRAMMARS[0], {}, {"parameters": 1, "activations": 1}, {"torch": "2"})
+    sent = {
+        outgoing.call
+        for privacy in ("private", "hashed")
+        for outgoing in payload(job, Settings(privacy=privacy, share_outcomes=True))
+    }
+    methods = {
+        f"{service.name}/{method.name}"
+        for service in services()
+        if RULES[service.name] == "tenant"
+        for method in service.methods
+    }
+    assert sent == methods - {"Runs/Reveal"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pharoah.local_alerts._detector import Condition, Detector, View
-from pharoah.local_alerts._slow_causes import LEAST_THROTTLED_RATIO
+from pharoah.local_alerts._slow_causes import BENCHMARKED, LEAST_THROTTLED_RATIO
 from pharoah.local_alerts._step_change import FIRST_WINDOWS
 from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, mean_window
 from pharoah_protocol.vocabulary import Attribution, Resource
@@ -75,6 +75,7 @@ def _condition(usual: Mapping[int, Window], view: View) -> Condition | None:
         f"the others wait {waiting:.0%} of their steps",
         since=view.unix - (view.at - own.began_at),
         step_ratio=ratio,
+        validation=who in BENCHMARKED,
     )
 
 
