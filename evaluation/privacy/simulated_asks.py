@@ -32,7 +32,6 @@ BLOCKED_RATIO = 0.1
 MOVED_BYTES = 1e7
 """What a step reads and writes."""
 DAEMONS_CORES = 0.02
-PROCESSES = {"stopped": False, "worker_bytes": 0, "throttled_seconds": 0.0, "data_free_bytes": None}
 
 
 def asked_seconds(
@@ -95,7 +94,10 @@ def _views(load: Load, activity: Activity, chance: random.Random) -> Iterator[Vi
             resident_bytes=0,
             worker_seconds=0.0,
             workers=load.workers,
-            **PROCESSES,
+            stopped=False,
+            worker_bytes=0,
+            throttled_seconds=0.0,
+            data_free_bytes=None,
         )
         machine = MachineReading(busy_seconds=computed + DAEMONS_CORES * second)
         yield View(
