@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 """The repository: evaluations may be started in any folder."""
 OUTPUT = ROOT / "evaluation-out"
 DOCS = ROOT / "docs"
-PAGES = {"privacy": "exchange.md"}
+PAGES = dict.fromkeys(("privacy", "privacy reports", "privacy telemetry"), "exchange.md")
 """The page in docs/ that holds an evaluation's tables, where it is not evaluation.md."""
 
 

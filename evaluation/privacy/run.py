@@ -14,6 +14,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 
 from evaluation.figures import OUTPUT, ROOT, Figures, timed
@@ -22,6 +23,7 @@ from evaluation.privacy import (
     query_cost,
     query_leakage,
     query_timing,
+    real_telemetry,
     report_leakage,
     shared_outcomes,
     table_enumeration,
@@ -38,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     shutil.rmtree(FOLDER / "site", ignore_errors=True)
     logging.getLogger("pharoah.provider.log").setLevel(logging.ERROR)  # witnesses refuse thousands of false views here
     figures, chance, quick = Figures("privacy"), random.Random(arguments.seed), arguments.quick
+    # These two take long, and are measured and documented alone as well.
+    reports, telemetry = Figures("privacy reports"), Figures("privacy telemetry")
     universe = Universe(arguments.seed)
     epoch = universe.epoch()
     part = partial(timed, only=arguments.part)
@@ -48,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     part("probe rows", lambda: query_leakage.probe_rows(universe, figures, 8_000))
     part("linking two epochs", lambda: query_leakage.linkage(universe, figures, 1 if quick else 8))
-    part("reports", lambda: report_leakage.with_reports(figures, chance, 1 if quick else 3, 1_000 if quick else 4_000))
-    part("slowdowns", lambda: report_leakage.slowdowns(figures, chance, 1_000 if quick else 4_000))
+    part("reports", lambda: report_leakage.measure(reports, arguments.seed, quick))
+    part("telemetry", lambda: real_telemetry.measure(telemetry, arguments.seed, quick))
     part("a tenant that spends its quota", lambda: table_enumeration.rows_opened(universe, epoch, figures))
     part("rows and dummies", lambda: table_enumeration.dummies(universe, figures, 2 if quick else 5))
     part("split views, omission", lambda: _misbehaviour(figures, chance, 20 if quick else 200))
@@ -62,7 +66,17 @@ def run(arguments: argparse.Namespace) -> int:
     )
     part("times of messages", lambda: query_timing.measure(figures, quick, arguments.seed))
     part("other schemes", lambda: _other_schemes(universe, epoch, figures))
-    return figures.finish(arguments)
+    return _finished(arguments, (figures, reports, telemetry))
+
+
+def _finished(arguments: argparse.Namespace, sections: Sequence[Figures]) -> int:
+    """Each writes a section of its own, where it has figures; they are printed and kept together."""
+    together = Figures("privacy")
+    for section in sections:
+        if section.rows:
+            section.document(arguments)
+        together.include(section)
+    return together.finish(argparse.Namespace(**{**vars(arguments), "docs": False}))
 
 
 def _cryptography(figures: Figures, chance: random.Random, mutations: int) -> None:

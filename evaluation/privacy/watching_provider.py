@@ -1,7 +1,8 @@
 """A provider that reads its own clock: `python -m evaluation.privacy.watching_provider LOG ANSWERS serve ...`.
 
 It is the provider that is shipped, behind an interceptor of gRPC that writes when each call came and when it was
-answered. With ANSWERS `refused`, no question is answered, as by a provider whose quota is used up.
+answered. With ANSWERS `refused`, no question is answered, as by a provider whose quota is used up. With `contents`,
+each message of each caller is written when it comes, with its bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import grpc
 import grpc.aio
@@ -21,16 +22,17 @@ from pharoah_provider.monitoring import run_budgets
 
 LAUNCH = "launch"
 """Metadata by which the evaluation, not the attacker, knows the launch of a call."""
-REFUSED = "refused"
+REFUSED, CONTENTS = "refused", "contents"
 GAME_JOINS = 1e6
 """All launches of a game join one node, within minutes; the provider lets so many through for this evaluation only."""
 
 
 class Watch(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Writes one line per call: launch, method, monotonic seconds of arrival and answer, bytes of the request."""
+    """Writes one line per call: launch, method, monotonic seconds of arrival and answer, bytes of the request. With
+    `contents`, one line per message: method, seconds of arrival, and its bytes."""
 
-    def __init__(self, log: TextIO, refuses: bool) -> None:
-        self._log, self._refuses = log, refuses
+    def __init__(self, log: TextIO, *, refuses: bool = False, contents: bool = False) -> None:
+        self._log, self._refuses, self._contents = log, refuses, contents
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: Any
@@ -39,9 +41,9 @@ class Watch(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         method = str(handler_call_details.method).rpartition("/")[2]
         launch = dict(handler_call_details.invocation_metadata).get(LAUNCH, "")
         handler = await continuation(handler_call_details)
-        if handler is None or not launch:
+        if handler is None or not (launch or self._contents):
             return handler
-        seen = _Seen(self._log, launch, method, came)
+        seen = _Messages(self._log, method) if self._contents else _Seen(self._log, launch, method, came)
         if handler.response_streaming:
             return handler._replace(stream_stream=_streaming(handler.stream_stream, seen))
         return handler._replace(stream_unary=_unary(handler.stream_unary, seen, self._refuses))
@@ -62,6 +64,37 @@ class _Seen:
     def answered(self) -> None:
         line = {"launch": self._launch, "method": self.method, "came": self._came, "answered": time.monotonic()}
         self._log.write(json.dumps({**line, "bytes": self._bytes}) + "\n")
+
+
+class _Messages(_Seen):
+    """The messages of one call."""
+
+    def __init__(self, log: TextIO, method: str) -> None:
+        super().__init__(log, "", method, time.monotonic())
+
+    async def counted(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for request in requests:
+            line = {"method": self.method, "came": time.monotonic(), "content": request.hex()}
+            self._log.write(json.dumps(line) + "\n")
+            yield request
+
+    def answered(self) -> None:
+        """Its messages are written already."""
+
+
+class ReceivedMessage(NamedTuple):
+    """One message that a provider with `contents` has received."""
+
+    method: str
+    came: float
+    """Monotonic seconds."""
+    content: bytes
+
+
+def received(log: Path) -> list[ReceivedMessage]:
+    """The messages that are in its log now, in the order in which they came."""
+    lines = map(json.loads, log.read_text().splitlines()) if log.exists() else ()
+    return [ReceivedMessage(line["method"], line["came"], bytes.fromhex(line["content"])) for line in lines]
 
 
 def _unary(handler: Any, seen: _Seen, refuses: bool) -> Any:
@@ -92,7 +125,7 @@ def main() -> int:
     honest = grpc.aio.server
     run_budgets.NODE_JOINS = GAME_JOINS
     with Path(path).open("a", buffering=1) as log:
-        watch = Watch(log, answers == REFUSED)
+        watch = Watch(log, refuses=answers == REFUSED, contents=answers == CONTENTS)
 
         def server(*arguments: Any, **named: Any) -> Any:
             return honest(*arguments, **{**named, "interceptors": [watch]})

@@ -40,6 +40,8 @@ class Alert:
     """Unix seconds between which the job will fail if nothing changes; 0 when that is not known."""
     checkpoint: bool = False
     """Whether the job should save a checkpoint now."""
+    validation: bool = False
+    """Whether micro-benchmarks on the node may show its cause."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Alert:

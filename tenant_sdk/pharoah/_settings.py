@@ -162,7 +162,7 @@ class Settings:
     ask_validation: bool = _setting(
         False,
         "PHAROAH_ASK_VALIDATION",
-        "1: when an alert of your own machine is not about your job itself, the provider is asked to validate the node",
+        "1: when steps become slower for a reason outside of your job, the provider is asked to validate the node",
     )
     probe_limit_seconds: float = _setting(
         10.0, "PHAROAH_PROBE_LIMIT_S", "how long one micro-benchmark beside the job may take", _seconds

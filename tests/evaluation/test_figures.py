@@ -29,6 +29,7 @@ ROOMS = {
 SECTIONS = [name for name in EVALUATIONS if name != "demo" and name not in ROOMS]
 SECTIONS += [f"loop {part}" for part in LOOP]  # beside the section of the whole loop
 SECTIONS += [f"{room} {part}" for room, parts in ROOMS.items() for part in parts]
+SECTIONS += [name for name in PAGES if name not in SECTIONS]
 """Sections of the docs that evaluations write."""
 
 

@@ -39,6 +39,8 @@ BENCHMARK_SHARE = 8.0
 """Seconds of micro-benchmarks per second that one tenant may order: hours of a real site pass within minutes here, with
 new runs on two nodes every other minute, and all of them are one tenant's. The hardening evaluation holds the default.
 """
+PROVIDER_PROGRAM = ("-m", "pharoah_provider.cli")
+"""What Python runs as the provider."""
 SERVICE_STOP_SECONDS = 10.0
 """How long the services of a site may take to end when nothing is wrong."""
 SMALL_MEMORY_BYTES = 440_000_000
@@ -69,6 +71,7 @@ class Site:
     provider_key: str = ""
     settle_seconds: float = SETTLE_SECONDS
     benchmark_share: float = BENCHMARK_SHARE
+    provider_program: Sequence[str] = PROVIDER_PROGRAM
     scope: ProcessScope = field(default_factory=ProcessScope)
     """What runs on this site."""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -103,7 +106,7 @@ class Site:
         arguments += ["--settle-seconds", str(self.settle_seconds), "--benchmark-share", str(self.benchmark_share)]
         arguments += ["--idle-check-seconds", "0"]  # nodes share cores here, and a check takes time of its neighbours
         command = ["serve", "--listen", self.endpoint, "--http", self.http, *arguments]
-        self._spawn("provider", [sys.executable, "-m", "pharoah_provider.cli", *command])
+        self._spawn("provider", [sys.executable, *self.provider_program, *command])
         self._wait(self._serving, "the provider to listen")
         self.provider_key = self._said_key()
         (self.folder / "provider.pub").write_text(self.provider_key)
@@ -255,12 +258,15 @@ class Site:
 
 @contextmanager
 def running_site(
-    folder: Path, profiles: Mapping[str, dict[str, Any]] | None = None, settle_seconds: float = SETTLE_SECONDS
+    folder: Path,
+    profiles: Mapping[str, dict[str, Any]] | None = None,
+    settle_seconds: float = SETTLE_SECONDS,
+    provider_program: Sequence[str] = PROVIDER_PROGRAM,
 ) -> Iterator[Site]:
     """A site that is stopped at the end, also when it is interrupted at any moment."""
     with socket_folder() as sockets:
         chosen = node_profiles() if profiles is None else dict(profiles)
-        site = Site(folder, sockets, chosen, settle_seconds=settle_seconds)
+        site = Site(folder, sockets, chosen, settle_seconds=settle_seconds, provider_program=provider_program)
         service_seconds = STOP_SECONDS
         try:
             site.start()

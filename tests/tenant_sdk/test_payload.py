@@ -101,3 +101,22 @@ def test_what_a_sidecar_that_takes_orders_sends_is_shown_too() -> None:
     for refused in (Settings(), Settings(allow_beside_job=True), Settings(guest_probe_seconds=60.0)):
         calls = {outgoing.call: outgoing.origins for outgoing in payload(job, refused)}
         assert "Consent.probe_key" not in calls["Runs/JoinRun"] and "Runs/WatchOrders" not in calls
+
+
+def test_the_payload_has_every_call_of_a_run_that_a_tenant_can_make() -> None:
+    """What no run sends by itself is `pharoah reveal`, which a person types."""
+    job = Fingerprint("ab" * 16, "", GRAMMARS[0], {}, {"parameters": 1, "activations": 1}, {"torch": "2"})
+    sent = {
+        outgoing.call
+        for privacy in ("private", "hashed")
+        for outgoing in payload(
+            job, Settings(privacy=privacy, share_outcomes=True, allow_beside_job=True, guest_probe_seconds=60.0)
+        )
+    }
+    methods = {
+        f"{service.name}/{method.name}"
+        for service in services()
+        if RULES[service.name] == "tenant"
+        for method in service.methods
+    }
+    assert sent == methods - {"Runs/Reveal"}

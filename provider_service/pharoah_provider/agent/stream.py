@@ -38,6 +38,7 @@ from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.fork_servers import cell_answer
 from pharoah_provider.agent.look import Look
+from pharoah_provider.agent.sample_times import SampleTimes
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import NOT_IDLE, Node
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -163,16 +164,19 @@ class AgentStream:
             yield message
 
     async def _sample(self, period_seconds: float) -> None:
+        times = SampleTimes(period_seconds)
         while True:
-            await asyncio.sleep(period_seconds)
+            sampled_at = await times.next()
+            samples = await asyncio.to_thread(self._telemetry.sample)  # a driver may take its time
             self._batch += 1
             message = TelemetryMessage(batch=self._batch)
-            for sample in await asyncio.to_thread(self._telemetry.sample):  # a driver may take its time
+            for sample in samples:
                 for name, value in sample.values.items():
-                    message.sampled_at.append(sample.sampled_at)
+                    message.sampled_at.append(sampled_at)
                     message.metric.append(name)
                     message.device.append(sample.device)
                     message.value.append(value)
+            await times.leave()
             self._unacknowledged.append(message)
             await self._out.put(AgentMessage(telemetry=message))
 

@@ -89,4 +89,5 @@ class AlertBook:
             failure_from=condition.failure_from,
             failure_until=condition.failure_until,
             checkpoint=condition.checkpoint,
+            validation=condition.validation,
         )

@@ -67,6 +67,9 @@ class Condition:
     """Unix seconds between which the job fails if nothing changes, an interval of 95 %; 0 when that is not known."""
     checkpoint: bool = False
     """Whether the job should save a checkpoint now."""
+    validation: bool = False
+    """Whether micro-benchmarks on the node may show its cause, and the job itself is none. What a job does to itself,
+    and what the agent of the node measures anyway, must not become a question for the provider."""
 
 
 class Watching(Protocol):

@@ -55,6 +55,10 @@ class Cause(NamedTuple):
     action: str
 
 
+BENCHMARKED = (Attribution.NODE, Attribution.NEIGHBOUR, Attribution.FABRIC)
+"""Micro-benchmarks feel what these do to a job as the job does."""
+
+
 class Explanation(NamedTuple):
     """Why a job is slower."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._first_windows import FirstWindows
-from pharoah.local_alerts._slow_causes import LEAST_THROTTLED_RATIO
+from pharoah.local_alerts._slow_causes import BENCHMARKED, LEAST_THROTTLED_RATIO
 from pharoah.local_alerts._step_windows import Window
 from pharoah_protocol.vocabulary import Attribution, Resource
 
@@ -67,6 +67,7 @@ def _condition(means: Mapping[int, Window], view: View) -> Condition | None:
         f"queued {1e3 * own.queued:.3g} ms",
         since=view.unix - (view.at - own.began_at),
         step_ratio=own.took / expected,
+        validation=who in BENCHMARKED,
     )
 
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._first_windows import FirstWindows
-from pharoah.local_alerts._slow_causes import LEAST_THROTTLED_RATIO
+from pharoah.local_alerts._slow_causes import BENCHMARKED, LEAST_THROTTLED_RATIO
 from pharoah.local_alerts._step_windows import Window
 from pharoah_protocol.vocabulary import Attribution, Resource
 
@@ -64,6 +64,7 @@ def _condition(usual: Mapping[int, Window], view: View) -> Condition | None:
         f"the others wait {waiting:.0%} of their steps",
         since=view.unix - (view.at - own.began_at),
         step_ratio=ratio,
+        validation=who in BENCHMARKED,
     )
 
 

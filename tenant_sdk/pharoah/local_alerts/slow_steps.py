@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import log
 
 from pharoah.local_alerts._detector import Condition, Detector, View
-from pharoah.local_alerts._slow_causes import NO_CAUSE, Cause, Change, Explanation, explain
+from pharoah.local_alerts._slow_causes import BENCHMARKED, NO_CAUSE, Cause, Change, Explanation, explain
 from pharoah.local_alerts._step_change import StepChange
 from pharoah.local_alerts._step_windows import Moment, RankSteps, mean_window
 
@@ -133,6 +133,7 @@ def _condition(cause: Cause, explanation: Explanation, changes: dict[int, Change
         evidence=f"rank {shown}, per step: {parts}",
         since=0.0,
         step_ratio=ratio,
+        validation=cause.fault_domain in BENCHMARKED,
     )
 
 

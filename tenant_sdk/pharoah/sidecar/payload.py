@@ -21,6 +21,7 @@ from pharoah_protocol import pseudonyms
 from pharoah_protocol.guest_probes import KEY_BYTES, RESULT_BYTES
 from pharoah_protocol.tables.query import blind, inputs_of, keyed_hashes
 from pharoah_protocol.v1 import (
+    AskValidationRequest,
     Consent,
     DecideRequest,
     EndRunRequest,
@@ -115,7 +116,8 @@ class Outgoing:
 
 
 def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | None = None) -> list[Outgoing]:
-    """All messages of a run, in order; what the provider would answer is random here."""
+    """All messages of a run, in order, also one that leaves only if it is asked for; what the provider would answer is
+    random here."""
     ticket = ticket or NodeTicket(body=b"(none)", signature=os.urandom(64))
     offer_id, class_id, run_id, request_id = (os.urandom(16) for _ in range(4))
     pseudonym = pseudonyms.Pseudonym(period=pseudonyms.period_at(time.time()), value=os.urandom(32))
@@ -166,6 +168,7 @@ def payload(fingerprint: Fingerprint, settings: Settings, ticket: NodeTicket | N
         *(_guest_probes(run_id) if guests else []),
         Outgoing("Runs/Report", report),
         Outgoing("Runs/Report", renewal),
+        Outgoing("Runs/AskValidation", AskValidationRequest(run_id=run_id)),
         Outgoing("Runs/EndRun", end),
     ]
 

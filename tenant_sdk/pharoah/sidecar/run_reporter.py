@@ -8,7 +8,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from math import inf
 from random import Random
 from typing import Any
 
@@ -19,6 +18,7 @@ from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.agent_client import ask_node
+from pharoah.sidecar.asked_validation import AskedValidation
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
 from pharoah.sidecar.unreported_ends import UnreportedEnds
 from pharoah_protocol.backoff import Backoff
@@ -57,8 +57,6 @@ RENEWAL_SECONDS, RENEWAL_RETRY_SECONDS = 480.0, 30.0
 provider wants one that is younger than 15 minutes, so an agent may be away for seven."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 15.0
 """Pauses after a call that failed; a provider that restarts is away for seconds."""
-ASK_ROUND_SECONDS, ASK_PAUSE_SECONDS = 60.0, 600.0
-"""A validation is asked for at round minutes of the run, and at most every ten minutes."""
 REMEMBERED_ALERTS = 1024
 """Alerts that were delivered; the provider sends those that still fire again after a reconnect."""
 ALERTS_AT_ONCE, ALERT_SECONDS = 64, 1.0
@@ -109,8 +107,7 @@ class RunReporter:
         """The newest request to join. It is not cancelled with the rest: the provider must not see the end first."""
         self._seen: deque[tuple[str, str]] = deque(maxlen=REMEMBERED_ALERTS)
         self._heard = 0
-        self._asks, self._asked_at = False, -inf
-        """Whether a validation is asked for, and when the last one was, in monotonic seconds."""
+        self._asked = AskedValidation()
         self.dropped = 0
         self.alias = ""
         self.connected = False
@@ -136,7 +133,7 @@ class RunReporter:
 
     def ask_validation(self) -> None:
         """Ask the provider at the next round time to validate this node."""
-        self._asks = True
+        self._asked.wanted = True
 
     def second(self, number: int, ended_at: float) -> None:
         """Keep a second for the next report; the oldest go, counted, when the provider has been away for too long."""
@@ -241,13 +238,10 @@ class RunReporter:
             await asyncio.sleep(pause)
 
     async def _ask_if_due(self) -> None:
-        """Ask for a validation at a multiple of ASK_ROUND_SECONDS after the run has joined: the time of the call shows
-        no more. Raises AioRpcError when the provider is away."""
-        now = time.monotonic()
-        late = (now - self._join_time) % ASK_ROUND_SECONDS
-        if not self._asks or late >= REPORT_SECONDS or now - self._asked_at < ASK_PAUSE_SECONDS:
+        """Ask for a validation, if one is wanted and may be asked for now. Raises AioRpcError when the provider is
+        away."""
+        if not self._asked.due(time.monotonic(), self._join_time):
             return
-        self._asks, self._asked_at = False, now
         try:
             await self._call("AskValidation", AskValidationRequest(run_id=self._run_id))
         except grpc.aio.AioRpcError as error:

@@ -12,6 +12,7 @@ from pharoah._settings import Settings
 from pharoah._verdict import Finding, Verdict
 from pharoah.sidecar.agent_client import ask_signals
 from pharoah.sidecar.alert_webhook import AlertWebhook
+from pharoah.sidecar.asked_validation import calls_for_validation
 from pharoah.sidecar.check import JobCheck
 from pharoah.sidecar.hang_watch import HangWatch
 from pharoah.sidecar.job_end import JobEnd
@@ -23,7 +24,6 @@ from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, 
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import local_messages as messages
 from pharoah_protocol.local_messages import SignalReading
-from pharoah_protocol.vocabulary import Attribution
 
 _ONE_NODE = JobIdentity()
 TERMINATION_SECONDS = 20.0
@@ -171,7 +171,7 @@ class Sidecar:
 
     def _deliver_own(self, alert: Alert) -> None:
         self._deliver(alert)
-        if self._asks and alert.state.is_open and alert.fault_domain != Attribution.USER:
+        if self._asks and calls_for_validation(alert):
             self._run.ask_validation()
 
     async def _ask_signals(self) -> Sequence[SignalReading]:

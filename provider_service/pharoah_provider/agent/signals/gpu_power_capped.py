@@ -6,12 +6,12 @@ from pharoah_protocol.signal_features import SignalKind
 from pharoah_protocol.vocabulary import Resource, WorseDirection
 from pharoah_provider.agent.signals._device_fields import ThrottleReason
 from pharoah_provider.agent.signals._devices import throttled
-from pharoah_provider.agent.signals._signal import TROUBLE_UNIT, AgentSignal
+from pharoah_provider.agent.signals._signal import AgentSignal
 
 SIGNAL = AgentSignal(
     name="gpu_power_capped",
     measures="whether the power limit slows the GPU down",
-    unit=TROUBLE_UNIT,
+    unit="1 while it does, else 0",
     worse=WorseDirection.HIGHER,
     resource=Resource.COMPUTE,
     kind=SignalKind.GAUGE,

@@ -1,0 +1,106 @@
+"""An alert of the own machine changes nothing of what the provider receives: a site of real processes, with and without
+one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from evaluation.privacy.watching_provider import CONTENTS, ReceivedMessage, received
+from pharoah_protocol.process_family import descendants
+from pharoah_protocol.v1 import ReportRequest
+from tests.harness.jobs import Job
+from tests.harness.site import Site, running_site
+from tests.harness.until import wait_until
+
+SCRIPT = "evaluation/scripts/train_workload.py"
+SECONDS = 20
+STOPPED_REPORTS = 8
+"""A rank is stopped while so many reports come: an alert takes three looks, one a second."""
+LEAST_SECONDS = 15
+"""Seconds that both runs must have reported: they join two seconds after they began."""
+ALERT = "pharoah CONFIRMED"
+
+
+def rank_process(job: Job) -> int:
+    """The process that trains: the last one that was started with the script."""
+    found = []
+    for pid in sorted(descendants(job.process.pid)):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if any(word.endswith(Path(SCRIPT).name) for word in words):
+            found.append(pid)
+    return found[-1]
+
+
+def reports(messages: list[ReceivedMessage]) -> list[ReportRequest]:
+    return [ReportRequest.FromString(message.content) for message in messages if message.method == "Report"]
+
+
+def messages_of_a_run(site: Site, log: Path, folder: Path, *, stopped: bool) -> list[ReceivedMessage]:
+    """What the provider receives of one run, from the moment at which it joins."""
+    before = len(received(log))
+
+    def since() -> list[ReceivedMessage]:
+        of_tenant = [message for message in received(log)[before:] if message.method != "Connect"]
+        joined = [number for number, message in enumerate(of_tenant) if message.method == "JoinRun"]
+        return of_tenant[joined[0] :] if joined else []
+
+    words = [sys.executable, SCRIPT, "mlp", '{"width": 64, "batch": 16}', "--seconds", str(SECONDS)]
+    job = Job(site, "n1", words, folder, "--gate", "off")
+    wait_until(lambda: len(reports(since())) >= 3, "the first reports", 90)
+    if stopped:
+        rank, seen = rank_process(job), len(reports(since()))
+        os.kill(rank, signal.SIGSTOP)
+        try:
+            wait_until(lambda: len(reports(since())) >= seen + STOPPED_REPORTS, "reports of a stopped rank", 60)
+        finally:
+            os.kill(rank, signal.SIGCONT)
+    assert job.wait() == 0, job.output()
+    assert job.output().count(ALERT) == stopped, job.output()
+    wait_until(lambda: "EndRun" in {message.method for message in since()}, "the end of the run", 20)
+    return since()
+
+
+def seconds_alone(messages: list[ReceivedMessage]) -> dict[int, int]:
+    """Number of a second to the bytes of the report that brought nothing else. A busy machine may send two together."""
+    sizes = {}
+    for message in messages:
+        if message.method == "Report":
+            request = ReportRequest.FromString(message.content)
+            if len(request.step_levels) == 1:
+                sizes[request.first_second] = len(message.content)
+    return sizes
+
+
+def shape(messages: list[ReceivedMessage]) -> Any:
+    """Calls besides reports, with their sizes; and which seconds were reported, each once."""
+    calls = Counter((message.method, len(message.content)) for message in messages if message.method != "Report")
+    seconds = [
+        request.first_second + number for request in reports(messages) for number in range(len(request.step_levels))
+    ]
+    assert seconds == list(range(len(seconds)))
+    return calls
+
+
+@pytest.mark.timeout(300)
+def test_a_local_alert_sends_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "messages"
+    program = ("-m", "evaluation.privacy.watching_provider", str(log), CONTENTS)
+    profiles = {"n1": {"cpus": [min(os.sched_getaffinity(0))], "threads": 1}}
+    with running_site(tmp_path / "site", profiles, provider_program=program) as site:
+        quiet = messages_of_a_run(site, log, tmp_path / "quiet", stopped=False)
+        alarmed = messages_of_a_run(site, log, tmp_path / "alarmed", stopped=True)
+    assert shape(alarmed) == shape(quiet)
+    assert {method for method, _ in shape(quiet)} == {"JoinRun", "WatchAlerts", "EndRun"}
+    left, right = seconds_alone(quiet), seconds_alone(alarmed)
+    both = left.keys() & right.keys()
+    assert len(both) >= LEAST_SECONDS and all(left[second] == right[second] for second in both)
+    for request in reports([*quiet, *alarmed]):
+        assert not len(UnknownFieldSet(request)) and not request.dropped and not request.HasField("ticket")
