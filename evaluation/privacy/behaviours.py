@@ -24,7 +24,8 @@ SECONDS = 1800
 FULL_RATIO = 0.97
 """Share of the node's memory above which its tasks wait for memory."""
 LATE_RUNS_RATIO = 0.2
-"""In how many runs of an archetype that may wait longer for its data this happens."""
+"""In how many runs of an archetype that may wait longer for its data this happens. Assumed, and the figure of reports
+depends on it (ADR 53)."""
 TYPICAL_DEVIATION = 0.6745
 """Median distance from the middle of a normal distribution, in standard deviations."""
 
