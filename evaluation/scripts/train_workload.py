@@ -4,12 +4,14 @@
     python evaluation/scripts/train_workload.py gpt '{"length": 64}' --seconds 300 --negatives
 
 Hard negatives are what healthy jobs do that looks like a failing node: a checkpoint that stalls the loop, an evaluation
-phase, a stretch of longer sequences. The last line of the output is the result as JSON.
+phase, a stretch of longer sequences, data that comes late for some steps, a new shape for which code is compiled. The
+last line of the output is the result as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import tempfile
@@ -20,10 +22,14 @@ from statistics import median
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from pharoah_benchmarks.workloads import build
 
 NEGATIVE_EVERY_SECONDS = 40.0
+LATE_BATCHES, LATE_SECONDS = 3, 1.5
+LONGER_SECONDS = 12.0
+Step = Callable[[], Tensor]
 
 
 def main() -> None:
@@ -41,32 +47,53 @@ def main() -> None:
         torch.distributed.init_process_group("gloo")
     step = _family(args.workload) if args.workload in FAMILIES else build(args.workload, settings)[0]
     seconds: list[float] = []
+
+    def take(step: Step) -> None:
+        """Do one step, of whatever batch, and note how long it took."""
+        before = time.perf_counter()
+        loss = float(step())
+        seconds.append(time.perf_counter() - before)
+        if args.durations:
+            with Path(args.durations).open("a") as file:
+                print(time.time(), seconds[-1], file=file)
+        if not math.isfinite(loss):
+            raise FloatingPointError
+
     began, outcome = time.monotonic(), "ok"
-    negatives = _negatives(args.workload, settings) if args.negatives else []
+    negatives = itertools.cycle(_negatives(args.workload, settings, step, take) if args.negatives else [])
     due = began + NEGATIVE_EVERY_SECONDS
     try:
         while len(seconds) < args.steps or time.monotonic() - began < args.seconds:
-            before = time.perf_counter()
-            loss = float(step())
-            seconds.append(time.perf_counter() - before)
-            if args.durations:
-                with Path(args.durations).open("a") as file:
-                    print(time.time(), seconds[-1], file=file)
-            if not math.isfinite(loss):
-                outcome = "nan"
-                break
-            if negatives and time.monotonic() > due:
-                negatives.append(negatives.pop(0))
-                negatives[-1]()
+            take(step)
+            if args.negatives and time.monotonic() > due:
+                next(negatives)()
                 due = time.monotonic() + NEGATIVE_EVERY_SECONDS
+    except FloatingPointError:
+        outcome = "nan"
     except RuntimeError as error:
         outcome = "memory" if "can't allocate memory" in str(error) else "error"
     print(json.dumps({"outcome": outcome, "steps": len(seconds), "step_seconds": median(seconds[1:] or [0.0])}))
 
 
-def _negatives(workload: str, settings: dict[str, int]) -> list[Callable[[], None]]:
+class LateData(Dataset[int]):
+    """Batches that a slow file system delivers late."""
+
+    def __len__(self) -> int:
+        return LATE_BATCHES
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(LATE_SECONDS)
+        return index
+
+
+def _negatives(
+    workload: str, settings: dict[str, int], step: Step, take: Callable[[Step], None]
+) -> list[Callable[[], None]]:
     _, model = build(workload, settings)
     longer, _ = build(workload, {**settings, "length": settings.get("length", 128) * 3 // 2})
+    head = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
+    compiled = torch.compile(head, dynamic=False)
+    sizes = itertools.count(2)
 
     def checkpoint() -> None:
         with tempfile.TemporaryFile() as file:
@@ -81,11 +108,22 @@ def _negatives(workload: str, settings: dict[str, int]) -> list[Callable[[], Non
                 model_inputs @ model_inputs.T
 
     def longer_sequences() -> None:
-        until = time.monotonic() + 12.0
+        until = time.monotonic() + LONGER_SECONDS
         while time.monotonic() < until:
-            longer()
+            take(longer)
 
-    return [checkpoint, evaluate, longer_sequences]
+    def late_data() -> None:
+        batches = iter(DataLoader(LateData()))
+        for _ in range(LATE_BATCHES):
+            take(lambda: (next(batches), step())[1])
+
+    def recompile() -> None:
+        """One step with a shape that the compiler has not seen."""
+        size = next(sizes)
+        torch.compiler.reset()  # it gives up compiling after a few shapes
+        take(lambda: (compiled(torch.randn(size, 64)).sum().backward(), step())[1])
+
+    return [checkpoint, evaluate, longer_sequences, late_data, recompile]
 
 
 # Families no campaign file of this repository contains.
