@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from pharoah_benchmarks.workloads import build
+from pharoah_benchmarks.workloads import build, gpt
 
 NEGATIVE_EVERY_SECONDS = 40.0
 LATE_BATCHES, LATE_SECONDS = 3, 1.5
@@ -38,14 +39,17 @@ def main() -> None:
     parser.add_argument("settings", nargs="?", default="{}")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=0.0, help="train this long instead")
-    parser.add_argument("--negatives", action="store_true")
+    parser.add_argument("--negatives", action="store_true", help="of the workload `gpt`, whose settings name `length`")
     parser.add_argument("--durations", help="write every step's end and time here")
     args = parser.parse_args()
     torch.manual_seed(0)
     settings = json.loads(args.settings)
     if settings.get("strategy"):
         torch.distributed.init_process_group("gloo")
-    step = _family(args.workload) if args.workload in FAMILIES else build(args.workload, settings)[0]
+    if args.negatives:
+        step, longer, model = _two_lengths(settings)
+    else:
+        step = _family(args.workload) if args.workload in FAMILIES else build(args.workload, settings).step
     seconds: list[float] = []
 
     def take(step: Step) -> None:
@@ -60,7 +64,7 @@ def main() -> None:
             raise FloatingPointError
 
     began, outcome = time.monotonic(), "ok"
-    negatives = itertools.cycle(_negatives(args.workload, settings, step, take) if args.negatives else [])
+    negatives = itertools.cycle(_negatives(step, longer, model, take) if args.negatives else [])
     due = began + NEGATIVE_EVERY_SECONDS
     try:
         while len(seconds) < args.steps or time.monotonic() - began < args.seconds:
@@ -86,11 +90,25 @@ class LateData(Dataset[int]):
         return index
 
 
+def _two_lengths(settings: dict[str, Any]) -> tuple[Step, Step, torch.nn.Module]:
+    """A step of a decoder, one of the same decoder on sequences that are half as long again, and the decoder."""
+    usual = gpt.build(**settings)
+    long = gpt.build(**{**settings, "length": settings["length"] * 3 // 2})
+    optimizer = torch.optim.AdamW(long.model.parameters())
+
+    def step_on(batch: Callable[[], tuple[Tensor, ...]]) -> Tensor:
+        loss = long.loss(long.model, batch())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return (lambda: step_on(usual.batch)), (lambda: step_on(long.batch)), long.model
+
+
 def _negatives(
-    workload: str, settings: dict[str, int], step: Step, take: Callable[[Step], None]
+    step: Step, longer: Step, model: torch.nn.Module, take: Callable[[Step], None]
 ) -> list[Callable[[], None]]:
-    _, model = build(workload, settings)
-    longer, _ = build(workload, {**settings, "length": settings.get("length", 128) * 3 // 2})
     head = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
     compiled = torch.compile(head, dynamic=False)
     sizes = itertools.count(2)

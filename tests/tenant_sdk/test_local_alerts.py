@@ -198,6 +198,16 @@ def test_the_part_of_a_step_that_grew_names_the_resource(after: dict[str, float]
     assert (cause and cause.resource) == resource
 
 
+def test_a_job_with_half_a_core_that_computes_more_has_no_cause_outside() -> None:
+    """Its time in the queue grows with its computing: it gets half a core, as before."""
+    before = _window(took=0.1, computed=0.05, queued=0.05, throttled=0.5)
+    longer = _window(took=0.3, computed=0.15, queued=0.15, throttled=0.5, workers=2)
+    assert explain({0: Change(before, longer)}, {}, distributed=False).cause is None
+    neighbour = explain({0: Change(before, _window(took=0.2, computed=0.05, queued=0.15))}, {}, distributed=False).cause
+    assert neighbour is not None
+    assert neighbour.fault_domain is Attribution.NEIGHBOUR
+
+
 def test_the_rank_that_others_wait_for_is_named() -> None:
     waits = Change(_window(computed=0.08), _window(took=0.16, computed=0.08))
     queued = Change(_window(computed=0.08), _window(took=0.16, computed=0.08, queued=0.06))

@@ -45,6 +45,13 @@ class Change(NamedTuple):
     def waited(self) -> float:
         return self.after.waited - self.before.waited
 
+    @property
+    def queued_for_others(self) -> float:
+        """Additional seconds in the queue, less those that come with more computing: who had half a core before needs
+        twice the time for twice the work, and waits for the core in half of it."""
+        more = self.after.computed / self.before.computed if self.before.computed > 0 else 1.0
+        return self.after.queued - self.before.queued * max(1.0, more)
+
 
 class Cause(NamedTuple):
     """What makes the steps slower."""
@@ -138,14 +145,14 @@ def _of_rank(change: Change, distributed: bool) -> Cause | None:
             "other virtual machines take time of this machine's cores",
             "ask the provider to move the job to another machine",
         )
-    if after.queued - before.queued >= least:
+    if change.queued_for_others >= least:
         return Cause(
             Resource.COMPUTE,
             Attribution.NEIGHBOUR,
             "another process takes turns with the job on its cores",
             "end the other process, or ask the provider to move the job",
         )
-    if after.computed - before.computed >= least:
+    if change.own - change.queued_for_others >= least:
         return _of_computing(change)
     return _of_waiting(change, distributed)
 
