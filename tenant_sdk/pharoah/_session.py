@@ -57,7 +57,7 @@ class Session:
         self._verdict = verdict
         self._link = link
         self._settings = settings or Settings()
-        self._clock = StepClock(link, self._settings.capture_every_steps) if link else None
+        self._clock = _clock_of(link, self._settings) if link else None
         self._listener: Listener | None = None
         self._error = ""
         if link is not None:
@@ -145,6 +145,10 @@ class Session:
         for held in (self._link, self._listener):
             if held is not None:
                 held.forget()
+
+
+def _clock_of(link: SidecarLink, settings: Settings) -> StepClock:
+    return StepClock(link, settings.capture_every_steps, settings.step_file)
 
 
 LONGEST_ERROR = 1000

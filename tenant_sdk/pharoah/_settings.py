@@ -181,6 +181,12 @@ class Settings:
         "0: only step 4",
         _capture_interval,
     )
+    step_file: str = _setting(
+        "",
+        "PHAROAH_STEP_FILE",
+        "save step 6 of the job in this file, with its weights and data, for `pharoah replay`; the step takes longer, "
+        "and rank 2 adds `.rank2` to the name",
+    )
     hang_after_seconds: float = _setting(
         60.0,
         "PHAROAH_HANG_AFTER_S",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pharoah._rank_identity import rank
 from pharoah._sidecar_link import SidecarLink
 from pharoah.capture.single_step import Captured, OneStep
+from pharoah.replay.save_step import SaveStep
 from pharoah_protocol.local_messages import Capture, Steps
 from pharoah_protocol.process_memory import resident_bytes
 
@@ -40,8 +41,8 @@ class StepClock:
     are made of calls of its models (`pharoah.capture.served_models`).
     """
 
-    def __init__(self, link: SidecarLink, capture_every: int = 0) -> None:
-        """With `capture_every` a step is captured again after so many steps."""
+    def __init__(self, link: SidecarLink, capture_every: int = 0, step_file: str = "") -> None:
+        """With `capture_every` a step is captured again after so many steps; with `step_file` one is saved there."""
         self._link = link
         self._capture_every = capture_every
         self.serves = False
@@ -53,6 +54,7 @@ class StepClock:
         self._sent = 0
         self._durations: list[int] = []
         self._capture = OneStep()
+        self._save = SaveStep(step_file)
         self._cycle = Cycle()
 
     @property
@@ -68,12 +70,13 @@ class StepClock:
             elif self._models is not None:  # the job trains after all
                 self._drop_models()
             completes = source != "optimizer" or self._cycle.completed_by(optimizer)
+            saving = self._save.active
             if source == "optimizer" and self._captured(optimizer, completes):
                 now = time.perf_counter_ns()
             self._source = self._source or source
             if source != self._source or not completes:
                 return
-            if self._last and not self._capture.recording:
+            if self._last and not self._capture.recording and not saving:
                 self._durations.append(now - self._last)
             self._steps += 1
             if now - self._sent > SEND_EVERY_NS:
@@ -101,6 +104,7 @@ class StepClock:
         """In a forked child: a capture under way belongs to the parent."""
         try:
             self._capture.drop()
+            self._save.drop()
             self._drop_models()
         except Exception as fault:  # noqa: BLE001 - a child of the user's
             log.debug("capture: %s", fault)
@@ -141,6 +145,8 @@ class StepClock:
 
     def _captured(self, optimizer: Any, completes: bool) -> bool:
         """On after the third cycle, off after the fourth; then again as often as wanted. Whether this took time."""
+        if completes and self._save.completed(self._cycle.count):
+            return True
         if not completes:
             self._capture.stepped(optimizer)
         elif self._capture.active:

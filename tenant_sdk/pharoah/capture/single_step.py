@@ -89,7 +89,7 @@ class OneStep:
             self._on = True
 
     def _switch_off(self) -> None:
-        if self._on and _top_mode() is self._recorder:
+        if self._on and top_mode() is self._recorder:
             self._recorder.__exit__(None, None, None)
             self._on = False
 
@@ -99,7 +99,8 @@ def computes_inside(args: Any, kwargs: Any) -> bool:
     return any(argument is not None for argument in (*args[1:], kwargs.get("closure")))
 
 
-def _top_mode() -> Any:
+def top_mode() -> Any:
+    """The innermost dispatch mode; None without one."""
     import torch
 
     size = torch._C._len_torch_dispatch_stack()

@@ -112,6 +112,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         "dry_run_timeout_seconds",
         "allow_unprotected_dry_run",
         "allow_beside_job",
+        "step_file",
     )
     return Settings.load(**{name: getattr(arguments, name, None) for name in names})
 

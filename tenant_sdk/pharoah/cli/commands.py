@@ -19,6 +19,7 @@ from pharoah.cli import (
     explain,
     findings,
     record,
+    replay,
     reveal,
     run,
     status,
@@ -34,6 +35,7 @@ exit codes
   10  incompatible and --gate block
   11  unknown and --strict
   12  no provider reached and --require-online
+  13  `pharoah replay`: results differ between repeats or nodes
   74  a result could not be written to standard output
 """
 INTERNAL_ERROR, USAGE_ERROR, INTERRUPTED = 1, 2, 130
@@ -75,6 +77,6 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (run, check, explain, record, compare, status, findings, documented, audit, reveal, doctor):
+    for module in (run, check, explain, record, compare, replay, status, findings, documented, audit, reveal, doctor):
         module.add_parser(commands)
     return parser

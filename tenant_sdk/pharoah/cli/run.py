@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from pharoah._settings import Settings
+from pharoah._settings import VARIABLES, Settings
 from pharoah.cli import _common, _job_process
 from pharoah.cli._preparation import Prepared, prepare
 from pharoah_protocol.job_program import say_failed_start
@@ -23,6 +23,9 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         default=None,
         help="let the provider run micro-benchmarks on this node while the job runs",
+    )
+    parser.add_argument(
+        "--step-file", metavar="FILE", help="save one step with its weights and data, for `pharoah replay`"
     )
     _common.add_command(parser)
     parser.set_defaults(run=run)
@@ -46,7 +49,8 @@ def _launched(command: list[str], prepared: Prepared, settings: Settings) -> int
     """Run the job and pass signals on to it. Its exit code; -n when signal n ended it."""
     with _job_process.SignalForwarding() as signals:
         try:
-            child = _job_process.start(command, prepared.variables, prepared.restrictions)
+            variables = {**prepared.variables, VARIABLES["step_file"]: settings.step_file}
+            child = _job_process.start(command, variables, prepared.restrictions)
         except (OSError, ValueError) as error:
             return say_failed_start(command[0], error)
         signals.to(child)

@@ -1,0 +1,92 @@
+"""`pharoah replay FILE`: compute a saved step of a job again on this node, and say which node computes wrong results.
+
+`pharoah run --step-file FILE` saves a step. Run `pharoah replay FILE --out RESULT` on the node of the job and on others
+of the same class, then give the results of all to one of them with `--with`. The file has weights and data of the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pharoah._errors import PharoahError
+from pharoah.cli._output import show
+from pharoah.replay.judgement import Judgement, ReplayState, judge
+from pharoah.replay.results import NodeResult, read_result
+from pharoah.replay.step_file import SavedStep, StepReader
+
+WRONG_RESULTS = 13
+"""The exit code when the results of some nodes differ."""
+_WORDS = {
+    ReplayState.EQUAL: "all results are equal, bit by bit",
+    ReplayState.WRONG_NODE: "computes wrong results: do not use this node, and ask its provider to test it",
+    ReplayState.WRONG_ONCE: "has computed the saved step wrong, and not since: go on with longer repeats (--seconds)",
+    ReplayState.THIRD_NODE_NEEDED: "two nodes differ: replay the step on a third one of this class",
+    ReplayState.NOT_REPRODUCIBLE: "the repeats of every node differ: replay the step on another node of this class",
+}
+
+
+def add_parser(commands: Any) -> None:
+    """Add the sub-command to the command line."""
+    parser = commands.add_parser(
+        "replay", help="compute a saved step again, to find wrong results", description=__doc__
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="a step that `pharoah run --step-file` has saved")
+    parser.add_argument("--seconds", type=_seconds, default=10.0, metavar="S", help="how long it repeats (default: 10)")
+    parser.add_argument("--node", default=platform.node(), metavar="NAME", help="what to call this node")
+    parser.add_argument("--out", metavar="RESULT", type=Path, help="write what this node has computed into this file")
+    parser.add_argument(
+        "--with", dest="others", metavar="RESULT", type=Path, nargs="+", default=[], help="results of other nodes"
+    )
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the sub-command; gives the exit code. Raises StepFileError."""
+    reader = StepReader(arguments.file)
+    others = [read_result(path, reader.step.id) for path in arguments.others]
+    names = [arguments.node, *(result.node for result in others)]
+    if len(set(names)) < len(names):
+        raise PharoahError(f"--with: two results of one node ({', '.join(sorted(names))}); give names with --node")
+    from pharoah.replay.repeat import repeat  # here: it imports torch
+
+    own = repeat(reader, arguments.node, arguments.seconds)
+    if arguments.out:
+        own.write(arguments.out)
+    found = judge(reader.step, [own, *others])
+    if arguments.output == "json":
+        show(json.dumps({"step": reader.step.id, **asdict(found)}, indent=1))
+    else:
+        show("\n".join(_lines(reader.step, [own, *others], found)))
+    return 0 if found.state is ReplayState.EQUAL else WRONG_RESULTS
+
+
+def _lines(step: SavedStep, results: list[NodeResult], found: Judgement) -> list[str]:
+    """At most 80 columns, for names of usual length."""
+    lines = [f"step {step.id[:8]} of rank {step.rank}, saved on {step.node}: {len(step.computations)} operators"]
+    for one in results:
+        equal = "all equal" if one.steady is not None else f"{one.repeats - one.runs[0][1]} differ from the others"
+        lines.append(f"  {one.node:<20} {one.repeats:>5} repeats, {equal}")
+    lines.append("")
+    if found.state in (ReplayState.WRONG_NODE, ReplayState.WRONG_ONCE):
+        for node, operator in zip(found.wrong, found.operators, strict=True):
+            lines += [f"{node} {_WORDS[found.state]}", f"  first in {operator}"]
+    else:
+        lines.append(_WORDS[found.state])
+        lines += [f"  first in {operator}" for operator in found.operators if operator]
+    return lines
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
+    return value

@@ -1,0 +1,91 @@
+"""Computes a saved step again, and compares the bits with those of other times. It imports torch."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pharoah.replay.arguments import changed, read, tensors
+from pharoah.replay.digests import digest_of, node_class
+from pharoah.replay.results import NodeResult
+from pharoah.replay.step_file import Computation, Load, SavedStep, StepFileError, StepReader
+
+FEWEST_REPEATS = 3
+
+
+def repeat(reader: StepReader, node: str, seconds: float, clock: Callable[[], float] = time.monotonic) -> NodeResult:
+    """Compute a step again and again for some seconds, three times at least.
+
+    Raises StepFileError where this node cannot compute it, or is of another class, so that its bits say nothing.
+    """
+    step = reader.step
+    here = node_class(bool(step.node_class.gpu))
+    if differs := step.node_class.difference(here):
+        raise StepFileError(f"{reader.path}: the step and this node are of different classes ({differs}); their bits "
+                            "differ for good reasons. Replay it on a node of the same class")  # fmt: skip
+    runs: Counter[tuple[str, ...]] = Counter()
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    torch.set_num_threads(step.node_class.threads)
+    torch.set_float32_matmul_precision(step.matmul_precision)
+    try:
+        began = clock()
+        while runs.total() < FEWEST_REPEATS or clock() - began < seconds:
+            runs[_once(reader)] += 1
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+    return NodeResult(step=step.id, node=node, runs=[(list(digests), count) for digests, count in runs.most_common()])
+
+
+@torch.no_grad()
+def _once(reader: StepReader) -> tuple[str, ...]:
+    """The digests of one repeat."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    found: list[str] = []
+    ends = _last_uses(reader.step)
+    for at, event in enumerate(reader.step.events):
+        if isinstance(event, Load):
+            content = torch.frombuffer(reader.load(event.entry) or bytearray(1), dtype=torch.uint8)
+            storages[event.storage] = content.to(event.device, copy=True).untyped_storage()  # aligned as torch does
+        else:
+            found.append(_compute(event, storages, reader))
+        for number in ends.get(at, ()):
+            storages.pop(number, None)
+    return tuple(found)
+
+
+def _compute(event: Computation, storages: dict[int, torch.UntypedStorage], reader: StepReader) -> str:
+    try:
+        args, kwargs = read(event.args, storages), {name: read(one, storages) for name, one in event.kwargs.items()}
+        operator = _operator(event.operator)
+        result = operator(*args, **kwargs)
+    except Exception as error:
+        raise StepFileError(f"{reader.path}: {event.operator} cannot be computed here: {error}") from error
+    returned = list(tensors(result))
+    storages.update({n: one.untyped_storage() for n, one in zip(event.results, returned, strict=True)})
+    if not event.digest:
+        return ""
+    return digest_of((*returned, *changed(operator, args, kwargs)))
+
+
+def _operator(name: str) -> Any:
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _last_uses(step: SavedStep) -> dict[int, list[int]]:
+    """By event: the storages that no later event needs."""
+    last: dict[int, int] = {}
+    for at, event in enumerate(step.events):
+        numbers = [event.storage] if isinstance(event, Load) else [*event.reads, *event.results]
+        last.update(dict.fromkeys(numbers, at))
+    ends: dict[int, list[int]] = {}
+    for number, at in last.items():
+        ends.setdefault(at, []).append(number)
+    return ends

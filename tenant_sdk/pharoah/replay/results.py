@@ -1,0 +1,55 @@
+"""What a node has computed of a saved step, as a file that other nodes' results are compared with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pharoah.replay.step_file import StepFileError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """The repeats of one node."""
+
+    step: str
+    """The id of the saved step."""
+    node: str
+    runs: list[tuple[list[str], int]]
+    """Digests of all operators, and how many repeats had exactly these; the most frequent ones first."""
+
+    @property
+    def repeats(self) -> int:
+        return sum(count for _, count in self.runs)
+
+    @property
+    def steady(self) -> list[str] | None:
+        """The digests that all repeats had; None when they differ."""
+        return self.runs[0][0] if len(self.runs) == 1 else None
+
+    def write(self, path: Path) -> None:
+        """Raises StepFileError."""
+        try:
+            path.write_text(json.dumps({"format": FORMAT, **asdict(self)}) + "\n")
+        except OSError as error:
+            raise StepFileError(f"{path}: {error.strerror}") from None
+
+
+def read_result(path: Path, step: str) -> NodeResult:
+    """Read what `write` wrote. Raises StepFileError, also for a result of another step."""
+    try:
+        data = json.loads(path.read_text())
+        if data.pop("format") != FORMAT:
+            raise ValueError("another format")
+        found = NodeResult(**data)
+        runs = [([str(digest) for digest in digests], int(count)) for digests, count in found.runs]
+    except OSError as error:
+        raise StepFileError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise StepFileError(f"{path}: not a result; `pharoah replay FILE --out {path}` writes one") from None
+    if found.step != step or not runs:
+        raise StepFileError(f"{path}: a result of another step: {found.step}, not {step}")
+    return NodeResult(found.step, found.node, runs)

@@ -1,0 +1,188 @@
+"""A file with one step of a job: its operators, what they read from outside, and digests of what they computed.
+
+The file is an uncompressed ZIP archive. `step.json` holds the class of the node and the events; `loads/N` holds the
+bytes of one storage at the moment at which an operator first read it. It has weights and data of the job, so it stays
+with the tenant, and only its owner may read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pharoah._errors import PharoahError
+
+FORMAT = 1
+STEP = "step.json"
+MOST_BYTES = 64 << 30
+"""What storages may take: a step that reads more is not saved."""
+
+
+class StepFileError(PharoahError):
+    """A file that is no saved step; the message names it."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """A storage gets content that no operator of this step has computed: weights, data, random numbers, what other
+    ranks have sent."""
+
+    storage: int
+    entry: str
+    """Where in the archive its bytes are."""
+    device: str
+    """The kind of the device: cpu or cuda."""
+
+
+@dataclass(frozen=True)
+class Computation:
+    """An operator computes."""
+
+    operator: str
+    """With its overload: `aten.mm.default`."""
+    args: list[Any]
+    """As `pharoah.replay.arguments` writes them."""
+    kwargs: dict[str, Any]
+    results: list[int]
+    """The storage of each tensor that it returns."""
+    digest: str
+    """Of the bits of everything that it has computed; empty where those are undefined."""
+
+    @property
+    def reads(self) -> list[int]:
+        """The storages of its arguments."""
+        return list(_storages([self.args, self.kwargs]))
+
+
+Event = Load | Computation
+
+
+@dataclass(frozen=True)
+class NodeClass:
+    """What must be equal on two nodes for their bits to be equal."""
+
+    torch: str
+    cpu: str
+    """Model of the processor, and the instructions that torch uses."""
+    gpu: str
+    """Model of the GPU, and the version of CUDA; empty where a step uses none."""
+    threads: int
+
+    def difference(self, other: NodeClass) -> str:
+        """What differs, in words; empty for the same class. The number of threads can be chosen, and is not looked
+        at."""
+        pairs = (("torch", self.torch, other.torch), ("cpu", self.cpu, other.cpu), ("gpu", self.gpu, other.gpu))
+        return ", ".join(f"{name} {mine!r} and {theirs!r}" for name, mine, theirs in pairs if mine != theirs)
+
+
+@dataclass(frozen=True)
+class SavedStep:
+    """What `step.json` holds."""
+
+    id: str
+    """Digest of everything below."""
+    node: str
+    rank: int
+    node_class: NodeClass
+    matmul_precision: str
+    events: list[Event]
+
+    @property
+    def computations(self) -> list[Computation]:
+        return [event for event in self.events if isinstance(event, Computation)]
+
+
+class StepWriter:
+    """Writes a step while it happens. Whoever opens it calls `finish` or `discard`. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._partial = path, path.with_name(f"{path.name}.partial")
+        descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._file = os.fdopen(descriptor, "wb")
+        self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
+        self._bytes = self._entries = 0
+        self._owner = os.getpid()
+
+    def add(self, content: Any, size: int) -> str:
+        """Write the bytes of a storage; gives the name of the entry. Raises ValueError when they are too many."""
+        self._bytes += size
+        if self._bytes > MOST_BYTES:
+            raise ValueError(f"it reads more than {MOST_BYTES >> 30} GiB")
+        self._entries += 1
+        entry = f"loads/{self._entries}"
+        with self._archive.open(entry, "w", force_zip64=True) as file:
+            file.write(content)
+        return entry
+
+    def finish(self, node: str, rank: int, node_class: NodeClass, precision: str, events: Sequence[Event]) -> None:
+        """The step is complete: from now on the file has its name."""
+        data = {
+            "format": FORMAT,
+            "node": node,
+            "rank": rank,
+            "node_class": asdict(node_class),
+            "matmul_precision": precision,
+            "events": [[type(event).__name__, asdict(event)] for event in events],
+        }
+        self._archive.writestr(STEP, json.dumps(data))
+        self._archive.close()
+        self._file.close()
+        self._partial.replace(self._path)
+
+    def discard(self) -> None:
+        """Nothing stays of it. In a forked child: it belongs to the parent."""
+        if os.getpid() == self._owner:
+            self._file.close()
+            self._partial.unlink(missing_ok=True)
+
+
+class StepReader:
+    """Reads a saved step. Raises StepFileError."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._archive = zipfile.ZipFile(path)
+            text = self._archive.read(STEP)
+            data = json.loads(text)
+        except OSError as error:
+            raise StepFileError(f"{path}: {error.strerror}") from None
+        except (zipfile.BadZipFile, KeyError, ValueError):
+            raise StepFileError(f"{path}: not a saved step; `pharoah run --step-file FILE` writes one") from None
+        if data.get("format") != FORMAT:
+            raise StepFileError(f"{path}: format: expected {FORMAT}; made by another release of pharoah?")
+        kinds = {kind.__name__: kind for kind in (Load, Computation)}
+        try:
+            self.step = SavedStep(
+                id=hashlib.sha256(text).hexdigest()[:16],
+                node=data["node"],
+                rank=data["rank"],
+                node_class=NodeClass(**data["node_class"]),
+                matmul_precision=data["matmul_precision"],
+                events=[kinds[kind](**values) for kind, values in data["events"]],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise StepFileError(f"{path}: {STEP}: {error}") from None
+        self.path = path
+
+    def load(self, entry: str) -> bytearray:
+        """The bytes of a storage."""
+        try:
+            return bytearray(self._archive.read(entry))
+        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            raise StepFileError(f"{self.path}: {entry}: {error}; copy the file again") from None
+
+
+def _storages(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "storage" in value:
+            yield value["storage"]
+        else:
+            yield from (one for part in value.values() for one in _storages(part))
+    elif isinstance(value, list):
+        yield from (one for part in value for one in _storages(part))

@@ -1,0 +1,143 @@
+"""Saves one step of a running job: a dispatch mode that sees every operator below autograd. It imports torch.
+
+An operator is saved with its arguments, as views of numbered storages, and with the digest of what it computed. A
+storage is written when an operator first reads what no saved operator has computed. Random operators, collectives and
+operators outside of torch's own are not computed again: what they leave behind is such an outside content.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pharoah.capture.recorder import is_compiled, is_distributed
+from pharoah.replay.arguments import changed, tensors, written
+from pharoah.replay.digests import digest_of, node_class
+from pharoah.replay.step_file import Computation, Event, Load, StepWriter
+
+log = logging.getLogger("pharoah")
+
+UNDEFINED = ("aten.empty", "aten.new_empty", "aten.resize_")
+"""Operators that leave memory as it is."""
+
+
+class StepSaver(TorchDispatchMode):
+    """Writes a step to a file, from `__enter__` to `finish`. Its first own fault ends the saving, never the job."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, path: Path, rank: int) -> None:
+        """Raises OSError when the file cannot be written, and ValueError where a step cannot be saved."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        if is_compiled():
+            raise ValueError("compiled code hides its operators; set TORCHDYNAMO_DISABLE=1 to save a step")
+        self._path, self._rank = path, rank
+        self._writer = StepWriter(path)
+        self._events: list[Event] = []
+        self._numbers: dict[int, int] = {}
+        """The address of a storage to its number."""
+        self._held: list[StorageWeakRef] = []
+        """While these are held, no new storage gets the address of an old one."""
+        self._broken = ""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and is_distributed(types):
+            return NotImplemented  # it is dispatched again for the local parts and for what is sent
+        kwargs = kwargs or {}
+        if self._broken:
+            return func(*args, **kwargs)
+        saved = None
+        try:
+            saved = self._arguments(func, args, kwargs)
+        except Exception as fault:  # noqa: BLE001 - the user's operator runs; only the saving ends
+            self._break(fault)
+        result = func(*args, **kwargs)
+        if not self._broken:
+            try:
+                self._note(func, args, kwargs, saved, result)
+            except Exception as fault:  # noqa: BLE001 - the user's operator has run; only the saving ends
+                self._break(fault)
+        return result
+
+    def finish(self) -> None:
+        """The step is over: complete the file, or say why there is none. Raises nothing."""
+        if not self._broken:
+            try:
+                on_gpu = any(isinstance(event, Load) and event.device != "cpu" for event in self._events)
+                precision = torch.get_float32_matmul_precision()
+                self._writer.finish(platform.node(), self._rank, node_class(on_gpu), precision, self._events)
+            except Exception as fault:  # noqa: BLE001 - the training loop goes on
+                self._break(fault)
+        if self._broken:
+            log.warning("the step is not saved in %s: %s", self._path, self._broken)
+        else:
+            log.info("a step is saved in %s; `pharoah replay` computes it again", self._path)
+        self._events, self._held, self._numbers = [], [], {}
+
+    def abandon(self) -> None:
+        """In a forked child, or at the end of a job in mid-step: nothing is left behind."""
+        if not self._broken:
+            self._broken = "the job has ended in mid-step"
+            self._writer.discard()
+
+    def _break(self, fault: Exception) -> None:
+        self._broken = f"{type(fault).__name__}: {fault}"
+        try:
+            self._writer.discard()
+        except OSError as error:
+            log.debug("step file: %s", error)
+
+    def _arguments(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """The arguments before they change; None for an operator that is not computed again."""
+        if not _is_computed_again(func):
+            return None
+        return written(args, self._number), {name: written(value, self._number) for name, value in kwargs.items()}
+
+    def _note(self, func: Any, args: Any, kwargs: Any, saved: tuple[Any, Any] | None, result: Any) -> None:
+        touched, returned = list(changed(func, args, kwargs)), list(tensors(result))
+        if saved is None:
+            for tensor in (*touched, *returned):
+                self._numbers.pop(_address(tensor), None)
+            return
+        known = {_address(tensor) for tensor in tensors([args, kwargs])}
+        if not touched and all(_address(tensor) in known for tensor in returned):
+            return  # a view, or a number for the script
+        results = [self._new(tensor) if _address(tensor) not in known else self._number(tensor) for tensor in returned]
+        name = str(func)
+        digest = "" if name.startswith(UNDEFINED) else digest_of((*returned, *touched))
+        self._events.append(Computation(name, saved[0], saved[1], results, digest))
+
+    def _number(self, tensor: Tensor) -> int:
+        """The number of a tensor's storage, whose content is written when no saved operator has computed it."""
+        known = self._numbers.get(_address(tensor))
+        if known is not None:
+            return known
+        number, storage = self._new(tensor), tensor.untyped_storage()
+        content = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        entry = self._writer.add(content.cpu().numpy().data, storage.nbytes())
+        self._events.append(Load(number, entry, storage.device.type))
+        return number
+
+    def _new(self, tensor: Tensor) -> int:
+        self._held.append(StorageWeakRef(tensor.untyped_storage()))
+        number = self._numbers[_address(tensor)] = len(self._held)
+        return number
+
+
+def _is_computed_again(func: Any) -> bool:
+    return getattr(func, "namespace", "") == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
+
+
+def _address(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)

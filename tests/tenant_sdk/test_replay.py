@@ -1,0 +1,182 @@
+"""A saved step computes the same bits again, and wrong results are found and named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from pharoah.cli.commands import main
+from pharoah.replay.judgement import Judgement, ReplayState, judge
+from pharoah.replay.repeat import repeat
+from pharoah.replay.results import NodeResult
+from pharoah.replay.step_file import Computation, NodeClass, SavedStep, StepFileError, StepReader
+from pharoah.replay.step_saver import StepSaver
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
+    model(batch).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def _models() -> dict[str, tuple[nn.Module, torch.Tensor]]:
+    attention = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
+    convolution = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+    lookup = nn.Sequential(nn.Embedding(10, 8), nn.LSTM(8, 8))
+    lookup.forward = lambda x: lookup[1](lookup[0](x))[0]  # type: ignore[method-assign]
+    return {
+        "attention with dropout": (attention, torch.randn(2, 5, 16)),
+        "convolution": (convolution, torch.randn(2, 3, 8, 8)),
+        "embedding and recurrence": (lookup, torch.randint(10, (4, 3))),
+        "bfloat16": (nn.Linear(8, 8).bfloat16(), torch.randn(4, 8).bfloat16()),
+    }
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[[nn.Module, torch.Tensor], StepReader]:
+    def save(model: nn.Module, batch: torch.Tensor) -> StepReader:
+        optimizer = torch.optim.AdamW(model.parameters())
+        _step(model, optimizer, batch)
+        saver = StepSaver(tmp_path / "step", 0)
+        with saver:
+            _step(model, optimizer, batch)
+        saver.finish()
+        return StepReader(tmp_path / "step")
+
+    return save
+
+
+@pytest.mark.parametrize("name", _models())
+def test_a_step_computes_the_same_bits_again(saved: Callable[[nn.Module, torch.Tensor], StepReader], name: str) -> None:
+    reader = saved(*_models()[name])
+    result = repeat(reader, "n2", 0.0)
+    assert result.repeats == 3
+    assert result.steady == [one.digest for one in reader.step.computations]
+    assert any(one.operator.startswith("aten.") and one.digest for one in reader.step.computations)
+    assert judge(reader.step, [result]).state is ReplayState.EQUAL
+
+
+def test_the_saved_operators_end_in_the_weights_that_the_job_has(
+    saved: Callable[[nn.Module, torch.Tensor], StepReader],
+) -> None:
+    """The digest of the last change of the weights is that of the model of the job."""
+    from pharoah.replay.digests import digest_of
+
+    model = nn.Linear(8, 8, bias=False)
+    reader = saved(model, torch.randn(4, 8))
+    assert digest_of([model.weight]) in {one.digest for one in reader.step.computations}
+
+
+def test_a_flipped_bit_in_the_file_is_found(
+    saved: Callable[[nn.Module, torch.Tensor], StepReader], tmp_path: Path
+) -> None:
+    reader = saved(nn.Linear(8, 8), torch.randn(4, 8))
+    with zipfile.ZipFile(tmp_path / "step") as archive, zipfile.ZipFile(tmp_path / "other", "w") as changed:
+        for entry in archive.namelist():
+            content = bytearray(archive.read(entry))
+            if entry == "loads/1":
+                content[0] ^= 1
+            changed.writestr(entry, bytes(content))
+    found = judge(reader.step, [repeat(StepReader(tmp_path / "other"), "n2", 0.0)])
+    assert found.state is ReplayState.THIRD_NODE_NEEDED
+
+
+def test_the_file_is_for_its_owner_only_and_nothing_else_stays(
+    saved: Callable[[nn.Module, torch.Tensor], StepReader], tmp_path: Path
+) -> None:
+    saved(nn.Linear(2, 2), torch.randn(2, 2))
+    assert [path.name for path in tmp_path.iterdir()] == ["step"]
+    assert (tmp_path / "step").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_step_that_cannot_be_saved_leaves_no_file_and_the_job_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saver = StepSaver(tmp_path / "step", 0)
+    with saver:
+        sparse = torch.eye(3).to_sparse()
+        product = torch.sparse.mm(sparse, torch.ones(3, 3))
+    saver.finish()
+    assert torch.equal(product, torch.ones(3, 3))
+    assert list(tmp_path.iterdir()) == []
+    assert "is not saved" in caplog.text
+
+
+def test_another_class_of_nodes_is_refused(saved: Callable[[nn.Module, torch.Tensor], StepReader]) -> None:
+    reader = saved(nn.Linear(2, 2), torch.randn(2, 2))
+    object.__setattr__(reader.step, "node_class", NodeClass("1.0", "another", "", 1))
+    with pytest.raises(StepFileError, match="different classes"):
+        repeat(reader, "n2", 0.0)
+
+
+STEP = SavedStep(
+    "id", "n1", 0, NodeClass("2", "cpu", "", 1), "highest",
+    [Computation(f"aten.op{at}", [], {}, [], digest) for at, digest in enumerate("abc")],
+)  # fmt: skip
+
+
+def _result(node: str, *runs: tuple[str, int]) -> NodeResult:
+    return NodeResult("id", node, [(list(digests), count) for digests, count in runs])
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([_result("n2", ("abc", 5))], Judgement(ReplayState.EQUAL)),
+        ([_result("n2", ("abd", 5))], Judgement(ReplayState.THIRD_NODE_NEEDED, (), ("aten.op2, number 3 of 3",))),
+        (
+            [_result("n2", ("abd", 5)), _result("n3", ("abd", 5))],
+            Judgement(ReplayState.WRONG_NODE, ("n1",), ("aten.op2, number 3 of 3",)),
+        ),
+        (
+            [_result("n1", ("abc", 5)), _result("n2", ("axc", 5)), _result("n3", ("abc", 5))],
+            Judgement(ReplayState.WRONG_NODE, ("n2",), ("aten.op1, number 2 of 3",)),
+        ),
+        (
+            [_result("n1", ("abc", 4), ("abd", 1)), _result("n2", ("abc", 5))],
+            Judgement(ReplayState.WRONG_NODE, ("n1",), ("aten.op2, number 3 of 3",)),
+        ),
+        (
+            [_result("n1", ("xbc", 5)), _result("n2", ("xbc", 5))],
+            Judgement(ReplayState.WRONG_ONCE, ("n1",), ("aten.op0, number 1 of 3",)),
+        ),
+        (
+            [_result("n1", ("abc", 2), ("abd", 1)), _result("n2", ("abc", 2), ("abx", 1))],
+            Judgement(ReplayState.NOT_REPRODUCIBLE, (), ("aten.op2, number 3 of 3",)),
+        ),
+    ],
+)
+def test_the_node_in_the_minority_is_named(results: list[NodeResult], expected: Judgement) -> None:
+    assert judge(STEP, results) == expected
+
+
+SCRIPT = """
+import torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(10):
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_job_saves_a_step_and_the_command_replays_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    step, result = str(tmp_path / "step"), str(tmp_path / "result")
+    command = [sys.executable, "-m", "pharoah", "run", "--step-file", step, "--", sys.executable, "train.py"]
+    assert subprocess.run(command, cwd=tmp_path).returncode == 0
+    replay = ["replay", step, "--seconds", "0"]
+    assert main([*replay, "--node", "n1", "--out", result]) == 0
+    assert main([*replay, "--node", "n2", "--with", result]) == 0
+    assert "all results are equal" in capsys.readouterr().out
+    assert main([*replay, "--node", "n1", "--with", result]) == 2  # the same node twice
+    assert main(["replay", result]) == 2
+    assert "not a saved step" in capsys.readouterr().err
