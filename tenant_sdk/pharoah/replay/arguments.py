@@ -8,6 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+SCRATCH = {
+    "aten.mkldnn_rnn_layer.default": 3,
+    "aten._cudnn_rnn.default": 3,
+    "aten.cudnn_batch_norm.default": 3,
+}
+"""Operators that return, at this position, memory for their backward: some of its bits are undefined."""
 _NAMED = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
 
 
@@ -33,6 +39,14 @@ def changed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> It
     for at, argument in enumerate(schema.arguments if schema is not None else ()):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from tensors(args[at] if at < len(args) else kwargs.get(argument.name))
+
+
+def computed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Tensor]:
+    """Everything that an operator has computed: what it changed, and what it returned beside it."""
+    touched = list(changed(operator, args, kwargs))
+    if (scratch := SCRATCH.get(str(operator))) is not None:
+        result = [one for at, one in enumerate(result) if at != scratch]
+    return [*touched, *(one for one in tensors(result) if all(one is not other for other in touched))]
 
 
 def written(value: Any, number: Callable[[Tensor], int]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pharoah.replay.arguments import changed, read, tensors
+from pharoah.replay.arguments import computed, read, tensors
 from pharoah.replay.digests import digest_of, node_class
 from pharoah.replay.results import NodeResult
 from pharoah.replay.step_file import Computation, Load, SavedStep, StepFileError, StepReader
@@ -41,7 +41,6 @@ def repeat(reader: StepReader, node: str, seconds: float, clock: Callable[[], fl
     return NodeResult(step=step.id, node=node, runs=[(list(digests), count) for digests, count in runs.most_common()])
 
 
-@torch.no_grad()
 def _once(reader: StepReader) -> tuple[str, ...]:
     """The digests of one repeat."""
     storages: dict[int, torch.UntypedStorage] = {}
@@ -62,14 +61,13 @@ def _compute(event: Computation, storages: dict[int, torch.UntypedStorage], read
     try:
         args, kwargs = read(event.args, storages), {name: read(one, storages) for name, one in event.kwargs.items()}
         operator = _operator(event.operator)
-        result = operator(*args, **kwargs)
+        with torch.set_grad_enabled(event.grad):
+            result = operator(*args, **kwargs)
     except Exception as error:
         raise StepFileError(f"{reader.path}: {event.operator} cannot be computed here: {error}") from error
     returned = list(tensors(result))
     storages.update({n: one.untyped_storage() for n, one in zip(event.results, returned, strict=True)})
-    if not event.digest:
-        return ""
-    return digest_of((*returned, *changed(operator, args, kwargs)))
+    return digest_of(computed(operator, args, kwargs, result)) if event.digest else ""
 
 
 def _operator(name: str) -> Any:

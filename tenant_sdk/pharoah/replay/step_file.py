@@ -53,6 +53,8 @@ class Computation:
     """The storage of each tensor that it returns."""
     digest: str
     """Of the bits of everything that it has computed; empty where those are undefined."""
+    grad: bool = False
+    """Whether gradients were recorded: some operators return more then."""
 
     @property
     def reads(self) -> list[int]:
@@ -136,10 +138,14 @@ class StepWriter:
         self._partial.replace(self._path)
 
     def discard(self) -> None:
-        """Nothing stays of it. In a forked child: it belongs to the parent."""
+        """Nothing stays of it. In a forked child nothing more is written: the file belongs to the parent."""
         if os.getpid() == self._owner:
+            self._archive.close()
             self._file.close()
             self._partial.unlink(missing_ok=True)
+        else:  # closing would write what the buffer holds into the file of the parent
+            with open(os.devnull, "wb") as nothing:
+                os.dup2(nothing.fileno(), self._file.fileno())
 
 
 class StepReader:

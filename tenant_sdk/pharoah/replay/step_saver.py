@@ -18,7 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.capture.recorder import is_compiled, is_distributed
-from pharoah.replay.arguments import changed, tensors, written
+from pharoah.replay.arguments import changed, computed, tensors, written
 from pharoah.replay.digests import digest_of, node_class
 from pharoah.replay.step_file import Computation, Event, Load, StepWriter
 
@@ -115,8 +115,8 @@ class StepSaver(TorchDispatchMode):
             return  # a view, or a number for the script
         results = [self._new(tensor) if _address(tensor) not in known else self._number(tensor) for tensor in returned]
         name = str(func)
-        digest = "" if name.startswith(UNDEFINED) else digest_of((*returned, *touched))
-        self._events.append(Computation(name, saved[0], saved[1], results, digest))
+        digest = "" if name.startswith(UNDEFINED) else digest_of(computed(func, args, kwargs, result))
+        self._events.append(Computation(name, *saved, results, digest, torch.is_grad_enabled()))
 
     def _number(self, tensor: Tensor) -> int:
         """The number of a tensor's storage, whose content is written when no saved operator has computed it."""
