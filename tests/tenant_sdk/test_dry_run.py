@@ -356,6 +356,25 @@ def test_a_step_function_is_fingerprinted_while_other_threads_are_in_grpc(torch_
     assert Fingerprint.from_json(torch_server.run_code(BUSY + script)).grammar.startswith("fwd: gemm act gemm")
 
 
+def test_no_thread_of_grpc_runs_where_its_files_are_taken_away(torch_server: TorchServer) -> None:
+    """gRPC's fork handlers start its threads again in a forked child, and its pollers abort without their files."""
+    script = TRAIN + (
+        "import os, time\n"
+        "from pharoah.dryrun import dry_run_step, enter\n"
+        "read_end, write_end = os.pipe()\n"
+        "detach_files = enter._detach_files\n"
+        "def detach(results):\n"
+        "    os.write(write_end, bytes([len(os.listdir('/proc/self/task'))]))\n"
+        "    detach_files(results)\n"
+        "enter._detach_files = detach\n"
+        "def step():\n    model(torch.randn(4, 8)).pow(2).mean().backward()\n    optimizer.step()\n"
+        "dry_run_step(step, 90.0)\n"
+        "print(set(os.read(read_end, 100)), flush=True)\n"
+        "os._exit(0)\n"
+    )
+    assert torch_server.run_code(BUSY + script) == b"{1}\n"
+
+
 def test_a_process_that_trains_is_followed_when_the_script_waits_for_it(dry: Callable[..., Fingerprint]) -> None:
     source = (
         "import torch\nimport torch.multiprocessing as mp\n"

@@ -86,10 +86,10 @@ def _build(user_namespace: bool) -> SandboxMode:
     mount("none", Path("/"), flags=MountFlag.RECURSIVE | MountFlag.PRIVATE)
     root = build_file_view(folder, sockets, mapped=mode is SandboxMode.USER)
     _raise_loopback()
-    _continue_in_child()
+    continue_in_child()
     _show_processes(root / PROCESSES.relative_to("/"))
     change_root(root)
-    _continue_in_child()
+    continue_in_child()
     os.chdir(folder)
     capabilities.keep_only(kept)
     restrict(in_namespaces())
@@ -110,8 +110,11 @@ def _unshare(user_namespace: bool) -> SandboxMode:
     return SandboxMode.USER
 
 
-def _continue_in_child() -> None:
-    """Go on in a child. The first child after `unshare` is process 1: when it ends, the kernel ends all others."""
+def continue_in_child() -> None:
+    """Go on in a child with one thread. This process waits, and ends as the child ends.
+
+    The first child after `unshare` is process 1: when it ends, the kernel ends all others.
+    """
     child = _fork()
     if child:
         os.chdir("/")  # it must not hold a folder of the machine

@@ -29,6 +29,7 @@ from pharoah.dryrun.reports import ReportKind, ReportLine
 from pharoah.dryrun.result import DryRun, NextStage
 from pharoah.dryrun.ways import together
 from pharoah.launchers import Launch, launch_of
+from pharoah_protocol.parent_process import end_with_parent
 
 _CHILD = "pharoah.dryrun.enter"
 """Started as `__main__`."""
@@ -156,7 +157,11 @@ def _fork(step: Callable[[], object], own: Mapping[str, str], report: int, secon
             os.setsid()
             os.environ.update(own)
             from pharoah.dryrun.child import run
+            from pharoah.dryrun.isolation import continue_in_child
 
+            end_with_parent()
+            # gRPC's fork handlers have started its threads again in this process, and they abort one without its files.
+            continue_in_child()
             run(report, lambda: step, seconds)
         finally:
             os._exit(1)  # the child must never go on with the job's own script

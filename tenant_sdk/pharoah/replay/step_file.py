@@ -144,7 +144,7 @@ class StepWriter:
             self._file.close()
             self._partial.unlink(missing_ok=True)
         else:  # closing would write what the buffer holds into the file of the parent
-            with open(os.devnull, "wb") as nothing:
+            with Path(os.devnull).open("wb") as nothing:
                 os.dup2(nothing.fileno(), self._file.fileno())
 
 
