@@ -13,6 +13,7 @@ PARTS = {
     "comparison": "a node against its fleet and its past: false alarms and faults found, beside simpler methods",
     "node_class": "the class of a node from reruns, beside simpler rules",
     "node_class_real": "the class of real nodes from real cells",
+    "silent_corruption": "a bit flipped in products on one node: replayed steps and a micro-benchmark",
     "superbench": "files of SuperBench, read and written again",
 }
 """Module of this room to what it measures, in the order in which they run."""

@@ -16,7 +16,7 @@ from pharoah.cli.commands import main
 from pharoah.replay.judgement import Judgement, ReplayState, judge
 from pharoah.replay.repeat import repeat
 from pharoah.replay.results import NodeResult
-from pharoah.replay.step_file import Computation, NodeClass, SavedStep, StepFileError, StepReader
+from pharoah.replay.step_file import Computation, NodeClass, SavedStep, StepFileError, StepReader, Switches
 from pharoah.replay.step_saver import StepSaver
 
 
@@ -111,13 +111,13 @@ def test_a_step_that_cannot_be_saved_leaves_no_file_and_the_job_goes_on(
 
 def test_another_class_of_nodes_is_refused(saved: Callable[[nn.Module, torch.Tensor], StepReader]) -> None:
     reader = saved(nn.Linear(2, 2), torch.randn(2, 2))
-    object.__setattr__(reader.step, "node_class", NodeClass("1.0", "another", "", 1))
+    object.__setattr__(reader.step, "node_class", NodeClass("1.0", "another", ""))
     with pytest.raises(StepFileError, match="different classes"):
         repeat(reader, "n2", 0.0)
 
 
 STEP = SavedStep(
-    "id", "n1", 0, NodeClass("2", "cpu", "", 1), "highest",
+    "id", "n1", 0, NodeClass("2", "cpu", ""), Switches(1, "highest", False),
     [Computation(f"aten.op{at}", [], {}, [], digest) for at, digest in enumerate("abc")],
 )  # fmt: skip
 

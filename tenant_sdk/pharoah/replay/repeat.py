@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pharoah.replay.arguments import computed, read, tensors
-from pharoah.replay.digests import digest_of, node_class
+from pharoah.replay.digests import digest_of, node_class, switched
 from pharoah.replay.results import NodeResult
 from pharoah.replay.step_file import Computation, Load, SavedStep, StepFileError, StepReader
 
@@ -28,16 +28,10 @@ def repeat(reader: StepReader, node: str, seconds: float, clock: Callable[[], fl
         raise StepFileError(f"{reader.path}: the step and this node are of different classes ({differs}); their bits "
                             "differ for good reasons. Replay it on a node of the same class")  # fmt: skip
     runs: Counter[tuple[str, ...]] = Counter()
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    torch.set_num_threads(step.node_class.threads)
-    torch.set_float32_matmul_precision(step.matmul_precision)
-    try:
+    with switched(step.switches):
         began = clock()
         while runs.total() < FEWEST_REPEATS or clock() - began < seconds:
             runs[_once(reader)] += 1
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(precision)
     return NodeResult(step=step.id, node=node, runs=[(list(digests), count) for digests, count in runs.most_common()])
 
 

@@ -74,13 +74,21 @@ class NodeClass:
     """Model of the processor, and the instructions that torch uses."""
     gpu: str
     """Model of the GPU, and the version of CUDA; empty where a step uses none."""
-    threads: int
 
     def difference(self, other: NodeClass) -> str:
-        """What differs, in words; empty for the same class. The number of threads can be chosen, and is not looked
-        at."""
+        """What differs, in words; empty for the same class."""
         pairs = (("torch", self.torch, other.torch), ("cpu", self.cpu, other.cpu), ("gpu", self.gpu, other.gpu))
         return ", ".join(f"{name} {mine!r} and {theirs!r}" for name, mine, theirs in pairs if mine != theirs)
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What a script chooses for all operators, and what their bits depend on."""
+
+    threads: int
+    matmul_precision: str
+    deterministic: bool
+    """`torch.use_deterministic_algorithms`."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class SavedStep:
     node: str
     rank: int
     node_class: NodeClass
-    matmul_precision: str
+    switches: Switches
     events: list[Event]
 
     @property
@@ -122,14 +130,14 @@ class StepWriter:
             file.write(content)
         return entry
 
-    def finish(self, node: str, rank: int, node_class: NodeClass, precision: str, events: Sequence[Event]) -> None:
+    def finish(self, node: str, rank: int, node_class: NodeClass, switches: Switches, events: Sequence[Event]) -> None:
         """The step is complete: from now on the file has its name."""
         data = {
             "format": FORMAT,
             "node": node,
             "rank": rank,
             "node_class": asdict(node_class),
-            "matmul_precision": precision,
+            "switches": asdict(switches),
             "events": [[type(event).__name__, asdict(event)] for event in events],
         }
         self._archive.writestr(STEP, json.dumps(data))
@@ -169,7 +177,7 @@ class StepReader:
                 node=data["node"],
                 rank=data["rank"],
                 node_class=NodeClass(**data["node_class"]),
-                matmul_precision=data["matmul_precision"],
+                switches=Switches(**data["switches"]),
                 events=[kinds[kind](**values) for kind, values in data["events"]],
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.capture.recorder import is_compiled, is_distributed
 from pharoah.replay.arguments import changed, computed, tensors, written
-from pharoah.replay.digests import digest_of, node_class
+from pharoah.replay.digests import digest_of, node_class, switches
 from pharoah.replay.step_file import Computation, Event, Load, StepWriter
 
 log = logging.getLogger("pharoah")
@@ -38,6 +38,8 @@ class StepSaver(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         if is_compiled():
             raise ValueError("compiled code hides its operators; set TORCHDYNAMO_DISABLE=1 to save a step")
+        if torch.cuda.is_initialized() and torch.backends.cudnn.benchmark:
+            raise ValueError("torch.backends.cudnn.benchmark chooses algorithms by their speed, so that bits vary")
         self._path, self._rank = path, rank
         self._writer = StepWriter(path)
         self._events: list[Event] = []
@@ -75,8 +77,7 @@ class StepSaver(TorchDispatchMode):
         if not self._broken:
             try:
                 on_gpu = any(isinstance(event, Load) and event.device != "cpu" for event in self._events)
-                precision = torch.get_float32_matmul_precision()
-                self._writer.finish(platform.node(), self._rank, node_class(on_gpu), precision, self._events)
+                self._writer.finish(platform.node(), self._rank, node_class(on_gpu), switches(), self._events)
             except Exception as fault:  # noqa: BLE001 - the training loop goes on
                 self._break(fault)
         if self._broken:

@@ -1,0 +1,202 @@
+"""A bit flipped in products on one node: whether a replayed step of a job, or a micro-benchmark, names that node.
+
+A node is a process of this machine. On one of three the kernels of matrix products go wrong
+(`evaluation/scripts/wrong_products.py`); jobs, saved steps, replays, micro-benchmarks and their comparisons are real.
+The job runs on the faulty node, or on a healthy one beside it. A fault is found when the faulty node is named and no
+other one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from evaluation.figures import ROOT, Figures
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, MeasureOrder
+from pharoah_learning.deviating_answers import NodeDigest, deviations
+
+SCRIPTS = ROOT / "evaluation" / "scripts"
+WORKLOADS, QUICK_WORKLOADS = ("mlp", "gpt", "recommender"), ("mlp",)
+NODES = ("n1", "n2", "n3")
+JOB_NODE, OTHER_NODE = NODES[0], NODES[1]
+STEPS = 8
+REPLAY_SECONDS = 10.0
+"""On the faulty node: the default of `pharoah replay`."""
+HEALTHY_SECONDS = 2.0
+"""On the others: a node that is always right shows no more in a longer time."""
+BENCHMARK = "reproducibility"
+
+
+class WrongProducts(NamedTuple):
+    """What is wrong with the faulty node: which bits, in which share of the products."""
+
+    kind: str
+    rate: float
+
+
+HEALTHY = WrongProducts("random", 0.0)
+FAULTS = (
+    WrongProducts("random", 1.0),
+    WrongProducts("random", 1e-2),
+    WrongProducts("random", 1e-3),
+    WrongProducts("random", 1e-4),
+    WrongProducts("small", 1e-2),
+    WrongProducts("stuck", 1.0),
+    WrongProducts("certain", 0.05),
+)
+QUICK_FAULTS = FAULTS[1:2]
+RARE = (WrongProducts("random", 1e-5), WrongProducts("random", 1e-6))
+"""Printed to show where ten seconds end; they are not in the ratio."""
+
+
+class Episode(NamedTuple):
+    """One step, computed by three nodes."""
+
+    workload: str
+    fault: WrongProducts
+    faulty: str
+    named: tuple[str, ...]
+    state: str
+    repeats: int
+    """Of the faulty node."""
+
+    @property
+    def found(self) -> bool:
+        return self.named == (self.faulty,)
+
+
+def measure(figures: Figures, arguments: argparse.Namespace) -> None:
+    """Run all episodes, and count the faults that were found by replay, by the micro-benchmark, and by either."""
+    workloads = QUICK_WORKLOADS if arguments.quick else WORKLOADS
+    faults = QUICK_FAULTS if arguments.quick else FAULTS + RARE
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # threads that wait for processes
+        episodes = [
+            one
+            for of_workload in pool.map(lambda name: _episodes(name, faults, arguments.seed), workloads)
+            for one in of_workload
+        ]
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), random.Random(arguments.seed))
+        digests = [bench.benchmark(HEALTHY) for _ in NODES[1:]]
+        by_benchmark = {fault: _is_wrong(bench.benchmark(fault), digests) for fault in faults}
+    _report(figures, episodes, by_benchmark)
+
+
+def _episodes(workload: str, faults: Sequence[WrongProducts], seed: int) -> list[Episode]:
+    """All episodes of one workload: a healthy one, and each fault on the node of the job and on another node."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), random.Random(f"{seed} {workload}"))
+        bench.save_step(workload, HEALTHY)
+        found = [bench.episode(workload, HEALTHY, "")]
+        found += [bench.episode(workload, fault, OTHER_NODE) for fault in faults]
+        for fault in faults:
+            bench.save_step(workload, fault)
+            found.append(bench.episode(workload, fault, JOB_NODE))
+    return found
+
+
+def _report(figures: Figures, episodes: Sequence[Episode], by_benchmark: dict[WrongProducts, bool]) -> None:
+    counted = [one for one in episodes if one.faulty and one.fault not in RARE]
+    either = sum(one.found or by_benchmark[one.fault] for one in counted)
+    figures.ratio("silent_corruption_found_ratio", either, len(counted), bound=0.95)
+    figures.ratio("found_by_replay_ratio", sum(one.found for one in counted), len(counted))
+    figures.ratio("found_by_benchmark_ratio", sum(by_benchmark[one.fault] for one in counted), len(counted))
+    wrong = sum(bool(set(one.named) - {one.faulty}) for one in episodes)
+    figures.add("healthy_nodes_named_wrong", wrong, "0", wrong == 0, f"n={len(episodes)}")
+    rows = []
+    for fault in by_benchmark:
+        mine = [one for one in episodes if one.fault == fault]
+        at = {node: [one for one in mine if one.faulty == node] for node in (JOB_NODE, OTHER_NODE)}
+        rows.append(
+            [
+                fault.kind,
+                f"{fault.rate:g}",
+                *(f"{sum(one.found for one in at[node])} of {len(at[node])}" for node in (JOB_NODE, OTHER_NODE)),
+                "yes" if by_benchmark[fault] else "no",
+                f"{min(one.repeats for one in mine)} to {max(one.repeats for one in mine)}",
+            ]
+        )
+    columns = ["bits", "share of products", "job on faulty node", "job elsewhere", f"`{BENCHMARK}`", "repeats"]
+    figures.table(
+        f"Faulty nodes that were found by a replay of {REPLAY_SECONDS:g} s on this node, and by one run of the "
+        "micro-benchmark; the last two rows are not counted in the ratio.",
+        columns,
+        rows,
+    )
+    figures.details["episodes"] = [one._asdict() for one in episodes]
+
+
+class Bench:
+    """Runs programs on nodes, and keeps what healthy nodes have computed of the newest step."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self._folder, self._chance = folder, chance
+        self._step = folder / "step"
+
+    def save_step(self, workload: str, fault: WrongProducts) -> None:
+        """Run a job that saves a step, on a node with this fault."""
+        script = [str(SCRIPTS / "train_workload.py"), workload, "--steps", str(STEPS)]
+        job = [sys.executable, *self._on(fault), *script]
+        self._step.unlink(missing_ok=True)
+        run = [sys.executable, "-m", "pharoah", "run", "--step-file", str(self._step), "--", *job]
+        subprocess.run(run, check=True, stdout=subprocess.DEVNULL, cwd=self._folder)
+        for path in self._folder.glob("*.result"):
+            path.unlink()
+
+    def episode(self, workload: str, fault: WrongProducts, faulty: str) -> Episode:
+        """Replay the step on all nodes. Results of healthy nodes stay for the next episode with this step."""
+        (self._folder / f"{faulty}.result").unlink(missing_ok=True)
+        others = [node for node in NODES if node != faulty]
+        last = faulty or others.pop()
+        for node in others:
+            if not self._result(node).exists():
+                self._replay(node, HEALTHY)
+        judged = self._replay(last, fault, "--with", *(str(self._result(node)) for node in others))
+        runs = json.loads(self._result(last).read_text())["runs"]
+        named = tuple(judged["wrong"])
+        if faulty:
+            self._result(last).unlink()
+        return Episode(workload, fault, faulty, named, judged["state"], sum(count for _, count in runs))
+
+    def benchmark(self, fault: WrongProducts) -> Answer:
+        """One run of the micro-benchmark, as an idle check orders it."""
+        entry = MICRO_BENCHMARKS[BENCHMARK]
+        order = MeasureOrder(benchmark=BENCHMARK, repeats=entry.repeats, limit_seconds=entry.limit_seconds)
+        command = [sys.executable, *self._on(fault), "-m", "pharoah_benchmarks.micro"]
+        done = subprocess.run(command, check=True, input=order.to_json(), capture_output=True, text=True)
+        return Answer.from_json(done.stdout)
+
+    def _replay(self, node: str, fault: WrongProducts, *others: str) -> dict[str, object]:
+        command = [sys.executable, *self._on(fault), "-m", "pharoah", "replay", str(self._step), "--node", node]
+        seconds = REPLAY_SECONDS if fault.rate else HEALTHY_SECONDS
+        command += ["--seconds", str(seconds), "--out", str(self._result(node)), "--output", "json", *others]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode not in (0, 13):  # 13: some results differ
+            raise RuntimeError(f"{node}: {done.stderr}")
+        found: dict[str, object] = json.loads(done.stdout)
+        return found
+
+    def _result(self, node: str) -> Path:
+        return self._folder / f"{node}.result"
+
+    def _on(self, fault: WrongProducts) -> list[str]:
+        seed = str(self._chance.randrange(1 << 31))
+        return [str(SCRIPTS / "wrong_products.py"), seed, fault.kind, str(fault.rate), "--"]
+
+
+def _is_wrong(answer: Answer, healthy: Sequence[Answer]) -> bool:
+    """Whether the node itself notices, or its digest differs from those of two healthy nodes."""
+    if answer.correct is not True:
+        return True
+    answers = dict(zip(NODES, (answer, *healthy), strict=True))
+    found = deviations(NodeDigest(node, "class", BENCHMARK, one.digest) for node, one in answers.items())
+    return any(one.node == JOB_NODE for one in found)
