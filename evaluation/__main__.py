@@ -71,7 +71,10 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--scripts", type=Path, help="coverage: folder of public scripts with a list, commands.toml")
     parser.add_argument(
-        "--simulator-data", type=Path, metavar="FILE", help="learning: runs of others with their truth, CSV or Parquet"
+        "--simulator-data",
+        type=Path,
+        metavar="FILE",
+        help="learning, survival: runs or fleets of others with their truth, CSV or Parquet",
     )
     parser.add_argument("--quick", action="store_true", help="a smaller run that shows the same things")
     parser.add_argument("--seed", type=int, default=1)

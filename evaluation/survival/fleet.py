@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from evaluation.figures import Figures
+from evaluation.survival.fleet_file import FleetFileError, Fleets, read_fleets
 from evaluation.survival.metrics import Alarms, Ranking, alarms_of, ranking
 from evaluation.survival.simple_detectors import simple_scores
 from evaluation.survival.simulated_fleet import FleetTruth, Simulated, drifted, simulate
@@ -37,11 +39,29 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     rng = np.random.default_rng(arguments.seed)
     parameters = replace(Simulated(), units=QUICK_UNITS) if arguments.quick else Simulated()
     train, held_out = simulate(parameters, rng), simulate(replace(parameters, units=parameters.units // 2), rng)
-    test = simulate(parameters, rng)
-    model = learn_hazards(train.fleet, held_out.fleet, arguments.seed)
+    fleets = Fleets(train, held_out, simulate(parameters, rng), has_hazard=True)
+    model, calibrated = _measured(figures, fleets, arguments.seed)
+    _add_calibration(figures, model, fleets.test)
+    _add_drift(figures, model, simulate(drifted(parameters), rng), calibrated, held_out.fleet)
+
+
+def measure_file(figures: Figures, path: Path, seed: int) -> None:
+    """The same for a fleet of others (`fleet_file`). When runs that were cancelled would have failed is not known."""
+    try:
+        fleets = read_fleets(path)
+    except (FleetFileError, OSError) as error:
+        raise SystemExit(str(error)) from None
+    _measured(figures, fleets, seed)
+    figures.skip("calibration_oe_ratio", "needs to be known for cancelled runs")
+
+
+def _measured(figures: Figures, fleets: Fleets, seed: int) -> tuple[HazardModel, Array]:
+    """The model, and its scores of the fleet that it was calibrated on."""
+    train, held_out, test, has_hazard = fleets
+    model = learn_hazards(train.fleet, held_out.fleet, seed)
     failures, degrading = int((test.fleet.cause > 0).sum()), int(test.degrading.sum())
     figures.add("failures", failures, interval=f"{degrading} after degradations")
-    scored, calibrated = _all_scores(model, train, test), _all_scores(model, train, held_out)
+    scored, calibrated = (_all_scores(model, train, one, has_hazard) for one in (test, held_out))
     ranked = {name: ranking(scores, test.fleet) for name, scores in scored.items()}
     alarmed = {
         name: {budget: alarms_of(scores, test, calibrated[name], held_out.fleet, budget) for budget in BUDGETS}
@@ -50,12 +70,11 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     _add_ranking(figures, ranked)
     _add_alarms(figures, alarmed[MODEL])
     _add_conformal(figures, scored[MODEL], test.fleet, calibrated[MODEL], held_out.fleet)
-    _add_calibration(figures, model, test)
     _add_tables(figures, ranked, alarmed)
-    _add_drift(figures, model, simulate(drifted(parameters), rng), calibrated[MODEL], held_out.fleet)
+    return model, calibrated[MODEL]
 
 
-def _all_scores(model: HazardModel, train: FleetTruth, truth: FleetTruth) -> dict[str, Array]:
+def _all_scores(model: HazardModel, train: FleetTruth, truth: FleetTruth, has_hazard: bool) -> dict[str, Array]:
     """The scores of each method, shape (units, hours), NaN where a unit is not observed."""
     observed = truth.fleet.observed
     unit, hour = np.nonzero(observed)
@@ -70,14 +89,19 @@ def _all_scores(model: HazardModel, train: FleetTruth, truth: FleetTruth) -> dic
     for name, column in columns.items():
         scores[name] = np.full(observed.shape, np.nan)
         scores[name][observed] = column
-    return scores | simple_scores(train, truth) | {ORACLE: np.log(truth.hazard)}
+    scores |= simple_scores(train, truth)
+    return scores | {ORACLE: np.log(truth.hazard)} if has_hazard else scores
 
 
 def _add_ranking(figures: Figures, ranked: dict[str, Ranking]) -> None:
-    model, oracle = ranked[MODEL], ranked[ORACLE]
+    model, oracle = ranked[MODEL], ranked.get(ORACLE)
     for name, least in (("c_index", LEAST_C), ("auc_24h", LEAST_AUC)):
-        value, best = getattr(model, name), getattr(oracle, name)
-        figures.add(name, value, f">= {least}", value >= least, f"true hazard {best:.3f}")
+        value = getattr(model, name)
+        best = f"true hazard {getattr(oracle, name):.3f}" if oracle else ""
+        figures.add(name, value, f">= {least}", value >= least, best)
+    if oracle is None:
+        figures.skip("ap_over_oracle_ratio", "needs a column true_hazard")
+        return
     ratio = model.average_precision / oracle.average_precision
     interval = f"{model.average_precision:.3f} of {oracle.average_precision:.3f}"
     figures.add("ap_over_oracle_ratio", ratio, f">= {LEAST_OF_ORACLE}", ratio >= LEAST_OF_ORACLE, interval)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 
+from evaluation.figures import Figures
 from evaluation.parts import run_parts
+from evaluation.survival import fleet
 
 PARTS = {
     "titan": "lives of real GPUs: the partial likelihood, beside lifelines",
@@ -19,4 +21,8 @@ PARTS = {
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure all parts, or the one of `--part`. Returns the exit code."""
+    if arguments.simulator_data:
+        figures = Figures("survival")
+        fleet.measure_file(figures, arguments.simulator_data, arguments.seed)
+        return figures.finish(arguments)
     return run_parts("survival", PARTS, arguments, lambda part, to: part.measure(to, arguments))

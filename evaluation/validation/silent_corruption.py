@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evaluation.figures import ROOT, Figures
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, MeasureOrder
@@ -175,14 +175,14 @@ class Bench:
         done = subprocess.run(command, check=True, input=order.to_json(), capture_output=True, text=True)
         return Answer.from_json(done.stdout)
 
-    def _replay(self, node: str, fault: WrongProducts, *others: str) -> dict[str, object]:
+    def _replay(self, node: str, fault: WrongProducts, *others: str) -> dict[str, Any]:
         command = [sys.executable, *self._on(fault), "-m", "pharoah", "replay", str(self._step), "--node", node]
         seconds = REPLAY_SECONDS if fault.rate else HEALTHY_SECONDS
         command += ["--seconds", str(seconds), "--out", str(self._result(node)), "--output", "json", *others]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode not in (0, 13):  # 13: some results differ
             raise RuntimeError(f"{node}: {done.stderr}")
-        found: dict[str, object] = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def _result(self, node: str) -> Path:

@@ -158,17 +158,23 @@ def test_the_node_in_the_minority_is_named(results: list[NodeResult], expected: 
 
 
 SCRIPT = """
-import torch
+import os, sys, torch
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(10):
     model(torch.randn(2, 4)).sum().backward()
+    child = os.fork()  # its finalizers must not write into the file
+    if not child:
+        sys.exit()
+    os.waitpid(child, 0)
     optimizer.step()
     optimizer.zero_grad()
 """
 
 
-def test_a_job_saves_a_step_and_the_command_replays_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_forks_saves_a_step_and_the_command_replays_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     step, result = str(tmp_path / "step"), str(tmp_path / "result")
     command = [sys.executable, "-m", "pharoah", "run", "--step-file", step, "--", sys.executable, "train.py"]
