@@ -50,7 +50,7 @@ def measure_file(figures: Figures, path: Path, seed: int) -> None:
     try:
         fleets = read_fleets(path)
     except (FleetFileError, OSError) as error:
-        raise SystemExit(str(error)) from None
+        raise SystemExit(f"--simulator-data: {error}") from None
     _measured(figures, fleets, seed)
     figures.skip("calibration_oe_ratio", "needs to be known for cancelled runs")
 

@@ -22,7 +22,7 @@ from pharoah.local_alerts._lateness import lateness
 from pharoah.local_alerts._readings import MachineReading, ProcessReading, read_machine, read_process
 from pharoah.local_alerts._slow_causes import Change, explain
 from pharoah.local_alerts._step_change import ALLOWANCE, FIRST_WINDOWS, StepChange, _run_length, _standard_bound
-from pharoah.local_alerts._step_windows import Window
+from pharoah.local_alerts._step_windows import SKIPPED_STEPS, Moment, RankSteps, Window
 from pharoah.sidecar.local_watch import LocalWatch
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
 from pharoah_protocol.local_messages import CollectiveStart, SignalReading
@@ -275,6 +275,20 @@ def _process(**values: float) -> ProcessReading:
         "throttled_seconds": 0.0, "data_free_bytes": None,
     }  # fmt: skip
     return ProcessReading(**{**usual, **values})  # type: ignore[arg-type]
+
+
+def test_a_window_that_ends_in_the_middle_of_a_long_step_counts_no_step_twice() -> None:
+    """Ten steps of 0.1 s, then an evaluation of 6 s within one step; the main thread computes all the time."""
+    rank = RankSteps()
+    rank.stepped([0.1] * SKIPPED_STEPS)
+    steps = {1: [0.1] * 10, 7: [6.0], 8: [0.1] * 10, 9: [0.1] * 10, 10: [0.1] * 10}
+    for at in range(11):
+        rank.stepped(steps.get(at, []))
+        rank.look(Moment(at, _process(main_computed_seconds=float(at)), MachineReading(), 0.0))
+    before, after = rank.windows
+    assert before.computed == pytest.approx(before.took) == pytest.approx(0.1)
+    assert after.computed == pytest.approx(after.took)
+    assert after.waited == pytest.approx(0.0)
 
 
 def test_a_leak_below_a_limit_has_a_time() -> None:

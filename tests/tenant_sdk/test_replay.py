@@ -16,6 +16,7 @@ from pharoah.cli.commands import main
 from pharoah.replay.judgement import Judgement, ReplayState, judge
 from pharoah.replay.repeat import repeat
 from pharoah.replay.results import NodeResult
+from pharoah.replay.save_step import SAVE_AFTER_STEP, SaveStep
 from pharoah.replay.step_file import Computation, NodeClass, SavedStep, StepFileError, StepReader, Switches
 from pharoah.replay.step_saver import StepSaver
 
@@ -107,6 +108,15 @@ def test_a_step_that_cannot_be_saved_leaves_no_file_and_the_job_goes_on(
     assert torch.equal(product, torch.ones(3, 3))
     assert list(tmp_path.iterdir()) == []
     assert "is not saved" in caplog.text
+
+
+def test_a_job_that_ends_in_mid_step_leaves_no_file(tmp_path: Path) -> None:
+    save = SaveStep(str(tmp_path / "step"))
+    assert save.completed(SAVE_AFTER_STEP) and save.active
+    torch.ones(3).mul(2)
+    assert list(tmp_path.iterdir())
+    save.drop()
+    assert not save.active and list(tmp_path.iterdir()) == []
 
 
 def test_another_class_of_nodes_is_refused(saved: Callable[[nn.Module, torch.Tensor], StepReader]) -> None:

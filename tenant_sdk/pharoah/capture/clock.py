@@ -110,6 +110,8 @@ class StepClock:
             log.debug("capture: %s", fault)
 
     def flush(self) -> None:
+        """The job is over."""
+        self._save.drop()
         self._send(time.perf_counter_ns())
 
     def _stated(self) -> None:

@@ -29,7 +29,9 @@ class Moment(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Some seconds of one rank. All but `median`, `blocked`, `others` and the times are of one step on average."""
+    """Some seconds of one rank. All but `median`, `blocked`, `others` and the times are of one step on average: of the
+    mean step they have the share that they have of the time of the window. A window may end in the middle of a long
+    step, whose time counts in the next one."""
 
     began_at: float
     ended_at: float
@@ -109,20 +111,21 @@ class RankSteps:
 
 
 def _window(began: Moment, ended: Moment, steps: Sequence[float], blocked: Sequence[bool]) -> Window:
-    seconds, count = ended.at - began.at, len(steps)
+    seconds, took = ended.at - began.at, fmean(steps)
+    of_step = took / seconds
     before, after = began.process, ended.process
     busy = ended.machine.busy_seconds - began.machine.busy_seconds
     return Window(
         began_at=began.at,
         ended_at=ended.at,
         median=median(steps),
-        took=fmean(steps),
-        computed=(after.main_computed_seconds - before.main_computed_seconds) / count,
-        queued=(after.main_queued_seconds - before.main_queued_seconds) / count,
-        process_computed=(after.computed_seconds - before.computed_seconds) / count,
-        moved_bytes=(after.moved_bytes - before.moved_bytes) / count,
+        took=took,
+        computed=(after.main_computed_seconds - before.main_computed_seconds) * of_step,
+        queued=(after.main_queued_seconds - before.main_queued_seconds) * of_step,
+        process_computed=(after.computed_seconds - before.computed_seconds) * of_step,
+        moved_bytes=(after.moved_bytes - before.moved_bytes) * of_step,
         blocked=fmean(blocked),
-        disk_waited=(ended.machine.disk_waited_seconds - began.machine.disk_waited_seconds) / count,
+        disk_waited=(ended.machine.disk_waited_seconds - began.machine.disk_waited_seconds) * of_step,
         others=max(0.0, busy - (ended.own_seconds - began.own_seconds)) / seconds,
         stolen=(ended.machine.stolen_seconds - began.machine.stolen_seconds) / seconds,
         throttled=(after.throttled_seconds - before.throttled_seconds) / seconds,

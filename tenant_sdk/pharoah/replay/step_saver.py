@@ -89,8 +89,7 @@ class StepSaver(TorchDispatchMode):
     def abandon(self) -> None:
         """In a forked child, or at the end of a job in mid-step: nothing is left behind."""
         if not self._broken:
-            self._broken = "the job has ended in mid-step"
-            self._writer.discard()
+            self._break(RuntimeError("the job has ended in mid-step"))
 
     def _break(self, fault: Exception) -> None:
         self._broken = f"{type(fault).__name__}: {fault}"
