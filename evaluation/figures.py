@@ -67,11 +67,13 @@ class Figures:
         must = f">= {bound:g}" if bound is not None else ""
         self.add(key, value, must, holds, f"[{low:.2f}, {high:.2f}] n={trials}")
 
-    def rate(self, key: str, events: int, exposure: float) -> None:
-        """Events per unit of exposure with its exact Poisson interval."""
+    def rate(self, key: str, events: int, exposure: float, most: float | None = None) -> None:
+        """Events per unit of exposure with its exact Poisson interval; it must be at most `most`."""
         low = stats.chi2.ppf(0.025, 2 * events) / 2 / exposure if events else 0.0
         high = stats.chi2.ppf(0.975, 2 * events + 2) / 2 / exposure
-        self.add(key, events / exposure, interval=f"[{low:.2f}, {high:.2f}] {events} in {exposure:.2f}")
+        value, must = events / exposure, f"<= {most:g}" if most is not None else ""
+        holds = most is None or value <= most
+        self.add(key, value, must, holds, f"[{low:.2f}, {high:.2f}] {events} in {exposure:.2f}")
 
     def skip(self, key: str, reason: str) -> None:
         """A figure that was not measured; its row holds the reason, such as `needs --data`."""

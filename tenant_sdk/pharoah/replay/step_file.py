@@ -151,9 +151,10 @@ class StepWriter:
             self._archive.close()
             self._file.close()
             self._partial.unlink(missing_ok=True)
-        else:  # closing would write what the buffer holds into the file of the parent
+        else:
+            self._archive.fp = None  # closing it would write an end into the file of the parent
             with Path(os.devnull).open("wb") as nothing:
-                os.dup2(nothing.fileno(), self._file.fileno())
+                os.dup2(nothing.fileno(), self._file.fileno())  # this takes what its buffer holds
 
 
 class StepReader:
