@@ -44,7 +44,9 @@ class WrongCore:
             return
         drawn, width = self._random, 8 * result.element_size()
         if self._kind == "certain":
-            content = b"".join(one.detach().contiguous().view(-1)[:64].view(torch.uint8).numpy() for one in inputs)
+            content = b"".join(
+                one.detach().contiguous().view(-1)[:64].view(torch.uint8).numpy().tobytes() for one in inputs
+            )
             drawn = random.Random(zlib.crc32(content))
         if drawn.random() >= self._rate:
             return

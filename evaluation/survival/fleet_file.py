@@ -61,7 +61,8 @@ def read_fleets(path: Path) -> Fleets:
     if missing := [name for name in PARTS if name not in part]:
         raise FleetFileError(f"{path}: column part: no unit is in {missing[0]}")
     whole = rows.fleet()
-    return Fleets(*(_only(whole, part == name) for name in PARTS), rows.has("true_hazard"))
+    train, calibrate, test = (_only(whole, part == name) for name in PARTS)
+    return Fleets(train, calibrate, test, rows.has("true_hazard"))
 
 
 class _Rows:
@@ -116,7 +117,7 @@ class _Rows:
         signals = [name for name in self._table.column_names if name not in NAMED]
         if not signals:
             raise FleetFileError(f"{self._path}: there is no column of a signal beside {', '.join(NAMED)}")
-        found = {}
+        found: dict[str, Array] = {}
         for name in signals:
             kind = SignalKind.COUNTER if name.startswith(PREFIX) else SignalKind.GAUGE
             columns = fleet_features(self.samples(name), kind)

@@ -29,7 +29,7 @@ WORKLOADS, QUICK_WORKLOADS = ("mlp", "gpt", "recommender"), ("mlp",)
 NODES = ("n1", "n2", "n3")
 JOB_NODE, OTHER_NODE = NODES[0], NODES[1]
 STEPS = 8
-REPLAY_SECONDS = 10.0
+REPLAY_SECONDS = 30.0
 """On the faulty node: the default of `pharoah replay`."""
 HEALTHY_SECONDS = 2.0
 """On the others: a node that is always right shows no more in a longer time."""
@@ -48,14 +48,14 @@ FAULTS = (
     WrongProducts("random", 1.0),
     WrongProducts("random", 1e-2),
     WrongProducts("random", 1e-3),
-    WrongProducts("random", 1e-4),
     WrongProducts("small", 1e-2),
     WrongProducts("stuck", 1.0),
     WrongProducts("certain", 0.05),
 )
 QUICK_FAULTS = FAULTS[1:2]
-RARE = (WrongProducts("random", 1e-5), WrongProducts("random", 1e-6))
-"""Printed to show where ten seconds end; they are not in the ratio."""
+RARE = (WrongProducts("random", 1e-4), WrongProducts("random", 1e-5))
+"""Printed to show where thirty seconds end: a replay makes some thousand products in that time. They are not in the
+ratio."""
 
 
 class Episode(NamedTuple):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from pharoah.cli.commands import main
@@ -73,6 +75,32 @@ def test_the_saved_operators_end_in_the_weights_that_the_job_has(
     model = nn.Linear(8, 8, bias=False)
     reader = saved(model, torch.randn(4, 8))
     assert digest_of([model.weight]) in {one.digest for one in reader.step.computations}
+
+
+@given(st.data())
+def test_any_flipped_bit_of_any_tensor_changes_the_digest(data: st.DataObject) -> None:
+    from pharoah.replay.digests import digest_of
+
+    kind = data.draw(st.sampled_from([torch.uint8, torch.bfloat16, torch.float32, torch.int64]))
+    start, size = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 40))
+    whole = torch.arange(start + size, dtype=torch.int64).to(kind)
+    before = digest_of([whole[start:]])
+    assert digest_of([whole[start:].clone()]) == before
+    content = whole[start:].view(torch.uint8)
+    content[data.draw(st.integers(0, content.numel() - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert digest_of([whole[start:]]) != before
+
+
+def test_tensors_and_their_order_change_the_digest() -> None:
+    from pharoah.replay.digests import digest_of
+
+    one, two = torch.arange(5), torch.arange(5) + 1
+    found = [digest_of(tensors) for tensors in ([one, two], [two, one], [one], [one, one], [one, torch.zeros(0)])]
+    assert len(set(found)) == 5
+    long = torch.zeros((1 << 20) + 3, dtype=torch.int64)
+    before = digest_of([long])
+    long[-1] = 1
+    assert digest_of([long]) != before
 
 
 def test_a_flipped_bit_in_the_file_is_found(

@@ -36,7 +36,7 @@ def add_parser(commands: Any) -> None:
         "replay", help="compute a saved step again, to find wrong results", description=__doc__
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a step that `pharoah run --step-file` has saved")
-    parser.add_argument("--seconds", type=_seconds, default=10.0, metavar="S", help="how long it repeats (default: 10)")
+    parser.add_argument("--seconds", type=_seconds, default=30.0, metavar="S", help="how long it repeats (default: 30)")
     parser.add_argument("--node", default=platform.node(), metavar="NAME", help="what to call this node")
     parser.add_argument("--out", metavar="RESULT", type=Path, help="write what this node has computed into this file")
     parser.add_argument(
