@@ -255,7 +255,7 @@ class CheckResult(StrEnum):
     HEALTHY = "healthy"
     SLOWER = "slower"
     WRONG = "wrong"
-    """The answer was wrong."""
+    """The answer was wrong, or its numbers differ from those of nodes with the same facts."""
     UNDECIDED = "undecided"
     """There is too little to compare with, or nothing could be measured."""
 
@@ -274,7 +274,7 @@ class IdleCheck:
     slowdown_ratio: float | None = None
     """How much slower than healthy nodes, or than before, as a ratio; None where nothing was compared."""
     reason: str = ""
-    """Why it is undecided."""
+    """Why it is undecided, or what is wrong."""
 
     @property
     def found(self) -> bool:

@@ -81,6 +81,8 @@ class MonitoredSite:
     """Nodes whose agents see somebody beside the runs that they know."""
     wrong: set[str] = field(default_factory=set)
     """Nodes whose micro-benchmarks compute something wrong."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """The digest of the numbers that a node computes; an answer that has one is right."""
     mute: set[str] = field(default_factory=set)
     """Nodes whose agents are connected and send nothing."""
     order_seconds: float = 0.0
@@ -204,7 +206,11 @@ class MonitoredSite:
         now, correct = self.time.now, None
         if node in self.wrong:
             took, correct = (), False
-        return [BenchmarkResult(order_id, node, name, beside, now, now, took, error, correct) for name in benchmarks]
+        digest = self.digests.get(node, "")
+        correct = correct if correct is False else bool(digest) or None
+        return [
+            BenchmarkResult(order_id, node, name, beside, now, now, took, error, correct, digest) for name in benchmarks
+        ]
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import pytest
 
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_protocol.answer_digests import answer_digest
 from pharoah_provider.domain import CheckResult
 from pharoah_provider.monitoring import idle_checks
 from pharoah_provider.monitoring.idle_checks import judged
@@ -132,6 +133,26 @@ def test_a_node_that_computes_something_wrong_is_confirmed_without_a_past(tmp_pa
     at_site(tmp_path, work)
 
 
+@pytest.mark.usefixtures("only_gemm")
+def test_a_node_that_is_always_wrong_in_the_same_way_is_known_by_its_peers(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        await site.add_node("n3", 3)
+        await site.add_node("n4", 4, "another processor")
+        right, wrong = (answer_digest("torch", numbers) for numbers in (b"right", b"wrong"))
+        site.digests = {"n1": right, "n2": right, "n3": wrong, "n4": wrong}
+        await hours(site, 4)
+        assert await incidents(site) == [("n3", "wrong_answer", "confirmed")]
+        (row,) = await listed(site.storage, "alerts")
+        assert row["evidence"] == (
+            "gemm: its numbers differ from those of 2 of 3 nodes with the same facts, twice in a row"
+        )
+        site.digests["n3"] = right
+        await hours(site, 3)
+        assert await incidents(site) == [("n3", "wrong_answer", "cleared")]
+
+    at_site(tmp_path, work)
+
+
 def test_a_node_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     async def work(site: MonitoredSite) -> None:
         await site.join("n1", beside_job=False)
@@ -156,11 +177,11 @@ def result(*seconds: float, error: str = "") -> BenchmarkResult:
 
 
 def test_without_a_past_a_result_is_undecided_and_names_what_is_missing() -> None:
-    found = judged(result(*[0.01] * 30), [], 0.5, 10.0)
+    found = judged(result(*[0.01] * 30), [], {"n1"}, 0.5, 10.0)
     assert (found.result, found.slowdown_ratio) == (CheckResult.UNDECIDED, None)
     assert "3 past runs of the node are needed" in found.reason
 
 
 def test_a_measurement_that_failed_says_why() -> None:
-    failed = judged(result(error="no space is left"), [], 0.5, 10.0)
+    failed = judged(result(error="no space is left"), [], {"n1"}, 0.5, 10.0)
     assert (failed.result, failed.reason) == (CheckResult.UNDECIDED, "no space is left")

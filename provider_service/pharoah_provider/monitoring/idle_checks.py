@@ -2,8 +2,9 @@
 
 Time in which nobody uses a node is used: what most probably finds a fault for each second is run
 (`pharoah_learning.check_selection`). A result is compared with those of the healthy nodes of the same context and with
-earlier ones of the same node (`pharoah_learning.node_validation`, ADR 43). What looks slower or computes something
-wrong is measured once more at once; twice in a row makes a confirmed incident, and healthy twice in a row ends it. So
+earlier ones of the same node (`pharoah_learning.node_validation`, ADR 43), and its numbers with those of nodes that
+have the same facts (`pharoah_learning.deviating_answers`). What looks slower or computes something wrong is measured
+once more at once; twice in a row makes a confirmed incident, and healthy twice in a row ends it. So
 a node that is slow, or wrong, while it is idle is known before the next tenant comes.
 """
 
@@ -19,6 +20,7 @@ from math import isnan
 from pharoah_benchmarks.facts import device_kinds
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, suitable
 from pharoah_learning.check_selection import Candidate, Choice, PastCheck, choose
+from pharoah_learning.deviating_answers import NodeDigest, deviations
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.fleet_comparison import PAST_RUNS, REPEATS, Difference
 from pharoah_learning.node_validation import learn_criteria, validate_node
@@ -146,7 +148,8 @@ class IdleChecks:
         result = await self._orders.check(node, benchmark)
         nodes = {one.node for one in self._fleet.connected() if known and self._same_context(one, known)}
         past = await self._store.idle_checks.results(benchmark, sorted(nodes | {node}), 1 + PAST_RUNS)
-        check = await asyncio.to_thread(judged, result, past, propensity, self._clock.wall())
+        alike = {one.node for one in self._fleet.connected() if known and one.facts_id == known.facts_id}
+        check = await asyncio.to_thread(judged, result, past, alike, propensity, self._clock.wall())
         # What was slow is no reference: with it a node that stays slow would soon look as it always did.
         purpose = Purpose.VALIDATION if check.found else Purpose.CHECK
         await self._store.evidence.append_probes([result], purpose)
@@ -181,12 +184,14 @@ class IdleChecks:
         await self._book.put(incident)
 
 
-def judged(newest: BenchmarkResult, results: Collection[BenchmarkResult], propensity: float, now: float) -> IdleCheck:
+def judged(
+    newest: BenchmarkResult, results: Collection[BenchmarkResult], alike: Collection[str], propensity: float, now: float
+) -> IdleCheck:
     """What the newest result of a node says, beside earlier ones of it and of its context, `results`, which are all of
-    the same micro-benchmark. `now` in unix seconds."""
+    the same micro-benchmark, oldest first. `alike` are the nodes with the same facts. `now` in unix seconds."""
     what, ratio, reason = CheckResult.UNDECIDED, None, newest.error
-    if newest.correct is False:
-        what, reason = CheckResult.WRONG, ""
+    if wrong := _wrong(newest, results, alike):
+        what, reason = CheckResult.WRONG, wrong
     elif newest.seconds:
         repeats = min([REPEATS, *(len(one.seconds) for one in (newest, *results) if one.seconds)])
         fleet = [one for one in results if one.node != newest.node and one.seconds]
@@ -207,8 +212,24 @@ def judged(newest: BenchmarkResult, results: Collection[BenchmarkResult], propen
     )
 
 
+def _wrong(newest: BenchmarkResult, results: Collection[BenchmarkResult], alike: Collection[str]) -> str:
+    """What is wrong with an answer; empty when nothing is known to be. Nodes with the same facts compute the same bits:
+    a node that is always wrong in the same way differs from them."""
+    if newest.correct is False:
+        return "its answer was wrong"
+    digests = [
+        NodeDigest(one.node, "", one.benchmark, one.digest)
+        for one in (*results, newest)
+        if one.correct and one.digest and one.node in alike
+    ]
+    for one in deviations(digests):
+        if one.node == newest.node:
+            return f"its numbers differ from those of {one.agreeing} of {one.nodes} nodes with the same facts"
+    return ""
+
+
 def _evidence(check: IdleCheck) -> str:
     """The line of an incident; it begins with the micro-benchmark."""
     if check.result is CheckResult.WRONG:
-        return f"{check.benchmark}: its answer was wrong twice in a row"
+        return f"{check.benchmark}: {check.reason}, twice in a row"
     return f"{check.benchmark}: {check.slowdown_ratio or 1.0:.3f} times as long as on healthy nodes or before"
