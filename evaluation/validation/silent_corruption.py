@@ -53,6 +53,7 @@ FAULTS = (
     WrongProducts("certain", 0.05),
 )
 QUICK_FAULTS = FAULTS[1:2]
+JOB_FAILED = "the job failed"
 RARE = (WrongProducts("random", 1e-4), WrongProducts("random", 1e-5))
 """Printed to show where thirty seconds end: a replay makes some thousand products in that time. They are not in the
 ratio."""
@@ -99,22 +100,27 @@ def _episodes(workload: str, faults: Sequence[WrongProducts], seed: int) -> list
         found = [bench.episode(workload, HEALTHY, "")]
         found += [bench.episode(workload, fault, OTHER_NODE) for fault in faults]
         for fault in faults:
-            bench.save_step(workload, fault)
-            found.append(bench.episode(workload, fault, JOB_NODE))
+            if bench.save_step(workload, fault):
+                found.append(bench.episode(workload, fault, JOB_NODE))
+            else:
+                found.append(Episode(workload, fault, JOB_NODE, (), JOB_FAILED, 0))
     return found
 
 
 def _report(figures: Figures, episodes: Sequence[Episode], by_benchmark: dict[WrongProducts, bool]) -> None:
-    counted = [one for one in episodes if one.faulty and one.fault not in RARE]
+    counted = [one for one in episodes if one.faulty and one.fault not in RARE and one.state != JOB_FAILED]
     either = sum(one.found or by_benchmark[one.fault] for one in counted)
     figures.ratio("silent_corruption_found_ratio", either, len(counted), bound=0.95)
+    figures.add(
+        "jobs_that_failed", sum(one.state == JOB_FAILED for one in episodes), interval="not silent, not counted"
+    )
     figures.ratio("found_by_replay_ratio", sum(one.found for one in counted), len(counted))
     figures.ratio("found_by_benchmark_ratio", sum(by_benchmark[one.fault] for one in counted), len(counted))
     wrong = sum(bool(set(one.named) - {one.faulty}) for one in episodes)
     figures.add("healthy_nodes_named_wrong", wrong, "0", wrong == 0, f"n={len(episodes)}")
     rows = []
     for fault in by_benchmark:
-        mine = [one for one in episodes if one.fault == fault]
+        mine = [one for one in episodes if one.fault == fault and one.state != JOB_FAILED]
         at = {node: [one for one in mine if one.faulty == node] for node in (JOB_NODE, OTHER_NODE)}
         rows.append(
             [
@@ -142,8 +148,9 @@ class Bench:
         self._folder, self._chance = folder, chance
         self._step = folder / "step"
 
-    def save_step(self, workload: str, fault: WrongProducts) -> None:
-        """Run a job that saves a step, on a node with this fault."""
+    def save_step(self, workload: str, fault: WrongProducts) -> bool:
+        """Run a job that saves a step, on a node with this fault. Whether it came that far: a bit of an exponent may
+        end in a loss that is no number, and then the job ends by itself."""
         script = [str(SCRIPTS / "train_workload.py"), workload, "--steps", str(STEPS)]
         job = [sys.executable, *self._on(fault), *script]
         self._step.unlink(missing_ok=True)
@@ -151,6 +158,7 @@ class Bench:
         subprocess.run(run, check=True, stdout=subprocess.DEVNULL, cwd=self._folder)
         for path in self._folder.glob("*.result"):
             path.unlink()
+        return self._step.exists()
 
     def episode(self, workload: str, fault: WrongProducts, faulty: str) -> Episode:
         """Replay the step on all nodes. Results of healthy nodes stay for the next episode with this step."""
