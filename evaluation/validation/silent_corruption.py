@@ -68,7 +68,7 @@ class Episode(NamedTuple):
     named: tuple[str, ...]
     state: str
     repeats: int
-    """Of the faulty node."""
+    """How often the faulty node has computed the step."""
 
     @property
     def found(self) -> bool:
@@ -169,11 +169,11 @@ class Bench:
             if not self._result(node).exists():
                 self._replay(node, HEALTHY)
         judged = self._replay(last, fault, "--with", *(str(self._result(node)) for node in others))
-        runs = json.loads(self._result(last).read_text())["runs"]
+        outcomes = json.loads(self._result(last).read_text())["outcomes"]
         named = tuple(judged["wrong"])
         if faulty:
             self._result(last).unlink()
-        return Episode(workload, fault, faulty, named, judged["state"], sum(count for _, count in runs))
+        return Episode(workload, fault, faulty, named, judged["state"], sum(repeats for _, repeats in outcomes))
 
     def benchmark(self, fault: WrongProducts) -> Answer:
         """One run of the micro-benchmark, as an idle check orders it."""

@@ -70,7 +70,7 @@ def test_archetypes_need_the_standard_library_only() -> None:
         ("google.protobuf", "pharoah_protocol", ("rpc.py", "v1")),
         ("grpc", "pharoah", ("sidecar", "cli/doctor.py")),
         ("pharoah_protocol.v1", "pharoah", ("sidecar",)),
-        ("torch", "pharoah", ("capture", "dryrun", "launchers")),
+        ("torch", "pharoah", ("capture", "dryrun", "launchers", "replay")),
         ("torch", "pharoah_protocol", ()),
         ("torch", "pharoah_serving", ()),
         ("torch", "pharoah_learning", ()),

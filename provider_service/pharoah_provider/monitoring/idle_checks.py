@@ -148,8 +148,8 @@ class IdleChecks:
         result = await self._orders.check(node, benchmark)
         nodes = {one.node for one in self._fleet.connected() if known and self._same_context(one, known)}
         past = await self._store.idle_checks.results(benchmark, sorted(nodes | {node}), 1 + PAST_RUNS)
-        alike = {one.node for one in self._fleet.connected() if known and one.facts_id == known.facts_id}
-        check = await asyncio.to_thread(judged, result, past, alike, propensity, self._clock.wall())
+        same_facts = {one.node for one in self._fleet.connected() if known and one.facts_id == known.facts_id}
+        check = await asyncio.to_thread(judged, result, past, same_facts, propensity, self._clock.wall())
         # What was slow is no reference: with it a node that stays slow would soon look as it always did.
         purpose = Purpose.VALIDATION if check.found else Purpose.CHECK
         await self._store.evidence.append_probes([result], purpose)
@@ -185,12 +185,17 @@ class IdleChecks:
 
 
 def judged(
-    newest: BenchmarkResult, results: Collection[BenchmarkResult], alike: Collection[str], propensity: float, now: float
+    newest: BenchmarkResult,
+    results: Collection[BenchmarkResult],
+    same_facts: Collection[str],
+    propensity: float,
+    now: float,
 ) -> IdleCheck:
     """What the newest result of a node says, beside earlier ones of it and of its context, `results`, which are all of
-    the same micro-benchmark, oldest first. `alike` are the nodes with the same facts. `now` in unix seconds."""
+    the same micro-benchmark, oldest first. `same_facts` are the nodes with the facts of this one. `now` in unix
+    seconds."""
     what, ratio, reason = CheckResult.UNDECIDED, None, newest.error
-    if wrong := _wrong(newest, results, alike):
+    if wrong := _wrong(newest, results, same_facts):
         what, reason = CheckResult.WRONG, wrong
     elif newest.seconds:
         repeats = min([REPEATS, *(len(one.seconds) for one in (newest, *results) if one.seconds)])
@@ -212,7 +217,7 @@ def judged(
     )
 
 
-def _wrong(newest: BenchmarkResult, results: Collection[BenchmarkResult], alike: Collection[str]) -> str:
+def _wrong(newest: BenchmarkResult, results: Collection[BenchmarkResult], same_facts: Collection[str]) -> str:
     """What is wrong with an answer; empty when nothing is known to be. Nodes with the same facts compute the same bits:
     a node that is always wrong in the same way differs from them."""
     if newest.correct is False:
@@ -220,7 +225,7 @@ def _wrong(newest: BenchmarkResult, results: Collection[BenchmarkResult], alike:
     digests = [
         NodeDigest(one.node, "", one.benchmark, one.digest)
         for one in (*results, newest)
-        if one.correct and one.digest and one.node in alike
+        if one.correct and one.digest and one.node in same_facts
     ]
     for one in deviations(digests):
         if one.node == newest.node:

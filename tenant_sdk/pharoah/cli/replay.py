@@ -70,7 +70,9 @@ def _lines(step: SavedStep, results: list[NodeResult], found: Judgement) -> list
     """At most 80 columns, for names of usual length."""
     lines = [f"step {step.id[:8]} of rank {step.rank}, saved on {step.node}: {len(step.computations)} operators"]
     for one in results:
-        equal = "all equal" if one.steady is not None else f"{one.repeats - one.runs[0][1]} differ from the others"
+        equal = (
+            "all equal" if one.steady is not None else f"{one.repeats - one.outcomes[0].repeats} differ from the others"
+        )
         lines.append(f"  {one.node:<20} {one.repeats:>5} repeats, {equal}")
     lines.append("")
     if found.state in (ReplayState.WRONG_NODE, ReplayState.WRONG_ONCE):

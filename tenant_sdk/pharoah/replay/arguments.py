@@ -17,6 +17,10 @@ SCRATCH = {
 _NAMED = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
 
 
+_READ: dict[str, Callable[[Any], Any]] = {"device": torch.device, "complex": lambda parts: complex(*parts)}
+"""What is not an object of torch with its name."""
+
+
 class NotWritable(ValueError):
     """An argument that cannot be saved; the message names it."""
 
@@ -75,9 +79,7 @@ def read(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
     if "storage" in value:
         return _view(value, storages[value["storage"]])
     (kind, content), *_ = value.items()
-    if kind == "device":
-        return torch.device(content)
-    return complex(*content) if kind == "complex" else getattr(torch, content)
+    return _READ.get(kind, lambda name: getattr(torch, name))(content)
 
 
 def _tensor(tensor: Tensor, storage: int) -> dict[str, Any]:

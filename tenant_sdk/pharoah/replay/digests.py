@@ -51,7 +51,7 @@ def _factors(device: torch.device) -> Tensor:
 
 
 def node_class(on_gpu: bool) -> NodeClass:
-    """That of this node, for a step that uses a GPU or does not."""
+    """The class of this node, for a step that uses a GPU or does not."""
     cpu = f"{hardware.cpu_field('model name')} {torch.backends.cpu.get_cpu_capability()}".strip()
     gpu = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}" if on_gpu else ""
     return NodeClass(torch.__version__, cpu, gpu)

@@ -48,7 +48,7 @@ def judge(step: SavedStep, results: Sequence[NodeResult]) -> Judgement:
     saved = [one.digest for one in computations]
     steady = {one.node: tuple(one.steady) for one in results if one.steady is not None}
     if not steady:
-        first = _first_wrong(computations, results[0].runs[0][0], results[0])
+        first = _first_wrong(computations, results[0].outcomes[0].digests, results[0])
         return Judgement(ReplayState.NOT_REPRODUCIBLE, (), (first,))
     votes = Counter(steady.values())
     if step.node not in {one.node for one in results}:
@@ -70,7 +70,7 @@ def judge(step: SavedStep, results: Sequence[NodeResult]) -> Judgement:
 
 def _first_wrong(computations: Sequence[Computation], right: Sequence[str], result: NodeResult) -> str:
     """The first operator of the most frequent wrong repeat."""
-    digests = next((digests for digests, _ in result.runs if tuple(digests) != tuple(right)), [])
+    digests = next((one.digests for one in result.outcomes if tuple(one.digests) != tuple(right)), [])
     return _first_difference(computations, right, digests)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from pharoah.replay.arguments import computed, read, tensors
 from pharoah.replay.digests import digest_of, node_class, switched
-from pharoah.replay.results import NodeResult
+from pharoah.replay.results import NodeResult, Outcome
 from pharoah.replay.step_file import Computation, Load, SavedStep, StepFileError, StepReader
 
 FEWEST_REPEATS = 3
@@ -27,12 +27,13 @@ def repeat(reader: StepReader, node: str, seconds: float, clock: Callable[[], fl
     if differs := step.node_class.difference(here):
         raise StepFileError(f"{reader.path}: the step and this node are of different classes ({differs}); their bits "
                             "differ for good reasons. Replay it on a node of the same class")  # fmt: skip
-    runs: Counter[tuple[str, ...]] = Counter()
+    outcomes: Counter[tuple[str, ...]] = Counter()
     with switched(step.switches):
         began = clock()
-        while runs.total() < FEWEST_REPEATS or clock() - began < seconds:
-            runs[_once(reader)] += 1
-    return NodeResult(step=step.id, node=node, runs=[(list(digests), count) for digests, count in runs.most_common()])
+        while outcomes.total() < FEWEST_REPEATS or clock() - began < seconds:
+            outcomes[_once(reader)] += 1
+    found = [Outcome(list(digests), repeats) for digests, repeats in outcomes.most_common()]
+    return NodeResult(step.id, node, found)
 
 
 def _once(reader: StepReader) -> tuple[str, ...]:

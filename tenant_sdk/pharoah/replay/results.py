@@ -5,10 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pharoah.replay.step_file import StepFileError
 
 FORMAT = 1
+
+
+class Outcome(NamedTuple):
+    """One way in which repeats came out."""
+
+    digests: list[str]
+    """The digest of each operator."""
+    repeats: int
+    """How many repeats had exactly these."""
 
 
 @dataclass(frozen=True)
@@ -18,17 +28,17 @@ class NodeResult:
     step: str
     """The id of the saved step."""
     node: str
-    runs: list[tuple[list[str], int]]
-    """Digests of all operators, and how many repeats had exactly these; the most frequent ones first."""
+    outcomes: list[Outcome]
+    """What came of its repeats, the most frequent outcome first."""
 
     @property
     def repeats(self) -> int:
-        return sum(count for _, count in self.runs)
+        return sum(one.repeats for one in self.outcomes)
 
     @property
     def steady(self) -> list[str] | None:
         """The digests that all repeats had; None when they differ."""
-        return self.runs[0][0] if len(self.runs) == 1 else None
+        return self.outcomes[0].digests if len(self.outcomes) == 1 else None
 
     def write(self, path: Path) -> None:
         """Raises StepFileError."""
@@ -45,11 +55,11 @@ def read_result(path: Path, step: str) -> NodeResult:
         if data.pop("format") != FORMAT:
             raise ValueError("another format")
         found = NodeResult(**data)
-        runs = [([str(digest) for digest in digests], int(count)) for digests, count in found.runs]
+        outcomes = [Outcome([str(digest) for digest in digests], int(repeats)) for digests, repeats in found.outcomes]
     except OSError as error:
         raise StepFileError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise StepFileError(f"{path}: not a result; `pharoah replay FILE --out {path}` writes one") from None
-    if found.step != step or not runs:
+    if found.step != step or not outcomes:
         raise StepFileError(f"{path}: a result of another step: {found.step}, not {step}")
-    return NodeResult(found.step, found.node, runs)
+    return NodeResult(found.step, found.node, outcomes)

@@ -52,7 +52,7 @@ class Computation:
     results: list[int]
     """The storage of each tensor that it returns."""
     digest: str
-    """Of the bits of everything that it has computed; empty where those are undefined."""
+    """A hash of the bits of everything that it has computed; empty where those are undefined."""
     grad: bool = False
     """Whether gradients were recorded: some operators return more then."""
 
