@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -24,11 +26,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 DTYPES = (torch.float32, torch.bfloat16)
 SECONDS_PER_CASE = 0.06
 ROUNDS = 5
+SLOW_CALL_SECONDS = 0.25
+"""A call that takes longer is timed once, and larger sizes are left out: their time grows in proportion. A processor
+without instructions for bfloat16 takes seconds for products that take milliseconds with them."""
 ROWS = (8, 128, 1024, 8192, 32768, 131072)
 """Rows of 128 numbers in the tensors of operators that move bytes: some fit into the cache of a core, some do not."""
 Run = Callable[[], object]
 Make = Callable[..., Tensor]
 Operator = Callable[[], Tensor]
+Curves = dict[str, dict[str, list[list[float]]]]
+"""Kind of operator to dtype to pairs of work and seconds."""
 aten: Any = torch.ops.aten
 
 
@@ -44,20 +51,32 @@ class Case(NamedTuple):
 def ceilings(device: str) -> dict[str, Any]:
     """`overhead`: seconds that calling an operator takes in a training step. `curves`: for each kind and dtype pairs of
     work and seconds, in order."""
-    curves: dict[str, dict[str, list[list[float]]]] = {}
+    curves: Curves = defaultdict(lambda: defaultdict(list))
     for dtype in DTYPES:
-        for case in cases(device, dtype):
-            points = curves.setdefault(case.kind, {}).setdefault(str(dtype)[6:], [])
-            points.append([case.work, seconds(case.calls, device)])
+        for operators in _operators(device, dtype):
+            _measure(operators, device, curves, str(dtype)[6:])
     return {"overhead": overhead(device), "curves": curves}
 
 
+def _measure(operators: Iterator[Case], device: str, curves: Curves, dtype: str) -> None:
+    """Add the points of cases that come in order of their size."""
+    slow = False
+    for case in operators:
+        points = curves[case.kind][dtype]
+        if slow and points:
+            return
+        points.append([case.work, seconds(case.calls, device)])
+        slow |= points[-1][1] * len(case.calls) > SLOW_CALL_SECONDS
+
+
 def seconds(calls: tuple[Run, ...], device: str) -> float:
-    """Seconds of one call: the median of some rounds."""
+    """Seconds of one call: the median of some rounds; of one round when that takes long."""
     _took(calls, 1, device)
-    count = max(1, round(SECONDS_PER_CASE / ROUNDS / max(1e-7, _took(calls, 1, device))))
-    took = median(_took(calls, count, device) for _ in range(ROUNDS)) / count / len(calls)
-    return float(f"{took:.4g}")
+    once = _took(calls, 1, device)
+    if once <= SLOW_CALL_SECONDS:
+        count = max(1, round(SECONDS_PER_CASE / ROUNDS / max(1e-7, once)))
+        once = median(_took(calls, count, device) for _ in range(ROUNDS)) / count
+    return float(f"{once / len(calls):.4g}")
 
 
 def _took(calls: tuple[Run, ...], count: int, device: str) -> float:
@@ -73,13 +92,17 @@ def _took(calls: tuple[Run, ...], count: int, device: str) -> float:
 
 def cases(device: str, dtype: torch.dtype) -> Iterator[Case]:
     """All cases of one dtype on a device."""
+    return chain.from_iterable(_operators(device, dtype))
+
+
+def _operators(device: str, dtype: torch.dtype) -> Iterator[Iterator[Case]]:
+    """The cases of each sort of operators, in order of their size."""
 
     def tensor(*shape: int) -> Tensor:
         return torch.rand(*shape, device=device).to(dtype)
 
     computing = (_products, _batched, _attention, _convolutions, _recurrent)
-    for make in (*computing, _streams, _filled, _functions, _reduced, _picked):
-        yield from make(tensor)
+    return (make(tensor) for make in (*computing, _streams, _filled, _functions, _reduced, _picked))
 
 
 def _products(tensor: Make) -> Iterator[Case]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +43,23 @@ def test_a_measurement_can_be_read_and_has_all_kinds(monkeypatch: object) -> Non
     found = measured("here", read_ceilings(ceilings.ceilings("cpu")))
     assert set(found.curves) == set(kinds())
     assert set(found.curves["product"]) == {"float32", "bfloat16"}
+
+
+def test_sizes_after_a_slow_call_are_left_out_but_every_kind_has_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor without instructions for bfloat16."""
+    ran = Counter[str]()
+
+    def took(calls: tuple[str, ...], count: int, device: str) -> float:
+        ran.update(dict.fromkeys(calls, count))
+        return {"small": 1e-3, "small backward": 1e-3, "slow": 3.0, "not needed": 9.0}[calls[0]] * count
+
+    monkeypatch.setattr(ceilings, "_took", took)
+    cases = [("a", "small"), ("a_backward", "small backward"), ("a", "slow"), ("a_backward", "not needed")]
+    curves: ceilings.Curves = defaultdict(lambda: defaultdict(list))
+    ceilings._measure((ceilings.Case(kind, 1.0, (call,)) for kind, call in cases), "cpu", curves, "bfloat16")  # type: ignore[arg-type]
+    found = {kind: [seconds for _, seconds in points["bfloat16"]] for kind, points in curves.items()}
+    assert found == {"a": [1e-3, 3.0], "a_backward": [1e-3]}
+    assert ran["slow"] == 2 and ran["not needed"] == 0
 
 
 def test_cases_run_the_operators_of_their_kind(monkeypatch: object) -> None:

@@ -15,7 +15,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from evaluation.privacy.watching_provider import CONTENTS, ReceivedMessage, received
 from pharoah_protocol.process_family import descendants
-from pharoah_protocol.v1 import ReportRequest
+from pharoah_protocol.v1 import JoinRunRequest, ReportRequest
 from tests.harness.jobs import Job
 from tests.harness.site import Site, running_site
 from tests.harness.until import wait_until
@@ -23,7 +23,7 @@ from tests.harness.until import wait_until
 SCRIPT = "evaluation/scripts/train_workload.py"
 SECONDS = 20
 STOPPED_REPORTS = 8
-"""A rank is stopped while so many reports come: an alert takes three looks, one a second."""
+"""A rank is stopped until so many reports have come and the alert is printed."""
 LEAST_SECONDS = 15
 """Seconds that both runs must have reported: they join two seconds after they began."""
 ALERT = "pharoah CONFIRMED"
@@ -59,6 +59,7 @@ def messages_of_a_run(site: Site, log: Path, folder: Path, *, stopped: bool) -> 
         rank, seen = rank_process(job), len(reports(since()))
         os.kill(rank, signal.SIGSTOP)
         try:
+            wait_until(lambda: ALERT in job.output(), "the alert of a stopped rank", 60)
             wait_until(lambda: len(reports(since())) >= seen + STOPPED_REPORTS, "reports of a stopped rank", 60)
         finally:
             os.kill(rank, signal.SIGCONT)
@@ -79,9 +80,18 @@ def seconds_alone(messages: list[ReceivedMessage]) -> dict[int, int]:
     return sizes
 
 
+def own_bytes(message: ReceivedMessage) -> int:
+    """Bytes of a message without the ticket of the agent, in which the digits of a time vary."""
+    if message.method == "JoinRun":
+        request = JoinRunRequest.FromString(message.content)
+        request.ClearField("ticket")
+        return request.ByteSize()
+    return len(message.content)
+
+
 def shape(messages: list[ReceivedMessage]) -> Any:
     """Calls besides reports, with their sizes; and which seconds were reported, each once."""
-    calls = Counter((message.method, len(message.content)) for message in messages if message.method != "Report")
+    calls = Counter((message.method, own_bytes(message)) for message in messages if message.method != "Report")
     seconds = [
         request.first_second + number for request in reports(messages) for number in range(len(request.step_levels))
     ]

@@ -49,7 +49,8 @@ def _launched(command: list[str], prepared: Prepared, settings: Settings) -> int
     """Run the job and pass signals on to it. Its exit code; -n when signal n ended it."""
     with _job_process.SignalForwarding() as signals:
         try:
-            variables = {**prepared.variables, VARIABLES["step_file"]: settings.step_file}
+            saved = {VARIABLES["step_file"]: settings.step_file} if settings.step_file else {}
+            variables = {**prepared.variables, **saved}
             child = _job_process.start(command, variables, prepared.restrictions)
         except (OSError, ValueError) as error:
             return say_failed_start(command[0], error)
