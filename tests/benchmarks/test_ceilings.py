@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -47,16 +48,19 @@ def test_a_measurement_can_be_read_and_has_all_kinds(monkeypatch: object) -> Non
 
 def test_sizes_after_a_slow_call_are_left_out_but_every_kind_has_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor without instructions for bfloat16."""
+    times = {"small": 1e-3, "small backward": 1e-3, "slow": 3.0, "not needed": 9.0}
+    calls = {name: partial(str, name) for name in times}
     ran = Counter[str]()
 
-    def took(calls: tuple[str, ...], count: int, device: str) -> float:
-        ran.update(dict.fromkeys(calls, count))
-        return {"small": 1e-3, "small backward": 1e-3, "slow": 3.0, "not needed": 9.0}[calls[0]] * count
+    def took(measured: tuple[partial[str]], count: int, device: str) -> float:
+        ran[measured[0]()] += count
+        return times[measured[0]()] * count
 
     monkeypatch.setattr(ceilings, "_took", took)
-    cases = [("a", "small"), ("a_backward", "small backward"), ("a", "slow"), ("a_backward", "not needed")]
+    kinds = ("a", "a_backward", "a", "a_backward")
+    cases = (ceilings.Case(kind, 1.0, (call,)) for kind, call in zip(kinds, calls.values(), strict=True))
     curves: ceilings.Curves = defaultdict(lambda: defaultdict(list))
-    ceilings._measure((ceilings.Case(kind, 1.0, (call,)) for kind, call in cases), "cpu", curves, "bfloat16")  # type: ignore[arg-type]
+    ceilings._measure(cases, "cpu", curves, "bfloat16")
     found = {kind: [seconds for _, seconds in points["bfloat16"]] for kind, points in curves.items()}
     assert found == {"a": [1e-3, 3.0], "a_backward": [1e-3]}
     assert ran["slow"] == 2 and ran["not needed"] == 0
