@@ -25,6 +25,8 @@ FOLDER = OUTPUT / "loop"
 SCRIPT = [sys.executable, str(ROOT / "evaluation" / "scripts" / "train_workload.py")]
 JOB_UNDER_WATCH = ["gpt", '{"length": 64, "batch": 4}']
 INJECTION_SECONDS = 90.0
+HEARING_SECONDS = 2.0
+"""An alert of the provider travels to the job and is printed within a second."""
 CLEARING_SECONDS = 60.0
 """How long a job goes on at most after a degradation has ended, until its incident is cleared. A job that comes later
 could not clear it, and would hear of it instead of raising another."""
@@ -107,6 +109,7 @@ def _inject(
     stressor = start_cpu_stressor(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
     try:
         found = until(lambda: _confirmed(site, jobs[node]), INJECTION_SECONDS)
+        until(lambda: not isnan(_heard_at(jobs[node], began)), HEARING_SECONDS)
         heard = _heard_at(jobs[node], began)
         confirmed_at = _confirmed(site, jobs[node])
         alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(jobs[node])]
