@@ -25,6 +25,9 @@ FOLDER = OUTPUT / "loop"
 SCRIPT = [sys.executable, str(ROOT / "evaluation" / "scripts" / "train_workload.py")]
 JOB_UNDER_WATCH = ["gpt", '{"length": 64, "batch": 4}']
 INJECTION_SECONDS = 90.0
+READY_SECONDS = 60.0
+"""Before a degradation begins. The first windows of a run are its baseline, those of a restless job once more, and what
+micro-benchmarks show beside it is learned meanwhile."""
 HEARING_SECONDS = 2.0
 """An alert of the provider travels to the job and is printed within a second."""
 CLEARING_SECONDS = 60.0
@@ -98,6 +101,7 @@ def _watched_pair(site: Site, number: int, node: str, peer: str) -> dict[str, Jo
     }
     until(lambda: site.levels_known(started, 2), 90)
     until(lambda: all(_reported_seconds(site, job) >= 5 for job in jobs.values()), 60)
+    time.sleep(max(0.0, started + READY_SECONDS - time.time()))
     return jobs
 
 

@@ -38,6 +38,12 @@ def test_rounds_that_differ_ask_for_more_and_leave_doubt() -> None:
     assert learned(levels, *[0.03] * (MOST_ROUNDS - 3)).known(RUN, BENCHMARKS)
 
 
+def test_a_node_that_becomes_slower_while_its_level_is_learned_is_compared_with_what_it_was() -> None:
+    levels = learned(NodeLevels(), *[0.03] * ROUNDS, *[0.045] * (MOST_ROUNDS - ROUNDS))
+    level = levels.of("n1", RUN, "memory")
+    assert level is not None and (level.seconds, level.error_ratio) == (0.03, LEAST_ERROR)
+
+
 def test_a_run_that_is_over_leaves_no_level() -> None:
     levels = learned(NodeLevels(), *[0.03] * ROUNDS)
     levels.forget(RUN.run_id)

@@ -75,14 +75,16 @@ class NodeLevels:
         return min(candidates, key=lambda level: level.error_ratio, default=None)
 
     def _beside(self, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
-        """What was measured beside this run. Few rounds say little of how much they differ: then the noise of the
-        benchmark stands in for it."""
+        """What was measured beside this run: its fastest rounds. Time is only ever lost, so where rounds differ, the
+        slow ones were disturbed, or the node has become slower meanwhile. Few rounds say little of how much they
+        differ: then the noise of the benchmark stands in for it."""
         rounds = self._rounds.get((run.run_id, benchmark), []) if run else []
         if not rounds or benchmark not in MICRO_BENCHMARKS.entries:
             return None
         assumed = MICRO_BENCHMARKS.entries[benchmark].noise.log_ratio_sd
-        deviation = spread(rounds) if len(rounds) >= ROUNDS else assumed
-        return BenchmarkLevel(median(rounds), max(LEAST_ERROR, deviation / len(rounds) ** 0.5))
+        fastest = sorted(rounds)[:ROUNDS]
+        deviation = spread(fastest) if len(rounds) >= ROUNDS else assumed
+        return BenchmarkLevel(median(fastest), max(LEAST_ERROR, deviation / len(fastest) ** 0.5))
 
     def _baseline(self, node: str, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
         """What a campaign has measured, idle or beside its own job."""
