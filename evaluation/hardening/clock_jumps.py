@@ -25,6 +25,7 @@ from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
 from pharoah_protocol.vocabulary import Role
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.node_forecasts import NodeForecasts
 from pharoah_provider.publication import AUDIT_RETENTION_SECONDS
 from pharoah_provider.services.health import Health
 from pharoah_provider.services.upkeep import Upkeep
@@ -139,8 +140,9 @@ async def running(folder: Path, clock: SimulatedClock) -> AsyncIterator[Running]
             audit.skip(site.publisher.log.tip.days)
             names = PseudonymKeys(site.keys, guarded.wall)
             old_rows = RetentionTask(site.store, retention({}), guarded.wall, guarded.steady)
-            upkeep = Upkeep(site.publisher, audit, names, Health((), Peers()), old_rows, site.guard)
             quotas, fleet = Quotas(), Fleet(guarded)
+            forecasts = NodeForecasts(site.store, fleet, guarded, lambda content: content)
+            upkeep = Upkeep(site.publisher, audit, names, Health((), Peers()), old_rows, site.guard, forecasts)
             exchange = ExchangeServer(site.store.nodes, site.keys, site.publisher, quotas, fleet, guarded)
             await site.publisher.open()
             await upkeep.begin()

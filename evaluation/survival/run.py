@@ -14,6 +14,7 @@ from evaluation.survival import fleet
 PARTS = {
     "titan": "lives of real GPUs: the partial likelihood, beside lifelines",
     "fleet": "a fleet that degrades: hazards, alarms and calibration, beside simpler methods and the true hazard",
+    "nodes": "the hazard model of nodes, from the database of a provider to the forecast in a sidecar",
     "scoring": "time to score ten thousand units, beside lifelines",
 }
 """Module of this room to what it measures, in the order in which they run."""

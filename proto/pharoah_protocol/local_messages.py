@@ -5,7 +5,8 @@ handler where it is received. Ranks import this module: standard library only.
 
 Rank to sidecar (SEQPACKET, one message a packet): the classes from `Hello` to `End`. Sidecar to rank: the answers, and
 `FlightRecordRequest`, `VerdictChanged` and `AlertRaised`, which come without a question. Sidecar to agent (stream, one
-line each): `TicketRequest`, answered by `TicketAnswer`, and `SignalsRequest`, answered by `SignalsAnswer`.
+line each): `TicketRequest`, answered by `TicketAnswer`, `SignalsRequest`, answered by `SignalsAnswer`, and
+`ForecastRequest`, answered by `ForecastAnswer`.
 `pharoah-agent check` to the agent, in the same way: `NodeStateRequest`, answered by `NodeStateAnswer`.
 """
 
@@ -412,6 +413,25 @@ class SignalsAnswer(Message):
     """Exact values, which stay on the node: the provider hears of trouble only."""
 
     readings: tuple[SignalReading, ...] = ()
+
+
+@_message("forecast_request")
+@dataclass(frozen=True)
+class ForecastRequest(Message):
+    """What is needed to forecast failures of this node? Answer: `ForecastAnswer`."""
+
+
+@_message("forecast_answer")
+@dataclass(frozen=True)
+class ForecastAnswer(Message):
+    """The hazard model of the provider, and the features of this node and of the devices of the job."""
+
+    model: str = ""
+    """JSON, as it was signed (`pharoah_protocol.hazard_model`); empty while there is none."""
+    signature: str = ""
+    """Hex."""
+    features: dict[str, float] = field(default_factory=dict)
+    """By name."""
 
 
 @_message("node_state_request")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import expm1
 from typing import NamedTuple
 
@@ -75,8 +75,13 @@ def choose(
     resource_of: Mapping[str, Resource],
     now: float,
     chance: random.Random,
+    expected: Callable[[str], Mapping[Resource, float]] = lambda _: {},
 ) -> Choice | None:
-    """The next check; None without candidates. `resource_of`: that of each benchmark; `now` in unix seconds."""
+    """The next check; None without candidates. `resource_of`: that of each benchmark; `now` in unix seconds.
+
+    `expected(node)`: the faults of each resource that are expected in a day, by what the signals of the node show now.
+    Where they are more than earlier checks say, they count.
+    """
     if not candidates:
         return None
     checks = [check for check in past if check.benchmark in resource_of]
@@ -89,7 +94,8 @@ def choose(
     def catch(one: Candidate) -> float:
         last = newest.get((one.node, one.benchmark))
         days = NEVER_CHECKED_DAYS if last is None else max(0.0, now - last) / DAY_SECONDS
-        return -expm1(-rates.of(_Subject(one.node, one.resource)) * days)
+        rate = max(rates.of(_Subject(one.node, one.resource)), expected(one.node).get(one.resource, 0.0))
+        return -expm1(-rate * days)
 
     best = max(candidates, key=lambda one: (catch(one) / one.seconds, one.node, one.benchmark))
     explores = chance.random() < EXPLORATION

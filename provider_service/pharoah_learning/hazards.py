@@ -248,7 +248,9 @@ class _Basis(NamedTuple):
         `fits` has the shape (columns of a fit + 1, outputs), with the constants last.
         """
         common = fits[: len(self.mean)] / self.spread[:, None]
-        own = fits[len(self.mean) : -1].reshape(self.groups, self.width, -1) / self.spread[: self.width, None]
+        own = (
+            fits[len(self.mean) : -1].reshape(self.groups, self.width, fits.shape[1]) / self.spread[: self.width, None]
+        )
         own = np.concatenate([own, np.zeros((1, *own.shape[1:]))])
         constant = fits[-1] - self.mean @ common - np.einsum("f,gfo->go", self.mean[: self.width], own)
         return common.astype(np.float32), own.astype(np.float32), constant.astype(np.float32)

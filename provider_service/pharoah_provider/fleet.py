@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS
@@ -44,10 +44,18 @@ class OrderKind(StrEnum):
     PROBE = "probe"
     CELL = "cell"
     NODE_STATE = "node_state"
+    HAZARD_MODEL = "hazard_model"
     LOOK = "look"
     """Whether anything runs on the node that is not the agent's own."""
     STOP = "stop"
     """Stop working on the order with this id, and forget its result: nobody waits for it any more."""
+
+
+class HazardModelOrder(NamedTuple):
+    """The hazard model of nodes as agents get it; empty where none holds."""
+
+    content: bytes = b""
+    signature: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,10 @@ class Connection:
         """What is known of the node, for its agent."""
         self.orders.put_nowait(Order(OrderKind.NODE_STATE, dict(vars(state))))
 
+    def send_hazard_model(self, model: HazardModelOrder) -> None:
+        """The model with which sidecars on the node forecast its failures."""
+        self.orders.put_nowait(Order(OrderKind.HAZARD_MODEL, model._asdict()))
+
     def close(self) -> None:
         """End the stream, so that the agent connects again and sends its facts anew."""
         self.orders.put_nowait(None)
@@ -149,6 +161,7 @@ class Fleet:
         """Host to the names of its nodes."""
         self._states: dict[str, NodeState] = {}
         self._advice: dict[str, NodeAdvice] = {}
+        self._hazard_model = HazardModelOrder()
         self._probed: dict[str, list[list[float]]] = {}
         """Node to [start, end] of its newest orders, in unix seconds."""
 
@@ -166,6 +179,8 @@ class Fleet:
         self._connections[node.node] = connection = Connection(node, self._clock.wall(), held)
         connection.heard(self._clock)
         connection.send_state(self.state(node.node))
+        if self._hazard_model.content:
+            connection.send_hazard_model(self._hazard_model)
         return connection
 
     def disconnect(self, connection: Connection) -> None:
@@ -229,6 +244,13 @@ class Fleet:
         if advice != self._advice.get(node, NodeAdvice()):
             self._advice[node] = advice
             self._send_state(node)
+
+    def set_hazard_model(self, model: HazardModelOrder) -> None:
+        """Another model for forecasts on all nodes."""
+        if model != self._hazard_model:
+            self._hazard_model = model
+            for connection in self._connections.values():
+                connection.send_hazard_model(model)
 
     def _send_state(self, node: str) -> None:
         if node in self._connections:

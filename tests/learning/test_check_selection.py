@@ -84,3 +84,14 @@ def test_the_stated_propensity_is_how_often_something_is_chosen() -> None:
     for candidate, propensity in stated.items():
         error = (propensity * (1 - propensity) / draws) ** 0.5
         assert counts[candidate] / draws == pytest.approx(propensity, abs=5 * error)
+
+
+def test_a_node_whose_signals_show_a_failure_to_come_is_checked_first() -> None:
+    past = [passed(node, name, 1.0) for node in ("n1", "n2") for name in RESOURCES]
+    expected = {"n1": {Resource.STORAGE: 0.2}, "n2": {Resource.STORAGE: 0.0}}
+    chosen = Counter(
+        choice.candidate
+        for seed in range(60)
+        if (choice := choose(candidates("n1", "n2"), past, RESOURCES, NOW, random.Random(seed), expected.__getitem__))
+    )
+    assert chosen.most_common(1)[0][0][:2] == ("n1", "disk_write")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah._errors import UnknownReason
-from pharoah.sidecar.agent_client import ask_node, ask_signals
+from pharoah.sidecar.agent_client import ask_forecast, ask_node, ask_signals
 from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, DryCell
 from pharoah_benchmarks.environments import BuildError
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
-from pharoah_protocol.local_messages import NodeStateAnswer
+from pharoah_protocol.local_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.node_profile import (
     NO_LIMITS,
     InstructionSet,
@@ -124,6 +125,35 @@ def test_a_job_sees_signals_of_the_node_and_of_the_devices_that_it_computes_on(t
             assert {(one.name, one.device, one.value) for one in seen if not one.trouble} == {("load", "", 0.5)}
             assert {one.device for one in seen if one.trouble} == {"eth0", *(["gpu1"] if computes else [])}
         assert await ask_signals(str(path), 5.0) == ()
+
+    asyncio.run(inside())
+
+
+def test_a_job_gets_the_hazard_model_and_features_of_its_own_devices(tmp_path: Path) -> None:
+    """Somebody else computes on gpu0. Features are those of trouble that leaves every node."""
+    now = [6000.0]
+    signals = [
+        signal_of(name="hot", leaves_node=True, read=lambda: [Reading(1.0, "gpu0"), Reading(0.5, "gpu1")]),
+        signal_of(name="kept", read=lambda: [Reading(1.0)]),
+    ]
+    buffer = SignalBuffer(Telemetry(lambda: now[0], signals), clock=lambda: now[0])
+    for _ in range(4):
+        buffer.sample()
+        now[0] += 60.0
+    users = {"gpu0": {1}, "gpu1": {os.getpid()}}
+    shown = JobSignals(buffer, KnownJobs(), signals={one.name: one for one in signals}, users=lambda: users)
+
+    async def inside() -> None:
+        path, key = tmp_path / "agent.sock", Ed25519PrivateKey.generate()
+
+        def forecast(asker: socket.socket) -> ForecastAnswer:
+            return ForecastAnswer("model", "ab", shown.features(asker))
+
+        async with ticket_socket(path, "n1", "boot", key, NO_LIMITS, NodeStateAnswer, forecast=forecast):
+            answer = await ask_forecast(str(path), 5.0)
+            assert (answer.model, answer.signature) == ("model", "ab")
+            assert answer.features == {"hot.level": 0.5, "hot.slope": 0.0, "hot.drift": 0.0, "hot.excess": 0.0}
+        assert await ask_forecast(str(path), 5.0) == ForecastAnswer()
 
     asyncio.run(inside())
 

@@ -78,6 +78,11 @@ def looked_up(
     )
 
 
+def hazard_model(content: bytes) -> bytes:
+    """A hazard model of nodes: this is its content."""
+    return length_prefixed(b"pharoah/hazard-model/v1", hashlib.sha256(content).digest())
+
+
 def pseudonym_key(period: int, public: bytes) -> bytes:
     """A pseudonym key: this is the public key of the signer in a period."""
     return length_prefixed(b"pharoah/name-key/v1", u64(period), public)

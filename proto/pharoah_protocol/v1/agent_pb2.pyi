@@ -285,6 +285,7 @@ class AgentOrder(_message.Message):
     NODE_STATE_FIELD_NUMBER: _builtins.int
     LOOK_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
+    HAZARD_MODEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -299,6 +300,8 @@ class AgentOrder(_message.Message):
     def look(self) -> Global___LookOrder: ...
     @_builtins.property
     def stop(self) -> Global___StopOrder: ...
+    @_builtins.property
+    def hazard_model(self) -> Global___HazardModel: ...
     def __init__(
         self,
         *,
@@ -309,12 +312,13 @@ class AgentOrder(_message.Message):
         node_state: Global___NodeState | None = ...,
         look: Global___LookOrder | None = ...,
         stop: Global___StopOrder | None = ...,
+        hazard_model: Global___HazardModel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "look", b"look", "node_state", b"node_state", "probe", b"probe", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "hazard_model", b"hazard_model", "look", b"look", "node_state", b"node_state", "probe", b"probe", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "look", b"look", "node_state", b"node_state", "probe", b"probe", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "cell", b"cell", "content", b"content", "hazard_model", b"hazard_model", "look", b"look", "node_state", b"node_state", "probe", b"probe", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["welcome", "ack", "probe", "cell", "node_state", "look", "stop"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["welcome", "ack", "probe", "cell", "node_state", "look", "stop", "hazard_model"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
@@ -361,6 +365,34 @@ class NodeState(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeState: _TypeAlias = NodeState  # noqa: Y015
+
+@_typing.final
+class HazardModel(_message.Message):
+    """The hazard model of all nodes: sent after Welcome and when it changes. Sidecars on the node check its signature and
+    forecast with it. Nothing in it is about a job or about one node.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    content: _builtins.bytes
+    """JSON (pharoah_protocol.hazard_model); empty when no model holds any more."""
+    signature: _builtins.bytes
+    """The provider's (pharoah_protocol.tables.signed_messages.hazard_model)."""
+    def __init__(
+        self,
+        *,
+        content: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HazardModel: _TypeAlias = HazardModel  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):

@@ -17,10 +17,10 @@ from pharoah_learning.models.mantel_haenszel import Array
 LEAST_FAILURES = 100.0
 """Failures from which on isotonic regression is used: below, its steps follow single failures."""
 _PLATT_RIDGE = 1e-3
-"""Keeps the curve finite where scores separate the failures."""
+"""Keeps the curve finite where scores separate the failures; on the scale of scores with a spread of one."""
 _POINTS = 1024
 _TINY = 1e-12
-"""Keeps the distance of points above 0 where all scores are one."""
+"""Keeps the distance of points and the spread of scores above 0 where all scores are one."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ def calibrate(scores: Array, failed: Array, weights: Array, failures: float) -> 
     if failures >= LEAST_FAILURES:
         curve = isotonic_regression(failed, weights=weights).x
         return _knots(scores, curve)
-    columns = np.stack([np.ones(len(scores)), scores], axis=1)
-    beta = fit(columns, failed * weights, np.array([0.0, _PLATT_RIDGE]), weights).value
-    rising = np.array([beta[0], max(beta[1], 0.0)])
+    middle, spread = float(scores.mean()), max(float(scores.std()), _TINY)
+    columns = np.stack([np.ones(len(scores)), (scores - middle) / spread], axis=1)
+    constant, slope = fit(columns, failed * weights, np.array([0.0, _PLATT_RIDGE]), weights).value
     places = np.quantile(scores, np.linspace(0, 1, _POINTS))
-    return _on_grid(places, 1 / (1 + np.exp(-(rising[0] + rising[1] * places))))
+    return _on_grid(places, 1 / (1 + np.exp(-(constant + max(slope, 0.0) * (places - middle) / spread))))
 
 
 def _knots(scores: Array, curve: Array) -> Calibration:

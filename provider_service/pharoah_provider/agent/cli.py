@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Coroutine, Mapping
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah_benchmarks.facts import device_facts, server_facts
 from pharoah_protocol.channels import Access
 from pharoah_protocol.local_messages import (
+    ForecastAnswer,
     Message,
     MessageError,
     NodeStateAnswer,
@@ -184,10 +186,23 @@ async def _stand(
         remote = str(arguments.remote_folder.absolute()) if arguments.remote_folder else ""
         stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs), remote)
         signals = JobSignals(buffer, jobs)
-        socket = ticket_socket(
-            arguments.socket, arguments.node, boot_id, key, profile, lambda: stream.node_state, jobs, signals.answer
+
+        def forecast(asker: socket.socket) -> ForecastAnswer:
+            model = stream.hazard_model
+            return replace(model, features=signals.features(asker)) if model.model else model
+
+        local = ticket_socket(
+            arguments.socket,
+            arguments.node,
+            boot_id,
+            key,
+            profile,
+            lambda: stream.node_state,
+            jobs,
+            signals.answer,
+            forecast,
         )
-        async with socket, OwnedTasks() as watching:
+        async with local, OwnedTasks() as watching:
             watching.start(_send_changes(stream, node, facts))
             watching.start(buffer.run())
             await stream.run()

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pharoah_protocol.hazard_model import node_features
 from pharoah_protocol.local_messages import SignalReading, SignalsAnswer
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.signal_buffer import SignalBuffer
@@ -29,16 +30,26 @@ class JobSignals:
 
     def answer(self, asker: socket.socket) -> SignalsAnswer:
         """The signals that the process at the other end may see."""
-        users = self.users()
-        own = set(self.jobs.processes_of(asker)) if users else set()
+        visible = self._visible(asker)
         return SignalsAnswer(
-            tuple(
-                reading
-                for device in self.buffer.devices()
-                if device not in users or users[device] & own
-                for reading in self._readings(device)
+            tuple(reading for device in self.buffer.devices() if visible(device) for reading in self._readings(device))
+        )
+
+    def features(self, asker: socket.socket) -> dict[str, float]:
+        """Features of the trouble signals that the process at the other end may see, by name."""
+        visible = self._visible(asker)
+        return node_features(
+            {f"{one.series.signal}.{name}": value for name, value in one.features.items()}
+            for one in self.buffer.features(
+                lambda series: self.signals[series.signal].leaves_node and visible(series.device)
             )
         )
+
+    def _visible(self, asker: socket.socket) -> Callable[[str], bool]:
+        """Whether a device is shown: not one that only others compute on."""
+        users = self.users()
+        own = set(self.jobs.processes_of(asker)) if users else set()
+        return lambda device: device not in users or bool(users[device] & own)
 
     def _readings(self, device: str) -> Iterator[SignalReading]:
         for name, value in self.buffer.newest(device).items():

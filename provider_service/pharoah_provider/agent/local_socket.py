@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pharoah_protocol.files import write_atomically
 from pharoah_protocol.local_messages import (
     Failure,
+    ForecastAnswer,
+    ForecastRequest,
     Message,
     MessageError,
     NodeStateAnswer,
@@ -61,11 +63,12 @@ async def ticket_socket(
     node_state: Callable[[], NodeStateAnswer],
     jobs: KnownJobs | None = None,
     signals: Callable[[socket.socket], SignalsAnswer] = lambda _: SignalsAnswer(),
+    forecast: Callable[[socket.socket], ForecastAnswer] = lambda _: ForecastAnswer(),
 ) -> AsyncIterator[None]:
     """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs.
 
     Who asks for a ticket is entered in `jobs`. `signals` gives the signals of the node that the process at the other
-    end may see.
+    end may see, and `forecast` what it needs to forecast failures of the node.
 
     Raises ProviderError when another process serves there or others can change the folder.
     """
@@ -79,6 +82,8 @@ async def ticket_socket(
             return node_state()
         if isinstance(request, SignalsRequest):
             return signals(asker)
+        if isinstance(request, ForecastRequest):
+            return forecast(asker)
         if not isinstance(request, TicketRequest):
             return Failure(f"verb {request.VERB!r} is not one that an agent answers")
         if jobs is not None:

@@ -66,6 +66,7 @@ class _Kept:
     newest: float = _MISSING
     newest_second: int = -1
     _last_minute: float | None = None
+    _features: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
         self.history = SignalHistory(self.kind)
@@ -83,6 +84,13 @@ class _Kept:
         self._last_minute = self._last_minute if value == self._last_minute else value
         self.minutes[minute % KEPT_MINUTES] = _MISSING if value is None else value
         self.history.add(self._last_minute)
+        self._features = None
+
+    def features(self) -> dict[str, float]:
+        """They change once a minute, and take half a millisecond."""
+        if self._features is None:
+            self._features = self.history.features()
+        return self._features
 
 
 class SignalBuffer:
@@ -159,10 +167,14 @@ class SignalBuffer:
                 one for at in minutes for one in self._row(float(at * MINUTE_SECONDS), lambda kept: kept.minutes, at)
             ]
 
-    def features(self) -> list[SeriesFeatures]:
-        """Features of every series, of the whole minutes so far."""
+    def features(self, wanted: Callable[[Series], bool] = lambda _: True) -> list[SeriesFeatures]:
+        """Features of the series for which `wanted` is true, of the whole minutes so far."""
         with self._lock:
-            return [SeriesFeatures(series, kept.kind, kept.history.features()) for series, kept in self._kept.items()]
+            return [
+                SeriesFeatures(series, kept.kind, kept.features())
+                for series, kept in self._kept.items()
+                if wanted(series)
+            ]
 
     def _due(self, signal: AgentSignal, now: float) -> bool:
         """Whether a signal's period has passed; also after the clock was set back."""

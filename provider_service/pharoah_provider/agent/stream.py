@@ -17,14 +17,16 @@ from pharoah_benchmarks.micro import Answer, MeasureOrder, Peer
 from pharoah_protocol import __version__
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import Access, AccessError
+from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
 from pharoah_protocol.incident_states import IncidentState
-from pharoah_protocol.local_messages import NodeStateAnswer
+from pharoah_protocol.local_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (
     AgentMessage,
     CellOrder,
     CellResult,
+    HazardModel,
     Hello,
     LookResult,
     NodeState,
@@ -87,6 +89,8 @@ class AgentStream:
         """Results of cells by the id of their order, until the provider has stored them."""
         self.node_state = NodeStateAnswer()
         """What the provider has sent of this node."""
+        self.hazard_model = ForecastAnswer()
+        """The newest hazard model of the provider, without features. Whoever uses it checks its signature."""
 
     def restate(self, node: Node) -> None:
         """The node has other facts: they are sent at once, on a new connection. Orders go on meanwhile."""
@@ -125,6 +129,7 @@ class AgentStream:
                         case "welcome":
                             log.info("connected to %s as %s", self._access.endpoint, self._node.node)
                             self._backoff.reset()
+                            self.hazard_model = ForecastAnswer()  # one that holds comes at once
                             if order.welcome.notice:
                                 log.warning("the provider: %s", sanitize_text(order.welcome.notice))
                             sampling.start(self._sample(order.welcome.telemetry_period_seconds))
@@ -133,6 +138,8 @@ class AgentStream:
                                 self._unacknowledged.popleft()
                         case "node_state":
                             self.node_state = _node_state(order.node_state)
+                        case "hazard_model":
+                            self.hazard_model = _hazard_model(order.hazard_model)
                         case "stop":
                             self._kept.pop(order.stop.order_id, None)
                             if going := self._by_id.get(order.stop.order_id):
@@ -288,6 +295,16 @@ def _node_state(message: NodeState) -> NodeStateAnswer:
         advice=sanitize_text(message.advice),
         enforced=message.enforced,
     )
+
+
+def _hazard_model(message: HazardModel) -> ForecastAnswer:
+    """The message for the local socket; none where it is larger than any model or no text."""
+    if len(message.content) > LARGEST_MODEL_BYTES:
+        return ForecastAnswer()
+    try:
+        return ForecastAnswer(model=message.content.decode(), signature=message.signature.hex())
+    except UnicodeDecodeError:
+        return ForecastAnswer()
 
 
 def _action(code: int) -> NodeAction:

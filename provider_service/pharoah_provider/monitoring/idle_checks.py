@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import isnan
 
 from pharoah_benchmarks.facts import device_kinds
@@ -62,11 +62,13 @@ class IdleChecks:
         clock: Clock,
         pause_seconds: float = PAUSE_SECONDS,
         chance: random.Random | None = None,
+        expected: Callable[[str], Mapping[Resource, float]] = lambda _: {},
     ) -> None:
-        """`in_use(node)`: whether a run or a validation goes on there. A pause of 0 switches checks off."""
+        """`in_use(node)`: whether a run or a validation goes on there. A pause of 0 switches checks off.
+        `expected(node)`: faults of its resources that are expected in a day (`node_forecasts`)."""
         self._store, self._fleet, self._orders, self._book = store, fleet, orders, book
         self._background, self._in_use, self._clock, self._pause = background, in_use, clock, pause_seconds
-        self._chance = chance or random.Random()
+        self._chance, self._expected = chance or random.Random(), expected
         self._due_at: dict[str, float] = {}
         """Node to when it may be checked next, seconds of the steady clock."""
         self._going: dict[str, asyncio.Task[None]] = {}
@@ -118,7 +120,7 @@ class IdleChecks:
         ]
         resource_of = {one.name: one.resource for one in MICRO_BENCHMARKS}
         checks = [PastCheck(one.node, one.benchmark, one.checked_at, one.found) for one in past]
-        return choose(candidates, checks, resource_of, self._clock.wall(), self._chance)
+        return choose(candidates, checks, resource_of, self._clock.wall(), self._chance, self._expected)
 
     def _is_wanted(self, node: str, benchmark: str, resource: Resource) -> bool:
         """A node with an open incident is measured by what has raised it, until it is over."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pharoah_learning.release import Release
 from pharoah_protocol.incident_states import SUSPECTED
-from pharoah_protocol.vocabulary import EndState, Purpose
+from pharoah_protocol.vocabulary import EndState, Purpose, Resource
 from pharoah_provider.domain import IncidentKind, Report, Run, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.absent_agents import AbsentAgents
@@ -75,11 +75,13 @@ class Monitor:
         check_pause_seconds: float = PAUSE_SECONDS,
         alert_url: str = "",
         guests: GuestOrders | None = None,
+        expected: Callable[[str], Mapping[Resource, float]] = lambda _: {},
     ) -> None:
         """`share` of the time may be used for micro-benchmarks of one tenant (`monitoring.budgets`), and
         `check_pause_seconds` is how long an idle node is left alone between two checks; 0 for no checks. Incidents are
         sent to `alert_url`, an Alertmanager, unless it is empty. `guests` orders micro-benchmarks
-        from sidecars; without it there are agents only."""
+        from sidecars; without it there are agents only. `expected(node)`: faults of its resources that are expected in
+        a day (`node_forecasts`)."""
         self._store, self._fleet, self._metrics = store, fleet, metrics
         self._clock = clock = clock or Clock()
         self.runs = WatchedRuns(clock)
@@ -97,7 +99,7 @@ class Monitor:
             AbsentAgents(self._incidents, fleet, self.runs, clock),
             IdleChecks(
                 store, fleet, self._orders, self._incidents, self._background, self._has_other_use, clock,
-                check_pause_seconds,
+                check_pause_seconds, expected=expected,
             ),
             SharedIncidents(self._incidents, fleet, self.runs, clock, self._affected),
         )  # fmt: skip

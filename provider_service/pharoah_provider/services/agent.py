@@ -17,6 +17,7 @@ from pharoah_protocol.v1 import (
     AgentMessage,
     AgentOrder,
     CellOrder,
+    HazardModel,
     Hello,
     LookOrder,
     NodeState,
@@ -155,6 +156,8 @@ def _message(order: Order) -> AgentOrder:
             advice = content.pop("advice")
             content |= {"action": advice.action.code, "advice": advice.advice, "enforced": advice.enforced}
             return AgentOrder(node_state=NodeState(**content))
+        case OrderKind.HAZARD_MODEL:
+            return AgentOrder(hazard_model=HazardModel(**order.content))
 
 
 def _node(hello: Hello) -> Node:

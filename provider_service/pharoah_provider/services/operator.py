@@ -51,6 +51,7 @@ from pharoah_provider.learning import learn
 from pharoah_provider.listings import LISTINGS, ListingSources
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.node_actions import NodeActions
+from pharoah_provider.node_forecasts import NodeForecasts
 from pharoah_provider.portable_tables import export_table, import_table, remove_import
 from pharoah_provider.publication import Publisher, RestoredRelease
 from pharoah_provider.row_display import row_display
@@ -74,10 +75,11 @@ class OperatorServicer:
         monitor: Monitor,
         campaigns: Campaigns,
         node_actions: NodeActions,
+        node_forecasts: NodeForecasts,
     ) -> None:
         self._store, self._keys, self._fleet = store, keys, fleet
         self._publisher, self._monitor, self._campaigns = publisher, monitor, campaigns
-        self._node_actions = node_actions
+        self._node_actions, self._node_forecasts = node_actions, node_forecasts
 
     async def PlanCampaign(self, request: PlanCampaignRequest, _: Context) -> PlanCampaignResponse:
         return await self._about(await self._planned(request), [])
@@ -125,6 +127,7 @@ class OperatorServicer:
                 epoch = await complete_despite_cancellation(self._published(step))
                 message = f"release {step.release} sealed as epoch {epoch}"
                 yield LearnResponse(message=await complete_despite_cancellation(self._node_actions.review()))
+                yield LearnResponse(message=await complete_despite_cancellation(self._node_forecasts.learn()))
                 yield LearnResponse(message=message, release=step.release, epoch=epoch)
             else:
                 yield LearnResponse(message=step)

@@ -60,7 +60,8 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         status = Health((service(name).full_name for name in servicers), calls.peers)
         server, endpoint = listen(servicers, calls, address, status.handler())
         old_rows = RetentionTask(files.store, kept_days, clock.wall, clock.steady)
-        upkeep = Upkeep(state.publisher, files.audit, state.pseudonym_keys, status, old_rows, files.guard)
+        upkeep = Upkeep(state.publisher, files.audit, state.pseudonym_keys, status, old_rows, files.guard,
+                        state.node_forecasts)  # fmt: skip
         try:
             await server.start()
             async with OwnedTasks() as background, serving_metrics(state.metrics.text, metrics_address) as metrics_at:
@@ -100,7 +101,9 @@ def _servicers(state: ProviderState) -> dict[str, Any]:
         ),
         "Pseudonyms": PseudonymServicer(state.pseudonym_keys, store.sharing.count_evaluation),
         "Agent": AgentServicer(store.nodes, fleet, state.metrics, clock),
-        "Operator": OperatorServicer(store, keys, fleet, publisher, state.monitor, state.campaigns, state.node_actions),
+        "Operator": OperatorServicer(
+            store, keys, fleet, publisher, state.monitor, state.campaigns, state.node_actions, state.node_forecasts
+        ),
     }
     assert servicers.keys() == RULES.keys()
     return servicers

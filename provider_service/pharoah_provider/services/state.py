@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from pharoah_protocol.log.checkpoint import log_origin
+from pharoah_protocol.tables import signed_messages
+from pharoah_protocol.tables.epoch_head import sign
 from pharoah_provider.campaigns.book import Campaigns
 from pharoah_provider.contexts import Contexts
 from pharoah_provider.fleet import Fleet
@@ -16,6 +18,7 @@ from pharoah_provider.monitoring.intake import Intake
 from pharoah_provider.monitoring.monitor import Monitor
 from pharoah_provider.monitoring.run_budgets import JoinBudgets, ReportBudgets
 from pharoah_provider.node_actions import NodeActions
+from pharoah_provider.node_forecasts import NodeForecasts
 from pharoah_provider.publication import Publisher
 from pharoah_provider.services.settings import ServerSettings
 from pharoah_provider.storage.base import Storage
@@ -58,6 +61,7 @@ class ProviderState:
     joins: JoinBudgets
     intake: Intake
     node_actions: NodeActions
+    node_forecasts: NodeForecasts
     pseudonym_keys: PseudonymKeys
 
 
@@ -85,6 +89,8 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     fleet = Fleet(clock, contexts)
     metrics.watch_agents(fleet.last_seen)
     publisher = await _opened_publisher(files, witnesses, clock, contexts)
+    node_forecasts = NodeForecasts(store, fleet, clock, lambda content: _signed_model(content, files.keys))
+    await node_forecasts.restore()
     guests = GuestOrders(fleet, metrics, clock, files.keys.signing_key)
     monitor = Monitor(
         store,
@@ -96,6 +102,7 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
         settings.idle_check_seconds,
         settings.alert_url,
         guests,
+        node_forecasts.rates,
     )
     if release := await store.published.newest_release():
         monitor.use(release)
@@ -119,8 +126,13 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
         joins=joins,
         intake=Intake(store.runs, monitor, metrics, clock, ReportBudgets(clock, reported_today)),
         node_actions=node_actions,
+        node_forecasts=node_forecasts,
         pseudonym_keys=PseudonymKeys(files.keys, clock.wall, quotas),
     )
+
+
+def _signed_model(content: bytes, keys: Keys) -> bytes:
+    return sign(signed_messages.hazard_model(content), keys.signing_key)
 
 
 async def _opened_publisher(

@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass
 
 from pharoah_protocol.log.view import AUDIT, PSEUDONYM_KEY, Entry
+from pharoah_provider.node_forecasts import NodeForecasts
 from pharoah_provider.publication import Publisher
 from pharoah_provider.services.health import Health
 from pharoah_provider.storage.retention import RetentionTask
@@ -37,6 +38,7 @@ class Upkeep:
     health: Health
     old_rows: RetentionTask
     guard: TimeGuard
+    node_forecasts: NodeForecasts
 
     async def begin(self) -> None:
         """Before the first call: publish this period's pseudonym key, and report the health status."""
@@ -56,7 +58,14 @@ class Upkeep:
 
     async def once(self) -> None:
         """All recurring work. A part that fails is logged and tried again with the next minute."""
-        for work in (self._keep_time, self._rotate, self._log_days, self._log_pseudonym_key, self._delete_old_rows):
+        for work in (
+            self._keep_time,
+            self._rotate,
+            self._log_days,
+            self._log_pseudonym_key,
+            self._delete_old_rows,
+            self.node_forecasts.look,
+        ):
             try:
                 await work()
             except Exception:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, RevealedRun, Trial
 from pharoah_learning.node_actions import NodeDecision
+from pharoah_learning.node_failures import TroubleHour
 from pharoah_learning.release import Release, SealInputs
 from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
@@ -133,6 +134,26 @@ class IdleCheckStore(Protocol):
         """The newest results of a micro-benchmark on these nodes while they were idle, so many of each, oldest
         first."""
         ...
+
+
+class HazardStore(Protocol):
+    """What the hazard model of nodes is learned from, and the newest model."""
+
+    async def observed_hours(self, since: float) -> dict[str, list[int]]:
+        """Node to the hours since 1970 in which its agent reported, from a unix time on, in no order."""
+        ...
+
+    async def trouble_hours(self, since: float) -> list[TroubleHour]:
+        """The hours in which a signal of a device showed trouble, from a unix time on."""
+        ...
+
+    async def put_model(self, content: str, made_at: float) -> None:
+        """The newest model, in place of the one before."""
+
+    async def remove_model(self) -> None:
+        """No model holds any more."""
+
+    async def newest_model(self) -> str | None: ...
 
 
 class NodeActionStore(Protocol):
@@ -373,6 +394,8 @@ class Storage(Protocol):
     def runs(self) -> RunStore: ...
     @property
     def incidents(self) -> IncidentStore: ...
+    @property
+    def hazards(self) -> HazardStore: ...
     @property
     def idle_checks(self) -> IdleCheckStore: ...
     @property

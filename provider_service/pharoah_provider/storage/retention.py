@@ -32,7 +32,7 @@ class TableRetention:
 
 
 RETENTION: Mapping[str, TableRetention] = {
-    "telemetry": TableRetention(7, "operators look at the newest values; learning does not read it"),
+    "telemetry": TableRetention(30, "the hazard model of nodes is learned from four weeks of it"),
     "reports": TableRetention(30, "as long as an epoch can be audited, so that a disputed alert can be looked at"),
     "probes": TableRetention(30, "levels and validations belong to runs; baselines of campaigns are kept for ever"),
     "orders": TableRetention(7, "budgets of micro-benchmarks count a day; older ones show who had nodes measured", 1),

@@ -6,6 +6,6 @@ Each public module holds one detector. To add one, add a module with one `Detect
 from __future__ import annotations
 
 from pharoah.local_alerts._book import AlertBook
-from pharoah.local_alerts._detector import GROUP, Condition, Detector, View, Watching, detectors
+from pharoah.local_alerts._detector import GROUP, Condition, Detector, NodeForecast, View, Watching, detectors
 
-__all__ = ["GROUP", "AlertBook", "Condition", "Detector", "View", "Watching", "detectors"]
+__all__ = ["GROUP", "AlertBook", "Condition", "Detector", "NodeForecast", "View", "Watching", "detectors"]

@@ -21,6 +21,22 @@ GROUP = "pharoah.detectors"
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeForecast:
+    """How probably this node fails, by the hazard model of the provider."""
+
+    probability: float
+    """The probability of a failure within so many hours."""
+    hours: int
+    resource: Resource | None
+    """What it most probably fails of."""
+    alarming: bool
+    """Whether the risk is above that which healthy nodes have."""
+    failures: int
+    nodes: int
+    """From how many failures of how many nodes the model was learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class View:
     """What is seen of a job in one look, about once a second."""
 
@@ -40,6 +56,8 @@ class View:
     """What the agent of the node shows of the node and of the job's devices; empty where no agent answers."""
     expected_step_seconds: float = 0.0
     """What a step should take on this node, by the dry run; 0 where that is not known."""
+    forecast: NodeForecast | None = None
+    """None where no model holds or no agent answers."""
     lateness: Mapping[int, float] = field(default_factory=dict)
     """By rank: how many seconds after the first one it calls a collective, the median of the last ones."""
 

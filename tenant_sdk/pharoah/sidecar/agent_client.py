@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pharoah._errors import UnknownReason
+from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
 from pharoah_protocol.local_messages import (
+    ForecastAnswer,
+    ForecastRequest,
     Message,
     SignalReading,
     SignalsAnswer,
@@ -73,9 +76,21 @@ async def ask_signals(socket_path: str, timeout_seconds: float, service_users: s
     )  # fmt: skip
 
 
-async def _answer_line(place: CheckedSocket, request: Message) -> bytes:
+async def ask_forecast(socket_path: str, timeout_seconds: float, service_users: str = "") -> ForecastAnswer:
+    """What is needed to forecast failures of this node, not checked; nothing where no agent that can be trusted
+    answers."""
+    try:
+        place = CheckedSocket(Path(socket_path), service_users)
+        async with asyncio.timeout(timeout_seconds):
+            line = await _answer_line(place, ForecastRequest(), 2 * LARGEST_MODEL_BYTES)
+        return decode_answer(line, ForecastAnswer)
+    except Exception:  # noqa: BLE001 - whoever listens there may answer anything
+        return ForecastAnswer()
+
+
+async def _answer_line(place: CheckedSocket, request: Message, most_bytes: int = LARGEST_ANSWER_BYTES) -> bytes:
     """Raises UntrustedPathError, OSError, and ValueError for an answer that is too long."""
-    reader, writer = await asyncio.open_unix_connection(str(place.path), limit=LARGEST_ANSWER_BYTES)
+    reader, writer = await asyncio.open_unix_connection(str(place.path), limit=most_bytes)
     try:
         place.check_peer(writer.get_extra_info("socket"))
         writer.write(encode(request) + b"\n")

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pharoah._alert import Alert
-from pharoah.local_alerts import AlertBook, Condition, View, Watching, detectors
+from pharoah.local_alerts import AlertBook, Condition, NodeForecast, View, Watching, detectors
 from pharoah.local_alerts._lateness import lateness
 from pharoah.local_alerts._readings import (
     MachineReading,
@@ -26,6 +26,7 @@ from pharoah.local_alerts._readings import (
     used_folders,
     workers_of,
 )
+from pharoah.sidecar.node_forecaster import NodeForecaster
 from pharoah_protocol.local_messages import CollectiveStart, SignalReading
 
 log = logging.getLogger("pharoah.sidecar")
@@ -63,18 +64,22 @@ class LocalWatch:
         measuring: Callable[[], bool],
         ask_signals: Callable[[], Awaitable[Sequence[SignalReading]]],
         distributed: bool,
+        forecaster: NodeForecaster | None = None,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         """`deliver` gets every alert. `request_records` asks all ranks for their flight records, whose starts come to
         `called`. `measuring`: whether the provider runs micro-benchmarks beside the job. `ask_signals` gives what the
-        agent of the node shows. `distributed`: whether the job runs on several nodes."""
+        agent of the node shows. `distributed`: whether the job runs on several nodes. `forecaster` forecasts failures
+        of the node."""
         self._deliver, self._measuring, self._distributed = deliver, measuring, distributed
         self._look_seconds = look_seconds
         self.expected_step_seconds = 0.0
         """What a step should take on this node; 0 while that is not known."""
         self._ask_signals, self._signals = ask_signals, tuple[SignalReading, ...]()
-        self._asking: asyncio.Task[None] | None = None
-        """Asks the agent again and again."""
+        self._forecaster = forecaster
+        self._forecast: NodeForecast | None = None
+        self._asking: list[asyncio.Task[None]] = []
+        """They ask the agent again and again."""
         self._request_records, self._requested_at = request_records, 0.0
         self._starts: dict[int, Sequence[CollectiveStart]] = {}
         self._book = AlertBook(run_id.hex())
@@ -93,7 +98,9 @@ class LocalWatch:
             loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._run, args=(loop,), name="pharoah-looks", daemon=True)
             self._thread.start()
-            self._asking = asyncio.create_task(self._follow_signals())
+            self._asking = [asyncio.create_task(self._follow_signals())]
+            if self._forecaster is not None:
+                self._asking.append(asyncio.create_task(self._forecaster.follow(self._forecasted)))
 
     def stepped(self, rank: int, durations: Sequence[int]) -> None:
         """Steps of a rank, in nanoseconds."""
@@ -108,8 +115,11 @@ class LocalWatch:
     def stop(self) -> None:
         """The job has ended. A thread that waits for a file system is left behind; it ends with this process."""
         self._stopped.set()
-        if self._asking is not None:
-            self._asking.cancel()
+        for task in self._asking:
+            task.cancel()
+
+    def _forecasted(self, forecast: NodeForecast | None) -> None:
+        self._forecast = forecast
 
     async def _follow_signals(self) -> None:
         while True:
@@ -145,6 +155,7 @@ class LocalWatch:
             distributed=self._distributed or len(self._processes) > 1,
             measuring=self._measuring(),
             signals=self._signals,
+            forecast=self._forecast,
             expected_step_seconds=self.expected_step_seconds,
             lateness=lateness(self._starts),
         )

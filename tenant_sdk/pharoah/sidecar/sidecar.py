@@ -19,6 +19,7 @@ from pharoah.sidecar.job_end import JobEnd
 from pharoah.sidecar.job_identity import JobIdentity
 from pharoah.sidecar.local_watch import LocalWatch
 from pharoah.sidecar.monitored_run import MonitoredRun
+from pharoah.sidecar.node_forecaster import NodeForecaster
 from pharoah.sidecar.node_verdicts import NodeVerdicts
 from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, Handler
 from pharoah_archetypes import Fingerprint
@@ -68,6 +69,7 @@ class Sidecar:
             self._is_measured,
             self._ask_signals,
             distributed=identity.nodes > 1,
+            forecaster=NodeForecaster(settings),
         )
         self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
 

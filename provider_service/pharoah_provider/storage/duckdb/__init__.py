@@ -9,6 +9,7 @@ from pharoah_provider.storage.duckdb.campaigns import DuckCampaignStore
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.dry_runs import DuckDryRunStore
 from pharoah_provider.storage.duckdb.evidence import DuckEvidenceStore
+from pharoah_provider.storage.duckdb.hazards import DuckHazardStore
 from pharoah_provider.storage.duckdb.idle_checks import DuckIdleCheckStore
 from pharoah_provider.storage.duckdb.imports import DuckImportStore
 from pharoah_provider.storage.duckdb.incidents import DuckIncidentStore
@@ -31,6 +32,7 @@ class DuckStorage:
         self.nodes = DuckNodeStore(database)
         self.runs = DuckRunStore(database)
         self.incidents = DuckIncidentStore(database)
+        self.hazards = DuckHazardStore(database)
         self.idle_checks = DuckIdleCheckStore(database)
         self.node_actions = DuckNodeActionStore(database)
         self.orders = DuckOrderStore(database)
