@@ -19,7 +19,14 @@ from pharoah_learning.context_evidence import in_contexts
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.monitoring_plans import LEAST_ARCHETYPES
 from pharoah_learning.portable_table import Imported, imported_rows, read_table
-from pharoah_learning.release import FIRST_WITH_SUB_ARCHETYPES, ClassKey, LearnedRow, Release, SealInputs
+from pharoah_learning.release import (
+    FIRST_WITH_NODE_ROWS,
+    FIRST_WITH_SUB_ARCHETYPES,
+    ClassKey,
+    LearnedRow,
+    Release,
+    SealInputs,
+)
 from pharoah_learning.sealing import seal
 from pharoah_learning.table import learn_table
 from pharoah_protocol.log.checkpoint import Note, log_verifier
@@ -168,9 +175,14 @@ def _learned_again(bundle: _Bundle) -> Iterator[AuditFinding]:
     """Rows without a trial behind them, for example guesses about what tenants run; and rows that were left out."""
     release, groups, trials = bundle.inputs.release, bundle.inputs.groups, bundle.trials
     left_out = LeftOut()
-    table = learn_table(trials, left_out)
+    table = learn_table(trials, left_out, release.returned)
     has_sub_archetypes = release.format >= FIRST_WITH_SUB_ARCHETYPES
-    own = [*table.rows, *(table.expanded if has_sub_archetypes else ()), *table.bands]
+    own = [
+        *table.rows,
+        *(table.nodes if release.format >= FIRST_WITH_NODE_ROWS else ()),
+        *(table.expanded if has_sub_archetypes else ()),
+        *table.bands,
+    ]
     imported = imported_rows(own, bundle.imported)
     expected = Counter(_content(row) for row in [*own, *imported])
     sealed = Counter(_content(row) for row in release.rows if row.kind != RowKind.PSEUDONYM)

@@ -140,6 +140,8 @@ class RowKind(StrEnum):
     """One band of the sketch that near duplicates share."""
     PSEUDONYM = "name"
     """A job that tenants report under its pseudonym."""
+    NODE = "node"
+    """An archetype with the features of its rung on one node."""
 
 
 class FindingSeverity(StrEnum):

@@ -47,34 +47,50 @@ def classed_nodes(trials: Iterable[Trial], returned: Mapping[str, float] | None 
     return sorted(found, key=lambda one: one.node)
 
 
+class _Tally(NamedTuple):
+    """How often some work ran, and failed."""
+
+    runs: int = 0
+    failures: int = 0
+
+    def without(self, other: _Tally) -> _Tally:
+        return _Tally(self.runs - other.runs, self.failures - other.failures)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it has run, and mostly did not fail."""
+        return self.runs > 0 and self.failures < MOSTLY * self.runs
+
+
 def _of_context(trials: Sequence[Trial]) -> list[ClassedNode]:
     by_node: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_node[trial.node].append(trial)
-    found = [_classed(node, own, trials) for node, own in by_node.items()]
+    everywhere = _tallies(trials)
+    found = [_classed(node, own, everywhere) for node, own in by_node.items() if any(map(_failed, own))]
     return [one for one in found if one is not None]
 
 
-def _classed(node: str, own: Sequence[Trial], all_trials: Sequence[Trial]) -> ClassedNode | None:
-    elsewhere: dict[str, list[Trial]] = defaultdict(list)
-    for trial in all_trials:
-        if trial.node != node:
-            elsewhere[trial.content].append(trial)
-    failing = {content for content, there in elsewhere.items() if sum(map(_failed, there)) >= MOSTLY * len(there)}
-    counts: dict[str, int] = defaultdict(int)
-    for trial in own:
-        counts[trial.content] += trial.content in elsewhere.keys() - failing
-    chosen = sorted((one for one in counts if counts[one]), key=lambda one: -counts[one])[:MOST_WORKLOADS]
+def _tallies(trials: Iterable[Trial]) -> dict[str, _Tally]:
+    """By content, in the order in which they first ran."""
+    found: dict[str, _Tally] = {}
+    for trial in trials:
+        runs, failures = found.get(trial.content, _Tally())
+        found[trial.content] = _Tally(runs + 1, failures + _failed(trial))
+    return found
+
+
+def _classed(node: str, own: Sequence[Trial], everywhere: Mapping[str, _Tally]) -> ClassedNode | None:
+    here = _tallies(own)
+    elsewhere = {content: everywhere[content].without(tally) for content, tally in here.items()}
+    usable = [content for content in here if elsewhere[content].is_reference]
+    chosen = sorted(usable, key=lambda one: -here[one].runs)[:MOST_WORKLOADS]
     reruns = [Rerun(trial.content, _failed(trial)) for trial in own if trial.content in chosen][-MOST_RERUNS:]
     failures = sum(one.failed for one in reruns)
     if not failures:
         return None
     workloads = [
-        RerunWorkload(
-            name=content,
-            base_failures=sum(map(_failed, elsewhere[content])),
-            base_runs=len(elsewhere[content]),
-        )
+        RerunWorkload(name=content, base_failures=elsewhere[content].failures, base_runs=elsewhere[content].runs)
         for content in chosen
     ]
     estimate = classify(workloads, reruns)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import log
 from typing import Any, NamedTuple
 
@@ -13,10 +14,12 @@ from pharoah_learning.known_versions import SubArchetype, VersionChange
 from pharoah_learning.recipe_item import RecipeItem
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
 
-FORMAT = 4
+FORMAT = 5
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
-suspects; format 3 had no sub-archetypes, no pairs, no rule of contexts and no recipe."""
+suspects; format 3 had no sub-archetypes, no pairs, no rule of contexts and no recipe; format 4 had no rows about
+nodes."""
 FIRST_WITH_SUB_ARCHETYPES = 4
+FIRST_WITH_NODE_ROWS = 5
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
 FALLBACK_SLOWDOWN = log(1.15)
@@ -167,6 +170,8 @@ class Release:
     """Which facts of a node make its context."""
     contexts: tuple[KnownContext, ...] = ()
     """The contexts of which there are trials with facts."""
+    returned: Mapping[str, float] = field(default_factory=dict)
+    """When an operator had returned a node to service, unix seconds: rows about it count what came after."""
 
     @classmethod
     def from_dict(cls, data: Any) -> Release:
@@ -194,6 +199,7 @@ class Release:
             format=stored,
             context_rule=ContextRule.from_dict(data.get("context_rule", {"ignored": ()})),
             contexts=tuple(KnownContext.from_dict(context) for context in data.get("contexts", ())),
+            returned=dict(data.get("returned", {})),
         )
 
 

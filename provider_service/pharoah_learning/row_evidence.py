@@ -18,6 +18,7 @@ from pharoah_learning.incompatibility import RowTrials, trials_of
 from pharoah_learning.models.confirmation import Evidence
 from pharoah_learning.models.matched_pairs import MatchedPairs
 from pharoah_learning.models.odds_ratios import OddsRatio, odds_ratio
+from pharoah_learning.node_rows import trials_of_node_row
 from pharoah_learning.release import LearnedRow
 from pharoah_protocol.vocabulary import Outcome, RowKind
 
@@ -40,7 +41,7 @@ class RowEvidence:
 
 def evidence_of(row: LearnedRow, learned_from: Iterable[Trial]) -> RowEvidence:
     """The evidence of a row of a release that was learned from these trials."""
-    found = trials_of(row, learned_from) if row.kind is RowKind.ARCHETYPE else RowTrials((), ())
+    found = _trials_of(row, learned_from)
     blocks = _paired(row.outcome, found.trials, found.controls)
     return RowEvidence(
         row=row,
@@ -50,6 +51,13 @@ def evidence_of(row: LearnedRow, learned_from: Iterable[Trial]) -> RowEvidence:
         trials=found.trials,
         controls=found.controls,
     )
+
+
+def _trials_of(row: LearnedRow, learned_from: Iterable[Trial]) -> RowTrials:
+    """The runs behind a row, and its controls; none for a row that rests on no trial of its own."""
+    if row.kind is RowKind.ARCHETYPE:
+        return trials_of(row, learned_from)
+    return trials_of_node_row(row, list(learned_from)) if row.kind is RowKind.NODE else RowTrials((), ())
 
 
 def _paired(outcome: Outcome, trials: Sequence[Trial], controls: Sequence[Trial]) -> MatchedPairs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pharoah_learning.context_evidence import LearnedContexts, in_contexts, known_contexts, learn_contexts
@@ -12,6 +12,7 @@ from pharoah_learning.expansion import expanded_rows
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
+from pharoah_learning.node_rows import learn_node_rows
 from pharoah_learning.release import LearnedRow, Suspect
 from pharoah_learning.sealing import sealable
 from pharoah_learning.sub_archetypes import LearnedVersions, learn_versions
@@ -31,6 +32,8 @@ class LearnedTable:
     """About archetypes."""
     bands: tuple[LearnedRow, ...]
     """About near duplicates."""
+    nodes: tuple[LearnedRow, ...]
+    """About archetypes on one gray node."""
     expanded: tuple[LearnedRow, ...]
     """About archetypes with versions that behave as those of `rows` do."""
     suspects: tuple[Suspect, ...]
@@ -43,8 +46,13 @@ class LearnedTable:
     """The contexts of the trials, described."""
 
 
-def learn_table(trials: Iterable[Trial], left_out: LeftOut) -> LearnedTable:
-    """Rows and suspects from stored trials. What cannot be used is added to `left_out`; nothing is raised for it."""
+def learn_table(
+    trials: Iterable[Trial], left_out: LeftOut, returned: Mapping[str, float] | None = None
+) -> LearnedTable:
+    """Rows and suspects from stored trials. What cannot be used is added to `left_out`; nothing is raised for it.
+
+    `returned`: when an operator has returned a node to service, unix seconds.
+    """
     usable = mark_wrong(usable_trials(trials, left_out))
     contexts = learn_contexts(usable)
     used = in_contexts(usable, contexts.rule)
@@ -52,7 +60,7 @@ def learn_table(trials: Iterable[Trial], left_out: LeftOut) -> LearnedTable:
     versions = learn_versions(used)
     expanded = expanded_rows(rows, used, versions.sub_archetypes)
     # Expanded rows come last, so that none takes the place of a learned one.
-    found = sealable([*rows, *learn_near_duplicates(rows, used), *expanded])
+    found = sealable([*rows, *learn_node_rows(used, returned or {}), *learn_near_duplicates(rows, used), *expanded])
     learned = {row.id for row in rows}
     for row in found.left_out:
         left_out.add(EvidenceKind.ROW, row.group_id, "it cannot be sealed beside another row, or at all")
@@ -60,6 +68,7 @@ def learn_table(trials: Iterable[Trial], left_out: LeftOut) -> LearnedTable:
         trials=tuple(used),
         rows=tuple(row for row in found.rows if row.id in learned),
         bands=tuple(row for row in found.rows if row.kind is RowKind.BAND),
+        nodes=tuple(row for row in found.rows if row.kind is RowKind.NODE),
         expanded=tuple(row for row in found.rows if row.kind is RowKind.ARCHETYPE and row.id not in learned),
         suspects=tuple(find_suspects(used)),
         versions=versions,

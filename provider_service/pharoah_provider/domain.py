@@ -35,6 +35,8 @@ class Node:
     """The physical machine, where the operator names it: virtual machines of one host have a kernel each."""
     places: tuple[str, ...] = ()
     """What it shares with other nodes because of where it stands, such as `switch=s3`. Places make no context."""
+    peer_address: str = ""
+    """HOST:PORT where another node reaches it while both measure together; empty for nowhere."""
 
     @property
     def host_id(self) -> str:

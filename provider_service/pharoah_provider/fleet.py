@@ -51,6 +51,17 @@ class OrderKind(StrEnum):
     """Stop working on the order with this id, and forget its result: nobody waits for it any more."""
 
 
+class PeerPlace(NamedTuple):
+    """The place of a node among those that measure together (`ProbePeer`)."""
+
+    rank: int
+    size: int
+    rendezvous: str
+    """HOST:PORT of rank 0."""
+    partner: str
+    """The other node."""
+
+
 class HazardModelOrder(NamedTuple):
     """The hazard model of nodes as agents get it; empty where none holds."""
 
@@ -293,18 +304,21 @@ class Fleet:
         *,
         only_if_idle: bool = False,
         duty: float = 1.0,
+        peer: PeerPlace | None = None,
     ) -> list[BenchmarkResult]:
         """Run micro-benchmarks on a node. `only_if_idle`: the agent looks first, and refuses on a node that is in use.
 
-        `duty` is the share of the time in which they may work; each takes up to `limit_seconds / duty`. Raises NotReady
-        when the node is not connected or does not answer, ValueError for a limit that is no time or a duty that is no
-        share.
+        `duty` is the share of the time in which they may work; each takes up to `limit_seconds / duty`. With `peer`,
+        one micro-benchmark together with another node, which has an order of its own.
+
+        Raises NotReady when the node is not connected or does not answer, ValueError for a limit that is no time or a
+        duty that is no share.
         """
         if not 0 < limit_seconds < inf:
             raise ValueError(f"limit_seconds: {limit_seconds} is not a time")
         if not 0 < duty <= 1:
             raise ValueError(f"duty: {duty} is not a share of the time")
-        content = {
+        content: dict[str, Any] = {
             "benchmarks": benchmarks,
             "repeats": repeats,
             "beside_job": beside_job,
@@ -312,6 +326,8 @@ class Fleet:
             "only_if_idle": only_if_idle,
             "duty": duty,
         }
+        if peer is not None:
+            content["peer"] = peer
         connection, probes = self._connection(node), list[BenchmarkResult]()
         try:
             with self.noted(node):

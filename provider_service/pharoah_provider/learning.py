@@ -37,7 +37,8 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     """
     read_at, left_out = time.time(), LeftOut()
     trials = await store.evidence.trials(before=read_at, left_out=left_out)
-    table = await asyncio.to_thread(learn_table, trials, left_out)
+    returned = await store.node_actions.returned()
+    table = await asyncio.to_thread(learn_table, trials, left_out, returned)
     reports, earlier = [
         usable_outcome_reports(await store.evidence.outcome_reports(period), left_out)
         for period in (period_at(read_at), period_at(read_at) - 1)
@@ -49,7 +50,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     survival, note = await asyncio.to_thread(fit_survival, degraded)
     recipe = await asyncio.to_thread(learn_recipe, degraded)
     baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
-    own = (*table.rows, *table.expanded, *table.bands)
+    own = (*table.rows, *table.nodes, *table.expanded, *table.bands)
     imported = imported_rows(own, tables_of(await store.imports.imports(before=read_at)))
     for line in left_out.lines():
         yield line
@@ -63,6 +64,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     yield _about(table.suspects)
     yield f"sub-archetypes: {len(table.versions.sub_archetypes)}; {len(table.expanded)} rows for their other versions"
     yield f"near duplicates: {len(table.bands)} rows"
+    yield f"gray nodes: {len(table.nodes)} rows"
     yield f"outcomes that tenants share: {len(names)} rows"
     yield _about_pairs(pairs)
     if imported:
@@ -85,6 +87,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
         recipe=tuple(recipe),
         context_rule=rule,
         contexts=table.contexts,
+        returned=returned,
     )
     await _check_sealing(release, int(read_at))
     await store.published.put_release(release, read_at)

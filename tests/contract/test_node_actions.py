@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah.sidecar.verdict_rules import verdict_from_rows
+from pharoah_archetypes import Fingerprint
+from pharoah_auditor.replay import replay
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.v1 import GetOfferRequest, LearnRequest, ListRequest, ReturnNodeRequest
+from pharoah_protocol.v1 import ExportAuditBundleRequest, GetOfferRequest, LearnRequest, ListRequest, ReturnNodeRequest
 from pharoah_protocol.v1 import NodeAction as ActionCode
 from pharoah_protocol.vocabulary import NodeAction, Outcome
 from pharoah_provider.node_actions import ActionMode
 from pharoah_provider.schedulers import SCHEDULERS, NodeOrder, commands
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.contract.test_incidents import first_state
-from tests.harness.exchange import OTHER
+from tests.harness.exchange import KNOWN, OTHER
 from tests.harness.loopback import Loopback, bearer, loopback, node, ticket
 
 WORKLOADS = ("gpt", "convnet", "mlp", "lstm")
@@ -36,15 +41,23 @@ async def with_cells(folder: Path, failing: Callable[[str, str], bool], rounds: 
     store.close()
 
 
-async def append_cells(store: DuckStorage, failing: Callable[[str, str], bool], rounds: int) -> None:
+async def append_cells(
+    store: DuckStorage,
+    failing: Callable[[str, str], bool],
+    rounds: int,
+    jobs: Mapping[str, Fingerprint] = dict.fromkeys(WORKLOADS, OTHER),
+) -> None:
+    """`jobs`: workload to the fingerprint of its cells."""
     for number in range(rounds):
-        for workload in WORKLOADS:
+        for workload, fingerprint in jobs.items():
             cell = Cell(f"c{number}", workload, {"batch": 8})
-            await store.dry_runs.put(cell, "software", DryCell(fingerprint=OTHER.to_json()))
+            await store.dry_runs.put(cell, "software", DryCell(fingerprint=fingerprint.to_json()))
             for name in ("n1", "n2"):
                 outcome = Outcome.ERROR if failing(name, workload) else Outcome.OK
                 seconds = [] if outcome is Outcome.ERROR else [0.1] * 4
-                result = CellResult(cell=cell.id, outcome=outcome, step_seconds=seconds, fingerprint=OTHER.to_json())
+                result = CellResult(
+                    cell=cell.id, outcome=outcome, step_seconds=seconds, fingerprint=fingerprint.to_json()
+                )
                 await store.evidence.append_cell("c", node(name), cell, result)
 
 
@@ -135,6 +148,44 @@ def test_a_node_that_an_operator_returns_is_judged_by_what_it_does_from_then_on(
         store.close()
         async with loopback(tmp_path, node_actions=ActionMode.ENFORCE) as site:
             assert "drain n1" in await learned(site)
+
+    asyncio.run(inside())
+
+
+def test_a_job_learns_that_this_node_is_wrong_for_it_and_an_auditor_follows(tmp_path: Path) -> None:
+    """The gray node fails for one job. On the other node it has run, but one node is too few to say that it works."""
+
+    async def statuses(site: Loopback) -> dict[tuple[str, str], str]:
+        provider = ProviderConnection(site.settings())
+        try:
+            client = ExchangeClient(provider, site.settings(), remember=False)
+            return {
+                (name, job): verdict_from_rows(await client.ask(fingerprint, ticket(name)), "").status
+                for name in ("n1", "n2")
+                for job, fingerprint in (("gpt", KNOWN), ("mlp", OTHER))
+            }
+        finally:
+            await provider.channel.close(None)
+
+    async def inside() -> None:
+        async with loopback(tmp_path):
+            pass
+        store = DuckStorage(tmp_path / "p.duckdb")
+        jobs = {"gpt": KNOWN, "mlp": OTHER}
+        await append_cells(store, lambda *place: place == ("n1", "gpt"), rounds=20, jobs=jobs)
+        store.close()
+        async with loopback(tmp_path) as site:
+            await learned(site)
+            assert await statuses(site) == {
+                ("n1", "gpt"): "incompatible", ("n1", "mlp"): "compatible",
+                ("n2", "gpt"): "unknown", ("n2", "mlp"): "compatible",
+            }  # fmt: skip
+            listed = await site.call("Operator", "List", ListRequest(listing="table"), "ops")
+            assert any(row["title"].endswith(", on n1") for row in map(json.loads, listed.rows))
+            bundle = await site.call("Operator", "ExportAuditBundle", ExportAuditBundleRequest(epoch=1), "ops")
+            (tmp_path / "bundle").write_text(bundle.content)
+            public = bytes.fromhex((tmp_path / "provider.pub").read_text())
+            assert [one.what for one in replay(tmp_path / "bundle", public) if one.holds is False] == []
 
     asyncio.run(inside())
 

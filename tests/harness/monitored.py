@@ -89,16 +89,21 @@ class MonitoredSite:
     """How long an order takes that has no limit: the clock goes on by it."""
     ordered: list[SentOrder] = field(default_factory=list)
     """All orders for micro-benchmarks that agents have received."""
+    together: list[tuple[str, ...]] = field(default_factory=list)
+    """The nodes of each order that has a partner: the one that got it first."""
     states: dict[str, list[NodeState]] = field(default_factory=lambda: defaultdict(list))
     """What the agent of each node has been sent."""
     _agents: dict[str, tuple[Connection, asyncio.Task[None]]] = field(default_factory=dict)
     _next: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
 
-    async def add_node(self, name: str, cpu: int, *facts: str, host: str = "", places: tuple[str, ...] = ()) -> None:
+    async def add_node(
+        self, name: str, cpu: int, *facts: str, host: str = "", places: tuple[str, ...] = (), peer_address: str = ""
+    ) -> None:
         """A node that the provider knows and whose agent is connected. Nodes with the same facts are peers; each is a
         host of its own unless one is named."""
         host = host or f"host of {name}"
-        node = Node(name, b"k" * 32, "boot", (*FACTS, *facts), ("device=cpu",), (cpu,), host=host, places=places)
+        node = Node(name, b"k" * 32, "boot", (*FACTS, *facts), ("device=cpu",), (cpu,), host=host, places=places,
+                    peer_address=peer_address)  # fmt: skip
         await self.storage.nodes.put_node(node)
         connection = self.fleet.connect(node)
         self._agents[name] = connection, asyncio.create_task(self._answer(connection))
@@ -196,7 +201,10 @@ class MonitoredSite:
 
     def _probed(self, node: str, order_id: str, content: Mapping[str, Any]) -> list[BenchmarkResult]:
         benchmarks, beside = content["benchmarks"], content["beside_job"]
-        took, error = (self.seconds[node],) * content["repeats"], ""
+        together = [node, *([content["peer"].partner] if "peer" in content else [])]
+        if len(together) > 1:
+            self.together.append(tuple(together))
+        took, error = (max(self.seconds[one] for one in together),) * content["repeats"], ""
         if beside and node in self.strangers:
             took, error = (), NOT_IDLE
         else:

@@ -69,6 +69,47 @@ def test_idle_nodes_are_checked_once_in_each_pause_and_by_different_benchmarks(t
     at_site(tmp_path, work)
 
 
+def test_two_idle_nodes_measure_their_network_and_the_slow_one_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of three can be reached; a pair is as slow as the slower of its nodes."""
+    monkeypatch.setattr(idle_checks, "suitable", lambda *_, **__: (MICRO_BENCHMARKS["all_reduce"],))
+
+    async def inside() -> None:
+        async with monitored_site(tmp_path, check_pause_seconds=PAUSE) as site:
+            for number in (1, 2, 3):
+                await site.add_node(f"n{number}", number, peer_address=f"n{number}:7300" if number < 3 else "")
+            await site.add_node("alone", 4, "device=other")
+            await hours(site, 8)
+            assert {row["node"] for row in await checks(site)} == {"n1", "n2", "n3"}
+            assert site.together and all(len(set(pair)) == 2 for pair in site.together)
+            assert await incidents(site) == []
+            site.seconds["n2"] *= 1.2
+            await hours(site, 6)
+            assert await incidents(site) == [("n2", "below_fleet", "confirmed")]
+            row = (await listed(site.storage, "alerts"))[0]
+            assert row["evidence"].startswith("all_reduce: ") and row["short_resource"] == "network"
+
+    asyncio.run(inside())
+
+
+def test_nodes_of_one_host_and_nodes_that_nobody_reaches_do_not_measure_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle_checks, "suitable", lambda *_, **__: (MICRO_BENCHMARKS["all_reduce"],))
+
+    async def inside() -> None:
+        async with monitored_site(tmp_path, check_pause_seconds=PAUSE) as site:
+            await site.add_node("n1", 1, host="h", peer_address="h:1")
+            await site.add_node("n2", 2, host="h", peer_address="h:2")
+            await site.add_node("n3", 3, "device=other")
+            await site.add_node("n4", 4, "device=other")
+            await hours(site, 3)
+            assert await checks(site) == [] and site.together == []
+
+    asyncio.run(inside())
+
+
 @pytest.mark.usefixtures("only_gemm")
 def test_a_node_that_has_become_slower_while_idle_is_confirmed_until_it_is_as_before(tmp_path: Path) -> None:
     time = HandClock()

@@ -30,7 +30,7 @@ from pharoah_archetypes import Fingerprint, catalogue, sketch
 from pharoah_protocol.pseudonyms import Pseudonym, period_at
 from pharoah_protocol.received_profile import ReceivedProfile
 from pharoah_protocol.rpc import Stub
-from pharoah_protocol.tables.query import BATCH_ITEMS, QUESTION_ITEMS, blind, inputs_of
+from pharoah_protocol.tables.query import BATCH_ITEMS, NODE_RUNGS, QUESTION_ITEMS, blind, inputs_of
 from pharoah_protocol.v1 import ReportRequest, ReportResponse
 from pharoah_protocol.voprf import group, libsodium, pure_python
 from pharoah_provider import exchange_server as provider_side
@@ -75,16 +75,16 @@ def test_every_question_costs_the_same_products() -> None:
     for job in JOBS:
         for name in (None, pseudonym):
             with counted_group() as counts:
-                question = prepare(job, share_outcomes=True).with_pseudonym(name)
+                question = prepare(job, share_outcomes=True).with_pseudonym(name).on_node("n1")
                 question.batch.outputs(question.batch.blinded)
             assert len(question.batch.blinded) == BATCH_ITEMS
             assert len(question.batch.inputs) == len(question.batch.scalars) == QUESTION_ITEMS
             seen.append(counts)
-    assert seen[0]["multiply"] == 2 * QUESTION_ITEMS + 2 and all(counts == seen[0] for counts in seen)
+    assert seen[0]["multiply"] == 2 * QUESTION_ITEMS + 4 and all(counts == seen[0] for counts in seen)
 
 
 def test_a_question_has_room_for_everything_that_a_job_may_ask() -> None:
-    assert len(inputs_of(KNOWN, Pseudonym(1, bytes(32)))) == QUESTION_ITEMS
+    assert len(inputs_of(KNOWN, Pseudonym(1, bytes(32)))) == QUESTION_ITEMS - len(NODE_RUNGS)
     with pytest.raises(ValueError, match="a question has"):
         blind(inputs_of(KNOWN) * 2)
 

@@ -132,3 +132,16 @@ def test_a_rendered_verdict_fits_a_terminal() -> None:
 def test_the_json_of_a_verdict_holds_its_findings() -> None:
     verdict = judged(("exact", "server", MEMORY))
     assert json.loads(verdict.to_json())["findings"][0]["what"] == asdict(verdict)["findings"][0]["what"]
+
+
+def test_what_is_known_of_this_very_node_beats_what_is_known_of_such_nodes() -> None:
+    on_node = replace(MEMORY, outcome=Outcome.NAN, failures=10, runs=10, base_runs=40, remedy=8)
+    similar = replace(on_node, severity=Severity.WARN, rung=Rung.MINOR)
+    matches = (Match("arch", "exact", "server", OK), Match("node", "minor", "server", similar))
+    verdict = verdict_from_rows(Answer(SERVED, matches, 4000), "ab")
+    assert verdict.status == "warn"
+    verdict = verdict_from_rows(Answer(SERVED, (*matches, Match("node", "exact", "server", on_node)), 4000), "ab")
+    assert verdict.status == "incompatible" and verdict.runs == 10
+    (finding,) = verdict.findings
+    assert finding.evidence.startswith("10/10 comparable runs on this very node; base 0/40")
+    assert "another node of the same configuration" in finding.remedy

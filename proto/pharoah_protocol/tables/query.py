@@ -1,4 +1,5 @@
-"""The query of a tenant: always 64 elements, whatever it runs. Rungs of the ladder, then bands, then padding.
+"""The query of a tenant: always 64 elements, whatever it runs. Rungs of the ladder, bands, the pseudonym, the job on
+the offered node, then padding.
 
 Every query also costs the same work: it has `QUESTION_ITEMS` items, and items of random inputs take the places that the
 job leaves empty. A question about nothing has only such items (docs/adr/0025).
@@ -19,8 +20,13 @@ from pharoah_protocol.vocabulary import RowKind, Rung
 from pharoah_protocol.voprf import protocol
 
 BATCH_ITEMS = 64
-QUESTION_ITEMS = len(RUNGS) + BANDS + 1
-"""Items of every question: all rungs, all bands and one pseudonym. Each costs a blinding and one output per class."""
+NODE_RUNGS = (Rung.EXACT, Rung.MINOR)
+"""Rungs on which something may be known of one node."""
+_PSEUDONYM_PLACE = len(RUNGS) + BANDS
+_NODE_PLACE = _PSEUDONYM_PLACE + 1
+QUESTION_ITEMS = _NODE_PLACE + len(NODE_RUNGS)
+"""Items of every question: all rungs, all bands, one pseudonym, and the job on the offered node. Each costs a blinding
+and one output per class."""
 _RANDOM_INPUT_BYTES = 32
 
 
@@ -53,15 +59,21 @@ class BlindedQuery:
         ]
 
     def with_pseudonym(self, pseudonym: Pseudonym | None) -> BlindedQuery:
-        """The batch with a pseudonym as its last item, or with another random item in its place: the same work."""
-        item = _pseudonym_item(pseudonym) if pseudonym else random_item()
-        scalar, element = protocol.blind(item.value)
-        last = QUESTION_ITEMS - 1
+        """The batch with a pseudonym in its place, or with another random item there: the same work."""
+        return self._with(_PSEUDONYM_PLACE, [_pseudonym_item(pseudonym) if pseudonym else random_item()])
+
+    def on_node(self, fingerprint: Fingerprint | None, node: str) -> BlindedQuery:
+        """The batch with the job on the node of this name, or with other random items for no job: the same work."""
+        return self._with(_NODE_PLACE, [_node_item(fingerprint, rung, node) for rung in NODE_RUNGS])
+
+    def _with(self, place: int, items: Sequence[QueryItem]) -> BlindedQuery:
+        """The batch with other items from a place on."""
+        pairs, end = [protocol.blind(item.value) for item in items], place + len(items)
         return replace(
             self,
-            inputs=(*self.inputs[:last], item),
-            scalars=(*self.scalars[:last], scalar),
-            blinded=(*self.blinded[:last], element, *self.blinded[QUESTION_ITEMS:]),
+            inputs=(*self.inputs[:place], *items, *self.inputs[end:]),
+            scalars=(*self.scalars[:place], *(scalar for scalar, _ in pairs), *self.scalars[end:]),
+            blinded=(*self.blinded[:place], *(element for _, element in pairs), *self.blinded[end:]),
         )
 
 
@@ -82,6 +94,16 @@ def _item(kind: RowKind, rung: Rung, tokens: Sequence[str]) -> QueryItem:
 
 def _pseudonym_item(pseudonym: Pseudonym) -> QueryItem:
     return QueryItem(RowKind.PSEUDONYM, pseudonyms.RUNG, pseudonyms.row_input(pseudonym.period, pseudonym.value))
+
+
+def _node_item(fingerprint: Fingerprint | None, rung: Rung, node: str) -> QueryItem:
+    tokens = rung_tokens(fingerprint, rung) if fingerprint else ()
+    return _item(RowKind.NODE, rung, node_tokens(tokens, node)) if tokens else random_item()
+
+
+def node_tokens(tokens: Sequence[str], node: str) -> tuple[str, ...]:
+    """The tokens of a rung on the node of this name: what a row about one node is sealed under."""
+    return (*tokens, f"node={node}")
 
 
 def random_item() -> QueryItem:

@@ -94,6 +94,7 @@ class Hello(_message.Message):
     CPUS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     ticket_key: _builtins.bytes
     """Ed25519 public key, 32 bytes."""
@@ -103,6 +104,8 @@ class Hello(_message.Message):
     """The physical machine, where the operator names it: nodes of one host share memory bandwidth and caches. When empty,
     nodes with the same boot_id share a host.
     """
+    peer_address: _builtins.str
+    """HOST:PORT where processes of another node reach this one while both measure together; empty for nowhere."""
     @_builtins.property
     def server_facts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Facts of the context, `name=value`: effective values, read back after they were set."""
@@ -122,10 +125,11 @@ class Hello(_message.Message):
         cpus: _abc.Iterable[_builtins.int] | None = ...,
         version: _builtins.str = ...,
         host: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "cpus", b"cpus", "device_facts", b"device_facts", "host", b"host", "node", b"node", "server_facts", b"server_facts", "ticket_key", b"ticket_key", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "cpus", b"cpus", "device_facts", b"device_facts", "host", b"host", "node", b"node", "peer_address", b"peer_address", "server_facts", b"server_facts", "ticket_key", b"ticket_key", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

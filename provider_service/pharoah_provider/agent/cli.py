@@ -84,6 +84,9 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--socket", type=Path, default=Path(SOCKET), help="default: %(default)s")
     run.add_argument("--key", type=Path, default=Path("/var/lib/pharoah/ticket.key"), help="default: %(default)s")
     run.add_argument("--profile", default="{}", help="node profile as JSON or a file of it")
+    run.add_argument("--peer-address", default="", metavar="HOST:PORT",
+                     help="where another node reaches this one while both measure their network together (default: "
+                     "nowhere, so that this node measures only with nodes that can be reached)")  # fmt: skip
     run.add_argument("--host", default="", metavar="NAME",
                      help="the physical machine, where nodes are virtual machines: those of one host share memory "
                      "bandwidth and caches (default: nodes under one kernel are on one host)")  # fmt: skip
@@ -177,7 +180,7 @@ async def _stand(
     cpus = profile.cpus or tuple(sorted(os.sched_getaffinity(0)))
     public = key.public_key().public_bytes_raw()
     node = Node(arguments.node, public, boot_id, tuple(server_facts(now)), tuple(device_facts(now)), cpus,
-                host=arguments.host)  # fmt: skip
+                host=arguments.host, peer_address=arguments.peer_address)  # fmt: skip
     async with (
         Child("pharoah_benchmarks.micro", profile) as probes,
         fork_servers(profile) as cells,

@@ -165,6 +165,7 @@ class AgentStream:
                 cpus=node.cpus,
                 version=__version__,
                 host=node.host,
+                peer_address=node.peer_address,
             )
         )
         while (message := await out.get()) is not None:

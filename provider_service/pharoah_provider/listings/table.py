@@ -11,5 +11,5 @@ LISTING = Listing(
     help="the incompatibility table of the newest release",
     columns=("id", "severity", "outcome", "failed", "nodes", "title"),
     wide_columns=("base", "scope", "rung"),
-    rows=learned_rows(RowKind.ARCHETYPE, RowKind.PSEUDONYM),
+    rows=learned_rows(RowKind.ARCHETYPE, RowKind.PSEUDONYM, RowKind.NODE),
 )

@@ -14,11 +14,11 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import isnan
 
 from pharoah_benchmarks.facts import device_kinds
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS, suitable
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Need, suitable
 from pharoah_learning.check_selection import Candidate, Choice, PastCheck, choose
 from pharoah_learning.deviating_answers import NodeDigest, deviations
 from pharoah_learning.evidence import BenchmarkResult
@@ -112,11 +112,13 @@ class IdleChecks:
         return node not in self._going and not self._in_use(node) and self._orders.may_use(node, None)
 
     def _chosen(self, nodes: Sequence[Node], past: Sequence[IdleCheck]) -> Choice | None:
+        with_partner = {node.node for node in nodes if any(True for _ in self._partners(node))}
         candidates = [
             Candidate(node.node, one.name, one.resource, one.limit_seconds)
             for node in nodes
             for one in suitable(device_kinds(node.server_facts), beside_job=False, names=list(MICRO_BENCHMARKS.entries))
-            if one.need is None and self._is_wanted(node.node, one.name, one.resource)
+            if self._is_wanted(node.node, one.name, one.resource)
+            and (one.need is None or (one.need is Need.PARTNER and node.node in with_partner))
         ]
         resource_of = {one.name: one.resource for one in MICRO_BENCHMARKS}
         checks = [PastCheck(one.node, one.benchmark, one.checked_at, one.found) for one in past]
@@ -127,27 +129,55 @@ class IdleChecks:
         known = self._open.get(node)
         return known is None or (known.resource is resource and f"{benchmark}:" in known.evidence)
 
+    def _partners(self, node: Node) -> Iterator[Node]:
+        """The nodes with which a node can measure its network: on other hosts, in the same context, and within reach of
+        each other."""
+        for other in self._fleet.connected():
+            reached = node.peer_address or other.peer_address
+            if reached and not other.shares_host(node) and self._same_context(other, node):
+                yield other
+
+    def _partner(self, node: str, benchmark: str, but: str = "") -> Node | None:
+        """A free node for a micro-benchmark that needs one, drawn at random; None where it needs none. Raises NotReady
+        where there is none. Its own checks wait meanwhile."""
+        if MICRO_BENCHMARKS[benchmark].need is not Need.PARTNER or (known := self._fleet.node(node)) is None:
+            return None
+        free = [one for one in self._partners(known) if one.node != but and self._is_free(one.node)]
+        if not free:
+            raise NotReady(f"no other node is free to measure {benchmark} with it")
+        chosen = self._chance.choice(free)
+        if node in self._going:
+            self._going[chosen.node] = self._going[node]
+        return chosen
+
     async def _check(self, choice: Choice) -> None:
         node, benchmark = choice.candidate.node, choice.candidate.benchmark
         try:
-            first = await self._measured(node, benchmark, choice.propensity)
+            partner = self._partner(node, benchmark)
+            first = await self._measured(node, benchmark, choice.propensity, partner)
             if first.found is (node in self._open):
                 return  # it is as it was
             if first.result is CheckResult.UNDECIDED:
                 return
-            again = await self._measured(node, benchmark, 1.0)
+            other = self._partner(node, benchmark, but=partner.node) if partner else None
+            again = await self._measured(node, benchmark, 1.0, other)
             if again.result is first.result:
                 await complete_despite_cancellation(self._changed(again))
+            elif partner and first.found:
+                self._due_at[partner.node] = self._clock.steady()  # it may have been the other one
         except NotReady as error:
             log.info("no check of %s: %s", node, error)
             self._due_at[node] = self._clock.steady() + min(RETRY_SECONDS, self._pause)
         except ProviderError as error:
             log.warning("the check of %s failed: %s", node, error)
 
-    async def _measured(self, node: str, benchmark: str, propensity: float) -> IdleCheck:
-        """Run a micro-benchmark, store and judge its result. Raises NotReady."""
+    async def _measured(self, node: str, benchmark: str, propensity: float, partner: Node | None) -> IdleCheck:
+        """Run a micro-benchmark, with a partner where it needs one; store and judge its result. Raises NotReady."""
         known = self._fleet.node(node)
-        result = await self._orders.check(node, benchmark)
+        if partner is not None and known is not None:
+            result = await self._orders.check_together(known, partner, MICRO_BENCHMARKS[benchmark])
+        else:
+            result = await self._orders.check(node, benchmark)
         nodes = {one.node for one in self._fleet.connected() if known and self._same_context(one, known)}
         past = await self._store.idle_checks.results(benchmark, sorted(nodes | {node}), 1 + PAST_RUNS)
         same_facts = {one.node for one in self._fleet.connected() if known and one.facts_id == known.facts_id}

@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 
+from pharoah_benchmarks.micro import MicroBenchmark
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Purpose
-from pharoah_provider.domain import NOT_IDLE, Found, MeasuredOrder, Run
-from pharoah_provider.fleet import Fleet
+from pharoah_provider.domain import NOT_IDLE, Found, MeasuredOrder, Node, Run
+from pharoah_provider.fleet import Fleet, PeerPlace
 from pharoah_provider.micro_benchmarks import benchmarks_of, measure
 from pharoah_provider.monitoring.budgets import FORGOTTEN_SECONDS, SHARE, Budgets
 from pharoah_provider.monitoring.consent import Permission, Refusal, permission
@@ -143,19 +144,29 @@ class Orders:
     async def _sent(
         self, organisation: str, node: str, run: Run | None, limit: float, names: Sequence[str] = ()
     ) -> list[BenchmarkResult]:
+        async with self._until_a_run_comes(node):
+            results = await self._guests.measured(
+                run,
+                organisation,
+                limit,
+                lambda: measure(self._fleet, node, run is not None, limit, only_if_idle=run is None, names=names),
+            )
+        return self._on_free_node(results, node, run)
+
+    @asynccontextmanager
+    async def _until_a_run_comes(self, node: str) -> AsyncIterator[None]:
+        """What is done inside ends when `stop` is called for the node. Raises NotReady then."""
         try:
             async with asyncio.timeout(None) as ending:
                 self._going[ending] = node
-                results = await self._guests.measured(
-                    run,
-                    organisation,
-                    limit,
-                    lambda: measure(self._fleet, node, run is not None, limit, only_if_idle=run is None, names=names),
-                )
+                yield
         except TimeoutError:
             raise NotReady(f"node {node}: a run has come to its host") from None
         finally:
             self._going.pop(ending, None)
+
+    def _on_free_node(self, results: list[BenchmarkResult], node: str, run: Run | None) -> list[BenchmarkResult]:
+        """The results, unless the agent has seen somebody there. Raises NotReady."""
         if any(result.error == NOT_IDLE for result in results):
             if run is None:
                 self._found_occupied(node)
@@ -167,14 +178,51 @@ class Orders:
     async def check(self, node: str, benchmark: str) -> BenchmarkResult:
         """A micro-benchmark on an idle node that nobody suspects. It disturbs no job, so it counts for no budget of a
         tenant. Raises NotReady with the reason why there is none."""
-        allowed = self._allowed(node, None)
-        if not await self._all_seen_idle(allowed.look_at):
-            raise NotReady(f"node {node}: its host is in use")
-        self._allowed(node, None)  # runs may have come meanwhile
+        await self._require_idle(node)
         results = await self._sent(_NOBODY, node, None, inf, (benchmark,))
         if not results:
             raise NotReady(f"node {node}: it does not have the micro-benchmark {benchmark}")
         return results[0]
+
+    async def check_together(self, node: Node, partner: Node, benchmark: MicroBenchmark) -> BenchmarkResult:
+        """The result of the first of two idle nodes that measure together; one of them has a peer address. Raises
+        NotReady with the reason why there is none."""
+        first, second = (node, partner) if node.peer_address else (partner, node)
+        for one in (first, second):
+            await self._require_idle(one.node)
+        self._allowed(first.node, None)  # a run may have come while the other one was asked
+        places = {
+            first.node: PeerPlace(0, 2, first.peer_address, second.node),
+            second.node: PeerPlace(1, 2, first.peer_address, first.node),
+        }
+        tasks = {name: asyncio.create_task(self._in_place(name, benchmark, at)) for name, at in places.items()}
+        try:
+            await asyncio.gather(*tasks.values())
+        finally:  # without the other one, either waits in vain
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.wait(tasks.values())
+        return tasks[node.node].result()
+
+    async def _in_place(self, node: str, benchmark: MicroBenchmark, place: PeerPlace) -> BenchmarkResult:
+        async with self._until_a_run_comes(node):
+            results = await self._fleet.probe(
+                node,
+                [benchmark.name],
+                benchmark.repeats,
+                False,
+                benchmark.limit_seconds,
+                only_if_idle=True,
+                peer=place,
+            )
+        return self._on_free_node(results, node, None)[0]
+
+    async def _require_idle(self, node: str) -> None:
+        """Raises NotReady unless an idle node may be measured, and its agent sees it idle."""
+        allowed = self._allowed(node, None)
+        if not await self._all_seen_idle(allowed.look_at):
+            raise NotReady(f"node {node}: its host is in use")
+        self._allowed(node, None)  # runs may have come meanwhile
 
     def _allowed(self, node: str, run: Run | None) -> Permission:
         answer = self.permission(node)

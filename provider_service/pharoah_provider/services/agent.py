@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from pharoah_protocol.v1 import (
     LookOrder,
     NodeState,
     ProbeOrder,
+    ProbePeer,
     StopOrder,
     Telemetry,
     Welcome,
@@ -42,6 +44,7 @@ TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64
 """Messages to an agent that does not read them; then nothing more of it is read either."""
 MOST_CPUS, MOST_FACTS, LONGEST_FACT = 1 << 16, 64, 256
+PEER_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:]{2,45}\]|[A-Za-z0-9._-]{1,253}):[0-9]{1,5}")
 HELD = (
     f"this node has changed its facts more than {CHANGES_A_DAY} times in a day. It stays in the context that was "
     "admitted last, and nothing is measured on it, until tomorrow or until `pharoah-provider admit NODE`"
@@ -144,7 +147,10 @@ async def _orders(connection: Connection, out: asyncio.Queue[AgentOrder | None])
 def _message(order: Order) -> AgentOrder:
     match order.kind:
         case OrderKind.PROBE:
-            return AgentOrder(probe=ProbeOrder(order_id=order.order_id, **order.content))
+            content = dict(order.content)
+            if (peer := content.pop("peer", None)) is not None:
+                content["peer"] = ProbePeer(**peer._asdict())
+            return AgentOrder(probe=ProbeOrder(order_id=order.order_id, **content))
         case OrderKind.CELL:
             return AgentOrder(cell=CellOrder(order_id=order.order_id, **order.content))
         case OrderKind.LOOK:
@@ -167,6 +173,8 @@ def _node(hello: Hello) -> Node:
         raise Invalid("hello.server_facts, hello.device_facts: a node without facts has no context")
     if len(hello.cpus) > MOST_CPUS or any(cpu < 0 or cpu >= MOST_CPUS for cpu in hello.cpus):
         raise Invalid(f"hello.cpus: expected at most {MOST_CPUS} numbers below {MOST_CPUS}")
+    if hello.peer_address and not PEER_ADDRESS.fullmatch(hello.peer_address):
+        raise Invalid(f"hello.peer_address: {hello.peer_address[:80]!r}, expected HOST:PORT")
     texts = (hello.boot_id, hello.version, hello.host, *hello.server_facts, *hello.device_facts)
     if any(len(text) > LONGEST_FACT or not text.isprintable() for text in texts) or len(texts) > MOST_FACTS:
         raise Invalid(f"hello: expected at most {MOST_FACTS} printable facts of at most {LONGEST_FACT} characters")
@@ -181,6 +189,7 @@ def _node(hello: Hello) -> Node:
         hello.version,
         hello.host,
         places,
+        hello.peer_address,
     )
 
 

@@ -28,6 +28,7 @@ from pharoah.sidecar.question import Question, prepare
 from pharoah.sidecar.table_cache import TableCache
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol.log.view import View
+from pharoah_protocol.node_ticket import Ticket, TicketError
 from pharoah_protocol.pseudonyms import Pseudonym
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.tables import signed_messages
@@ -91,7 +92,12 @@ class ExchangeClient:
         return await self.answer(question.with_pseudonym(name) if name else question, ticket)
 
     async def answer(self, question: Question, ticket: NodeTicket) -> Answer:
-        """The answer to a question that is ready. Raises UnknownReason and VerificationError."""
+        """The answer to a question that is ready, on the node of a ticket. Raises UnknownReason and
+        VerificationError."""
+        try:
+            question = question.on_node(Ticket.read(ticket.body).node)
+        except TicketError as error:
+            raise UnknownReason(f"the agent's {error}") from None
         try:
             if not self._hashed:
                 return await self._privately(question.batch, ticket)

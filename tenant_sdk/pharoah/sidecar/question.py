@@ -16,10 +16,16 @@ class Question:
     batch: BlindedQuery
     name: PseudonymQuery | None
     """None where outcomes are not shared."""
+    fingerprint: Fingerprint | None = None
+    """None for a question about nothing."""
 
     def with_pseudonym(self, pseudonym: Pseudonym | None) -> Question:
         """The question with the pseudonym that was made, or the same work for a job that has none."""
         return replace(self, batch=self.batch.with_pseudonym(pseudonym))
+
+    def on_node(self, node: str) -> Question:
+        """The question about the job on the node that it is offered, or the same work for no job."""
+        return replace(self, batch=self.batch.on_node(self.fingerprint, node))
 
 
 def prepare(fingerprint: Fingerprint | None, share_outcomes: bool = False) -> Question:
@@ -28,4 +34,4 @@ def prepare(fingerprint: Fingerprint | None, share_outcomes: bool = False) -> Qu
     Raises ValueError for a fingerprint whose inputs cannot be made.
     """
     inputs = inputs_of(fingerprint) if fingerprint else ()
-    return Question(blind(inputs), blind_pseudonym(fingerprint) if share_outcomes else None)
+    return Question(blind(inputs), blind_pseudonym(fingerprint) if share_outcomes else None, fingerprint)

@@ -27,7 +27,7 @@ from pharoah.sidecar.exchange_answers import Answer, Match
 from pharoah_archetypes.remedies import remedy
 from pharoah_archetypes.rungs import Rung
 from pharoah_protocol.monitoring_plan import PLAIN, MonitoringPlan
-from pharoah_protocol.tables.query import BATCH_ITEMS
+from pharoah_protocol.tables.query import BATCH_ITEMS, NODE_RUNGS
 from pharoah_protocol.tables.rows import VerdictRow
 from pharoah_protocol.vocabulary import FindingSeverity, Outcome, RowKind, Scope, Severity, VerdictStatus
 
@@ -122,8 +122,8 @@ def _from_match(match: Match, sent_worked: bool, common: dict[str, Any]) -> Verd
 
 
 def plan_of(answer: Answer) -> MonitoringPlan:
-    """How the job is to be monitored: the plan of the row that decided."""
-    match = _deciding(answer.matches)
+    """How the job is to be monitored: the plan of the row that decides about its archetype."""
+    match = _of_ladder(answer.matches)
     return MonitoringPlan.unpack(match.row.plan) if match else PLAIN
 
 
@@ -149,8 +149,14 @@ def _from_near_duplicates(matches: tuple[Match, ...], common: dict[str, Any]) ->
 
 
 def _deciding(matches: tuple[Match, ...]) -> Match | None:
-    """The row that decides: the most specific one, or that of the collectives where only parts of the job are known and
-    the other part does not rule the job out."""
+    """The row that decides: what is known of the job on this very node beats what is known of it on such nodes."""
+    on_node = [match for match in matches if match.kind == RowKind.NODE]
+    return min(on_node, key=lambda match: NODE_RUNGS.index(Rung(match.rung)), default=_of_ladder(matches))
+
+
+def _of_ladder(matches: tuple[Match, ...]) -> Match | None:
+    """The row about the archetype that decides: the most specific one, or that of the collectives where only parts of
+    the job are known and the other part does not rule the job out."""
     ladder = [match for match in matches if match.kind == RowKind.ARCHETYPE and match.rung != Rung.COLLECTIVES]
     best = min(ladder, key=lambda match: ORDER.index((Rung(match.rung), Scope(match.scope))), default=None)
     sent = min(
@@ -168,7 +174,7 @@ def _is_about_collectives(match: Match) -> bool:
 
 def _learned(match: Match) -> Finding:
     """What a learned row says about the job, or about one that is similar."""
-    row, of_this_job = match.row, match.kind == RowKind.ARCHETYPE
+    row, of_this_job = match.row, match.kind in (RowKind.ARCHETYPE, RowKind.NODE)
     block = row.severity == Severity.BLOCK and of_this_job
     kind, rung = _KINDS[row.outcome], match.rung if of_this_job else ""
     if row.outcome == Outcome.MEMORY and match.rung != Rung.EXACT and of_this_job:
@@ -176,10 +182,15 @@ def _learned(match: Match) -> Finding:
     return kind.found(
         severity=FindingSeverity.BLOCK if block else FindingSeverity.WARN,
         subject=_SUBJECTS.get(Rung(match.rung), "this job") if of_this_job else "a near duplicate of this job",
-        evidence=f"{row.failures}/{row.runs} comparable runs; base {row.base_failures}/{row.base_runs}{_named(row)}",
+        evidence=f"{row.failures}/{row.runs} comparable runs{_where(match)}; "
+        f"base {row.base_failures}/{row.base_runs}{_named(row)}",
         remedy=remedy(row.remedy),
         rung=rung,
     )
+
+
+def _where(match: Match) -> str:
+    return " on this very node" if match.kind == RowKind.NODE else ""
 
 
 def _named(row: VerdictRow) -> str:

@@ -24,7 +24,8 @@ class DuckNodeStore:
         await self._db.execute(
             SQL["put_node"],
             [node.node, node.ticket_key, node.boot_id, node.facts_id, node.device_id, list(node.server_facts),
-             list(node.device_facts), list(node.cpus), node.version, time.time(), node.host, list(node.places)],
+             list(node.device_facts), list(node.cpus), node.version, time.time(), node.host, list(node.places),
+             node.peer_address],
         )  # fmt: skip
 
     async def node(self, name: str) -> Node | None:
@@ -60,4 +61,5 @@ def _node(row: dict[str, Any]) -> Node:
         row["version"],
         row["host"],
         tuple(row["places"] or ()),
+        row["peer_address"] or "",
     )

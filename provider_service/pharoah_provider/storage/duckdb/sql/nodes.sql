@@ -1,7 +1,8 @@
 -- name: put_node
 INSERT OR REPLACE INTO nodes (
-    node, ticket_key, boot_id, context_id, device_id, server_facts, device_facts, cpus, version, last_seen, host, places
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    node, ticket_key, boot_id, context_id, device_id, server_facts, device_facts, cpus, version, last_seen, host, places,
+    peer_address
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: node
 SELECT * FROM nodes WHERE node = ?

@@ -1,0 +1,102 @@
+"""Rows about one node: a job for which a gray node is wrong learns that, and no other job (ADR 56).
+
+The class of a node comes from reruns of cells (`node_classes`). A gray node fails for certain work that runs on other
+nodes of its context. A row says so on the rungs `exact` and `minor`, sealed under the name of the node as well, so that
+only a job like it that is offered this node opens it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from pharoah_archetypes import Fingerprint, rung_tokens
+from pharoah_learning.context_rule import identity
+from pharoah_learning.evidence import Trial
+from pharoah_learning.incompatibility import BLOCK_CONTROLS, BLOCK_FAILURES, RowTrials, title_of
+from pharoah_learning.node_class import CERTAIN
+from pharoah_learning.node_classes import ClassedNode, classed_nodes
+from pharoah_learning.release import LearnedRow
+from pharoah_protocol.tables.query import NODE_RUNGS, node_tokens
+from pharoah_protocol.vocabulary import Grade, NodeClass, Outcome, RowKind, Rung, Scope, Severity
+
+
+class _Remedy(IntEnum):
+    """The code of `remedies.toml` that these rows give."""
+
+    OTHER_NODE = 8
+
+
+class _Subject(NamedTuple):
+    """What one row is about."""
+
+    node: str
+    rung: Rung
+    tokens: tuple[str, ...]
+
+
+def learn_node_rows(trials: Sequence[Trial], returned: Mapping[str, float]) -> list[LearnedRow]:
+    """The rows about gray nodes. The fingerprints of the trials must be readable. `returned`: when an operator has
+    returned a node to service, unix seconds; what it did before does not count."""
+    counted = [trial for trial in trials if trial.ran_at >= returned.get(trial.node, 0.0)]
+    rows = []
+    for one in classed_nodes(counted):
+        if one.estimate.posterior[NodeClass.GRAY] >= CERTAIN:
+            rows += _of_node(one, counted)
+    return sorted(rows, key=lambda row: (row.group_id, row.rung, row.tokens))
+
+
+def trials_of_node_row(row: LearnedRow, trials: Iterable[Trial]) -> RowTrials:
+    """The trials behind a row about a node, and its controls; `trials` are those of learning."""
+    for subject, found in _by_subject(trials).items():
+        if (subject.rung, subject.tokens) == (row.rung, row.tokens) and found[0].context_id == row.group_id:
+            return RowTrials(tuple(found), tuple(_controls(found, trials)))
+    return RowTrials((), ())
+
+
+def _of_node(one: ClassedNode, trials: Sequence[Trial]) -> list[LearnedRow]:
+    own = [trial for trial in trials if trial.node == one.node and trial.content in one.wrong_for]
+    return [_row(subject, found, _controls(found, trials)) for subject, found in _by_subject(own).items()]
+
+
+def _by_subject(trials: Iterable[Trial]) -> dict[_Subject, list[Trial]]:
+    found: dict[_Subject, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        fingerprint = Fingerprint.from_json(trial.fingerprint)
+        for rung in NODE_RUNGS:
+            if tokens := rung_tokens(fingerprint, rung):
+                found[_Subject(trial.node, rung, node_tokens(tokens, trial.node))].append(trial)
+    return found
+
+
+def _controls(treated: Sequence[Trial], trials: Iterable[Trial]) -> list[Trial]:
+    """The same work on other nodes of the context."""
+    contents, node, context = {trial.content for trial in treated}, treated[0].node, treated[0].context_id
+    return [one for one in trials if one.node != node and one.context_id == context and one.content in contents]
+
+
+def _row(subject: _Subject, own: Sequence[Trial], controls: Sequence[Trial]) -> LearnedRow:
+    failed = [trial for trial in own if trial.outcome is not Outcome.OK]
+    outcome = Counter(trial.outcome for trial in failed).most_common(1)[0][0] if failed else Outcome.OTHER
+    failures, base = len(failed), sum(trial.outcome is not Outcome.OK for trial in controls)
+    always = failures == len(own) >= BLOCK_FAILURES and base == 0 and len(controls) >= BLOCK_CONTROLS
+    ids = [trial.trial_id for trial in own]
+    return LearnedRow(
+        scope=Scope.SERVER,
+        group_id=own[0].context_id,
+        rung=subject.rung,
+        tokens=subject.tokens,
+        severity=Severity.BLOCK if always and subject.rung is Rung.EXACT else Severity.WARN,
+        outcome=outcome,
+        failures=failures,
+        runs=len(own),
+        base_failures=base,
+        base_runs=len(controls),
+        remedy=int(_Remedy.OTHER_NODE),
+        title=f"{title_of(own)}, on {subject.node}",
+        kind=RowKind.NODE,
+        grade=Grade.MATCHED if controls else Grade.ASSOCIATION,
+        evidence=identity(ids) if all(ids) else "",
+    )
