@@ -61,7 +61,7 @@ def test_no_row_is_kept_past_its_retention_and_no_younger_one_is_deleted(tmp_pat
     async def work() -> None:
         await fill(storage, NOW - 1.0)
         deleted = await task(storage, clock).run()
-        rest = {"telemetry": 7, "reports": 30, "probes": 30}
+        rest = {"telemetry": 30, "reports": 30, "probes": 30}
         assert {table: 400 - deleted[table] for table in rest} == rest
         assert {row["purpose"] for row in await listed(storage, "probes")} == {"baseline", "level"}
         assert len(await listed(storage, "probes")) == 400 + 30, "baselines are kept for ever"

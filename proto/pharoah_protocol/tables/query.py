@@ -28,6 +28,7 @@ QUESTION_ITEMS = _NODE_PLACE + len(NODE_RUNGS)
 """Items of every question: all rungs, all bands, one pseudonym, and the job on the offered node. Each costs a blinding
 and one output per class."""
 _RANDOM_INPUT_BYTES = 32
+_NODE = "node="
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,12 @@ def _node_item(fingerprint: Fingerprint | None, rung: Rung, node: str) -> QueryI
 
 def node_tokens(tokens: Sequence[str], node: str) -> tuple[str, ...]:
     """The tokens of a rung on the node of this name: what a row about one node is sealed under."""
-    return (*tokens, f"node={node}")
+    return (*tokens, f"{_NODE}{node}")
+
+
+def node_of(tokens: Sequence[str]) -> str:
+    """The node that a row about one node is about; empty for another row."""
+    return next((token.removeprefix(_NODE) for token in tokens if token.startswith(_NODE)), "")
 
 
 def random_item() -> QueryItem:

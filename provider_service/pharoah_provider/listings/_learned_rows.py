@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pharoah_learning.models.odds_ratios import odds_ratio
 from pharoah_learning.models.proportions import wilson
 from pharoah_learning.release import LearnedRow
+from pharoah_protocol.tables.query import node_of
 from pharoah_protocol.vocabulary import RowKind
 from pharoah_provider.listings._listing import ListingSources, Row
 
@@ -29,7 +30,11 @@ def learned_rows(*kinds: RowKind) -> Callable[[ListingSources], Awaitable[list[R
         for node in nodes:
             names[release.context_rule.context_of(node.server_facts)].append(node.node)
         return [
-            {"release": release.release, "nodes": "+".join(names[row.group_id]), **_shown(row, row.id in revoked)}
+            {
+                "release": release.release,
+                "nodes": node_of(row.tokens) if row.kind is RowKind.NODE else "+".join(names[row.group_id]),
+                **_shown(row, row.id in revoked),
+            }
             for row in release.rows
             if row.kind in kinds
         ]
