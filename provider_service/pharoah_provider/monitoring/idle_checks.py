@@ -44,6 +44,8 @@ RETRY_SECONDS = 300.0
 """After a check that could not be made, because somebody uses the node or its agent does not answer."""
 AT_ONCE = 8
 """Checks that go on at once: with them a fleet of 1,250 nodes is checked each hour, at 20 s for a check."""
+PARTNERS_CONSIDERED = 16
+"""Nodes of which one is to be free to measure together with another one."""
 CONSIDERED = 32
 """Nodes that have waited longest and are considered for the next check."""
 
@@ -112,7 +114,7 @@ class IdleChecks:
         return node not in self._going and not self._in_use(node) and self._orders.may_use(node, None)
 
     def _chosen(self, nodes: Sequence[Node], past: Sequence[IdleCheck]) -> Choice | None:
-        with_partner = {node.node for node in nodes if any(True for _ in self._partners(node))}
+        with_partner = {node.node for node in nodes if self._free_partner(node) is not None}
         candidates = [
             Candidate(node.node, one.name, one.resource, one.limit_seconds)
             for node in nodes
@@ -142,13 +144,17 @@ class IdleChecks:
         where there is none. Its own checks wait meanwhile."""
         if MICRO_BENCHMARKS[benchmark].need is not Need.PARTNER or (known := self._fleet.node(node)) is None:
             return None
-        free = [one for one in self._partners(known) if one.node != but and self._is_free(one.node)]
-        if not free:
+        if (chosen := self._free_partner(known, but)) is None:
             raise NotReady(f"no other node is free to measure {benchmark} with it")
-        chosen = self._chance.choice(free)
         if node in self._going:
             self._going[chosen.node] = self._going[node]
         return chosen
+
+    def _free_partner(self, node: Node, but: str = "") -> Node | None:
+        """One of the nodes with which a node can measure now, of some that are drawn at random; None without one."""
+        partners = [one for one in self._partners(node) if one.node != but]
+        drawn = self._chance.sample(partners, min(PARTNERS_CONSIDERED, len(partners)))
+        return next((one for one in drawn if self._is_free(one.node)), None)
 
     async def _check(self, choice: Choice) -> None:
         node, benchmark = choice.candidate.node, choice.candidate.benchmark
