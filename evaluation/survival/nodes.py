@@ -23,7 +23,7 @@ from evaluation.survival.simulated_nodes import NodeHistory, SimulatedNodes, sim
 from pharoah_learning.models.alarm_budget import alarms
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.node_failures import HOUR_SECONDS
-from pharoah_learning.node_hazards import FALSE_ALARMS_PER_HOUR, HOLD_HOURS, as_arrays
+from pharoah_learning.node_hazards import FALSE_ALARMS_PER_HOUR, HOLD_HOURS, as_arrays, newest_scores
 from pharoah_learning.node_lives import NodeHours, NodeLives, node_hours, node_lives
 from pharoah_protocol.hazard_model import PublishedHazardModel
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
@@ -177,9 +177,7 @@ def _add_alarms(figures: Figures, model: PublishedHazardModel, scores: Array, li
 
 def _add_difference(figures: Figures, model: PublishedHazardModel, hours: NodeHours) -> None:
     """A sidecar forecasts in pure Python what the provider computes for all nodes at once."""
-    scores = as_arrays(model).score(
-        hours.features[:, -1, [hours.names.index(name) for name in model.features]], np.full(len(hours.nodes), -1)
-    )
+    scores = newest_scores(model, hours)
     largest = max(
         abs(
             model.forecast(dict(zip(hours.names, map(float, hours.features[at, -1]), strict=True))).risk

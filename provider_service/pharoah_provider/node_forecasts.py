@@ -151,7 +151,7 @@ def failures_of(changes: Iterable[Transition]) -> list[NodeFailure]:
 
 def trouble_signals() -> tuple[str, ...]:
     """Names of the signals that leave every node."""
-    from pharoah_provider.agent.signals import AGENT_SIGNALS
+    from pharoah_provider.agent.signals import AGENT_SIGNALS  # reads all signals, which only this needs
 
     return tuple(sorted(signal.name for signal in AGENT_SIGNALS if signal.leaves_node))
 

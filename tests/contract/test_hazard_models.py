@@ -13,8 +13,8 @@ from pharoah_protocol.tables.epoch_head import is_signed, read_public_key
 from pharoah_protocol.v1 import AgentMessage, HazardModel, LearnRequest, ListRequest
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.contract.test_node_actions import with_cells
+from tests.harness.hazard_models import MODEL
 from tests.harness.loopback import Loopback, bearer, hello, loopback, node
-from tests.protocol.test_hazard_model import MODEL
 
 
 async def sent_model(site: Loopback) -> HazardModel:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from pharoah_provider.storage.duckdb import DuckStorage
+from tests.harness.hazard_models import MODEL
 from tests.harness.jobs import Job
 from tests.harness.site import running_site
 from tests.harness.until import wait_until
-from tests.protocol.test_hazard_model import MODEL
 
 SCRIPT = "evaluation/scripts/train_workload.py"
 ALERT = "this node fails within 24 hours"
@@ -35,5 +35,7 @@ def test_a_job_is_warned_by_the_model_that_its_agent_hands_over(tmp_path: Path) 
         words = [sys.executable, SCRIPT, "mlp", '{"width": 64, "batch": 16}', "--seconds", "60"]
         job = Job(site, "n1", words, tmp_path / "job", "--gate", "warn")
         wait_until(lambda: ALERT in job.output(), "the warning", 120)
+        said = " ".join(job.output().split())
+        assert "save a checkpoint" in said and "a model of 30 failures of 100 nodes" in said
         job.process.terminate()
         job.wait()

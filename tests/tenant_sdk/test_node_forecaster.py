@@ -21,7 +21,7 @@ from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.vocabulary import Attribution, Resource
 from pharoah_provider.agent.local_socket import ticket_socket
-from tests.protocol.test_hazard_model import MODEL
+from tests.harness.hazard_models import MODEL
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(byte * 32) for byte in (b"p", b"q"))
 SICK = {"hot.level": 2.0}

@@ -17,7 +17,7 @@ from torch import nn
 from pharoah.cli.commands import main
 from pharoah.replay.judgement import Judgement, ReplayState, judge
 from pharoah.replay.repeat import repeat
-from pharoah.replay.results import NodeResult, Outcome
+from pharoah.replay.results import NodeResult, RepeatOutcome
 from pharoah.replay.save_step import SAVE_AFTER_STEP, SaveStep
 from pharoah.replay.step_file import Computation, NodeClass, SavedStep, StepFileError, StepReader, Switches
 from pharoah.replay.step_saver import StepSaver
@@ -161,7 +161,7 @@ STEP = SavedStep(
 
 
 def _result(node: str, *runs: tuple[str, int]) -> NodeResult:
-    return NodeResult("id", node, [Outcome(list(digests), count) for digests, count in runs])
+    return NodeResult("id", node, [RepeatOutcome(list(digests), count) for digests, count in runs])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 
 from pharoah.replay.arguments import computed, read, tensors
 from pharoah.replay.digests import digest_of, node_class, switched
-from pharoah.replay.results import NodeResult, Outcome
+from pharoah.replay.results import NodeResult, RepeatOutcome
 from pharoah.replay.step_file import Computation, Load, SavedStep, StepFileError, StepReader
 
 FEWEST_REPEATS = 3
@@ -32,7 +32,7 @@ def repeat(reader: StepReader, node: str, seconds: float, clock: Callable[[], fl
         began = clock()
         while outcomes.total() < FEWEST_REPEATS or clock() - began < seconds:
             outcomes[_once(reader)] += 1
-    found = [Outcome(list(digests), repeats) for digests, repeats in outcomes.most_common()]
+    found = [RepeatOutcome(list(digests), repeats) for digests, repeats in outcomes.most_common()]
     return NodeResult(step.id, node, found)
 
 

@@ -12,7 +12,7 @@ from pharoah.replay.step_file import StepFileError
 FORMAT = 1
 
 
-class Outcome(NamedTuple):
+class RepeatOutcome(NamedTuple):
     """One way in which repeats came out."""
 
     digests: list[str]
@@ -28,7 +28,7 @@ class NodeResult:
     step: str
     """The id of the saved step."""
     node: str
-    outcomes: list[Outcome]
+    outcomes: list[RepeatOutcome]
     """What came of its repeats, the most frequent outcome first."""
 
     @property
@@ -55,7 +55,9 @@ def read_result(path: Path, step: str) -> NodeResult:
         if data.pop("format") != FORMAT:
             raise ValueError("another format")
         found = NodeResult(**data)
-        outcomes = [Outcome([str(digest) for digest in digests], int(repeats)) for digests, repeats in found.outcomes]
+        outcomes = [
+            RepeatOutcome([str(digest) for digest in digests], int(repeats)) for digests, repeats in found.outcomes
+        ]
     except OSError as error:
         raise StepFileError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):

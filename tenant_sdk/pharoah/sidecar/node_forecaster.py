@@ -64,8 +64,7 @@ class NodeForecaster:
         )
 
     def _checked_model(self, answer: ForecastAnswer) -> PublishedHazardModel | None:
-        """The model of an answer, if the provider has signed it. A signature takes a tenth of a millisecond and the
-        model some milliseconds to read, so what was checked is kept."""
+        """The model of an answer, if the provider has signed it. What was checked is kept: it seldom changes."""
         if not answer.model:
             return None
         if (answer.model, answer.signature) != (self._checked.model, self._checked.signature):

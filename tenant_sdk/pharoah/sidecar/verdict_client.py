@@ -42,10 +42,13 @@ class PreparedQuestion:
     """A question that is ready to be sent, and the job that it is about."""
 
     question: Question
-    fingerprint: Fingerprint | None
-    """None for a question about nothing."""
     flaw: str = ""
     """Why nothing is asked about the job although it was examined; such a job sends a question about nothing."""
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """None for a question about nothing."""
+        return self.question.fingerprint
 
 
 class VerdictClient:
@@ -97,12 +100,12 @@ class VerdictClient:
         share, flaw = self._settings.share_outcomes, ""
         try:
             read = Fingerprint.from_json(fingerprint) if isinstance(fingerprint, str) else fingerprint
-            return PreparedQuestion(prepare(read, share), read)
+            return PreparedQuestion(prepare(read, share))
         except FingerprintError as error:
             flaw = str(error)
         except ValueError as error:  # a grammar that cannot be parsed, a token that is too long
             flaw = f"the fingerprint has no skeleton: {error}"
-        return PreparedQuestion(prepare(None, share), None, flaw)
+        return PreparedQuestion(prepare(None, share), flaw)
 
     async def check(self, fingerprint: str, pending: str) -> Verdict:
         """The verdict about a fingerprint (JSON); without one, `pending` is the reason why it has to wait."""
