@@ -36,7 +36,7 @@ from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
 from pharoah_protocol.vocabulary import RowKind, Scope, Severity
 
-FORMAT = 4
+FORMAT = 5
 """Version of the bundles that are read here; `pharoah-provider audit-bundle` writes it."""
 
 

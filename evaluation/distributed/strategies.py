@@ -316,7 +316,8 @@ def _capture_into(path: Path) -> None:
     from pharoah._sidecar_link import SidecarLink
     from pharoah.capture import hooks
     from pharoah.capture.clock import StepClock
-    from pharoah_protocol.local_messages import Capture, Message
+    from pharoah_protocol.local_messages import Message
+    from pharoah_protocol.rank_messages import Capture
 
     class FileLink(SidecarLink):
         """Writes the fingerprint into the file."""

@@ -25,7 +25,8 @@ from pharoah._sidecar_link import SidecarLink
 from pharoah.capture import hooks
 from pharoah.capture.clock import CAPTURE_AFTER_STEP, StepClock
 from pharoah.capture.recorder import Recorder, fingerprint
-from pharoah_protocol.local_messages import Capture, Message
+from pharoah_protocol.local_messages import Message
+from pharoah_protocol.rank_messages import Capture
 
 Step = Callable[[], None]
 LARGE = Variation(batch=8, length=64, width=256, heads=4, depth=4, vocabulary=4096)

@@ -22,7 +22,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from evaluation.figures import Figures
-from pharoah_protocol.local_messages import NodeStateAnswer
+from pharoah_protocol.agent_messages import NodeStateAnswer
 from pharoah_protocol.node_profile import NodeProfile
 from pharoah_provider.agent.local_socket import ticket_socket
 from tests.harness.exchange import RELEASE

@@ -1,29 +1,22 @@
-"""Degradations under watched jobs, healthy jobs that look like degraded ones, and what micro-benchmarks cost them."""
+"""Degradations under watched jobs: whether and when the provider confirms them, and the jobs hear of them."""
 
 from __future__ import annotations
 
 import random
 import re
-import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import isnan, log, nan
+from math import isnan, nan
 from pathlib import Path
-from statistics import median, stdev
-from typing import Any, NamedTuple
+from statistics import median
 
-from evaluation.figures import OUTPUT, ROOT, Figures
+from evaluation.figures import Figures
 from evaluation.loop import full_information
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS
-from pharoah_protocol.incident_states import CLEARED, CONFIRMED, INCIDENT_STATES
-from pharoah_provider.monitoring.budgets import SHARE
+from evaluation.loop.watched_jobs import FOLDER, has_open_incident, reports, run_of, wait_until, watched_job
+from pharoah_protocol.incident_states import CLEARED, CONFIRMED
 from tests.harness.jobs import Job, start_cpu_stressor
 from tests.harness.site import Site
 
-FOLDER = OUTPUT / "loop"
-SCRIPT = [sys.executable, str(ROOT / "evaluation" / "scripts" / "train_workload.py")]
-JOB_UNDER_WATCH = ["gpt", '{"length": 64, "batch": 4}']
 INJECTION_SECONDS = 90.0
 READY_SECONDS = 60.0
 """Before a degradation begins. The first windows of a run are its baseline, those of a restless job once more, and what
@@ -33,6 +26,8 @@ HEARING_SECONDS = 2.0
 CLEARING_SECONDS = 60.0
 """How long a job goes on at most after a degradation has ended, until its incident is cleared. A job that comes later
 could not clear it, and would hear of it instead of raising another."""
+SUSPICION_SECONDS = 600.0
+"""How long suspicions of earlier jobs are waited for: the pause before an idle node is validated grows to this."""
 STRONG = 1.5
 """From so many times the usual step on, levels alone must show the provider that a node is slow."""
 DETECTED_JOB_SECONDS = 360.0
@@ -77,7 +72,9 @@ def _durations(number: int) -> Path:
 
 
 def detection(site: Site, figures: Figures, chance: random.Random, injections: int) -> None:
-    """One job on each plain node; one of the two nodes is degraded, the other is the peer."""
+    """One job on each plain node; one of the two nodes is degraded, the other is the peer. Suspicions of earlier jobs
+    are validated first: another job could raise none meanwhile."""
+    wait_until(lambda: not any(has_open_incident(site, node) for node in ("n1", "n2")), SUSPICION_SECONDS)
     rows: list[Injection] = []
     for number in range(injections):
         node, peer = chance.sample(["n1", "n2"], 2)
@@ -99,8 +96,8 @@ def _watched_pair(site: Site, number: int, node: str, peer: str) -> dict[str, Jo
         name: watched_job(site, name, FOLDER / f"detect-{number}-{name}", DETECTED_JOB_SECONDS, *options[name])
         for name in (node, peer)
     }
-    until(lambda: site.levels_known(started, 2), 90)
-    until(lambda: all(_reported_seconds(site, job) >= 5 for job in jobs.values()), 60)
+    wait_until(lambda: site.levels_known(started, 2), 90)
+    wait_until(lambda: all(_reported_seconds(site, job) >= 5 for job in jobs.values()), 60)
     time.sleep(max(0.0, started + READY_SECONDS - time.time()))
     return jobs
 
@@ -112,16 +109,16 @@ def _inject(
     began = time.time()
     stressor = start_cpu_stressor(site.profiles[node]["cpus"], 1 - 1 / slowdown, ramp)
     try:
-        found = until(lambda: _confirmed(site, jobs[node]), INJECTION_SECONDS)
-        until(lambda: not isnan(_heard_at(jobs[node], began)), HEARING_SECONDS)
+        found = wait_until(lambda: _confirmed(site, jobs[node]), INJECTION_SECONDS)
+        wait_until(lambda: not isnan(_heard_at(jobs[node], began)), HEARING_SECONDS)
         heard = _heard_at(jobs[node], began)
         confirmed_at = _confirmed(site, jobs[node])
-        alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(jobs[node])]
+        alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == run_of(jobs[node])]
     finally:
         stressor.kill()
         stressor.wait()
     ended = time.time()
-    cleared = until(lambda: not _has_open_incident(site, node), CLEARING_SECONDS)
+    cleared = wait_until(lambda: not has_open_incident(site, node), CLEARING_SECONDS)
     cleared_after = time.time() - ended if cleared else nan
     row = Injection(
         number=number,
@@ -159,12 +156,7 @@ def _heard_at(job: Job, began: float) -> float:
 def _was_alerted(site: Site, job: Job) -> bool:
     """Whether an incident that this job raised was confirmed, also when it is over by now."""
     heard = (CONFIRMED.name, CLEARED.name)
-    return any(alert["run"].lower() == _run_of(job) and alert["state"] in heard for alert in site.listing("alerts"))
-
-
-def _has_open_incident(site: Site, node: str) -> bool:
-    """Whether an incident of a node is not over yet."""
-    return any(alert["node"] == node and INCIDENT_STATES[alert["state"]].is_open for alert in site.listing("alerts"))
+    return any(alert["run"].lower() == run_of(job) and alert["state"] in heard for alert in site.listing("alerts"))
 
 
 def _last_ratio(site: Site, job: Job, before: float) -> float:
@@ -196,110 +188,11 @@ def _detection_figures(figures: Figures, rows: list[Injection]) -> None:
     figures.add("cleared_after_p50_seconds", median(cleared) if cleared else nan)
 
 
-def healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
-    """Healthy jobs with hard negatives that consent to micro-benchmarks beside them, within the budget that a provider
-    has by default."""
-    site.kill("provider")
-    site.benchmark_share = SHARE
-    site.start_provider()
-    until(lambda: len(site.listing("nodes")) == len(site.profiles), 30)
-    healthy_from = time.time()
-    false, suspected, watched_seconds = 0, 0, 0.0
-    disturbed: list[Disturbance] = []
-    for number in range(rounds):
-        names = {node: f"healthy-{number}-{node}" for node in ("n1", "n2")}
-        jobs = {
-            node: watched_job(site, node, FOLDER / name, seconds, "--negatives", "--durations", str(_steps_of(name)))
-            for node, name in names.items()
-        }
-        for node, job in jobs.items():
-            job.wait(seconds + 120)
-            reported = reports(site, job)
-            if reported:
-                began, ended = reported[0]["started_at"], reported[-1]["ended_at"]
-                watched_seconds += ended - began
-                disturbed += _disturbances(site, node, _steps_of(names[node]), began, ended)
-            alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == _run_of(job)]
-            false += sum(a["state"] == "confirmed" or bool(a["fault_domain"] == "node") for a in alerts)
-            suspected += len(alerts)
-        print(f"  round {number + 1} of {rounds}: {suspected} suspicions, {false} alerts so far", flush=True)
-    figures.details["healthy"] = {"runs": 2 * rounds, "seconds_each": seconds, "suspicions": suspected}
-    hours = watched_seconds / 3600
-    figures.add("healthy_job_hours", hours, ">= 1 unless --quick", rounds == 1 or hours >= 1)
-    figures.rate("false_alerts_per_job_hour", false, hours)
-    figures.rate("suspicions_per_job_hour", suspected, hours)
-    _cost_figures(figures, disturbed, watched_seconds)
-    _noise(site, figures, healthy_from)
-    figures.add(
-        "healthy_run_seconds",
-        seconds,
-        ">= 3 x detect_p95",
-        seconds >= 3 * figures.values["detect_p95_seconds"],
-    )
-
-
-class Disturbance(NamedTuple):
-    """An order that ran beside a healthy job."""
-
-    seconds: float
-    slowdown: float
-    """The median step meanwhile over that of the steps near it; NaN where there are none."""
-
-
-def _steps_of(name: str) -> Path:
-    """The file that a job writes its step times to."""
-    return FOLDER / f"{name}-durations.txt"
-
-
-def _disturbances(site: Site, node: str, durations: Path, began: float, ended: float) -> list[Disturbance]:
-    probes = [p for p in site.listing("probes") if p["node"] == node and p["beside_job"]]
-    spans = _joined([(p["started_at"], p["ended_at"]) for p in probes if began <= p["started_at"] < ended])
-    return [Disturbance(until - since, full_information.slowdown_in(durations, since, until)) for since, until in spans]
-
-
-def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Spans that overlap, or follow each other within a second, are one."""
-    found: list[tuple[float, float]] = []
-    for since, until in sorted(spans):
-        if found and since - found[-1][1] < 1.0:
-            found[-1] = found[-1][0], max(until, found[-1][1])
-        else:
-            found.append((since, until))
-    return found
-
-
-def _cost_figures(figures: Figures, disturbed: Sequence[Disturbance], watched_seconds: float) -> None:
-    share = sum(one.seconds for one in disturbed) / watched_seconds if watched_seconds else nan
-    figures.add("disturbed_job_time_ratio", share, "<= 0.01", share <= 0.01)
-    slowdowns = sorted(one.slowdown for one in disturbed if not isnan(one.slowdown))
-    p90 = slowdowns[int(0.9 * (len(slowdowns) - 1) + 0.5)] if slowdowns else nan
-    shown = f"median {median(slowdowns):.2f}, n={len(slowdowns)}" if slowdowns else "n=0"
-    figures.add("probe_job_slowdown_ratio_p90", p90, "<= 1.10", p90 <= 1.10, interval=shown)
-
-
-def _noise(site: Site, figures: Figures, healthy_from: float) -> None:
-    """How much two healthy nodes differ from one validation to the next: sd of log(own ratio / peer ratio)."""
-    probes = [p for p in site.listing("probes") if p["beside_job"] and p["started_at"] > healthy_from]
-    for benchmark in MICRO_BENCHMARKS.entries:
-        shown = {n: [p for p in probes if (p["node"], p["benchmark"]) == (n, benchmark)] for n in ("n1", "n2")}
-        ratios = {node: _own_ratios(rows) for node, rows in shown.items()}
-        differences = [
-            log(own / peer) for at, own in ratios["n1"] for peer_at, peer in ratios["n2"] if abs(at - peer_at) < 1.5
-        ]
-        if len(differences) > 2:
-            figures.add(f"validation_noise_sd_{benchmark}", stdev(differences), interval=f"n={len(differences)}")
-
-
-def _own_ratios(probes: list[dict[str, Any]]) -> list[tuple[float, float]]:
-    """When each validation of one node began, and what it showed over the level measured last before it."""
-    ratios: list[tuple[float, float]] = []
-    levels: list[float] = []
-    for probe in sorted(probes, key=lambda probe: float(probe["started_at"])):
-        if probe["purpose"] == "level":
-            levels.append(probe["mean_seconds"])
-        elif levels:
-            ratios.append((probe["started_at"], probe["mean_seconds"] / median(levels[-3:])))
-    return ratios
+def healthy_runs_are_long_enough(figures: Figures) -> None:
+    """Healthy jobs say nothing of false alerts unless each goes on for several times as long as detection takes."""
+    seconds = float(figures.details["healthy"]["seconds_each"])
+    holds = seconds >= 3 * figures.values["detect_p95_seconds"]
+    figures.add("healthy_run_seconds", seconds, ">= 3 x detect_p95", holds)
 
 
 def micro_benchmark_cost(site: Site, figures: Figures) -> None:
@@ -316,16 +209,6 @@ def micro_benchmark_cost(site: Site, figures: Figures) -> None:
     )
 
 
-def watched_job(site: Site, node: str, folder: Path, seconds: float, *options: str) -> Job:
-    command = [*SCRIPT, *JOB_UNDER_WATCH, "--seconds", str(seconds), *options]
-    return Job(site, node, command, folder, "--allow-beside-job")
-
-
-def reports(site: Site, job: Job) -> list[dict[str, Any]]:
-    run = _run_of(job)
-    return [row for row in site.listing("reports") if run and row["run"].lower() == run]
-
-
 def _reported_seconds(site: Site, job: Job) -> int:
     return sum(row["seconds"] for row in reports(site, job))
 
@@ -333,19 +216,6 @@ def _reported_seconds(site: Site, job: Job) -> int:
 def _confirmed(site: Site, job: Job) -> float:
     """Unix time at which an alert of this job was confirmed; 0 when none is."""
     for alert in site.listing("alerts"):
-        if alert["run"].lower() == _run_of(job) and alert["state"] == "confirmed":
+        if alert["run"].lower() == run_of(job) and alert["state"] == "confirmed":
             return float(alert["changed_at"])
     return 0.0
-
-
-def _run_of(job: Job) -> str:
-    return str(job.verdict().get("run_id", ""))[:8].lower()
-
-
-def until(condition: Any, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.5)
-    return False

@@ -26,6 +26,7 @@ from typing import Any
 from evaluation.figures import OUTPUT, ROOT, Figures
 from evaluation.loop.simple_rules import RULES, Step, windows
 from evaluation.loop.watched_faults import CONTROL_GROUPS, SCRIPT, Fault, Started, faults
+from evaluation.loop.watched_jobs import wait_until
 from pharoah_protocol.vocabulary import Resource
 from tests.harness.jobs import Job
 from tests.harness.site import Site, running_site
@@ -154,17 +155,17 @@ def _start(site: Site, node: str, folder: Path, fault: Fault | None) -> Started:
 
 
 def _observed(started: Started, fault: Fault) -> Episode:
-    _until((started.folder / "durations").exists, START_SECONDS)
+    wait_until((started.folder / "durations").exists, START_SECONDS)
     time.sleep(fault.after_seconds)
     early = len(started.alerts())
     began = time.time()
     (started.folder / "trigger").touch()
     leaks = fault.kind == "leak"
     with fault.beside(started, fault.dose) if fault.beside else nullcontext():
-        _until(lambda: len(started.alerts()) > early, LEAK_SECONDS if leaks else WAIT_SECONDS)
+        wait_until(lambda: len(started.alerts()) > early, LEAK_SECONDS if leaks else WAIT_SECONDS)
         ended = time.time()
     if leaks:
-        _until(lambda: started.job.returncode is not None, LEAK_SECONDS)
+        wait_until(lambda: started.job.returncode is not None, LEAK_SECONDS)
     alert = next(iter(started.alerts()[early:]), None)
     steps = _steps(started.folder / "durations")
     episode = Episode(
@@ -291,12 +292,3 @@ def _episodes_of(raised: Iterator[float]) -> int:
     """Alerts less than half a minute apart are one."""
     times = list(raised)
     return sum(at - before > 30 for before, at in zip([-1e9, *times], times, strict=False))
-
-
-def _until(condition: Callable[[], Any], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.5)
-    return False

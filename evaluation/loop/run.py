@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from evaluation.figures import ROOT, Figures, timed
-from evaluation.loop import detection, full_information, local_alerts, odd_rank_detection
-from evaluation.loop.detection import FOLDER, SCRIPT
+from evaluation.loop import detection, disturbance, full_information, local_alerts, odd_rank_detection
+from evaluation.loop.watched_jobs import FOLDER, SCRIPT, agents_are_connected, reports, wait_until, watched_job
 from tests.harness.jobs import Job, losses_identical
 from tests.harness.site import Site, running_site
 
@@ -56,7 +56,8 @@ FAMILIES = ["recurrence", "autoencoder", "experts", "spectral"]
 PARTS = {
     "local": "alerts of the tenant's own machine",
     "healthy": "healthy jobs, watched by the tenant's own machine",
-    "detection": "degradations and healthy jobs, watched by the provider",
+    "detection": "degradations, watched by the provider",
+    "disturbance": "healthy jobs, watched by the provider within its budget for micro-benchmarks",
 }
 """Parts that can be measured alone."""
 
@@ -88,12 +89,18 @@ def _measure(figures: Figures, arguments: argparse.Namespace) -> None:
         if everything:
             timed("verdicts against what really happens", lambda: _verdicts(site, figures))
             timed("families never campaigned", lambda: _unknowns(site, figures))
+        if everything or arguments.part == "disturbance":
+            rounds, seconds = (1, 120.0) if arguments.quick else (3, 630.0)
+            timed("healthy runs", lambda: disturbance.measure(site, figures, rounds, seconds))
+        if everything:
             timed("losses with and without Pharoah", lambda: _losses(site, figures))
             timed("provider killed in mid-run", lambda: _killed(site, figures, 2 if arguments.quick else 4))
-        injections, rounds, seconds = (3, 1, 120.0) if arguments.quick else (10, 3, 630.0)
-        timed("degradations", lambda: detection.detection(site, figures, chance, injections))
-        timed("healthy runs", lambda: detection.healthy(site, figures, rounds, seconds))
-        timed("cost of micro-benchmarks", lambda: detection.micro_benchmark_cost(site, figures))
+        if everything or arguments.part == "detection":
+            injections = 3 if arguments.quick else 10
+            timed("degradations", lambda: detection.detection(site, figures, chance, injections))
+            timed("cost of micro-benchmarks", lambda: detection.micro_benchmark_cost(site, figures))
+        if everything:
+            detection.healthy_runs_are_long_enough(figures)
 
 
 def _learn(site: Site) -> None:
@@ -166,10 +173,10 @@ def _losses(site: Site, figures: Figures) -> None:
 def _killed(site: Site, figures: Figures, times: int) -> None:
     completed = 0
     for number in range(times):
-        job = detection.watched_job(site, "n1", FOLDER / f"killed-{number}", 14.0)
-        detection.until(lambda job=job: detection.reports(site, job), 40)
+        job = watched_job(site, "n1", FOLDER / f"killed-{number}", 14.0)
+        wait_until(partial(reports, site, job), 40)
         site.kill("provider")
         completed += job.wait() == 0 and json.loads(job.output().splitlines()[-1])["outcome"] == "ok"
         site.start_provider()
-        detection.until(lambda: len(site.listing("nodes")) == len(site.profiles), 30)
+        wait_until(lambda: agents_are_connected(site), 30)
     figures.ratio("provider_killed_runs_completed_ratio", completed, times, 1.0)

@@ -27,7 +27,7 @@ from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.message_times import MessageTimes
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.sidecar import Sidecar
-from pharoah_protocol.local_messages import Capture, Check, Launch
+from pharoah_protocol.rank_messages import Capture, Check, Launch
 from pharoah_protocol.received_profile import ReceivedProfile
 from pharoah_protocol.voprf import group, libsodium, pure_python
 

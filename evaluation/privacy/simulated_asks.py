@@ -16,7 +16,7 @@ from pharoah.local_alerts import AlertBook, Condition, View, Watching, detectors
 from pharoah.local_alerts._readings import MachineReading, ProcessReading
 from pharoah.sidecar.asked_validation import AskedValidation, calls_for_validation
 from pharoah.sidecar.local_watch import SIGNALS_EVERY_SECONDS
-from pharoah_protocol.local_messages import SignalReading
+from pharoah_protocol.agent_messages import SignalReading
 from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT
 
 DETECTORS = ("slow_steps", "node_signals")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import random
 import subprocess
 import sys
@@ -26,7 +27,9 @@ from pharoah_learning.deviating_answers import NodeDigest, deviations
 
 SCRIPTS = ROOT / "evaluation" / "scripts"
 WORKLOADS, QUICK_WORKLOADS = ("mlp", "gpt", "recommender"), ("mlp",)
-NODES = ("n1", "n2", "n3")
+NODES = (platform.node(), "n2", "n3")
+"""A saved step names its node by the name of the machine, so the job's node has that name in replays as well. With
+another name, the step would count as what a fourth node has computed."""
 JOB_NODE, OTHER_NODE = NODES[0], NODES[1]
 STEPS = 8
 REPLAY_SECONDS = 30.0

@@ -209,5 +209,5 @@ def end_counts(state: EndState, attribution: Attribution) -> bool:
 
 
 def process_died(outcome: str) -> bool:
-    """Whether an outcome of a cell means that its process died, which is the failure event of the survival model."""
+    """Whether an outcome of a cell means that its process died, which is a failure of a degraded run."""
     return outcome in (Outcome.MEMORY, Outcome.CRASH)

@@ -19,8 +19,12 @@ from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.models.superiority import superiority
 from pharoah_learning.recipe_item import RecipeItem
 from pharoah_learning.signals import SIGNALS, features
-from pharoah_learning.survival import event_index
 from pharoah_protocol.vocabulary import NO_FAULT
+from pharoah_protocol.windows import STEP_RATIO
+
+FAILURE_RATIO, FAILURE_WINDOWS = 1.5, 4
+"""A run has failed when its steps stay so many times as long as its own baseline for so many windows; or when its
+process dies."""
 
 
 class _Course(NamedTuple):
@@ -93,9 +97,19 @@ def _items(
     return items
 
 
+def failure_index(run: DegradedRun) -> int | None:
+    """Index of the window at which the run failed; None when it did not."""
+    held = 0
+    for at, window in enumerate(run.windows):
+        held = held + 1 if window.values.get(STEP_RATIO, 1.0) >= FAILURE_RATIO else 0
+        if held == FAILURE_WINDOWS:
+            return at
+    return len(run.windows) - 1 if run.died and run.windows else None
+
+
 def _course(run: DegradedRun) -> _Course | None:
     """None for a run without a window before its failure."""
-    failed_at = event_index(run)
+    failed_at = failure_index(run)
     windows = run.windows[:failed_at] if failed_at is not None else run.windows
     if not windows:
         return None

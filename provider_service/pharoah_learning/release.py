@@ -14,14 +14,16 @@ from pharoah_learning.known_versions import SubArchetype, VersionChange
 from pharoah_learning.recipe_item import RecipeItem
 from pharoah_protocol.vocabulary import Grade, Outcome, Provenance, RowKind, Rung, Scope, Severity
 
-FORMAT = 5
+FORMAT = 6
 """The format of a stored release. Format 1 had lists of coefficients, and numbers that nothing read; format 2 had no
 suspects; format 3 had no sub-archetypes, no pairs, no rule of contexts and no recipe; format 4 had no rows about
-nodes."""
+nodes; up to format 5, runs were judged by a survival model, whose scores had the mean of its runs as zero."""
 FIRST_WITH_SUB_ARCHETYPES = 4
 FIRST_WITH_NODE_ROWS = 5
 _FIRST_FEATURES = ("slowdown", "trend", "growth")
 """What the numbers of a survival model of format 1 stand for."""
+_FITTED_SURVIVAL = "cox"
+"""The method of a survival model that was fitted."""
 FALLBACK_SLOWDOWN = log(1.15)
 """Without a fitted model, steps that take 15 % longer than the run's own baseline are suspicious."""
 
@@ -106,31 +108,44 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class SurvivalModel:
-    """Cox model of degradation, ready to score: risk = coefficients . (features - means); larger is sooner failure."""
+class DegradationModel:
+    """What degraded runs look like, ready to score: log odds that a run is degraded, up to a constant."""
 
     coefficients: dict[str, float]
     """By the name of the feature (`pharoah_learning.signals`)."""
-    means: dict[str, float]
     threshold: float
-    """Risk above which a window is suspicious."""
+    """Score above which a window is suspicious."""
     runs: int
-    events: int
-    method: str = "cox"
+    """Runs that it was learned from."""
+    degraded: int
+    """How many of them were degraded on purpose."""
+    fitted: bool = True
+    """Whether the coefficients were learned; otherwise the slowdown alone counts."""
 
     @classmethod
-    def threshold_only(cls, runs: int = 0, events: int = 0) -> SurvivalModel:
-        """A threshold on the slowdown, for a provider that has seen too few events to fit anything."""
-        return cls({"slowdown": 1.0}, {"slowdown": 0.0}, FALLBACK_SLOWDOWN, runs, events, method="threshold")
+    def threshold_only(cls, runs: int = 0, degraded: int = 0) -> DegradationModel:
+        """A threshold on the slowdown, for a provider that has seen too few degraded runs to fit anything."""
+        return cls({"slowdown": 1.0}, FALLBACK_SLOWDOWN, runs, degraded, fitted=False)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> SurvivalModel:
-        """Read what `asdict` gave, also in format 1."""
+    def from_dict(cls, data: dict[str, Any]) -> DegradationModel:
+        """Read what `asdict` gave."""
+        return cls(data["coefficients"], data["threshold"], data["runs"], data["degraded"], data["fitted"])
+
+    @classmethod
+    def from_survival_model(cls, data: dict[str, Any]) -> DegradationModel:
+        """Read the model of a release up to format 5. Scores and threshold are both larger by one constant; it counts
+        the means of features whose signal is gone as well."""
         coefficients, means = (
             dict(zip(_FIRST_FEATURES, data[name], strict=True)) if isinstance(data[name], list | tuple) else data[name]
             for name in ("coefficients", "means")
         )
-        return cls(coefficients, means, data["threshold"], data["runs"], data["events"], data["method"])
+        threshold = data["threshold"] + sum(value * means[name] for name, value in coefficients.items())
+        return cls(coefficients, threshold, data["runs"], data["events"], data["method"] == _FITTED_SURVIVAL)
+
+    def score(self, features: Mapping[str, float]) -> float:
+        """Larger is worse. A feature that is absent speaks for nothing; one without a coefficient does not count."""
+        return sum(value * features.get(name, 0.0) for name, value in self.coefficients.items())
 
 
 @dataclass(frozen=True)
@@ -155,7 +170,7 @@ class Release:
 
     release: int
     rows: tuple[LearnedRow, ...] = ()
-    survival: SurvivalModel | None = None
+    degradation: DegradationModel | None = None
     baselines: tuple[BenchmarkBaseline, ...] = ()
     notes: tuple[str, ...] = ()
     suspects: tuple[Suspect, ...] = ()
@@ -182,13 +197,12 @@ class Release:
         if (stored := data.get("format", 1)) > FORMAT:
             raise ValueError(f"format {stored}: this release of Pharoah reads formats up to {FORMAT}")
         rows = tuple(LearnedRow.from_dict(row) for row in data["rows"])
-        survival = None if data["survival"] is None else SurvivalModel.from_dict(data["survival"])
         baselines = tuple(BenchmarkBaseline.from_dict(baseline) for baseline in data["baselines"])
         suspects = tuple(Suspect.from_dict(suspect) for suspect in data.get("suspects", ()))
         return cls(
             release=data["release"],
             rows=rows,
-            survival=survival,
+            degradation=_degradation(data),
             baselines=baselines,
             notes=tuple(data["notes"]),
             suspects=suspects,
@@ -201,6 +215,13 @@ class Release:
             contexts=tuple(KnownContext.from_dict(context) for context in data.get("contexts", ())),
             returned=dict(data.get("returned", {})),
         )
+
+
+def _degradation(data: dict[str, Any]) -> DegradationModel | None:
+    """The model by which runs are judged; up to format 5 it has another name."""
+    if "degradation" in data:
+        return None if data["degradation"] is None else DegradationModel.from_dict(data["degradation"])
+    return None if data["survival"] is None else DegradationModel.from_survival_model(data["survival"])
 
 
 class ClassKey(NamedTuple):

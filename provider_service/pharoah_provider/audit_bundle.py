@@ -9,7 +9,7 @@ from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import Unknown
 from pharoah_serving.keys import Keys
 
-FORMAT = 4
+FORMAT = 5
 """Version of the JSON; `pharoah_auditor.replay` reads this one. Increase it with every change of a field."""
 
 

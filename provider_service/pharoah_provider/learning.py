@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
 from pharoah_learning.context_evidence import outcomes_in_contexts
+from pharoah_learning.degradation import fit_degradation
 from pharoah_learning.evidence import LeftOut
 from pharoah_learning.incompatible_pairs import Call, PairFinding
 from pharoah_learning.portable_table import imported_rows
@@ -19,7 +20,6 @@ from pharoah_learning.recipe import learn_recipe
 from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
-from pharoah_learning.survival import fit_survival
 from pharoah_learning.table import learn_table
 from pharoah_learning.usable_evidence import usable_degraded_runs, usable_outcome_reports, usable_results
 from pharoah_protocol.pseudonyms import period_at
@@ -47,7 +47,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     names = learn_shared_outcomes(*(outcomes_in_contexts(votes, rule) for votes in (reports, earlier)))
     degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
     pairs = await asyncio.to_thread(learn_production, await store.sharing.revealed_runs(read_at, left_out), left_out)
-    survival, note = await asyncio.to_thread(fit_survival, degraded)
+    degradation, note = await asyncio.to_thread(fit_degradation, degraded)
     recipe = await asyncio.to_thread(learn_recipe, degraded)
     baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
     own = (*table.rows, *table.nodes, *table.expanded, *table.bands)
@@ -77,7 +77,7 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     release = Release(
         release=number,
         rows=(*own, *names, *imported),
-        survival=survival,
+        degradation=degradation,
         baselines=tuple(baselines),
         notes=(note,),
         suspects=table.suspects,

@@ -12,7 +12,7 @@ from pharoah._guard import Guard
 from pharoah._rank_identity import is_one_of_several, rank
 from pharoah._sidecar_link import DRY_RUN, SIDECAR, SidecarLink
 from pharoah.capture import hooks
-from pharoah_protocol.local_messages import (
+from pharoah_protocol.rank_messages import (
     CollectiveCall,
     CollectiveStart,
     FlightRecord,

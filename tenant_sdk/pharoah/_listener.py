@@ -12,7 +12,7 @@ from typing import Any
 from pharoah._alert import Alert
 from pharoah._sidecar_link import SidecarLink
 from pharoah._verdict import Verdict
-from pharoah_protocol.local_messages import AlertRaised, Listen, VerdictChanged
+from pharoah_protocol.rank_messages import AlertRaised, Listen, VerdictChanged
 
 log = logging.getLogger("pharoah")
 

@@ -23,7 +23,7 @@ from pharoah._sidecar_link import DRY_RUN, SERVES, SIDECAR, SidecarLink
 from pharoah._verdict import Verdict, unknown
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
-from pharoah_protocol.local_messages import (
+from pharoah_protocol.rank_messages import (
     AskValidation,
     Check,
     CheckAnswer,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 from typing import TypeVar
 
-from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, Failure, Message, decode, encode
+from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, Message, decode, encode
+from pharoah_protocol.rank_messages import Failure
 
 SIDECAR = "PHAROAH_SIDECAR"
 """Path of the sidecar's socket, set for ranks by the process that started the sidecar."""

@@ -189,7 +189,7 @@ def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> 
     recipe = SealInputs(4, Release(2, rows, suspects=changes.pop("suspects", ())), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
     content = {
-        "format": 4,
+        "format": 5,
         "epoch": 4,
         "seed": (b"s" * 32).hex(),
         "began": 1000,

@@ -18,8 +18,9 @@ from pharoah.sidecar import asked_validation, verdict_client
 from pharoah.sidecar.agent_client import NodeAnswer
 from pharoah.sidecar.asked_validation import PAUSE_SECONDS, ROUND_SECONDS, AskedValidation, calls_for_validation
 from pharoah.sidecar.sidecar import Sidecar
+from pharoah_protocol.agent_messages import SignalReading
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
-from pharoah_protocol.local_messages import Check, Launch, SignalReading
+from pharoah_protocol.rank_messages import Check, Launch
 from pharoah_protocol.received_profile import ReceivedProfile
 from pharoah_protocol.vocabulary import Attribution, Resource
 from tests.harness.exchange import KNOWN, on_loopback

@@ -17,7 +17,7 @@ from pharoah._alert import Alert
 from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import KEPT_SECONDS, REMEMBERED_ALERTS, RunReporter
-from pharoah_learning.release import BenchmarkBaseline, Release, SurvivalModel
+from pharoah_learning.release import BenchmarkBaseline, DegradationModel, Release
 from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.v1 import Alert as AlertMessage
 from pharoah_protocol.v1 import AskValidationRequest, Consent, EndRunRequest
@@ -31,7 +31,7 @@ from tests.harness.runs import LATER_SECONDS, join, report, rows
 from tests.harness.until import until
 
 pytestmark = pytest.mark.usefixtures("quick_messages")
-MODEL = SurvivalModel({"slowdown": 1.0}, {"slowdown": 0.0}, 0.15, 9, 9)
+MODEL = DegradationModel({"slowdown": 1.0}, 0.15, 9, 9)
 BASELINES = tuple(BenchmarkBaseline(n, b, True, 0.01) for n in ("n1", "n2") for b in ("gemm", "memory"))
 RELEASE = Release(1, (), MODEL, BASELINES)
 

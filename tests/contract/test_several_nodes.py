@@ -16,7 +16,7 @@ import pytest
 from pharoah.dryrun import dry_run
 from pharoah_archetypes import rung_tokens
 from pharoah_learning.release import LearnedRow, Release
-from pharoah_protocol.local_messages import NodeStateAnswer
+from pharoah_protocol.agent_messages import NodeStateAnswer
 from pharoah_protocol.node_profile import NO_LIMITS
 from pharoah_protocol.v1 import JoinRunRequest
 from pharoah_protocol.vocabulary import Outcome, Rung, Scope, Severity

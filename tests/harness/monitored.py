@@ -180,7 +180,7 @@ class MonitoredSite:
         """Wait for the looks and the validations that go on."""
         if self.monitor._looking is not None:
             await asyncio.wait({self.monitor._looking})
-        while tasks := [*self.monitor._probing.tasks(), *self.monitor._watch_fleet.checks.tasks()]:
+        while tasks := [*self.monitor._validations.tasks(), *self.monitor._watch_fleet.checks.tasks()]:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)  # for the callbacks that remove them
 

@@ -12,7 +12,8 @@ import pytest
 
 from pharoah import _runtime_folder, _sidecar_start
 from pharoah._settings import Settings
-from pharoah_protocol.local_messages import Status, encode
+from pharoah_protocol.local_messages import encode
+from pharoah_protocol.rank_messages import Status
 
 
 def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

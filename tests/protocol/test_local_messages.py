@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pharoah_protocol import agent_messages, rank_messages
 from pharoah_protocol.local_messages import MESSAGES, Message, MessageError, Packet, decode, encode, wants_answer
 
 json_values = st.recursive(
@@ -30,6 +31,12 @@ def instances(kind: type[Message]) -> st.SearchStrategy[Message]:
     }
     hints = get_type_hints(kind).items()
     return st.builds(kind, **{name: drawn[hint] for name, hint in hints if hint in drawn})
+
+
+def test_every_class_of_the_two_modules_is_a_message() -> None:
+    kinds = [kind for module in (agent_messages, rank_messages) for kind in vars(module).values()]
+    defined = {kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message}
+    assert defined == set(MESSAGES.values())
 
 
 @pytest.mark.parametrize("verb", MESSAGES)

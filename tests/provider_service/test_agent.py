@@ -19,8 +19,8 @@ from pharoah.sidecar.agent_client import ask_forecast, ask_node, ask_signals
 from pharoah_archetypes import Fingerprint
 from pharoah_benchmarks.campaign.cell import Cell, Degradation, DryCell
 from pharoah_benchmarks.environments import BuildError
+from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
-from pharoah_protocol.local_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.node_profile import (
     NO_LIMITS,
     InstructionSet,

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS, suitable
+from pharoah_learning.check_selection import Candidate
 from pharoah_learning.evidence import BenchmarkResult
+from pharoah_learning.fleet_comparison import LEAST_PAST_RUNS
 from pharoah_protocol.answer_digests import answer_digest
+from pharoah_protocol.vocabulary import DeviceKind, Resource
 from pharoah_provider.domain import CheckResult
 from pharoah_provider.monitoring import idle_checks
-from pharoah_provider.monitoring.idle_checks import judged
+from pharoah_provider.monitoring.follow_ups import FollowUps
+from pharoah_provider.monitoring.idle_judgement import judged
 from tests.harness.listings import listed
 from tests.harness.monitored import HandClock, MonitoredSite, monitored_site
 
@@ -108,6 +112,121 @@ def test_nodes_of_one_host_and_nodes_that_nobody_reaches_do_not_measure_together
             assert await checks(site) == [] and site.together == []
 
     asyncio.run(inside())
+
+
+def measurable() -> set[Resource]:
+    """What can be measured of a node with a CPU that is alone."""
+    on_cpu = suitable({DeviceKind.CPU}, beside_job=False, names=list(MICRO_BENCHMARKS.entries))
+    return {one.resource for one in on_cpu if one.need is None}
+
+
+async def suspects(site: MonitoredSite, node: str) -> None:
+    """A run that does not agree to micro-benchmarks becomes slow on a node and ends. No campaign has measured the idle
+    node, so nothing can validate the suspicion."""
+    run = await site.join(node, beside_job=False)
+    await site.feel(run, 1.0, seconds=10)
+    await site.feel(run, 1.7, seconds=10)
+    site.monitor.unwatch(run.run_id)
+
+
+async def new_checks(site: MonitoredSite, before: int, seconds: int = 20) -> list[dict[str, Any]]:
+    """The checks that are made in the next seconds, oldest first."""
+    for _ in range(seconds):
+        await site.passes(1.0)
+    return sorted(await checks(site), key=lambda row: row["checked_at"])[before:]
+
+
+def test_a_suspicion_is_followed_by_one_check_of_each_resource(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        await hours(site, 2)
+        before = len(await checks(site))
+        await suspects(site, "n1")
+        assert await incidents(site) == [("n1", "slow", "suspected")]
+        rows = await new_checks(site, before)
+        assert {row["node"] for row in rows} == {"n1"}
+        assert sorted(MICRO_BENCHMARKS[row["benchmark"]].resource for row in rows) == sorted(measurable())
+        assert len(measurable()) >= 4
+        assert await incidents(site) == [("n1", "slow", "suspected")], "without a past the checks cannot decide"
+
+    at_site(tmp_path, work)
+
+
+def test_checks_that_follow_a_suspicion_dismiss_it_or_show_what_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some checks of each resource a result can be compared with earlier ones."""
+    some = [MICRO_BENCHMARKS[name] for name in ("gemm", "memory", "memory_pattern", "disk_write")]
+    monkeypatch.setattr(idle_checks, "suitable", lambda *_, **__: some)
+
+    async def work(site: MonitoredSite) -> None:
+        await hours(site, 40)
+        await suspects(site, "n1")
+        await new_checks(site, len(await checks(site)))
+        assert await incidents(site) == [("n1", "slow", "dismissed")]
+        await hours(site, 2)
+        site.seconds["n1"] *= 1.3
+        await suspects(site, "n1")
+        await new_checks(site, len(await checks(site)))
+        assert sorted(await incidents(site)) == [
+            ("n1", "below_fleet", "confirmed"),
+            ("n1", "slow", "dismissed"),
+            ("n1", "slow", "suspected"),
+        ]
+
+    at_site(tmp_path, work)
+
+
+def test_a_suspected_node_is_no_partner_of_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_checks, "suitable", lambda *_, **__: (MICRO_BENCHMARKS["all_reduce"],))
+
+    async def inside() -> None:
+        async with monitored_site(tmp_path, check_pause_seconds=PAUSE) as site:
+            for number in (1, 2):
+                await site.add_node(f"n{number}", number, peer_address=f"n{number}:7300")
+            await suspects(site, "n1")
+            await hours(site, 4)
+            assert {row["node"] for row in await checks(site)} == {"n1"}
+
+    asyncio.run(inside())
+
+
+def test_a_node_is_followed_up_once_in_a_pause() -> None:
+    time = HandClock()
+    follow_ups = FollowUps(PAUSE, time.clock)
+    both = {Resource.COMPUTE, Resource.STORAGE}
+    candidates = [Candidate("n1", "gemm", Resource.COMPUTE, 1.0), Candidate("n1", "disk", Resource.STORAGE, 1.0)]
+    assert not follow_ups.goes_on("n1") and not follow_ups.chosen_from(candidates, both, {})
+    follow_ups.want("n1", "first")
+    assert follow_ups.chosen_from(candidates, both, {}) == candidates
+    follow_ups.checked("n1", Resource.COMPUTE, CheckResult.HEALTHY)
+    assert follow_ups.chosen_from(candidates, both, {}) == candidates[1:]
+    assert not follow_ups.found_healthy("n1", "first")
+    follow_ups.put_off("n1", 10.0)
+    assert not follow_ups.goes_on("n1")
+    time.now += 10.0
+    assert follow_ups.goes_on("n1")
+    follow_ups.checked("n1", Resource.STORAGE, CheckResult.HEALTHY)
+    assert not follow_ups.goes_on("n1") and follow_ups.found_healthy("n1", "first")
+    follow_ups.want("n1", "first")
+    follow_ups.want("n1", "second")
+    assert not follow_ups.goes_on("n1"), "the first one has just been followed up"
+    time.now += PAUSE
+    follow_ups.want("n1", "first")
+    assert not follow_ups.goes_on("n1"), "one suspicion is followed up once"
+    follow_ups.want("n1", "second")
+    assert follow_ups.goes_on("n1") and not follow_ups.found_healthy("n1", "second")
+    follow_ups.checked("n1", Resource.COMPUTE, CheckResult.UNDECIDED)
+    time.now += PAUSE
+    assert not follow_ups.goes_on("n1"), "what could not be checked in a pause is given up"
+    assert not follow_ups.found_healthy("n1", "second")
+
+
+def test_of_one_resource_the_benchmark_that_can_decide_follows_a_suspicion() -> None:
+    follow_ups = FollowUps(PAUSE, HandClock().clock)
+    follow_ups.want("n1", "al-1")
+    new, known = Candidate("n1", "a", Resource.COMPUTE, 1.0), Candidate("n1", "b", Resource.COMPUTE, 9.0)
+    chosen = follow_ups.chosen_from([new, known], {Resource.COMPUTE}, {"a": LEAST_PAST_RUNS - 1, "b": LEAST_PAST_RUNS})
+    assert chosen == [known]
 
 
 @pytest.mark.usefixtures("only_gemm")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_archetypes import Fingerprint
+from pharoah_learning.degradation import fit_degradation
 from pharoah_learning.evidence import DegradedRun, Trial
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.models.cross_validation import (
@@ -19,12 +20,11 @@ from pharoah_learning.models.cross_validation import (
     spread,
     typical_seconds,
 )
-from pharoah_learning.models.hazard import risk
 from pharoah_learning.models.proportions import wilson
+from pharoah_learning.recipe import failure_index
 from pharoah_learning.release import LearnedRow
 from pharoah_learning.signals import features
 from pharoah_learning.slow_trials import mark_slow
-from pharoah_learning.survival import event_index, fit_survival
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 
@@ -167,39 +167,50 @@ def degraded(fault: str, ratios: list[float], died: bool = False) -> DegradedRun
 
 
 def test_failure_is_a_slowdown_that_lasts_or_death() -> None:
-    assert event_index(degraded("cpu_share", [1, 1, 2, 2, 2, 2, 2])) == 5
-    assert event_index(degraded("cpu_share", [1, 2, 2, 1, 2, 2, 1])) is None
-    assert event_index(degraded("host_leak", [1, 1], died=True)) == 1
+    assert failure_index(degraded("cpu_share", [1, 1, 2, 2, 2, 2, 2])) == 5
+    assert failure_index(degraded("cpu_share", [1, 2, 2, 1, 2, 2, 1])) is None
+    assert failure_index(degraded("host_leak", [1, 1], died=True)) == 1
 
 
-def test_the_survival_model_ranks_degrading_runs_above_healthy_ones() -> None:
+def test_the_degradation_model_ranks_degrading_runs_above_healthy_ones() -> None:
     chance = np.random.default_rng(0)
     noise = lambda n: list(1 + 0.03 * chance.standard_normal(n))  # noqa: E731
     runs = [degraded("none", noise(14)) for _ in range(8)]
     for i in range(10):
         ramp = [1 + min(1.2, 0.12 * max(0, t - 2)) for t in range(14)]
         runs.append(degraded("cpu_share", [a * b for a, b in zip(ramp, noise(14), strict=True)]) if i < 8 else runs[0])
-    model, note = fit_survival(runs)
-    assert model.method == "cox", note
+    model, note = fit_degradation(runs)
+    assert model.fitted, note
     assert model.coefficients["slowdown"] > 0
-    calm, slow = (risk(features(windows([r] * 5)), model.coefficients, model.means) for r in (1.0, 1.6))
+    calm, slow = (model.score(features(windows([r] * 5))) for r in (1.0, 1.6))
     assert calm < model.threshold < slow
+
+
+def test_windows_before_the_onset_of_a_fault_are_healthy() -> None:
+    """Runs that are slow before the onset and fast after it: with the onset left out, slowness would count."""
+    late = replace(degraded("cpu_share", [2.0] * 6 + [1.0] * 6), onset_seconds=3.0)
+    early = replace(degraded("cpu_share", [1.0] * 6 + [2.0] * 6), onset_seconds=3.0)
+    control = degraded("none", [1.0] * 12)
+    assert not fit_degradation([late] * 6 + [control] * 2).model.fitted
+    assert fit_degradation([early] * 6 + [control] * 2).model.fitted
+    never = replace(early, onset_seconds=60.0)
+    assert not fit_degradation([never] * 6 + [control] * 2).model.fitted, "no fault had begun in any window"
 
 
 def test_no_feature_excuses_a_node_that_gets_worse() -> None:
     chance = np.random.default_rng(3)
     runs = [degraded("none", list(1 + 0.05 * chance.standard_normal(10))) for _ in range(4)]
     runs += [degraded("cpu_share", [1.0, 1.0, *(s + 0.3 * chance.random() for s in [1.7] * 8)]) for _ in range(6)]
-    model, _ = fit_survival(runs)
+    model, _ = fit_degradation(runs)
     assert model.coefficients["slowdown"] > 0
     assert min(model.coefficients.values()) >= 0
 
 
-def test_without_events_a_plain_threshold_is_used_and_said() -> None:
-    model, note = fit_survival([degraded("none", [1.0] * 6)])
-    assert model.method == "threshold" and "too few" in note
-    assert risk(features(windows([1.2] * 3)), model.coefficients, model.means) > model.threshold
-    assert risk(features(windows([1.05] * 3)), model.coefficients, model.means) < model.threshold
+def test_without_degraded_runs_a_plain_threshold_is_used_and_said() -> None:
+    model, note = fit_degradation([degraded("none", [1.0] * 6)])
+    assert not model.fitted and "too few" in note
+    assert model.score(features(windows([1.2] * 3))) > model.threshold
+    assert model.score(features(windows([1.05] * 3))) < model.threshold
 
 
 @given(st.lists(st.floats(0.001, 1.0), min_size=10, max_size=60), st.floats(0.1, 10))

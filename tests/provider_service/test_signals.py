@@ -8,19 +8,22 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.optimize import minimize
 
+from pharoah_learning.degradation import COEFFICIENT_SPREAD, fit_degradation
 from pharoah_learning.evidence import DegradedRun
-from pharoah_learning.models.hazard import risk
-from pharoah_learning.release import Release
+from pharoah_learning.recipe import failure_index
+from pharoah_learning.release import DegradationModel, Release
 from pharoah_learning.signals import GROUP, SIGNALS, Feature, Signal, Source, WorseDirection, feature_names, features
-from pharoah_learning.survival import event_index, fit_survival
+from pharoah_protocol.vocabulary import NO_FAULT
 from pharoah_protocol.windows import MEMORY_RATIO, STEP_RATIO, Window
 from tests.harness.plugins import write_plugin
 
 WEIGHTS = {"slowdown": 7.3748521919793095, "trend": 4.336196675146061, "growth": 2.5257597782868846}
 MEANS = {"slowdown": 0.05094101476879616, "trend": 0.034002091936449506, "growth": 0.13661018064019828}
-"""What the same runs gave while windows were lists of three numbers."""
+"""A survival model, as releases up to format 5 had it."""
 
 
 def planted(number: int) -> DegradedRun:
@@ -38,15 +41,23 @@ def planted(number: int) -> DegradedRun:
 RUNS = [planted(number) for number in range(24)]
 
 
-def test_the_fit_is_the_one_of_windows_without_names() -> None:
-    model, note = fit_survival(RUNS)
-    assert note == (
-        "survival: 24 runs, 16 events; log hazard ratios slowdown +7.37, trend +4.34, growth +2.53; threshold 0.16"
-    )
+def test_the_fit_is_that_of_a_general_optimizer() -> None:
+    """The penalised likelihood of a logistic regression, maximised by scipy from the features of all windows."""
+    rows = [list(features(run.windows[: at + 1]).values()) for run in RUNS for at in range(len(run.windows))]
+    x, sick = np.array(rows), np.array([run.fault != NO_FAULT for run in RUNS for _ in run.windows])
+
+    def loss(beta: np.ndarray) -> float:
+        odds = beta[0] + x @ beta[1:]
+        return float(np.logaddexp(0, np.where(sick, -odds, odds)).sum() + (beta[1:] ** 2).sum() / 200)
+
+    assert COEFFICIENT_SPREAD == 10
+    expected = minimize(loss, np.zeros(4), method="BFGS", options={"gtol": 1e-6}).x[1:]
+    assert (expected > 0).all()
+    model, note = fit_degradation(RUNS)
     assert list(model.coefficients) == ["slowdown", "trend", "growth"]
-    assert model.coefficients == pytest.approx(WEIGHTS, rel=1e-9)
-    assert model.means == pytest.approx(MEANS, rel=1e-12)
-    assert model.threshold == pytest.approx(0.1625569550830563, rel=1e-9)
+    assert list(model.coefficients.values()) == pytest.approx(expected, rel=1e-3)
+    assert (model.runs, model.degraded, model.fitted) == (24, 16, True)
+    assert note.startswith("degradation: 24 runs, 16 degraded; log odds ratios slowdown +")
 
 
 @pytest.mark.parametrize(
@@ -66,11 +77,13 @@ def test_features_and_risk_are_those_of_windows_without_names(
 ) -> None:
     windows = RUNS[number].windows[:count]
     if count == 14:
-        assert event_index(RUNS[number]) == event
+        assert failure_index(RUNS[number]) == event
     found = features(windows)
     assert tuple(found) == feature_names()
     assert tuple(found.values()) == pytest.approx(expected, rel=1e-12, abs=1e-15)
-    assert risk(found, WEIGHTS, MEANS) == pytest.approx(score, rel=1e-12)
+    stored = {"coefficients": WEIGHTS, "means": MEANS, "threshold": 0.0, "runs": 24, "events": 16, "method": "cox"}
+    model = DegradationModel.from_survival_model(stored)
+    assert model.score(found) - model.threshold == pytest.approx(score, rel=1e-12)
 
 
 def test_a_signal_that_was_not_measured_speaks_for_nothing() -> None:
@@ -106,7 +119,9 @@ def test_a_stored_release_of_the_first_format_scores_as_before() -> None:
         "notes": [],
     }
     release = Release.from_dict(first)
-    assert release.survival is not None and release.survival.coefficients == WEIGHTS
+    assert release.degradation is not None and release.degradation.coefficients == WEIGHTS
+    above = sum(WEIGHTS[name] * MEANS[name] for name in WEIGHTS)
+    assert release.degradation.threshold == pytest.approx(0.16 + above, rel=1e-12)
     assert release.baselines[0].seconds == 0.01
     assert Release.from_dict(asdict(release)) == release
     with pytest.raises(ValueError, match="format 99"):

@@ -19,8 +19,8 @@ from pharoah._errors import UnknownReason
 from pharoah._settings import Settings
 from pharoah.sidecar.agent_client import ask_node
 from pharoah.sidecar.provider_connection import ProviderConnection
+from pharoah_protocol.agent_messages import NodeStateAnswer
 from pharoah_protocol.channels import Access, AccessError, AccessFiles
-from pharoah_protocol.local_messages import NodeStateAnswer
 from pharoah_protocol.local_sockets import EVERYBODY, CheckedSocket, ServedSocket, socket_path
 from pharoah_protocol.trusted_paths import UntrustedPathError, trusted_folder, trusted_users
 from pharoah_protocol.v1 import GetEpochRequest

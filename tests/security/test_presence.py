@@ -18,7 +18,7 @@ from pharoah.end_causes import JudgedEnd
 from pharoah.sidecar import run_reporter
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.run_reporter import RunReporter
-from pharoah_protocol.local_messages import NodeStateAnswer
+from pharoah_protocol.agent_messages import NodeStateAnswer
 from pharoah_protocol.node_profile import NO_LIMITS
 from pharoah_protocol.reports import ReportedLevels
 from pharoah_protocol.v1 import NodeTicket, ProbeOrder

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pharoah.sidecar.agent_client import ask_node
-from pharoah_protocol.local_messages import NodeStateAnswer
+from pharoah_protocol.agent_messages import NodeStateAnswer
 from pharoah_protocol.local_sockets import peer_credentials
 from pharoah_protocol.node_profile import NO_LIMITS
 from pharoah_protocol.v1 import ProbeOrder

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pharoah.capture.clock import FORGOTTEN_AFTER, Cycle, StepClock
-from pharoah_protocol.local_messages import Steps
+from pharoah_protocol.rank_messages import Steps
 
 
 class Optimizer:

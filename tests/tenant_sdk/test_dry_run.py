@@ -23,7 +23,7 @@ import json, sys, torch
 from pharoah.capture import hooks
 from pharoah.capture.clock import CAPTURE_AFTER_STEP, StepClock
 from pharoah_benchmarks.workloads import build
-from pharoah_protocol.local_messages import Capture
+from pharoah_protocol.rank_messages import Capture
 class Sink:
     def send(self, message):
         if isinstance(message, Capture):

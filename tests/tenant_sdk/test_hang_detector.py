@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from pharoah.sidecar.hang_detector import HangDetector
-from pharoah_protocol.local_messages import CollectiveCall
+from pharoah_protocol.rank_messages import CollectiveCall
 
 ASK = """
 import json, sys, torch, torch.distributed as dist

@@ -24,8 +24,9 @@ from pharoah.local_alerts._slow_causes import Change, explain
 from pharoah.local_alerts._step_change import ALLOWANCE, FIRST_WINDOWS, StepChange, _run_length, _standard_bound
 from pharoah.local_alerts._step_windows import SKIPPED_STEPS, Moment, RankSteps, Window
 from pharoah.sidecar.local_watch import LocalWatch
+from pharoah_protocol.agent_messages import SignalReading
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
-from pharoah_protocol.local_messages import CollectiveStart, SignalReading
+from pharoah_protocol.rank_messages import CollectiveStart
 from pharoah_protocol.typed_json import to_json
 from pharoah_protocol.vocabulary import Attribution, Resource
 

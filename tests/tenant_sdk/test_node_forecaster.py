@@ -15,7 +15,7 @@ from pharoah._settings import Settings
 from pharoah.local_alerts import NodeForecast, View
 from pharoah.local_alerts.node_failure import DETECTOR
 from pharoah.sidecar.node_forecaster import OLDEST_SECONDS, NodeForecaster
-from pharoah_protocol.local_messages import ForecastAnswer, NodeStateAnswer
+from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.node_profile import NO_LIMITS
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
@@ -98,3 +98,5 @@ def test_a_node_that_is_likely_to_fail_is_an_alert_until_it_is_not() -> None:
     assert found.fault_domain is Attribution.NODE and found.resource is Resource.MEMORY_CAPACITY
     assert found.checkpoint and not found.validation, "a question would show the provider which node somebody is on"
     assert not list(watching.look(View(at=4.0, unix=103.0, forecast=replace(forecast, alarming=False))))
+    (unclear,) = watching.look(View(at=5.0, unix=104.0, forecast=replace(forecast, resource=None)))
+    assert unclear.resource is None and unclear.likely.startswith("its trouble")

@@ -154,7 +154,7 @@ CAPTURES = """
 import json, torch
 from pharoah.capture import hooks
 from pharoah.capture.clock import StepClock
-from pharoah_protocol.local_messages import Capture, Steps
+from pharoah_protocol.rank_messages import Capture, Steps
 seen = {"captures": [], "steps": 0}
 class Sink:
     def send(self, message):

@@ -11,7 +11,8 @@ from typing import TypeVar
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
 from pharoah.sidecar.sidecar import Sidecar
-from pharoah_protocol.local_messages import (
+from pharoah_protocol.local_messages import decode
+from pharoah_protocol.rank_messages import (
     Check,
     CheckAnswer,
     End,
@@ -26,7 +27,6 @@ from pharoah_protocol.local_messages import (
     StatusAnswer,
     Steps,
     VerdictChanged,
-    decode,
 )
 from pharoah_protocol.vocabulary import EndState, VerdictStatus
 

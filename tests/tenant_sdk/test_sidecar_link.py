@@ -5,7 +5,8 @@ import threading
 from pathlib import Path
 
 from pharoah._sidecar_link import SidecarLink
-from pharoah_protocol.local_messages import Launch, LaunchAnswer, Steps, encode
+from pharoah_protocol.local_messages import encode
+from pharoah_protocol.rank_messages import Launch, LaunchAnswer, Steps
 
 
 def server(path: Path) -> socket.socket:

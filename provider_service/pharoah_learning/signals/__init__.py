@@ -1,7 +1,7 @@
 """The signals: what is measured of a run and its node, window by window, and the features that risk is made of.
 
 A signal is one file here, or an entry point of the group `pharoah.signals` in another distribution: an object of the
-type `Signal`. Cells, the survival model and the monitor work with the names of signals and features, so that a new
+type `Signal`. Cells, the degradation model and the monitor work with the names of signals and features, so that a new
 signal needs no other change.
 """
 

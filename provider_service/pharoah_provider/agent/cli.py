@@ -20,16 +20,9 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_benchmarks.facts import device_facts, server_facts
+from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer, NodeStateRequest
 from pharoah_protocol.channels import Access
-from pharoah_protocol.local_messages import (
-    ForecastAnswer,
-    Message,
-    MessageError,
-    NodeStateAnswer,
-    NodeStateRequest,
-    decode,
-    encode,
-)
+from pharoah_protocol.local_messages import Message, MessageError, decode, encode
 from pharoah_protocol.local_sockets import CheckedSocket
 from pharoah_protocol.node_profile import NodeProfile, ProfileError, check_profile
 from pharoah_protocol.trusted_paths import UntrustedPathError

@@ -10,8 +10,8 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pharoah_protocol.agent_messages import SignalReading, SignalsAnswer
 from pharoah_protocol.hazard_model import node_features
-from pharoah_protocol.local_messages import SignalReading, SignalsAnswer
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.signal_buffer import SignalBuffer
 from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal

@@ -12,25 +12,22 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_protocol.files import write_atomically
-from pharoah_protocol.local_messages import (
-    Failure,
+from pharoah_protocol.agent_messages import (
     ForecastAnswer,
     ForecastRequest,
-    Message,
-    MessageError,
     NodeStateAnswer,
     NodeStateRequest,
     SignalsAnswer,
     SignalsRequest,
     TicketAnswer,
     TicketRequest,
-    decode,
-    encode,
 )
+from pharoah_protocol.files import write_atomically
+from pharoah_protocol.local_messages import Message, MessageError, decode, encode
 from pharoah_protocol.local_sockets import EVERYBODY, LocalSocketError, ServedSocket
 from pharoah_protocol.node_profile import NodeProfile
 from pharoah_protocol.node_ticket import Ticket
+from pharoah_protocol.rank_messages import Failure
 from pharoah_protocol.trusted_paths import UntrustedPathError, private_content
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_serving.errors import ProviderError

@@ -15,11 +15,11 @@ import grpc.aio
 from pharoah_benchmarks.campaign.cell import Cell
 from pharoah_benchmarks.micro import Answer, MeasureOrder, Peer
 from pharoah_protocol import __version__
+from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.backoff import Backoff
 from pharoah_protocol.channels import Access, AccessError
 from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
 from pharoah_protocol.incident_states import IncidentState
-from pharoah_protocol.local_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.v1 import (

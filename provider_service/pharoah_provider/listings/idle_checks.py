@@ -1,4 +1,4 @@
-"""Checks of idle nodes that nobody suspects."""
+"""Checks of idle nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of idle nodes that nobody suspects: one micro-benchmark at a time.
+"""Checks of idle nodes: one micro-benchmark at a time.
 
 Time in which nobody uses a node is used: what most probably finds a fault for each second is run
 (`pharoah_learning.check_selection`). A result is compared with those of the healthy nodes of the same context and with
@@ -14,20 +14,19 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from math import isnan
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pharoah_benchmarks.facts import device_kinds
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Need, suitable
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS, MicroBenchmark, Need, suitable
 from pharoah_learning.check_selection import Candidate, Choice, PastCheck, choose
-from pharoah_learning.deviating_answers import NodeDigest, deviations
-from pharoah_learning.evidence import BenchmarkResult
-from pharoah_learning.fleet_comparison import PAST_RUNS, REPEATS, Difference
-from pharoah_learning.node_validation import learn_criteria, validate_node
+from pharoah_learning.fleet_comparison import PAST_RUNS
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
 from pharoah_protocol.vocabulary import Purpose, Resource
 from pharoah_provider.domain import CheckResult, IdleCheck, IncidentKind, Node, Subject, Transition
 from pharoah_provider.fleet import Fleet
+from pharoah_provider.monitoring.follow_ups import FollowUps
+from pharoah_provider.monitoring.idle_judgement import evidence_of, judged
 from pharoah_provider.monitoring.incident_book import IncidentBook
 from pharoah_provider.monitoring.orders import Orders
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -39,7 +38,8 @@ from pharoah_serving.errors import NotReady, ProviderError
 log = logging.getLogger("pharoah.provider.monitoring")
 
 PAUSE_SECONDS = 3600.0
-"""Between two checks of a node. A check takes some seconds, so at most about 1 % of the time of an idle node."""
+"""Between two checks of a node, apart from those that follow a suspicion. A check takes some seconds, so at most about
+1 % of the time of an idle node, and 2 % where jobs suspect it again and again."""
 RETRY_SECONDS = 300.0
 """After a check that could not be made, because somebody uses the node or its agent does not answer."""
 AT_ONCE = 8
@@ -65,12 +65,16 @@ class IdleChecks:
         pause_seconds: float = PAUSE_SECONDS,
         chance: random.Random | None = None,
         expected: Callable[[str], Mapping[Resource, float]] = lambda _: {},
+        is_suspected: Callable[[str], bool] = lambda _: False,
+        follow_ups: FollowUps | None = None,
     ) -> None:
-        """`in_use(node)`: whether a run or a validation goes on there. A pause of 0 switches checks off.
-        `expected(node)`: faults of its resources that are expected in a day (`node_forecasts`)."""
+        """`in_use(node)`: whether a run goes on there, or a validation does or will. A pause of 0 switches checks off.
+        `expected(node)`: faults of its resources that are expected in a day (`node_forecasts`). `is_suspected(node)`:
+        whether a run has an open suspicion of it, or it is known to be slow."""
         self._store, self._fleet, self._orders, self._book = store, fleet, orders, book
         self._background, self._in_use, self._clock, self._pause = background, in_use, clock, pause_seconds
         self._chance, self._expected = chance or random.Random(), expected
+        self._is_suspected, self._follow_ups = is_suspected, follow_ups or FollowUps(pause_seconds, clock)
         self._due_at: dict[str, float] = {}
         """Node to when it may be checked next, seconds of the steady clock."""
         self._going: dict[str, asyncio.Task[None]] = {}
@@ -107,24 +111,40 @@ class IdleChecks:
         nodes = self._fleet.connected()
         for node in nodes:  # not all at once after the start of the provider
             self._due_at.setdefault(node.node, now + self._chance.uniform(0, self._pause))
-        due = [one for one in nodes if self._due_at[one.node] <= now and self._is_free(one.node)]
-        return sorted(due, key=lambda one: self._due_at[one.node])[:CONSIDERED]
+        followed = {node.node for node in nodes if self._follow_ups.goes_on(node.node)}
+        due = [
+            one for one in nodes if (self._due_at[one.node] <= now or one.node in followed) and self._is_free(one.node)
+        ]
+        return sorted(due, key=lambda one: (one.node not in followed, self._due_at[one.node]))[:CONSIDERED]
 
     def _is_free(self, node: str) -> bool:
         return node not in self._going and not self._in_use(node) and self._orders.may_use(node, None)
 
     def _chosen(self, nodes: Sequence[Node], past: Sequence[IdleCheck]) -> Choice | None:
-        with_partner = {node.node for node in nodes if self._free_partner(node) is not None}
-        candidates = [
-            Candidate(node.node, one.name, one.resource, one.limit_seconds)
-            for node in nodes
-            for one in suitable(device_kinds(node.server_facts), beside_job=False, names=list(MICRO_BENCHMARKS.entries))
-            if self._is_wanted(node.node, one.name, one.resource)
-            and (one.need is None or (one.need is Need.PARTNER and node.node in with_partner))
-        ]
+        checked = Counter((one.node, one.benchmark) for one in past)
+        candidates, following = list[Candidate](), list[Candidate]()
+        for node in nodes:
+            own = self._candidates(node)
+            times = {one.benchmark: checked[node.node, one.benchmark] for one in own}
+            candidates += own
+            following += self._follow_ups.chosen_from(own, self._measurable(node), times)
         resource_of = {one.name: one.resource for one in MICRO_BENCHMARKS}
         checks = [PastCheck(one.node, one.benchmark, one.checked_at, one.found) for one in past]
-        return choose(candidates, checks, resource_of, self._clock.wall(), self._chance, self._expected)
+        return choose(following or candidates, checks, resource_of, self._clock.wall(), self._chance, self._expected)
+
+    def _candidates(self, node: Node) -> list[Candidate]:
+        """What could be run on a node now."""
+        has_partner = self._free_partner(node) is not None
+        return [
+            Candidate(node.node, one.name, one.resource, one.limit_seconds)
+            for one in _benchmarks(node)
+            if self._is_wanted(node.node, one.name, one.resource) and (one.need is None or has_partner)
+        ]
+
+    def _measurable(self, node: Node) -> set[Resource]:
+        """What can be measured of a node, now or once a partner is free."""
+        has_partners = any(True for _ in self._partners(node))
+        return {one.resource for one in _benchmarks(node) if one.need is None or has_partners}
 
     def _is_wanted(self, node: str, benchmark: str, resource: Resource) -> bool:
         """A node with an open incident is measured by what has raised it, until it is over."""
@@ -154,13 +174,14 @@ class IdleChecks:
         """One of the nodes with which a node can measure now, of some that are drawn at random; None without one."""
         partners = [one for one in self._partners(node) if one.node != but]
         drawn = self._chance.sample(partners, min(PARTNERS_CONSIDERED, len(partners)))
-        return next((one for one in drawn if self._is_free(one.node)), None)
+        return next((one for one in drawn if self._is_free(one.node) and not self._is_suspected(one.node)), None)
 
     async def _check(self, choice: Choice) -> None:
         node, benchmark = choice.candidate.node, choice.candidate.benchmark
         try:
             partner = self._partner(node, benchmark)
             first = await self._measured(node, benchmark, choice.propensity, partner)
+            self._follow_ups.checked(node, choice.candidate.resource, first.result)
             if first.found is (node in self._open):
                 return  # it is as it was
             if first.result is CheckResult.UNDECIDED:
@@ -173,7 +194,9 @@ class IdleChecks:
                 self._due_at[partner.node] = self._clock.steady()  # it may have been the other one
         except NotReady as error:
             log.info("no check of %s: %s", node, error)
-            self._due_at[node] = self._clock.steady() + min(RETRY_SECONDS, self._pause)
+            retry = min(RETRY_SECONDS, self._pause)
+            self._due_at[node] = self._clock.steady() + retry
+            self._follow_ups.put_off(node, retry)
         except ProviderError as error:
             log.warning("the check of %s failed: %s", node, error)
 
@@ -188,8 +211,10 @@ class IdleChecks:
         past = await self._store.idle_checks.results(benchmark, sorted(nodes | {node}), 1 + PAST_RUNS)
         same_facts = {one.node for one in self._fleet.connected() if known and one.facts_id == known.facts_id}
         check = await asyncio.to_thread(judged, result, past, same_facts, propensity, self._clock.wall())
-        # What was slow is no reference: with it a node that stays slow would soon look as it always did.
-        purpose = Purpose.VALIDATION if check.found else Purpose.CHECK
+        # What was slow is no reference: with it a node that stays slow would soon look as it always did. And of a node
+        # that a job suspects it is not known whether it is slow already.
+        doubtful = self._is_suspected(node) and check.result is not CheckResult.HEALTHY
+        purpose = Purpose.VALIDATION if check.found or doubtful else Purpose.CHECK
         await self._store.evidence.append_probes([result], purpose)
         await self._store.idle_checks.put(check)
         return check
@@ -199,7 +224,7 @@ class IdleChecks:
 
     async def _changed(self, check: IdleCheck) -> None:
         """Twice in a row a check has shown something else than what is known of the node."""
-        now, evidence = self._clock.wall(), _evidence(check)
+        now, evidence = self._clock.wall(), evidence_of(check)
         if (known := self._open.pop(check.node, None)) is not None:
             await self._book.put(known.changed(CLEARED, now, evidence))
             return
@@ -222,57 +247,7 @@ class IdleChecks:
         await self._book.put(incident)
 
 
-def judged(
-    newest: BenchmarkResult,
-    results: Collection[BenchmarkResult],
-    same_facts: Collection[str],
-    propensity: float,
-    now: float,
-) -> IdleCheck:
-    """What the newest result of a node says, beside earlier ones of it and of its context, `results`, which are all of
-    the same micro-benchmark, oldest first. `same_facts` are the nodes with the facts of this one. `now` in unix
-    seconds."""
-    what, ratio, reason = CheckResult.UNDECIDED, None, newest.error
-    if wrong := _wrong(newest, results, same_facts):
-        what, reason = CheckResult.WRONG, wrong
-    elif newest.seconds:
-        repeats = min([REPEATS, *(len(one.seconds) for one in (newest, *results) if one.seconds)])
-        fleet = [one for one in results if one.node != newest.node and one.seconds]
-        criteria = learn_criteria(fleet or [newest], repeats=repeats)
-        (found,) = validate_node(criteria, [newest], results).comparisons.values()
-        reason = found.reason
-        ratio = None if isnan(found.slowdown_ratio) else found.slowdown_ratio
-        if found.difference is not Difference.UNDECIDED:
-            what = CheckResult.SLOWER if found.difference is Difference.SLOWER else CheckResult.HEALTHY
-    return IdleCheck(
-        node=newest.node,
-        benchmark=newest.benchmark,
-        result=what,
-        propensity=propensity,
-        checked_at=now,
-        slowdown_ratio=ratio,
-        reason=reason,
-    )
-
-
-def _wrong(newest: BenchmarkResult, results: Collection[BenchmarkResult], same_facts: Collection[str]) -> str:
-    """What is wrong with an answer; empty when nothing is known to be. Nodes with the same facts compute the same bits:
-    a node that is always wrong in the same way differs from them."""
-    if newest.correct is False:
-        return "its answer was wrong"
-    digests = [
-        NodeDigest(one.node, "", one.benchmark, one.digest)
-        for one in (*results, newest)
-        if one.correct and one.digest and one.node in same_facts
-    ]
-    for one in deviations(digests):
-        if one.node == newest.node:
-            return f"its numbers differ from those of {one.agreeing} of {one.nodes} nodes with the same facts"
-    return ""
-
-
-def _evidence(check: IdleCheck) -> str:
-    """The line of an incident; it begins with the micro-benchmark."""
-    if check.result is CheckResult.WRONG:
-        return f"{check.benchmark}: {check.reason}, twice in a row"
-    return f"{check.benchmark}: {check.slowdown_ratio or 1.0:.3f} times as long as on healthy nodes or before"
+def _benchmarks(node: Node) -> list[MicroBenchmark]:
+    """The micro-benchmarks that an idle node can run, alone or with a partner."""
+    fitting = suitable(device_kinds(node.server_facts), beside_job=False, names=list(MICRO_BENCHMARKS.entries))
+    return [one for one in fitting if one.need in (None, Need.PARTNER)]

@@ -1,8 +1,9 @@
 """The monitor: reports move the incidents of nodes, suspicions are validated, and what is validated is reported.
 
-It joins five parts: the `Scorer` turns signals into risk, `RunCounters` turn risk into suspicion, `Orders` send
-micro-benchmarks where everybody has agreed, the `Validator` compares what they show, and the `Notifier` brings the
-result to runs, agents and offers. What matters is in the store, so a restart confirms nothing twice.
+It joins five parts: the `Scorer` turns signals into risk, `RunCounters` turn risk into suspicion,
+`SuspicionValidations` decide what is validated when, `Orders` send micro-benchmarks where everybody has agreed, and the
+`Notifier` brings the result to runs, agents and offers. What matters is in the store, so a restart confirms nothing
+twice.
 """
 
 from __future__ import annotations
@@ -13,28 +14,26 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pharoah_learning.release import Release
-from pharoah_protocol.incident_states import SUSPECTED
-from pharoah_protocol.vocabulary import EndState, Purpose, Resource
+from pharoah_protocol.vocabulary import EndState, Resource
 from pharoah_provider.domain import IncidentKind, Report, Run, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.absent_agents import AbsentAgents
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.counters import RunCounters
 from pharoah_provider.monitoring.fleet_watch import FleetWatch
+from pharoah_provider.monitoring.follow_ups import FollowUps
 from pharoah_provider.monitoring.guest_orders import GuestOrders
 from pharoah_provider.monitoring.idle_checks import PAUSE_SECONDS, IdleChecks
 from pharoah_provider.monitoring.incident_book import IncidentBook
-from pharoah_provider.monitoring.incidents import IDLE, LONGEST_IDLE_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Incident
 from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.monitoring.operator_webhook import OperatorWebhook
-from pharoah_provider.monitoring.orders import Cause, Orders
-from pharoah_provider.monitoring.probings import Probings
+from pharoah_provider.monitoring.orders import Orders
 from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer, masked_by_orders
 from pharoah_provider.monitoring.shared_incidents import SharedIncidents
-from pharoah_provider.monitoring.validation import Question, Validator, described
+from pharoah_provider.monitoring.suspicion_validations import SuspicionValidations
+from pharoah_provider.monitoring.validation import Validator
 from pharoah_provider.monitoring.watched_runs import WatchedRun, WatchedRuns
 from pharoah_provider.owned_tasks import OwnedTasks
-from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import ProviderError
@@ -94,12 +93,16 @@ class Monitor:
         self._webhook = OperatorWebhook(alert_url)
         self._incidents = IncidentBook(store, self._notifier, self._webhook, clock)
         self._background = OwnedTasks()
-        self._probing = Probings(self._background)
+        follow_ups = FollowUps(check_pause_seconds, clock)
+        self._validations = SuspicionValidations(
+            self._validator, self._orders, self._incidents, self.runs, self._scorer, follow_ups, metrics, clock,
+            self._background,
+        )  # fmt: skip
         self._watch_fleet = FleetWatch(
             AbsentAgents(self._incidents, fleet, self.runs, clock),
             IdleChecks(
                 store, fleet, self._orders, self._incidents, self._background, self._has_other_use, clock,
-                check_pause_seconds, expected=expected,
+                check_pause_seconds, expected=expected, is_suspected=self._is_suspected, follow_ups=follow_ups,
             ),
             SharedIncidents(self._incidents, fleet, self.runs, clock, self._affected),
         )  # fmt: skip
@@ -131,7 +134,7 @@ class Monitor:
         self._watch(run)
 
     def _watch(self, run: Run, missed: Sequence[Transition] = (), *, restored: bool = False) -> None:
-        self._probing.stop(run.node, None)  # the node is no longer idle
+        self._validations.began(run)
         incident = self._incidents.of(run.node)
         counters = RunCounters(run.ranks, raised=not incident.quiet and incident.raised_by == run.run_id)
         self.runs.add(run, counters, restored=restored)
@@ -141,10 +144,9 @@ class Monitor:
     def unwatch(self, run_id: bytes) -> None:
         """The run is over. An incident that it raised stays with its node, until it is validated."""
         if watched := self.runs.remove(run_id):
-            self._probing.stop(watched.run.node, watched.run)
+            self._validations.ended(watched.run)
         self._notifier.unsubscribe(run_id)
         self.guests.ended(run_id)
-        self._validator.levels.forget(run_id)
         self._scorer.forget(run_id)
         self._metrics.sessions_active.set(len(self.runs))
 
@@ -173,7 +175,7 @@ class Monitor:
             await self._lose(watched)
         await self._watch_fleet.look()
         for incident in self._incidents.open():
-            await self._look_at(incident)
+            await self._validations.look_at(incident)
         if self._looking is None or self._looking.done():
             self._looking = self._background.start(self._orders.look_after_lost())
 
@@ -223,7 +225,7 @@ class Monitor:
             if change:
                 ratio = report.step_ratio if change.is_reported else incident.step_ratio
                 await self._incidents.change(incident, change, ratio)
-        self._probe_if_wanted(watched, incident)
+        self._validations.probe_if_wanted(watched, incident)
 
     async def ask(self, run: Run) -> None:
         """The tenant of a run asks that its node be validated. This is a suspicion like that of a counter, which is
@@ -236,7 +238,7 @@ class Monitor:
         if change := incident.suspect(self._clock.wall(), run):
             incident.text = "the tenant of a run on it has asked for a validation"
             await self._incidents.change(incident, change, 1.0)
-        self._probe_if_wanted(watched, incident)
+        self._validations.probe_if_wanted(watched, incident)
 
     def alerts(self, run_id: bytes) -> AsyncIterator[Transition]:
         """What a run hears of its node: confirmed and cleared incidents, until it ends."""
@@ -253,8 +255,15 @@ class Monitor:
         return {incident.subject.name for incident in self._incidents.open()}
 
     def _has_other_use(self, node: str) -> bool:
-        """Whether no check of an idle node may run there: a run may go on, or an incident is validated."""
-        return self.in_use(node) or node in self._probing or not self._incidents.of(node).quiet
+        """Whether no check of an idle node may run there: a run may go on, or an incident is or can be validated."""
+        if self.in_use(node) or self._validations.goes_on(node):
+            return True
+        incident = self._incidents.of(node)
+        return not incident.quiet and (incident.confirmed or self._validations.can_validate_idle(node))
+
+    def _is_suspected(self, node: str) -> bool:
+        """Whether a run has an open suspicion of a node, or the node is known to be slow."""
+        return not self._incidents.of(node).quiet
 
     def _is_slow(self, node: str) -> bool:
         return self._incidents.of(node).confirmed
@@ -276,77 +285,3 @@ class Monitor:
         if change := incident.suspect(self._clock.wall() - silent, run, kind=IncidentKind.LOST):
             incident.text = f"no report for {silent:.0f} s, and the agent is not connected"
             await self._incidents.change(incident, change, 1.0)
-
-    # validation
-
-    def _probe_if_wanted(self, watched: WatchedRun, incident: Incident) -> None:
-        """Validate the suspicion that this run has raised; while there is none, learn what the benchmarks show beside
-        its job."""
-        run = watched.run
-        if run.node in self._probing or not run.beside_job:
-            return
-        if incident.quiet:
-            cause = Cause(run.organisation, run.node, Purpose.LEVEL)
-            wanted = watched.counters.calm and not self._validator.levels_known(run)
-            if wanted and self._orders.ready(cause, run):
-                self._probing.start(run.node, run, self._learn(run))
-        elif incident.raised_by == run.run_id and (watched.counters.risky or watched.asked):
-            self._validate_if_ready(incident, run, LONGEST_PAUSE_SECONDS)
-
-    async def _look_at(self, incident: Incident) -> None:
-        """Move an open incident on by the rules of states; validate it where no run that raised it goes on."""
-        node = incident.subject.name
-        if change := incident.ruled(self._clock.wall()):
-            await self._incidents.change(incident, change, incident.step_ratio)
-        alive = self.runs.alive_on(node)
-        if any(run.run_id == incident.raised_by for run in alive) or node in self._probing:
-            return
-        if incident.expired(self._clock.wall()):
-            incident.text = "it could not be validated"
-            if change := incident.calmed():
-                await self._incidents.change(incident, change, incident.step_ratio)
-            return
-        run = alive[0] if alive else None
-        if run is not None or self._validator.levels.known_idle(node):
-            self._validate_if_ready(incident, run, LONGEST_IDLE_PAUSE_SECONDS)
-
-    def _validate_if_ready(self, incident: Incident, run: Run | None, longest_pause: float) -> None:
-        node = incident.subject.name
-        cause = Cause(incident.organisation, node, Purpose.VALIDATION)
-        ready = self._orders.ready(cause, run, looks_slow=incident.doubted)
-        if ready and incident.wants_validation(self._clock.steady(), longest_pause):
-            self._probing.start(node, run, self._validate(incident, run))
-
-    async def _learn(self, run: Run) -> None:
-        try:
-            await self._validator.learn(run)
-        except ProviderError as error:
-            log.warning("no level of %s beside its job: %s", run.node, error)
-
-    async def _validate(self, incident: Incident, run: Run | None) -> None:
-        suspected = incident.state is SUSPECTED
-        question = Question(
-            organisation=incident.organisation,
-            node=incident.subject.name,
-            run=run,
-            # A later run may have taken its level on a node that is slow already: only the run under which the
-            # suspicion was raised may still get one.
-            learn=run is not None and incident.raised_by == run.run_id and suspected,
-            with_peer=suspected,  # what is confirmed is measured to see whether it is over, which needs no peer
-            looks_slow=incident.doubted,
-        )
-        try:
-            comparisons = await self._validator.validate(question)
-        except ProviderError as error:
-            log.warning("validation of %s failed: %s", question.node, error)
-            return
-        witness = run.organisation if run else IDLE
-        change = incident.validated(comparisons, witness)
-        if run is not None and (watched := self.runs.get(run.run_id)) and not incident.doubted:
-            watched.asked = False  # it has been answered: from now on its levels decide, as they do for all
-        against = [c for c in comparisons if incident.evidence(witness, c.benchmark) > 0]
-        self._metrics.validations.labels("slow" if against else "healthy").inc()
-        incident.text = "; ".join(described(c, idle=run is None) for c in against or comparisons)
-        if change:
-            ratio = self._scorer.newest_ratio(incident.raised_by)
-            await complete_despite_cancellation(self._incidents.change(incident, change, ratio))

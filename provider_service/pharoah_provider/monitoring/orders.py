@@ -176,7 +176,7 @@ class Orders:
         return results
 
     async def check(self, node: str, benchmark: str) -> BenchmarkResult:
-        """A micro-benchmark on an idle node that nobody suspects. It disturbs no job, so it counts for no budget of a
+        """A micro-benchmark on an idle node that no run asks for. It disturbs no job, so it counts for no budget of a
         tenant. Raises NotReady with the reason why there is none."""
         await self._require_idle(node)
         results = await self._sent(_NOBODY, node, None, inf, (benchmark,))

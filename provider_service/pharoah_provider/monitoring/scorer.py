@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from pharoah_learning.models.hazard import risk
-from pharoah_learning.release import Release, SurvivalModel
+from pharoah_learning.release import DegradationModel, Release
 from pharoah_learning.signals import features
 from pharoah_provider.domain import Report
 from pharoah_provider.fleet import Fleet
@@ -35,14 +34,14 @@ class Scorer:
 
     def __init__(self) -> None:
         self._windows: dict[bytes, dict[int, deque[Report]]] = {}
-        self._model = SurvivalModel.threshold_only()
+        self._model = DegradationModel.threshold_only()
         self._risks: dict[tuple[tuple[float, float], ...], float] = {}
         """By the values of the windows, oldest first: risk depends on nothing else."""
 
     def use(self, release: Release) -> None:
         """Score with the model of this release from now on, if it has one."""
-        if release.survival is not None:
-            self._model = release.survival
+        if release.degradation is not None:
+            self._model = release.degradation
             self._risks.clear()
 
     def score(self, run_id: bytes, report: Report) -> float:
@@ -53,8 +52,7 @@ class Scorer:
         if (known := self._risks.get(values)) is None:
             if len(self._risks) >= REMEMBERED_RISKS:
                 self._risks.clear()
-            x = features([window.window for window in windows])
-            known = self._risks[values] = risk(x, self._model.coefficients, self._model.means)
+            known = self._risks[values] = self._model.score(features([window.window for window in windows]))
         return known
 
     def risky(self, score: float) -> bool:

@@ -119,7 +119,7 @@ class IncidentStore(Protocol):
 
 
 class IdleCheckStore(Protocol):
-    """Checks of idle nodes that nobody suspects, and the results that they are judged by."""
+    """Checks of idle nodes, and the results that they are judged by."""
 
     async def put(self, check: IdleCheck) -> None: ...
     async def of_nodes(self, nodes: Sequence[str]) -> list[IdleCheck]:

@@ -18,8 +18,8 @@ from pharoah.documented import documented_findings
 from pharoah.dryrun import DryRun
 from pharoah.findings.values_assumed import VALUES_ASSUMED
 from pharoah.node_restrictions import Machine, Restrictions, restrictions_of
-from pharoah_protocol.local_messages import Check, CheckAnswer
 from pharoah_protocol.node_profile import NO_LIMITS, NodeProfile
+from pharoah_protocol.rank_messages import Check, CheckAnswer
 from pharoah_protocol.standard_streams import say
 
 CHECK_SECONDS = 15.0

@@ -27,7 +27,7 @@ from pharoah.cli import _check, _common
 from pharoah.comparison.record import record_of
 from pharoah.launchers import launch_of
 from pharoah.node_restrictions import NO_RESTRICTIONS, Restrictions
-from pharoah_protocol.local_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
+from pharoah_protocol.rank_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
 from pharoah_protocol.standard_streams import say
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import LaunchGate, VerdictStatus

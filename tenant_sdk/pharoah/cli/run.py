@@ -9,7 +9,7 @@ from pharoah._settings import VARIABLES, Settings
 from pharoah.cli import _common, _job_process
 from pharoah.cli._preparation import Prepared, prepare
 from pharoah_protocol.job_program import say_failed_start
-from pharoah_protocol.local_messages import End
+from pharoah_protocol.rank_messages import End
 from pharoah_protocol.standard_streams import say
 from pharoah_protocol.vocabulary import EndState, Mode
 

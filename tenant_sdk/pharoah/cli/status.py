@@ -14,7 +14,7 @@ from pharoah._sidecar_link import SidecarLink
 from pharoah.cli._common import cut
 from pharoah.cli._output import show
 from pharoah.comparison.history import History
-from pharoah_protocol.local_messages import Status, StatusAnswer
+from pharoah_protocol.rank_messages import Status, StatusAnswer
 
 
 def add_parser(commands: Any) -> None:

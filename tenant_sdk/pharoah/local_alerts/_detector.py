@@ -13,7 +13,7 @@ from functools import cache
 from typing import Protocol
 
 from pharoah.local_alerts._readings import MachineReading, ProcessReading
-from pharoah_protocol.local_messages import SignalReading
+from pharoah_protocol.agent_messages import SignalReading
 from pharoah_protocol.registry import Registry
 from pharoah_protocol.vocabulary import Attribution, Resource
 
@@ -68,7 +68,8 @@ class Condition:
 
     key: str
     """Names what it is about; one alert is open for a key at a time."""
-    resource: Resource
+    resource: Resource | None
+    """What is short or sick; None where that is not known."""
     fault_domain: Attribution
     what: str
     where: str

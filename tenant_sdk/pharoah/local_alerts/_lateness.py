@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from pharoah_protocol.local_messages import CollectiveStart
+from pharoah_protocol.rank_messages import CollectiveStart
 
 NANOSECONDS = 1e9
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pharoah.local_alerts._detector import Condition, Detector, View
-from pharoah_protocol.vocabulary import Attribution, Resource
+from pharoah_protocol.vocabulary import Attribution
 
 
 @dataclass
@@ -25,7 +25,7 @@ class _NodeFailure:
         known = f"trouble of its {forecast.resource.replace('_', ' ')}" if forecast.resource else "its trouble"
         yield Condition(
             key="node_failure",
-            resource=forecast.resource or Resource.COMPUTE,
+            resource=forecast.resource,
             fault_domain=Attribution.NODE,
             what=f"this node fails within {forecast.hours} hours with a probability of {forecast.probability:.0%}",
             where="this node",

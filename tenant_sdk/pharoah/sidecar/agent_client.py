@@ -8,19 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pharoah._errors import UnknownReason
-from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
-from pharoah_protocol.local_messages import (
+from pharoah_protocol.agent_messages import (
     ForecastAnswer,
     ForecastRequest,
-    Message,
     SignalReading,
     SignalsAnswer,
     SignalsRequest,
     TicketAnswer,
     TicketRequest,
-    decode_answer,
-    encode,
 )
+from pharoah_protocol.hazard_model import LARGEST_MODEL_BYTES
+from pharoah_protocol.local_messages import Message, decode_answer, encode
 from pharoah_protocol.local_sockets import CheckedSocket
 from pharoah_protocol.received_profile import ReceivedProfile, read_received_profile
 from pharoah_protocol.text import sanitize_text

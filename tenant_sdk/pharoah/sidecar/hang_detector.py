@@ -13,7 +13,7 @@ from pharoah._verdict import Finding
 from pharoah.findings.collectives_differ import COLLECTIVES_DIFFER
 from pharoah.findings.rank_waits import RANK_WAITS
 from pharoah.sidecar.rank_comparison import named
-from pharoah_protocol.local_messages import CollectiveCall
+from pharoah_protocol.rank_messages import CollectiveCall
 
 _EVIDENCE = "flight recorder of each rank, the same twice"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pharoah._settings import Settings
 from pharoah._verdict import Finding
 from pharoah.sidecar.hang_detector import HangDetector
-from pharoah_protocol.local_messages import CollectiveCall
+from pharoah_protocol.rank_messages import CollectiveCall
 
 ANSWER_SECONDS = 3.0
 """How long answers are awaited. A rank that waits in a collective has released the interpreter, so it answers at

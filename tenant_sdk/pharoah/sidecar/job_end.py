@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from pharoah.end_causes import EndFacts, JudgedEnd, judged, memory_kills
-from pharoah_protocol import local_messages as messages
+from pharoah_protocol import rank_messages as messages
 from pharoah_protocol.vocabulary import EndState
 
 JUDGING_SECONDS = 1.0

@@ -27,7 +27,8 @@ from pharoah.local_alerts._readings import (
     workers_of,
 )
 from pharoah.sidecar.node_forecaster import NodeForecaster
-from pharoah_protocol.local_messages import CollectiveStart, SignalReading
+from pharoah_protocol.agent_messages import SignalReading
+from pharoah_protocol.rank_messages import CollectiveStart
 
 log = logging.getLogger("pharoah.sidecar")
 

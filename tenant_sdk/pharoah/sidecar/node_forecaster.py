@@ -16,8 +16,8 @@ from pathlib import Path
 from pharoah._settings import Settings
 from pharoah.local_alerts import NodeForecast
 from pharoah.sidecar.agent_client import ask_forecast
+from pharoah_protocol.agent_messages import ForecastAnswer
 from pharoah_protocol.hazard_model import HazardModelError, PublishedHazardModel
-from pharoah_protocol.local_messages import ForecastAnswer
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import HeadError, is_signed, read_public_key
 

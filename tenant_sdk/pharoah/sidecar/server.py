@@ -11,16 +11,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from pharoah_protocol.local_messages import (
-    LARGEST_MESSAGE_BYTES,
-    Failure,
-    Message,
-    MessageError,
-    decode,
-    encode,
-    wants_answer,
-)
+from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, Message, MessageError, decode, encode, wants_answer
 from pharoah_protocol.local_sockets import peer_credentials
+from pharoah_protocol.rank_messages import Failure
 
 log = logging.getLogger("pharoah.sidecar")
 

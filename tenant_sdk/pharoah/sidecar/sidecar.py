@@ -23,8 +23,9 @@ from pharoah.sidecar.node_forecaster import NodeForecaster
 from pharoah.sidecar.node_verdicts import NodeVerdicts
 from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, Handler
 from pharoah_archetypes import Fingerprint
-from pharoah_protocol import local_messages as messages
-from pharoah_protocol.local_messages import SignalReading
+from pharoah_protocol import rank_messages as messages
+from pharoah_protocol.agent_messages import SignalReading
+from pharoah_protocol.local_messages import Message
 
 _ONE_NODE = JobIdentity()
 TERMINATION_SECONDS = 20.0
@@ -43,7 +44,7 @@ class Sidecar:
             settings.shutdown_timeout_seconds,
         )
         self._ended = False
-        handlers: dict[type[messages.Message], Handler] = {
+        handlers: dict[type[Message], Handler] = {
             messages.Hello: self._hello,
             messages.Check: self._check,
             messages.Launch: self._launch,
@@ -86,21 +87,21 @@ class Sidecar:
             await self._nodes.stop()
             await self._webhook.close(self._shutdown_seconds)
 
-    async def _hello(self, message: messages.Hello, connection: Connection) -> messages.Message:
+    async def _hello(self, message: messages.Hello, connection: Connection) -> Message:
         self._job.expect(message.ranks)
         if self._settings.local_alerts:
             self._local.rank_connected(message.rank, connection.process)
         needed = message.may_dry_run and self._job.claim_dry_run()
         return messages.HelloAnswer(vars(self._job.verdict), needed, self._job.serves)
 
-    async def _check(self, message: messages.Check, _: Connection) -> messages.Message:
+    async def _check(self, message: messages.Check, _: Connection) -> Message:
         verdict = await self._job.ask(message.fingerprint, message.pending)
         node = self._job.client.node
         if node is None:
             return messages.CheckAnswer(vars(verdict))
         return messages.CheckAnswer(vars(verdict), node.received.profile, node.received.dropped)
 
-    async def _launch(self, message: messages.Launch, _: Connection) -> messages.Message:
+    async def _launch(self, message: messages.Launch, _: Connection) -> Message:
         client = self._job.client
         if client.provider and client.node and not self._run.reporter:
             join_time = client.join_time()
@@ -139,7 +140,7 @@ class Sidecar:
         connection.use = ConnectionUse.LISTENER
         connection.notify(messages.VerdictChanged(vars(self._job.verdict)))
 
-    async def _status(self, _: messages.Status, __: Connection) -> messages.Message:
+    async def _status(self, _: messages.Status, __: Connection) -> Message:
         reporter = self._run.reporter
         return messages.StatusAnswer(
             run_id=self._run_id.hex(),
@@ -153,7 +154,7 @@ class Sidecar:
     async def _ask_validation(self, _: messages.AskValidation, __: Connection) -> None:
         self._run.ask_validation()
 
-    async def _end(self, message: messages.End, _: Connection) -> messages.Message:
+    async def _end(self, message: messages.End, _: Connection) -> Message:
         self._job_end.reported(message)
         last = message.last
         if len(self._server.connections(ConnectionUse.RANK)) <= 1 if last is None else last:

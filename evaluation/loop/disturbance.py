@@ -1,0 +1,141 @@
+"""Healthy jobs that look like degraded ones: false alerts of the provider, and what its micro-benchmarks cost them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import isnan, log, nan
+from pathlib import Path
+from statistics import median, stdev
+from typing import Any, NamedTuple
+
+from evaluation.figures import Figures
+from evaluation.loop import full_information
+from evaluation.loop.watched_jobs import FOLDER, agents_are_connected, reports, run_of, wait_until, watched_job
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS
+from pharoah_provider.monitoring.budgets import SHARE
+from tests.harness.site import Site
+
+
+def measure(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
+    """Healthy jobs with hard negatives that consent to micro-benchmarks beside them, within the budget that a provider
+    has by default.
+
+    It comes before degradations: orders of a wider budget count for a day, and would leave nothing of this one.
+    """
+    with _default_budget(site):
+        _watch_healthy(site, figures, rounds, seconds)
+
+
+@contextmanager
+def _default_budget(site: Site) -> Iterator[None]:
+    """The provider of the site has the budget for micro-benchmarks that it has by default."""
+    usual = site.benchmark_share
+    _restart_provider(site, SHARE)
+    try:
+        yield
+    finally:
+        _restart_provider(site, usual)
+
+
+def _restart_provider(site: Site, benchmark_share: float) -> None:
+    site.kill("provider")
+    site.benchmark_share = benchmark_share
+    site.start_provider()
+    wait_until(lambda: agents_are_connected(site), 30)
+
+
+def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
+    healthy_from = time.time()
+    false, suspected, watched_seconds = 0, 0, 0.0
+    disturbed: list[Disturbance] = []
+    for number in range(rounds):
+        names = {node: f"healthy-{number}-{node}" for node in ("n1", "n2")}
+        jobs = {
+            node: watched_job(site, node, FOLDER / name, seconds, "--negatives", "--durations", str(_steps_of(name)))
+            for node, name in names.items()
+        }
+        for node, job in jobs.items():
+            job.wait(seconds + 120)
+            reported = reports(site, job)
+            if reported:
+                began, ended = reported[0]["started_at"], reported[-1]["ended_at"]
+                watched_seconds += ended - began
+                disturbed += _disturbances(site, node, _steps_of(names[node]), began, ended)
+            alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == run_of(job)]
+            false += sum(a["state"] == "confirmed" or bool(a["fault_domain"] == "node") for a in alerts)
+            suspected += len(alerts)
+        print(f"  round {number + 1} of {rounds}: {suspected} suspicions, {false} alerts so far", flush=True)
+    figures.details["healthy"] = {"runs": 2 * rounds, "seconds_each": seconds, "suspicions": suspected}
+    figures.details["disturbances"] = [one._asdict() for one in disturbed]
+    hours = watched_seconds / 3600
+    figures.add("healthy_job_hours", hours, ">= 1 unless --quick", rounds == 1 or hours >= 1)
+    figures.rate("false_alerts_per_job_hour", false, hours)
+    figures.rate("suspicions_per_job_hour", suspected, hours)
+    _cost_figures(figures, disturbed, watched_seconds)
+    _noise(site, figures, healthy_from)
+
+
+class Disturbance(NamedTuple):
+    """An order that ran beside a healthy job."""
+
+    seconds: float
+    slowdown: float
+    """The median step meanwhile over that of the steps near it; NaN where there are none."""
+
+
+def _steps_of(name: str) -> Path:
+    """The file that a job writes its step times to."""
+    return FOLDER / f"{name}-durations.txt"
+
+
+def _disturbances(site: Site, node: str, durations: Path, began: float, ended: float) -> list[Disturbance]:
+    probes = [p for p in site.listing("probes") if p["node"] == node and p["beside_job"]]
+    spans = _joined([(p["started_at"], p["ended_at"]) for p in probes if began <= p["started_at"] < ended])
+    return [Disturbance(until - since, full_information.slowdown_in(durations, since, until)) for since, until in spans]
+
+
+def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans that overlap, or follow each other within a second, are one."""
+    found: list[tuple[float, float]] = []
+    for since, until in sorted(spans):
+        if found and since - found[-1][1] < 1.0:
+            found[-1] = found[-1][0], max(until, found[-1][1])
+        else:
+            found.append((since, until))
+    return found
+
+
+def _cost_figures(figures: Figures, disturbed: Sequence[Disturbance], watched_seconds: float) -> None:
+    share = sum(one.seconds for one in disturbed) / watched_seconds if watched_seconds else nan
+    figures.add("disturbed_job_time_ratio", share, "<= 0.01", share <= 0.01)
+    slowdowns = sorted(one.slowdown for one in disturbed if not isnan(one.slowdown))
+    p90 = slowdowns[int(0.9 * (len(slowdowns) - 1) + 0.5)] if slowdowns else nan
+    shown = f"median {median(slowdowns):.2f}, n={len(slowdowns)}" if slowdowns else "n=0"
+    figures.add("probe_job_slowdown_ratio_p90", p90, "<= 1.10", p90 <= 1.10, interval=shown)
+
+
+def _noise(site: Site, figures: Figures, healthy_from: float) -> None:
+    """How much two healthy nodes differ from one validation to the next: sd of log(own ratio / peer ratio)."""
+    probes = [p for p in site.listing("probes") if p["beside_job"] and p["started_at"] > healthy_from]
+    for benchmark in MICRO_BENCHMARKS.entries:
+        shown = {n: [p for p in probes if (p["node"], p["benchmark"]) == (n, benchmark)] for n in ("n1", "n2")}
+        ratios = {node: _own_ratios(rows) for node, rows in shown.items()}
+        differences = [
+            log(own / peer) for at, own in ratios["n1"] for peer_at, peer in ratios["n2"] if abs(at - peer_at) < 1.5
+        ]
+        if len(differences) > 2:
+            figures.add(f"validation_noise_sd_{benchmark}", stdev(differences), interval=f"n={len(differences)}")
+
+
+def _own_ratios(probes: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """When each validation of one node began, and what it showed over the level measured last before it."""
+    ratios: list[tuple[float, float]] = []
+    levels: list[float] = []
+    for probe in sorted(probes, key=lambda probe: float(probe["started_at"])):
+        if probe["purpose"] == "level":
+            levels.append(probe["mean_seconds"])
+        elif levels:
+            ratios.append((probe["started_at"], probe["mean_seconds"] / median(levels[-3:])))
+    return ratios

@@ -1,0 +1,68 @@
+"""What the result of a check says about a node, beside earlier results of it and of its context."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import isnan
+
+from pharoah_learning.deviating_answers import NodeDigest, deviations
+from pharoah_learning.evidence import BenchmarkResult
+from pharoah_learning.fleet_comparison import REPEATS, Difference
+from pharoah_learning.node_validation import learn_criteria, validate_node
+from pharoah_provider.domain import CheckResult, IdleCheck
+
+
+def judged(
+    newest: BenchmarkResult,
+    results: Collection[BenchmarkResult],
+    same_facts: Collection[str],
+    propensity: float,
+    now: float,
+) -> IdleCheck:
+    """What the newest result of a node says, beside earlier ones of it and of its context, `results`, which are all of
+    the same micro-benchmark, oldest first. `same_facts` are the nodes with the facts of this one. `now` in unix
+    seconds."""
+    what, ratio, reason = CheckResult.UNDECIDED, None, newest.error
+    if wrong := _wrong(newest, results, same_facts):
+        what, reason = CheckResult.WRONG, wrong
+    elif newest.seconds:
+        repeats = min([REPEATS, *(len(one.seconds) for one in (newest, *results) if one.seconds)])
+        fleet = [one for one in results if one.node != newest.node and one.seconds]
+        criteria = learn_criteria(fleet or [newest], repeats=repeats)
+        (found,) = validate_node(criteria, [newest], results).comparisons.values()
+        reason = found.reason
+        ratio = None if isnan(found.slowdown_ratio) else found.slowdown_ratio
+        if found.difference is not Difference.UNDECIDED:
+            what = CheckResult.SLOWER if found.difference is Difference.SLOWER else CheckResult.HEALTHY
+    return IdleCheck(
+        node=newest.node,
+        benchmark=newest.benchmark,
+        result=what,
+        propensity=propensity,
+        checked_at=now,
+        slowdown_ratio=ratio,
+        reason=reason,
+    )
+
+
+def _wrong(newest: BenchmarkResult, results: Collection[BenchmarkResult], same_facts: Collection[str]) -> str:
+    """What is wrong with an answer; empty when nothing is known to be. Nodes with the same facts compute the same bits:
+    a node that is always wrong in the same way differs from them."""
+    if newest.correct is False:
+        return "its answer was wrong"
+    digests = [
+        NodeDigest(one.node, "", one.benchmark, one.digest)
+        for one in (*results, newest)
+        if one.correct and one.digest and one.node in same_facts
+    ]
+    for one in deviations(digests):
+        if one.node == newest.node:
+            return f"its numbers differ from those of {one.agreeing} of {one.nodes} nodes with the same facts"
+    return ""
+
+
+def evidence_of(check: IdleCheck) -> str:
+    """The line of an incident; it begins with the micro-benchmark."""
+    if check.result is CheckResult.WRONG:
+        return f"{check.benchmark}: {check.reason}, twice in a row"
+    return f"{check.benchmark}: {check.slowdown_ratio or 1.0:.3f} times as long as on healthy nodes or before"

@@ -1,0 +1,152 @@
+"""Validation because of runs: when a node is measured, and what the result means for its incident.
+
+While nothing is suspected, what micro-benchmarks show beside a run is learned, so that a suspicion can be compared with
+it. A suspicion is validated beside the run that raised it where it agrees, and on the idle node once no run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from pharoah_protocol.incident_states import DISMISSED, SUSPECTED
+from pharoah_protocol.vocabulary import Purpose
+from pharoah_provider.domain import Run
+from pharoah_provider.monitoring.follow_ups import FollowUps
+from pharoah_provider.monitoring.incident_book import IncidentBook
+from pharoah_provider.monitoring.incidents import IDLE, LONGEST_IDLE_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Incident
+from pharoah_provider.monitoring.orders import Cause, Orders
+from pharoah_provider.monitoring.probings import Probings
+from pharoah_provider.monitoring.scorer import Scorer
+from pharoah_provider.monitoring.validation import Question, Validator, described
+from pharoah_provider.monitoring.watched_runs import WatchedRun, WatchedRuns
+from pharoah_provider.owned_tasks import OwnedTasks
+from pharoah_provider.shielding import complete_despite_cancellation
+from pharoah_serving.clock import Clock
+from pharoah_serving.errors import ProviderError
+from pharoah_serving.metrics import Metrics
+
+log = logging.getLogger("pharoah.provider.monitoring")
+
+
+class SuspicionValidations:
+    """At most one validation, or measurement of a level, goes on for each node; the tasks belong to `scope`."""
+
+    def __init__(
+        self,
+        validator: Validator,
+        orders: Orders,
+        incidents: IncidentBook,
+        runs: WatchedRuns,
+        scorer: Scorer,
+        follow_ups: FollowUps,
+        metrics: Metrics,
+        clock: Clock,
+        scope: OwnedTasks,
+    ) -> None:
+        self._validator, self._orders, self._incidents, self._runs = validator, orders, incidents, runs
+        self._scorer, self._follow_ups, self._metrics, self._clock = scorer, follow_ups, metrics, clock
+        self._probing = Probings(scope)
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """All that goes on."""
+        return self._probing.tasks()
+
+    def goes_on(self, node: str) -> bool:
+        """Whether a node is measured now because of a run."""
+        return node in self._probing
+
+    def can_validate_idle(self, node: str) -> bool:
+        """Whether a campaign has measured the node while it was idle."""
+        return self._validator.levels.known_idle(node)
+
+    def began(self, run: Run) -> None:
+        """A run has come to its node, which is no longer idle."""
+        self._probing.stop(run.node, None)
+
+    def ended(self, run: Run) -> None:
+        """A run is over."""
+        self._probing.stop(run.node, run)
+        self._validator.levels.forget(run.run_id)
+
+    def probe_if_wanted(self, watched: WatchedRun, incident: Incident) -> None:
+        """Validate the suspicion that this run has raised; while there is none, learn what the benchmarks show beside
+        its job."""
+        run = watched.run
+        if run.node in self._probing or not run.beside_job:
+            return
+        if incident.quiet:
+            cause = Cause(run.organisation, run.node, Purpose.LEVEL)
+            wanted = watched.counters.calm and not self._validator.levels_known(run)
+            if wanted and self._orders.ready(cause, run):
+                self._probing.start(run.node, run, self._learn(run))
+        elif incident.raised_by == run.run_id and (watched.counters.risky or watched.asked):
+            self._validate_if_ready(incident, run, LONGEST_PAUSE_SECONDS)
+
+    async def look_at(self, incident: Incident) -> None:
+        """Move an open incident on by the rules of states; validate it where no run that raised it goes on."""
+        node = incident.subject.name
+        if change := incident.ruled(self._clock.wall()):
+            await self._incidents.change(incident, change, incident.step_ratio)
+        alive = self._runs.alive_on(node)
+        if any(run.run_id == incident.raised_by for run in alive) or node in self._probing:
+            return
+        if incident.expired(self._clock.wall()):
+            await self._dismiss(incident, "it could not be validated")
+            return
+        run = alive[0] if alive else None
+        if run is not None or self.can_validate_idle(node):
+            self._validate_if_ready(incident, run, LONGEST_IDLE_PAUSE_SECONDS)
+        elif incident.state is SUSPECTED:
+            self._follow_ups.want(node, incident.incident_id)
+            if self._follow_ups.found_healthy(node, incident.incident_id):
+                await self._dismiss(incident, "checks of every resource of the idle node have found it healthy")
+
+    async def _dismiss(self, incident: Incident, why: str) -> None:
+        """End a suspicion that nothing has confirmed."""
+        incident.text = why
+        if change := incident.calmed():
+            await self._incidents.change(incident, change, incident.step_ratio)
+
+    def _validate_if_ready(self, incident: Incident, run: Run | None, longest_pause: float) -> None:
+        node = incident.subject.name
+        cause = Cause(incident.organisation, node, Purpose.VALIDATION)
+        ready = self._orders.ready(cause, run, looks_slow=incident.doubted)
+        if ready and incident.wants_validation(self._clock.steady(), longest_pause):
+            self._probing.start(node, run, self._validate(incident, run))
+
+    async def _learn(self, run: Run) -> None:
+        try:
+            await self._validator.learn(run)
+        except ProviderError as error:
+            log.warning("no level of %s beside its job: %s", run.node, error)
+
+    async def _validate(self, incident: Incident, run: Run | None) -> None:
+        suspected = incident.state is SUSPECTED
+        question = Question(
+            organisation=incident.organisation,
+            node=incident.subject.name,
+            run=run,
+            # A later run may have taken its level on a node that is slow already: only the run under which the
+            # suspicion was raised may still get one.
+            learn=run is not None and incident.raised_by == run.run_id and suspected,
+            with_peer=suspected,  # what is confirmed is measured to see whether it is over, which needs no peer
+            looks_slow=incident.doubted,
+        )
+        try:
+            comparisons = await self._validator.validate(question)
+        except ProviderError as error:
+            log.warning("validation of %s failed: %s", question.node, error)
+            return
+        witness = run.organisation if run else IDLE
+        change = incident.validated(comparisons, witness)
+        if run is not None and (watched := self._runs.get(run.run_id)) and not incident.doubted:
+            watched.asked = False  # it has been answered: from now on its levels decide, as they do for all
+        against = [c for c in comparisons if incident.evidence(witness, c.benchmark) > 0]
+        self._metrics.validations.labels("slow" if against else "healthy").inc()
+        incident.text = "; ".join(described(c, idle=run is None) for c in against or comparisons)
+        if change is DISMISSED:  # by the idle node; something that was not measured may still be wrong with it
+            self._follow_ups.want(question.node, incident.incident_id)
+        if change:
+            ratio = self._scorer.newest_ratio(incident.raised_by)
+            await complete_despite_cancellation(self._incidents.change(incident, change, ratio))
