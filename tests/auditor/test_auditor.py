@@ -322,7 +322,7 @@ def test_the_command_prints_what_holds(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["replay", str(audit_bundle(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
     printed = capsys.readouterr().out
     assert "not signed by this key" in printed and "ok " not in printed
-    with pytest.raises(AuditBundleError, match="format 3, expected 4"):
+    with pytest.raises(AuditBundleError, match="format 3, expected 5"):
         replay(audit_bundle(tmp_path, tuple(ROWS), format=3), PUBLIC)
     (tmp_path / "broken").write_text("{}")
     for command in ("replay", "verify"):

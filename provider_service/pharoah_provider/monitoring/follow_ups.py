@@ -57,8 +57,8 @@ class FollowUps:
     def chosen_from(
         self, candidates: Sequence[Candidate], measurable: Collection[Resource], past: Mapping[str, int]
     ) -> Sequence[Candidate]:
-        """Those of the candidates of one node that follow its suspicion up; none of them when there is nothing to
-        follow. `measurable`: what can be measured of the node at all. `past`: how often it was checked, by benchmark. A
+        """The candidates of one node that follow its suspicion up; none of them when there is nothing to follow.
+        `measurable`: what can be measured of the node at all. `past`: how often it was checked, by benchmark. A
         result needs some earlier ones to be compared with, so those that have them come first."""
         if not candidates or not (left := self._left(candidates[0].node)):
             return ()

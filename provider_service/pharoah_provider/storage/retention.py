@@ -36,7 +36,9 @@ RETENTION: Mapping[str, TableRetention] = {
     "reports": TableRetention(30, "as long as an epoch can be audited, so that a disputed alert can be looked at"),
     "probes": TableRetention(30, "levels and validations belong to runs; baselines of campaigns are kept for ever"),
     "orders": TableRetention(7, "budgets of micro-benchmarks count a day; older ones show who had nodes measured", 1),
-    "idle_checks": TableRetention(180, "the rates of faults of nodes are learned from them; a node has one in an hour"),
+    "idle_checks": TableRetention(
+        180, "the rates of faults of nodes are learned from them; a node has one in an hour, and few more"
+    ),
     "tickets": TableRetention(7, "a node ticket holds for ten minutes; only until then can it be used twice", 1),
     "outcomes": TableRetention(90, "learning reads the outcomes of the current week; older ones show trends", 7),
     "revealed": TableRetention(180, "a revealed job is a lead for the next campaign"),
