@@ -13,13 +13,15 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
 import pandas as pd
 
-from evaluation.figures import Figures
+from evaluation.figures import DOCS, OUTPUT, Figures
 from evaluation.survival.simulated_nodes import NodeHistory, SimulatedNodes, simulate_nodes
+from pharoah_learning.hazard_check import HazardCheck
 from pharoah_learning.models.alarm_budget import alarms
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_learning.node_failures import HOUR_SECONDS
@@ -30,9 +32,11 @@ from pharoah_protocol.incident_states import CLEARED, CONFIRMED
 from pharoah_provider.domain import IncidentKind, Subject, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.node_forecasts import NodeForecasts, forecasts, trouble_signals
+from pharoah_provider.pictures.node_hazards import draw_node_hazards
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
 
+PICTURE = Path("pictures/node_hazards.png")
 QUICK_NODES = 150
 MODEL = "hazard model"
 
@@ -43,10 +47,11 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     rng = np.random.default_rng(arguments.seed)
     known, new = simulate_nodes(parameters, rng), simulate_nodes(parameters, rng)
     with tempfile.TemporaryDirectory() as folder:
-        content, seconds = asyncio.run(_learned(Path(folder) / "p.duckdb", known, figures))
-    if content is None:
+        content, check, seconds = asyncio.run(_learned(Path(folder) / "p.duckdb", known, figures))
+    if content is None or check is None:
         figures.add("node_hazard_learned", False, "true", False)
         return
+    draw_node_hazards(DOCS / PICTURE if arguments.docs else OUTPUT / PICTURE.name, check)
     model = PublishedHazardModel.decode(content.encode())
     figures.add("node_hazard_learn_seconds", seconds, interval=f"{len(known.observed)} nodes, {parameters.hours} h")
     figures.add("node_hazard_model_bytes", len(content))
@@ -58,8 +63,15 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     _add_difference(figures, model, hours)
 
 
-async def _learned(path: Path, history: NodeHistory, figures: Figures) -> tuple[str | None, float]:
-    """The published model, and how long it took from the database on."""
+class _Learned(NamedTuple):
+    """The published model, how it does on nodes that were held out, and how long it took from the database on."""
+
+    content: str | None
+    check: HazardCheck | None
+    seconds: float
+
+
+async def _learned(path: Path, history: NodeHistory, figures: Figures) -> _Learned:
     DuckStorage(path).close()
     write_telemetry(path, history)
     store = DuckStorage(path)
@@ -73,7 +85,8 @@ async def _learned(path: Path, history: NodeHistory, figures: Figures) -> tuple[
         seconds = time.perf_counter() - began
         listed = await forecasts(store, history.ended_at)
         figures.add("node_forecasts_alarming", sum(one.alarming for one in listed), interval=f"of {len(listed)} nodes")
-        return await store.hazards.newest_model(), seconds
+        check = HazardCheck.decode(await store.hazards.newest_check())
+        return _Learned(await store.hazards.newest_model(), check, seconds)
     finally:
         store.close()
 

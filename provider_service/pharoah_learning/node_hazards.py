@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pharoah_learning.hazard_check import HazardCheck, check_hazards
 from pharoah_learning.hazards import HORIZONS, Fleet, HazardModel, Pieces, Scores, learn_hazards
 from pharoah_learning.models.alarm_budget import budget_threshold
 from pharoah_learning.models.calibration import Calibration
@@ -50,6 +51,8 @@ class LearnedNodeHazards(NamedTuple):
     model: PublishedHazardModel | None
     note: str
     """One line for people."""
+    check: HazardCheck | None = None
+    """How the model does on the nodes that it was not fitted on."""
 
 
 class _Ranked(NamedTuple):
@@ -91,7 +94,9 @@ def learn_node_hazards(hours: NodeHours, failures: Sequence[NodeFailure], now: f
     if best.ranked.z < CERTAIN_Z:
         return LearnedNodeHazards(None, f"hazards of nodes: {shown}; not used, because chance gives as much")
     published = _published(best.model, best.held_out, now, count, nodes)
-    return LearnedNodeHazards(published, f"hazards of nodes: {shown}, by {best.name}")
+    alarm_risk = inf if published.alarm_risk is None else published.alarm_risk
+    check = check_hazards(best.model, alarm_risk, best.held_out, lives.fleet, _SEED)
+    return LearnedNodeHazards(published, f"hazards of nodes: {shown}, by {best.name}", check)
 
 
 def too_few_failures(count: int) -> LearnedNodeHazards:

@@ -72,7 +72,7 @@ class NodeForecasts:
             self._fleet.set_hazard_model(HazardModelOrder())
         else:
             content = learned.model.encode().decode()
-            await self._store.hazards.put_model(content, now)
+            await self._store.hazards.put_model(content, now, learned.check.encode() if learned.check else "")
             self._use(content)
         return learned.note
 

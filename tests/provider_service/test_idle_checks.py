@@ -190,6 +190,25 @@ def test_a_suspected_node_is_no_partner_of_another_one(tmp_path: Path, monkeypat
     asyncio.run(inside())
 
 
+def test_what_cannot_be_checked_now_does_not_make_other_checks_more_frequent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both nodes are suspected, so neither is a partner, and their network is left."""
+    some = [MICRO_BENCHMARKS[name] for name in ("gemm", "all_reduce")]
+    monkeypatch.setattr(idle_checks, "suitable", lambda *_, **__: some)
+
+    async def inside() -> None:
+        async with monitored_site(tmp_path, check_pause_seconds=PAUSE) as site:
+            for number in (1, 2):
+                await site.add_node(f"n{number}", number, peer_address=f"n{number}:7300")
+                await suspects(site, f"n{number}")
+            rows = await new_checks(site, 0, seconds=60)
+            assert sorted(row["node"] for row in rows if row["benchmark"] == "gemm") == ["n1", "n2"]
+            assert len(rows) <= 3, "the first of the two was suspected alone for a moment"
+
+    asyncio.run(inside())
+
+
 def test_a_node_is_followed_up_once_in_a_pause() -> None:
     time = HandClock()
     follow_ups = FollowUps(PAUSE, time.clock)

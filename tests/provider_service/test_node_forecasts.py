@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from evaluation.survival.nodes import transitions, write_telemetry
 from evaluation.survival.simulated_nodes import FIRST_HOUR, NodeHistory, SimulatedNodes, simulate_nodes
+from pharoah_learning.hazard_check import HazardCheck
 from pharoah_protocol.hazard_model import PublishedHazardModel
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, DISMISSED, SUSPECTED
 from pharoah_provider.domain import IncidentKind, Node, Subject, Transition
@@ -101,6 +103,10 @@ def test_a_model_is_learned_sent_listed_and_kept_over_a_restart(learned_folder: 
         await learning.look()
         assert sum(learning.rates(rows[0]["node"]).values()) > 0
         assert learning.rates("unknown") == {}
+        (row,) = await listed_at(store, "node-hazards", history.ended_at)
+        check = HazardCheck.decode(await store.hazards.newest_check())
+        assert check is not None and row["failures"] == check.failures > 0
+        assert json.loads(json.dumps(row["hazard_check"])) == json.loads(check.encode())
 
         again = Fleet(clock)
         restarted = NodeForecasts(store, again, clock, lambda content: b"signed " + content)
@@ -128,6 +134,7 @@ def test_a_model_that_no_longer_holds_is_withdrawn(tmp_path: Path) -> None:
         await store.nodes.append_telemetry("n0001", [clock.wall() - 60], ["gpu_throttled"], ["gpu0"], [0.0])
         assert "0 failures, 20 are needed" in await learning.learn()
         assert await store.hazards.newest_model() is None
+        assert await listed_at(store, "node-hazards", clock.wall()) == []
 
     asyncio.run(inside())
     store.close()

@@ -126,7 +126,7 @@ class IdleChecks:
         for node in nodes:
             own = self._candidates(node)
             times = {one.benchmark: checked[node.node, one.benchmark] for one in own}
-            candidates += own
+            candidates += own if self._due_at[node.node] <= self._clock.steady() else ()
             following += self._follow_ups.chosen_from(own, self._measurable(node), times)
         resource_of = {one.name: one.resource for one in MICRO_BENCHMARKS}
         checks = [PastCheck(one.node, one.benchmark, one.checked_at, one.found) for one in past]
@@ -199,6 +199,7 @@ class IdleChecks:
             self._follow_ups.put_off(node, retry)
         except ProviderError as error:
             log.warning("the check of %s failed: %s", node, error)
+            self._follow_ups.put_off(node, min(RETRY_SECONDS, self._pause))
 
     async def _measured(self, node: str, benchmark: str, propensity: float, partner: Node | None) -> IdleCheck:
         """Run a micro-benchmark, with a partner where it needs one; store and judge its result. Raises NotReady."""

@@ -147,13 +147,17 @@ class HazardStore(Protocol):
         """The hours in which a signal of a device showed trouble, from a unix time on."""
         ...
 
-    async def put_model(self, content: str, made_at: float) -> None:
-        """The newest model, in place of the one before."""
+    async def put_model(self, content: str, made_at: float, check: str = "") -> None:
+        """The newest model, in place of the one before; with how it does on nodes it was not fitted on."""
 
     async def remove_model(self) -> None:
         """No model holds any more."""
 
     async def newest_model(self) -> str | None: ...
+
+    async def newest_check(self) -> str:
+        """How the newest model does; empty without one."""
+        ...
 
 
 class NodeActionStore(Protocol):

@@ -23,8 +23,8 @@ class DuckHazardStore:
     async def trouble_hours(self, since: float) -> list[TroubleHour]:
         return [TroubleHour(**row) for row in await self._db.read(SQL["trouble_hours"], [since, READING_SECONDS])]
 
-    async def put_model(self, content: str, made_at: float) -> None:
-        await self._db.apply(executing(SQL["remove_model"]), executing(SQL["put_model"], [made_at, content]))
+    async def put_model(self, content: str, made_at: float, check: str = "") -> None:
+        await self._db.apply(executing(SQL["remove_model"]), executing(SQL["put_model"], [made_at, content, check]))
 
     async def remove_model(self) -> None:
         await self._db.apply(executing(SQL["remove_model"]))
@@ -32,3 +32,7 @@ class DuckHazardStore:
     async def newest_model(self) -> str | None:
         rows = await self._db.read(SQL["newest_model"])
         return rows[0]["content"] if rows else None
+
+    async def newest_check(self) -> str:
+        rows = await self._db.read(SQL["newest_check"])
+        return str(rows[0]["checked"]) if rows else ""

@@ -2,10 +2,13 @@
 DELETE FROM hazard_model
 
 -- name: put_model
-INSERT INTO hazard_model (made_at, content) VALUES (?, ?)
+INSERT INTO hazard_model (made_at, content, checked) VALUES (?, ?, ?)
 
 -- name: newest_model
 SELECT content FROM hazard_model ORDER BY made_at DESC LIMIT 1
+
+-- name: newest_check
+SELECT checked FROM hazard_model ORDER BY made_at DESC LIMIT 1
 
 -- name: observed_hours
 SELECT node, list(DISTINCT hour) AS hours

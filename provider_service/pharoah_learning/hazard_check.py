@@ -1,0 +1,200 @@
+"""How a hazard model of nodes does on nodes that it was not fitted on, for operators: nodes without a failure after a
+forecast (Kaplan and Meier 1958), hazard ratios of signals, calibration, and how long before failures alarms came.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from pharoah_learning.hazards import HORIZONS, Fleet, HazardModel, Scores
+from pharoah_learning.models.alarm_budget import alarms
+from pharoah_learning.models.cox import SampledSets, Spells, fit_sampled, sample_sets
+from pharoah_learning.models.mantel_haenszel import Array
+from pharoah_protocol.typed_json import FieldError, read_object, to_json
+
+DAY_HOURS = HORIZONS[-1]
+"""A node is forecast once in so many hours, and looked at for as long: the horizon of the model."""
+CONTROLS = 200
+"""For each failure; `pharoah_learning.hazards` has the reason."""
+LEAST_FAILURES = 3
+"""Failures with trouble before them that a hazard ratio of a signal needs."""
+SPREAD = 3.0
+"""Standard deviation that the logarithm of a hazard ratio has before anything was seen; it keeps a ratio finite."""
+Z = 1.96
+"""Two-sided 95 % of a normal distribution."""
+MOST_BINS = 8
+LEVEL = ".level"
+"""The feature of a signal that is the share of the last six hours with trouble."""
+
+
+class ForecastGroup(StrEnum):
+    """What a node was forecast."""
+
+    ALARM = "alarm"
+    """Its risk was above that of an alarm."""
+    NO_ALARM = "no alarm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurvivalCurve:
+    """Nodes without a failure after a forecast, by the hours since then, with intervals of 95 %."""
+
+    group: ForecastGroup
+    forecasts: int
+    share: tuple[float, ...]
+    """After 0 hours, 1 hour and so on, up to a day."""
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalHazard:
+    """The hazard of a node with trouble for all of the last six hours, over that of one without."""
+
+    signal: str
+    ratio: float
+    low: float
+    high: float
+    failures: int
+    """Failures with some trouble before them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationBin:
+    """Forecasts with similar probabilities of a failure within a day."""
+
+    expected: float
+    """Their mean probability."""
+    forecasts: int
+    failed: int
+    """How many nodes failed within the day."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HazardCheck:
+    """All that is shown of a model."""
+
+    curves: tuple[SurvivalCurve, ...]
+    hazards: tuple[SignalHazard, ...]
+    """The largest lower bound first; of all nodes, also those that the model was fitted on."""
+    bins: tuple[CalibrationBin, ...]
+    """The lowest probability first."""
+    lead_hours: tuple[int, ...]
+    """From the first alarm to the failure, of each failure that had one."""
+    failures: int
+    """Failures of the nodes that were held out."""
+    false_alarms: int
+    healthy_days: float
+    """Days of nodes that did not fail, in which there were those false alarms."""
+
+    def encode(self) -> str:
+        """JSON."""
+        return to_json(self)
+
+    @classmethod
+    def decode(cls, content: str) -> HazardCheck | None:
+        """None for what another release has written."""
+        try:
+            return read_object(cls, json.loads(content), "hazard_check")
+        except (FieldError, ValueError):
+            return None
+
+
+def check_hazards(model: HazardModel, alarm_risk: float, held_out: Fleet, everyone: Fleet, seed: int) -> HazardCheck:
+    """Try a model on the nodes that were held out. A risk above `alarm_risk` is an alarm; infinite for none."""
+    unit, hour = np.nonzero(held_out.observed)
+    scores = model.score(held_out.features[unit, hour], np.full(len(unit), -1))
+    risks = np.full(held_out.observed.shape, np.nan)
+    risks[unit, hour] = scores.risk
+    begun, failed = alarms(risks, alarm_risk, DAY_HOURS), held_out.cause > 0
+    at = np.flatnonzero(hour % DAY_HOURS == 0)
+    forecasts = _Forecasts(held_out, unit[at], hour[at], Scores(*(one[at] for one in scores)))
+    return HazardCheck(
+        curves=tuple(_curves(forecasts, alarm_risk)),
+        hazards=tuple(_hazards(everyone, np.random.default_rng(seed))),
+        bins=tuple(_bins(forecasts)),
+        lead_hours=tuple(
+            int(held_out.last[one] + 1 - np.flatnonzero(begun[one])[0])
+            for one in np.flatnonzero(failed)
+            if begun[one].any()
+        ),
+        failures=int(failed.sum()),
+        false_alarms=int(begun[~failed].sum()),
+        healthy_days=float(np.count_nonzero(~np.isnan(risks[~failed])) / 24),
+    )
+
+
+class _Forecasts:
+    """Forecasts of nodes once a day, and what came of them: days of one node do not overlap."""
+
+    def __init__(self, fleet: Fleet, unit: np.ndarray, hour: np.ndarray, scores: Scores) -> None:
+        left = fleet.last[unit] - hour + 1
+        self.risk: Array = scores.risk
+        self.probability: Array = scores.probability[:, -1]
+        self.failed: np.ndarray = (fleet.cause[unit] > 0) & (left <= DAY_HOURS)
+        self.hours: np.ndarray = np.minimum(left, DAY_HOURS)
+        self.known: np.ndarray = self.failed | (left > DAY_HOURS)
+        """Whether it is known what came within the day."""
+
+
+def _curves(forecasts: _Forecasts, alarm_risk: float) -> list[SurvivalCurve]:
+    from lifelines import KaplanMeierFitter  # imports pandas, half a second
+
+    alarmed, found = forecasts.risk > alarm_risk, []
+    for group, chosen in ((ForecastGroup.ALARM, alarmed), (ForecastGroup.NO_ALARM, ~alarmed)):
+        if not chosen.any():
+            continue
+        fitter = KaplanMeierFitter()
+        fitter.fit(forecasts.hours[chosen], forecasts.failed[chosen], timeline=np.arange(DAY_HOURS + 1))
+        interval = fitter.confidence_interval_survival_function_.to_numpy()
+        curves = (fitter.survival_function_.to_numpy()[:, 0], interval[:, 0], interval[:, 1])
+        share, low, high = (tuple(round(float(one), 6) for one in np.nan_to_num(curve, nan=1.0)) for curve in curves)
+        found.append(SurvivalCurve(group=group, forecasts=int(chosen.sum()), share=share, low=low, high=high))
+    return found
+
+
+def _hazards(fleet: Fleet, rng: np.random.Generator) -> list[SignalHazard]:
+    """One proportional hazards model for each signal alone, with sampled controls."""
+    failed, none = fleet.cause > 0, np.zeros((len(fleet.last), 0))
+    sets = sample_sets(Spells(np.zeros(len(failed)), (fleet.last + 1).astype(float), failed, none), CONTROLS, rng)
+    if not len(sets.members):
+        return []
+    hours = np.broadcast_to(fleet.last[sets.members[:, :1]], sets.members.shape)
+    found = [
+        one
+        for at, name in enumerate(fleet.names)
+        if name.endswith(LEVEL)
+        and (one := _hazard(name.removesuffix(LEVEL), fleet.features[sets.members, hours, at], sets)) is not None
+    ]
+    return sorted(found, key=lambda one: (-one.low, one.signal))
+
+
+def _hazard(signal: str, values: np.ndarray, sets: SampledSets) -> SignalHazard | None:
+    """`values`: the share of time with trouble, of the members of all sets. None with too few failures."""
+    failures = int(np.count_nonzero(values[:, 0] > 0))
+    if failures < LEAST_FAILURES:
+        return None
+    rows = sets._replace(members=np.arange(values.size).reshape(values.shape))
+    fitted = fit_sampled(values.reshape(-1, 1), rows, np.array([0.5 / SPREAD**2]))
+    value, error = float(fitted.value[0]), float(fitted.covariance[0, 0]) ** 0.5
+    ratio, low, high = (round(float(np.exp(value + z * error)), 4) for z in (0.0, -Z, Z))
+    return SignalHazard(signal=signal, ratio=ratio, low=low, high=high, failures=failures)
+
+
+def _bins(forecasts: _Forecasts) -> list[CalibrationBin]:
+    """Bins of about equal numbers of expected failures: nearly all nodes are healthy, and say the same."""
+    probability, failed = forecasts.probability[forecasts.known], forecasts.failed[forecasts.known]
+    order = np.argsort(probability, kind="stable")
+    share = np.cumsum(probability[order]) / max(float(probability.sum()), 1e-12)
+    number = np.minimum((share * MOST_BINS).astype(int), MOST_BINS - 1)
+    return [
+        CalibrationBin(
+            expected=round(float(probability[rows].mean()), 6), forecasts=len(rows), failed=int(failed[rows].sum())
+        )
+        for one in np.unique(number)
+        if len(rows := order[number == one])
+    ]

@@ -1,0 +1,116 @@
+"""How a hazard model does on held-out nodes: planted effects, lifelines as the oracle, and the picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import CoxPHFitter, KaplanMeierFitter
+
+from evaluation.survival.simulated_nodes import SimulatedNodes, simulate_nodes
+from pharoah_learning.hazard_check import DAY_HOURS, ForecastGroup, HazardCheck, check_hazards
+from pharoah_learning.hazards import Fleet, learn_hazards
+from pharoah_learning.node_hazards import learn_node_hazards
+from pharoah_learning.node_lives import node_hours
+from pharoah_provider.pictures.node_hazards import draw_node_hazards, figure_of
+
+SIGNALS = ("gpu_thermal_slowdown", "gpu_uncorrected_errors", "memory_stalled", "network_link_down")
+
+
+@pytest.fixture(scope="module")
+def learned() -> HazardCheck:
+    history = simulate_nodes(SimulatedNodes(nodes=200, hours=336), np.random.default_rng(5))
+    hours = node_hours(history.observed, history.trouble, SIGNALS)
+    found = learn_node_hazards(hours, history.failures, history.ended_at)
+    assert found.check is not None, found.note
+    return found.check
+
+
+def fleet_of(rng: np.random.Generator, units: int, hours: int, hazard: float, ratio: float) -> Fleet:
+    """Units half of which have trouble all the time, and fail so much sooner."""
+    troubled = rng.random(units) < 0.5
+    ends = rng.exponential(1 / np.where(troubled, hazard * ratio, hazard))
+    last = np.minimum(ends.astype(int), hours - 1)
+    features = np.broadcast_to(troubled[:, None, None], (units, hours, 1)).astype(np.float32)
+    cause = (ends < hours).astype(int)
+    return Fleet(("hot.level",), ("compute",), (), features, last, cause, np.full(units, -1))
+
+
+def test_the_hazard_ratio_of_a_signal_is_that_of_lifelines() -> None:
+    fleet = fleet_of(np.random.default_rng(1), 400, 200, 0.004, 3.0)
+    model = learn_hazards(fleet, fleet, 0)
+    (found,) = check_hazards(model, inf, fleet, fleet, 0).hazards
+    table = pd.DataFrame({"hot": fleet.features[:, 0, 0], "hours": fleet.last + 1.0, "failed": fleet.cause})
+    oracle = CoxPHFitter().fit(table, "hours", "failed").summary.loc["hot"]
+    error = float(oracle["se(coef)"])
+    assert np.log(found.ratio) == pytest.approx(float(oracle["coef"]), abs=0.3 * error)
+    assert np.log(found.high / found.low) == pytest.approx(2 * 1.96 * error, rel=0.15)
+    assert found.low < 3.0 < found.high
+    assert found.failures == int((fleet.cause[fleet.features[:, 0, 0] > 0] > 0).sum())
+
+
+def test_curves_hold_each_day_after_a_forecast_by_whether_it_was_an_alarm() -> None:
+    fleet = fleet_of(np.random.default_rng(2), 300, 96, 0.01, 5.0)
+    model = learn_hazards(fleet, fleet, 0)
+    risk = model.score(np.array([[0.0], [1.0]], dtype=np.float32), np.array([-1, -1])).risk
+    check = check_hazards(model, float(risk.mean()), fleet, fleet, 0)
+    alarm, calm = check.curves
+    assert (alarm.group, calm.group) == (ForecastGroup.ALARM, ForecastGroup.NO_ALARM)
+    hours, failed = [], []
+    for unit in np.flatnonzero(fleet.features[:, 0, 0]):
+        for at in range(0, fleet.last[unit] + 1, DAY_HOURS):
+            left = fleet.last[unit] + 1 - at
+            hours.append(min(left, DAY_HOURS))
+            failed.append(fleet.cause[unit] > 0 and left <= DAY_HOURS)
+    oracle = KaplanMeierFitter().fit(hours, failed, timeline=np.arange(DAY_HOURS + 1))
+    assert alarm.forecasts == len(hours)
+    assert alarm.share == pytest.approx(oracle.survival_function_.iloc[:, 0].to_numpy(), abs=1e-5)
+    assert alarm.share[DAY_HOURS] == pytest.approx(np.exp(-0.05 * DAY_HOURS), abs=0.06)
+    assert calm.share[DAY_HOURS] == pytest.approx(np.exp(-0.01 * DAY_HOURS), abs=0.06)
+    assert all(low <= share <= high for low, share, high in zip(alarm.low, alarm.share, alarm.high, strict=True))
+
+
+def test_an_alarm_is_early_by_the_hours_until_the_failure(learned: HazardCheck) -> None:
+    fleet = fleet_of(np.random.default_rng(3), 100, 72, 0.01, 5.0)
+    model = learn_hazards(fleet, fleet, 0)
+    check = check_hazards(model, -inf, fleet, fleet, 0)
+    failed = fleet.cause > 0
+    assert sorted(check.lead_hours) == sorted((fleet.last[failed] + 1).tolist()), "every node alarms in its first hour"
+    assert check.failures == int(failed.sum())
+    days = -(-(fleet.last[~failed] + 1) // DAY_HOURS)
+    assert check.false_alarms == days.sum(), "and again each day"
+    assert check_hazards(model, inf, fleet, fleet, 0).lead_hours == ()
+    assert len(learned.lead_hours) <= learned.failures
+
+
+def test_calibration_bins_are_about_all_forecasts_whose_outcome_is_known() -> None:
+    fleet = fleet_of(np.random.default_rng(4), 300, 96, 0.01, 5.0)
+    check = check_hazards(learn_hazards(fleet, fleet, 0), inf, fleet, fleet, 0)
+    assert [one.expected for one in check.bins] == sorted(one.expected for one in check.bins)
+    assert sum(one.failed for one in check.bins) == int((fleet.cause > 0).sum())
+    assert check.bins[0].expected < 0.4 < 0.5 < check.bins[-1].expected
+
+
+def test_it_survives_its_json_and_what_others_wrote_is_none(learned: HazardCheck) -> None:
+    assert HazardCheck.decode(learned.encode()) == learned
+    for content in ("", "[]", "{}", "null", learned.encode().replace("lead_hours", "lead")):
+        assert HazardCheck.decode(content) is None
+
+
+def test_planted_trouble_is_seen_and_drawn(learned: HazardCheck, tmp_path: Path) -> None:
+    alarm, calm = learned.curves
+    assert alarm.share[-1] < calm.share[-1] and alarm.high[-1] < calm.low[-1]
+    assert learned.hazards and all(one.low > 1 for one in learned.hazards[:2])
+    figure = figure_of(learned)
+    survival, hazards, calibration, leads = figure.axes
+    assert len(hazards.get_yticklabels()) == len(learned.hazards)
+    assert f"{alarm.forecasts:,} forecasts" in survival.get_legend().get_texts()[0].get_text()
+    assert f"share of {learned.failures} failures" in leads.get_ylabel()
+    assert calibration.get_xscale() == "log"
+    draw_node_hazards(tmp_path / "a.png", learned)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    figure_of(replace(learned, curves=(), hazards=(), bins=(), lead_hours=()))
