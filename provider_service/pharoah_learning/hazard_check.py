@@ -22,7 +22,9 @@ CONTROLS = 200
 """For each failure; `pharoah_learning.hazards` has the reason."""
 LEAST_FAILURES = 3
 """Failures with trouble before them that a hazard ratio of a signal needs."""
-SPREAD = 3.0
+TENTH = 0.1
+"""Hazard ratios are those of trouble for a tenth of the last six hours: hardly a node has trouble all the time."""
+SPREAD = 1.0
 """Standard deviation that the logarithm of a hazard ratio has before anything was seen; it keeps a ratio finite."""
 Z = 1.96
 """Two-sided 95 % of a normal distribution."""
@@ -53,7 +55,7 @@ class SurvivalCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class SignalHazard:
-    """The hazard of a node with trouble for all of the last six hours, over that of one without."""
+    """The hazard of a node with trouble for a tenth of the last six hours, over that of one without."""
 
     signal: str
     ratio: float
@@ -179,9 +181,9 @@ def _hazard(signal: str, values: np.ndarray, sets: SampledSets) -> SignalHazard 
     if failures < LEAST_FAILURES:
         return None
     rows = sets._replace(members=np.arange(values.size).reshape(values.shape))
-    fitted = fit_sampled(values.reshape(-1, 1), rows, np.array([0.5 / SPREAD**2]))
+    fitted = fit_sampled(values.reshape(-1, 1) / TENTH, rows, np.array([0.5 / SPREAD**2]))
     value, error = float(fitted.value[0]), float(fitted.covariance[0, 0]) ** 0.5
-    ratio, low, high = (round(float(np.exp(value + z * error)), 4) for z in (0.0, -Z, Z))
+    ratio, low, high = (round(float(np.exp(value + z * error)), 6) for z in (0.0, -Z, Z))
     return SignalHazard(signal=signal, ratio=ratio, low=low, high=high, failures=failures)
 
 

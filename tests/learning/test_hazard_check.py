@@ -12,7 +12,7 @@ import pytest
 from lifelines import CoxPHFitter, KaplanMeierFitter
 
 from evaluation.survival.simulated_nodes import SimulatedNodes, simulate_nodes
-from pharoah_learning.hazard_check import DAY_HOURS, ForecastGroup, HazardCheck, check_hazards
+from pharoah_learning.hazard_check import DAY_HOURS, TENTH, ForecastGroup, HazardCheck, check_hazards
 from pharoah_learning.hazards import Fleet, learn_hazards
 from pharoah_learning.node_hazards import learn_node_hazards
 from pharoah_learning.node_lives import node_hours
@@ -47,9 +47,9 @@ def test_the_hazard_ratio_of_a_signal_is_that_of_lifelines() -> None:
     table = pd.DataFrame({"hot": fleet.features[:, 0, 0], "hours": fleet.last + 1.0, "failed": fleet.cause})
     oracle = CoxPHFitter().fit(table, "hours", "failed").summary.loc["hot"]
     error = float(oracle["se(coef)"])
-    assert np.log(found.ratio) == pytest.approx(float(oracle["coef"]), abs=0.3 * error)
-    assert np.log(found.high / found.low) == pytest.approx(2 * 1.96 * error, rel=0.15)
-    assert found.low < 3.0 < found.high
+    assert np.log(found.ratio) / TENTH == pytest.approx(float(oracle["coef"]), abs=0.3 * error)
+    assert np.log(found.high / found.low) / TENTH == pytest.approx(2 * 1.96 * error, rel=0.15)
+    assert found.low < 3.0**TENTH < found.high
     assert found.failures == int((fleet.cause[fleet.features[:, 0, 0] > 0] > 0).sum())
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _COLOUR_OF = {ForecastGroup.ALARM: COLOURS[1], ForecastGroup.NO_ALARM: COLOURS[0]}
 _MOST_SIGNALS = 10
+_RATIO_TICKS = (0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0)
 _LEAST_EXPECTED = 1e-4
 """The smallest probability that is drawn: axes are logarithmic."""
 
@@ -28,7 +29,7 @@ def draw_node_hazards(path: Path, check: HazardCheck) -> None:
 
 def figure_of(check: HazardCheck) -> Figure:
     """Four panels. Raises ProviderError without matplotlib."""
-    figure = blank(11.0, 8.0)
+    figure = blank(11.0, 8.6)
     panels = figure.subplots(2, 2)
     _survival(panels[0, 0], check)
     _hazard_ratios(panels[0, 1], check)
@@ -51,7 +52,8 @@ def _survival(axes: Axes, check: HazardCheck) -> None:
     axes.set_ylabel("share of nodes")
     axes.set_xticks(range(0, DAY_HOURS + 1, 6))
     axes.set_ylim(top=1.005)
-    axes.legend(frameon=False, loc="lower left")
+    if check.curves:
+        axes.legend(frameon=False, loc="lower left")
 
 
 def _hazard_ratios(axes: Axes, check: HazardCheck) -> None:
@@ -62,8 +64,12 @@ def _hazard_ratios(axes: Axes, check: HazardCheck) -> None:
     axes.set_yticks(range(len(shown)), [f"{one.signal.replace('_', ' ')} ({one.failures})" for one in shown])
     axes.axvline(1.0, color=GREY, lw=0.8, ls="--")
     axes.set_xscale("log")
+    low, high = min([0.5, *(one.low for one in shown)]), max([2.0, *(one.high for one in shown)])
+    ticks = [tick for tick in _RATIO_TICKS if low <= tick <= high]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
     axes.margins(y=0.1)
-    axes.set_title("Hazard with trouble for six hours, over none", loc="left")
+    axes.set_title("Hazard with trouble for 36 of 360 minutes, over none", loc="left")
     axes.set_xlabel("hazard ratio, 95 % interval (failures with trouble before them)")
     if not shown:
         axes.text(0.5, 0.5, "no signal had trouble before three failures", ha="center", transform=axes.transAxes)
