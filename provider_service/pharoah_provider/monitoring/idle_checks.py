@@ -39,7 +39,7 @@ log = logging.getLogger("pharoah.provider.monitoring")
 
 PAUSE_SECONDS = 3600.0
 """Between two checks of a node, apart from those that follow a suspicion. A check takes some seconds, so at most about
-1 % of the time of an idle node, and 2 % where jobs suspect it again and again."""
+1 % of the time of an idle node."""
 RETRY_SECONDS = 300.0
 """After a check that could not be made, because somebody uses the node or its agent does not answer."""
 AT_ONCE = 8
@@ -65,8 +65,9 @@ class IdleChecks:
         pause_seconds: float = PAUSE_SECONDS,
         chance: random.Random | None = None,
         expected: Callable[[str], Mapping[Resource, float]] = lambda _: {},
-        is_suspected: Callable[[str], bool] = lambda _: False,
-        follow_ups: FollowUps | None = None,
+        *,
+        is_suspected: Callable[[str], bool],
+        follow_ups: FollowUps,
     ) -> None:
         """`in_use(node)`: whether a run goes on there, or a validation does or will. A pause of 0 switches checks off.
         `expected(node)`: faults of its resources that are expected in a day (`node_forecasts`). `is_suspected(node)`:
@@ -74,7 +75,7 @@ class IdleChecks:
         self._store, self._fleet, self._orders, self._book = store, fleet, orders, book
         self._background, self._in_use, self._clock, self._pause = background, in_use, clock, pause_seconds
         self._chance, self._expected = chance or random.Random(), expected
-        self._is_suspected, self._follow_ups = is_suspected, follow_ups or FollowUps(pause_seconds, clock)
+        self._is_suspected, self._follow_ups = is_suspected, follow_ups
         self._due_at: dict[str, float] = {}
         """Node to when it may be checked next, seconds of the steady clock."""
         self._going: dict[str, asyncio.Task[None]] = {}
