@@ -23,21 +23,23 @@ FACTS = ("device=cpu small",)
 
 @dataclass
 class Answers:
-    """Answers every cell at once, until it has answered so many."""
+    """Answers every cell at once, until it has answered so many; then nothing more, or with the result of another
+    cell."""
 
     most: int = 1000
+    wrong_then: bool = False
     answered: list[str] = field(default_factory=list)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __call__(self, cell: Cell) -> str:
+    def __call__(self, cell: Cell) -> str | None:
         self.answered.append(cell.id)
         if len(self.answered) > self.most:
             self.reached.set()
-            return CellResult(cell="another cell", outcome=Outcome.OK).to_json()
+            return CellResult(cell="another cell", outcome=Outcome.OK).to_json() if self.wrong_then else None
         return CellResult(cell=cell.id, outcome=Outcome.OK, step_seconds=[0.1, 0.1]).to_json()
 
 
-def agent(name: str, cpu: int, answer: Callable[[Cell], str]) -> ScriptedAgent:
+def agent(name: str, cpu: int, answer: Callable[[Cell], str | None]) -> ScriptedAgent:
     return ScriptedAgent(name, FACTS, ("device=cpu",), cpu, answer)
 
 
@@ -83,15 +85,18 @@ def test_a_provider_that_starts_again_goes_on_with_its_campaign(tmp_path: Path) 
     at(tmp_path, work)
 
 
-def test_blocks_of_a_node_that_does_not_come_back_are_run_by_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", [False, True])
+def test_blocks_of_a_node_that_goes_away_or_answers_wrong_are_run_by_another(tmp_path: Path, wrong: bool) -> None:
     async def work(folder: Path) -> None:
         async with scripted_site(folder, [agent("n1", 0, Answers())], [token_of("n2")]) as site:
-            gone = Answers(most=2)
-            async with site.connected(agent("n2", 1, gone)):
+            answers = Answers(most=2, wrong_then=wrong)
+            async with site.connected(agent("n2", 1, answers)):
                 going = asyncio.create_task(site.campaign(PLAN))
-                await gone.reached.wait()
+                await answers.reached.wait()
+                if wrong:
+                    await asyncio.wait({going})
             lines = await going
-            assert any(line.startswith("n2 leaves the campaign") for line in lines)
+            assert any(line.startswith("n2 leaves the campaign") for line in lines) == wrong
             row = await status(site)
             assert row["state"] == "done" and row["done"] == row["works"] - 1, "the baseline of n2 is dropped"
             works = await site.listing("campaign-works")

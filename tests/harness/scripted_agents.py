@@ -57,8 +57,8 @@ class ScriptedAgent:
     server_facts: tuple[str, ...]
     device_facts: tuple[str, ...]
     cpu: int
-    answer: Callable[[Cell], str]
-    """The result of a cell, as JSON."""
+    answer: Callable[[Cell], str | None]
+    """The result of a cell, as JSON; None for an agent that does not answer."""
     probe_seconds: Sequence[float] = (0.01,)
     """What every micro-benchmark takes."""
 
@@ -214,6 +214,8 @@ def _answers(agent: ScriptedAgent, order: AgentOrder) -> list[AgentMessage]:
     match order.WhichOneof("content"):
         case "cell":
             outcome = agent.answer(Cell.from_json(order.cell.cell))
+            if outcome is None:
+                return []
             return [AgentMessage(cell=CellResult(order_id=order.cell.order_id, outcome=outcome))]
         case "probe":
             return [AgentMessage(probe=result) for result in _probe_results(agent, order.probe)]
