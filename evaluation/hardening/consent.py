@@ -25,7 +25,7 @@ from pharoah_learning.release import BenchmarkBaseline, Release
 from pharoah_protocol.incident_states import CONFIRMED
 from pharoah_protocol.reports import LARGEST_LEVEL, ReportedLevels
 from pharoah_protocol.vocabulary import EndState
-from pharoah_provider.domain import Run, Subject
+from pharoah_provider.domain import NOT_IDLE, Run, Subject
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.consent import SILENCE_SECONDS
 from pharoah_provider.monitoring.monitor import SETTLE_SECONDS
@@ -45,7 +45,7 @@ RELEASE = Release(
         for beside_job in (True, False)
     ),
 )
-WINDOW_SECONDS, LONG_WINDOW_SECONDS = 300.0, 3600.0
+WINDOW_SECONDS, LONG_WINDOW_SECONDS = 600.0, 7200.0
 """The shortest windows over which the share of the time is bounded: with healthy answers, and with slow ones."""
 MEMORY = Path("/dev/shm")
 """Files in memory: a commit each simulated second would otherwise wait for a disk."""
@@ -60,7 +60,7 @@ class Scene:
     folder: Path
     time: HandClock = field(default_factory=HandClock)
     in_use: set[str] = field(default_factory=set)
-    strangers: set[str] = field(default_factory=set)
+    refusals: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     ordered: list[SentOrder] = field(default_factory=list)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -79,7 +79,7 @@ class Scene:
             monitored_site(self.folder, RELEASE, self.time, SETTLE_SECONDS)
         )
         site.ordered, site.order_seconds = self.ordered, ORDER_SECONDS
-        site.in_use, site.strangers = self.in_use, self.strangers
+        site.in_use, site.refusals = self.in_use, self.refusals
         site.seconds.update(self.seconds)
         if before is not None:
             site.continue_after(before)
@@ -240,7 +240,7 @@ async def _beside(scene: Scene, victim: Victim, attack: Attack, seconds: int, ch
     # The victim computes from its beginning on, and this is what the agents on its core see.
     on_its_core = {name for name, at in NODES.items() if at == NODES[victim.node]}
     scene.in_use |= on_its_core
-    scene.strangers |= set() if victim.with_pharoah else on_its_core
+    scene.refusals |= {} if victim.with_pharoah else dict.fromkeys(on_its_core, NOT_IDLE)
     if victim.others_first:
         others.append((await scene.site.join(victim.node, tenant="first"), CALM))
     if victim.with_pharoah:
@@ -267,7 +267,7 @@ async def _agreed(figures: Figures, folder: Path) -> None:
 
 
 async def _time(figures: Figures, folder: Path, seconds: int) -> None:
-    """The largest share of any window of five minutes or more that one tenant had nodes measured for, all healthy."""
+    """The largest share of any window of ten minutes or more that one tenant had nodes measured for, all healthy."""
     worst = 0.0
     for attack in ATTACKS:
         scene = await _scene(folder, f"time-{attack.__name__}")
@@ -334,4 +334,4 @@ async def _takes_its_own_core(figures: Figures, folder: Path, seconds: int) -> N
     figures.add("own_core_confirmed_for_itself", confirmed)
     figures.add("own_core_heard_by_others", heard, "0", heard == 0)
     share = largest_share(scene.ordered, LONG_WINDOW_SECONDS)
-    figures.add("own_core_ordered_ratio_of_an_hour", share, f"<= {SHARE:g}", share <= SHARE)
+    figures.add("own_core_ordered_ratio_of_two_hours", share, f"<= {SHARE:g}", share <= SHARE)

@@ -17,6 +17,9 @@ from pharoah_benchmarks.micro import MICRO_BENCHMARKS
 from pharoah_provider.monitoring.budgets import SHARE
 from tests.harness.site import Site
 
+MOMENT_SECONDS = 4.0
+"""About as long as a round of micro-benchmarks takes beside a job."""
+
 
 def measure(site: Site, figures: Figures, rounds: int, seconds: float) -> None:
     """Healthy jobs with hard negatives that consent to micro-benchmarks beside them, within the budget that a provider
@@ -50,6 +53,7 @@ def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) ->
     healthy_from = time.time()
     false, suspected, watched_seconds = 0, 0, 0.0
     disturbed: list[Disturbance] = []
+    undisturbed: list[float] = []
     for number in range(rounds):
         names = {node: f"healthy-{number}-{node}" for node in ("n1", "n2")}
         jobs = {
@@ -62,7 +66,9 @@ def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) ->
             if reported:
                 began, ended = reported[0]["started_at"], reported[-1]["ended_at"]
                 watched_seconds += ended - began
-                disturbed += _disturbances(site, node, _steps_of(names[node]), began, ended)
+                spans = _orders(site, node, began, ended)
+                disturbed += _disturbances(_steps_of(names[node]), spans)
+                undisturbed += _without_orders(_steps_of(names[node]), spans, began, ended)
             alerts = [alert for alert in site.listing("alerts") if alert["run"].lower() == run_of(job)]
             false += sum(a["state"] == "confirmed" or bool(a["fault_domain"] == "node") for a in alerts)
             suspected += len(alerts)
@@ -73,7 +79,7 @@ def _watch_healthy(site: Site, figures: Figures, rounds: int, seconds: float) ->
     figures.add("healthy_job_hours", hours, ">= 1 unless --quick", rounds == 1 or hours >= 1)
     figures.rate("false_alerts_per_job_hour", false, hours)
     figures.rate("suspicions_per_job_hour", suspected, hours)
-    _cost_figures(figures, disturbed, watched_seconds)
+    _cost_figures(figures, disturbed, undisturbed, watched_seconds)
     _noise(site, figures, healthy_from)
 
 
@@ -83,6 +89,8 @@ class Disturbance(NamedTuple):
     seconds: float
     slowdown: float
     """The median step meanwhile over that of the steps near it; NaN where there are none."""
+    mean_slowdown: float
+    """The same of the mean step, which one step of ten moves as well."""
 
 
 def _steps_of(name: str) -> Path:
@@ -90,30 +98,68 @@ def _steps_of(name: str) -> Path:
     return FOLDER / f"{name}-durations.txt"
 
 
-def _disturbances(site: Site, node: str, durations: Path, began: float, ended: float) -> list[Disturbance]:
-    probes = [p for p in site.listing("probes") if p["node"] == node and p["beside_job"]]
-    spans = _joined([(p["started_at"], p["ended_at"]) for p in probes if began <= p["started_at"] < ended])
-    return [Disturbance(until - since, full_information.slowdown_in(durations, since, until)) for since, until in spans]
+class _Span(NamedTuple):
+    """When an order ran, in unix seconds."""
+
+    since: float
+    until: float
 
 
-def _joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Spans that overlap, or follow each other within a second, are one."""
-    found: list[tuple[float, float]] = []
-    for since, until in sorted(spans):
-        if found and since - found[-1][1] < 1.0:
-            found[-1] = found[-1][0], max(until, found[-1][1])
-        else:
-            found.append((since, until))
+def _orders(site: Site, node: str, began: float, ended: float) -> list[_Span]:
+    probes = [p for p in site.listing("probes") if p["node"] == node and p["beside_job"] and not p["error"]]
+    return _joined([_Span(p["started_at"], p["ended_at"]) for p in probes if began <= p["started_at"] < ended])
+
+
+def _disturbances(durations: Path, spans: Sequence[_Span]) -> list[Disturbance]:
+    found = []
+    for span in spans:
+        slowdown = full_information.slowdown_in(durations, span.since, span.until)
+        found.append(Disturbance(span.until - span.since, slowdown.median, slowdown.mean))
     return found
 
 
-def _cost_figures(figures: Figures, disturbed: Sequence[Disturbance], watched_seconds: float) -> None:
+def _without_orders(durations: Path, spans: Sequence[_Span], began: float, ended: float) -> list[float]:
+    """The same ratio for stretches of time in which no order ran: what the machine itself makes of it."""
+    clear = full_information.NEAR_SECONDS
+    seconds = median(span.until - span.since for span in spans) if spans else MOMENT_SECONDS
+    found, at = [], began + clear
+    while at + seconds + clear < ended:
+        if all(span.until < at - clear or span.since > at + seconds + clear for span in spans):
+            found.append(full_information.slowdown_in(durations, at, at + seconds).median)
+        at += clear
+    return found
+
+
+def _joined(spans: Sequence[_Span]) -> list[_Span]:
+    """Spans that overlap, or follow each other within a second, are one."""
+    found: list[_Span] = []
+    for since, until in sorted(spans):
+        if found and since - found[-1][1] < 1.0:
+            found[-1] = _Span(found[-1].since, max(until, found[-1].until))
+        else:
+            found.append(_Span(since, until))
+    return found
+
+
+def _cost_figures(
+    figures: Figures, disturbed: Sequence[Disturbance], undisturbed: Sequence[float], watched_seconds: float
+) -> None:
     share = sum(one.seconds for one in disturbed) / watched_seconds if watched_seconds else nan
     figures.add("disturbed_job_time_ratio", share, "<= 0.01", share <= 0.01)
-    slowdowns = sorted(one.slowdown for one in disturbed if not isnan(one.slowdown))
-    p90 = slowdowns[int(0.9 * (len(slowdowns) - 1) + 0.5)] if slowdowns else nan
-    shown = f"median {median(slowdowns):.2f}, n={len(slowdowns)}" if slowdowns else "n=0"
+    p90, shown = _p90([one.slowdown for one in disturbed])
     figures.add("probe_job_slowdown_ratio_p90", p90, "<= 1.10", p90 <= 1.10, interval=shown)
+    p90, shown = _p90([one.mean_slowdown for one in disturbed])
+    figures.add("probe_job_mean_slowdown_ratio_p90", p90, interval=shown)
+    p90, shown = _p90(undisturbed)
+    figures.add("without_orders_slowdown_ratio_p90", p90, interval=shown)
+
+
+def _p90(ratios: Sequence[float]) -> tuple[float, str]:
+    """The 0.9 quantile of those that are known, and their median and number to be shown."""
+    known = sorted(ratio for ratio in ratios if not isnan(ratio))
+    if not known:
+        return nan, "n=0"
+    return known[int(0.9 * (len(known) - 1) + 0.5)], f"median {median(known):.2f}, n={len(known)}"
 
 
 def _noise(site: Site, figures: Figures, healthy_from: float) -> None:

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
-from typing import Any
+from statistics import mean, median, mode
+from typing import Any, NamedTuple
 
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.reports import BASELINE_WINDOWS, SKIPPED_STEPS, WINDOW_SECONDS
@@ -55,12 +55,31 @@ def micro_benchmark_cost(durations: Path, before: float, probes: Sequence[dict[s
     return median(beside[True]) / median(beside[False]) if all(beside.values()) else float("nan")
 
 
-def slowdown_in(durations: Path, began: float, ended: float) -> float:
-    """Median step between two unix times over the median step near them; NaN without both."""
-    steps = _steps(durations)
-    during = [took for at, took in steps if began + took <= at <= ended]
-    near = [took for at, took in steps if 0 < began - at + took < NEAR_SECONDS or 0 < at - took - ended < NEAR_SECONDS]
-    return median(during) / median(near) if during and near else float("nan")
+class Slowdown(NamedTuple):
+    """Steps between two unix times over those near them, of the kind that is most frequent between them: a job with
+    longer sequences for a while is no slower for that. NaN without both."""
+
+    median: float
+    mean: float
+
+
+def slowdown_in(durations: Path, began: float, ended: float) -> Slowdown:
+    """Steps while something ran beside a job over those within half a minute before and after it."""
+    lines = [line.split() for line in durations.read_text().splitlines()[SKIPPED_STEPS:] if line.count(" ") == 2]
+    steps = [(float(ended), float(took), kind) for ended, took, kind in lines]
+    during = [(took, kind) for at, took, kind in steps if began + took <= at <= ended]
+    if not during:
+        return Slowdown(float("nan"), float("nan"))
+    usual = mode(kind for _, kind in during)
+    near = [
+        took
+        for at, took, kind in steps
+        if kind == usual and (0 < began - at + took < NEAR_SECONDS or 0 < at - took - ended < NEAR_SECONDS)
+    ]
+    inside = [took for took, kind in during if kind == usual]
+    if not near:
+        return Slowdown(float("nan"), float("nan"))
+    return Slowdown(median(inside) / median(near), mean(inside) / mean(near))
 
 
 def suspected_with_levels(alerts: Sequence[dict[str, Any]], since: float) -> float:
@@ -72,8 +91,8 @@ def suspected_with_levels(alerts: Sequence[dict[str, Any]], since: float) -> flo
 
 def _steps(durations: Path) -> list[tuple[float, float]]:
     """Unix seconds at which each step ended, and how many seconds it took, after the warm-up."""
-    lines = [line.split() for line in durations.read_text().splitlines()[SKIPPED_STEPS:] if line.count(" ") == 1]
-    return [(float(ended), float(took)) for ended, took in lines]
+    lines = [line.split() for line in durations.read_text().splitlines()[SKIPPED_STEPS:] if " " in line]
+    return [(float(ended), float(took)) for ended, took, *_ in lines]
 
 
 def _first(windows: Sequence[tuple[float, float]]) -> float:

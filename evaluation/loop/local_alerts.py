@@ -201,7 +201,7 @@ def _first(rule: Callable[..., Iterator[float]], steps: Sequence[Step], began: f
 
 def _steps(path: Path) -> list[Step]:
     lines = path.read_text().splitlines() if path.exists() else []
-    return [Step(float(at), float(seconds)) for at, seconds in (line.split() for line in lines if line.count(" ") == 1)]
+    return [Step(*map(float, line.split()[:2])) for line in lines if " " in line]
 
 
 @contextmanager

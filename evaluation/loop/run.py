@@ -90,7 +90,7 @@ def _measure(figures: Figures, arguments: argparse.Namespace) -> None:
             timed("verdicts against what really happens", lambda: _verdicts(site, figures))
             timed("families never campaigned", lambda: _unknowns(site, figures))
         if everything or arguments.part == "disturbance":
-            rounds, seconds = (1, 120.0) if arguments.quick else (3, 630.0)
+            rounds, seconds = (1, 120.0) if arguments.quick else (6, 630.0)
             timed("healthy runs", lambda: disturbance.measure(site, figures, rounds, seconds))
         if everything:
             timed("losses with and without Pharoah", lambda: _losses(site, figures))

@@ -31,6 +31,8 @@ NEGATIVE_EVERY_SECONDS = 40.0
 LATE_BATCHES, LATE_SECONDS = 3, 1.5
 LONGER_SECONDS = 12.0
 Step = Callable[[], Tensor]
+USUAL, LONGER, OTHER = "usual", "longer", "other"
+"""Kinds of steps: steps of two kinds do not take the same time."""
 
 
 def main() -> None:
@@ -40,7 +42,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=0.0, help="train this long instead")
     parser.add_argument("--negatives", action="store_true", help="of the workload `gpt`, whose settings name `length`")
-    parser.add_argument("--durations", help="write every step's end and time here")
+    parser.add_argument("--durations", help="write every step's end, time and kind here")
     args = parser.parse_args()
     torch.manual_seed(0)
     settings = json.loads(args.settings)
@@ -52,14 +54,14 @@ def main() -> None:
         step = _family(args.workload) if args.workload in FAMILIES else build(args.workload, settings).step
     seconds: list[float] = []
 
-    def take(step: Step) -> None:
+    def take(step: Step, kind: str = USUAL) -> None:
         """Do one step, of whatever batch, and note how long it took."""
         before = time.perf_counter()
         loss = float(step())
         seconds.append(time.perf_counter() - before)
         if args.durations:
             with Path(args.durations).open("a") as file:
-                print(time.time(), seconds[-1], file=file)
+                print(time.time(), seconds[-1], kind, file=file)
         if not math.isfinite(loss):
             raise FloatingPointError
 
@@ -107,7 +109,7 @@ def _two_lengths(settings: dict[str, Any]) -> tuple[Step, Step, torch.nn.Module]
 
 
 def _negatives(
-    step: Step, longer: Step, model: torch.nn.Module, take: Callable[[Step], None]
+    step: Step, longer: Step, model: torch.nn.Module, take: Callable[[Step, str], None]
 ) -> list[Callable[[], None]]:
     head = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1))
     compiled = torch.compile(head, dynamic=False)
@@ -128,18 +130,18 @@ def _negatives(
     def longer_sequences() -> None:
         until = time.monotonic() + LONGER_SECONDS
         while time.monotonic() < until:
-            take(longer)
+            take(longer, LONGER)
 
     def late_data() -> None:
         batches = iter(DataLoader(LateData()))
         for _ in range(LATE_BATCHES):
-            take(lambda: (next(batches), step())[1])
+            take(lambda: (next(batches), step())[1], OTHER)
 
     def recompile() -> None:
         """One step with a shape that the compiler has not seen."""
         size = next(sizes)
         torch.compiler.reset()  # it gives up compiling after a few shapes
-        take(lambda: (compiled(torch.randn(size, 64)).sum().backward(), step())[1])
+        take(lambda: (compiled(torch.randn(size, 64)).sum().backward(), step())[1], OTHER)
 
     return [checkpoint, evaluate, longer_sequences, late_data, recompile]
 

@@ -17,8 +17,9 @@ from pharoah_learning.node_failures import HOUR_SECONDS, NodeFailure
 from pharoah_protocol.hazard_model import Forecast, HazardModelError, PublishedHazardModel
 from pharoah_protocol.incident_states import CONFIRMED
 from pharoah_protocol.vocabulary import Resource
+from pharoah_provider.agent_connection import HazardModelOrder
 from pharoah_provider.domain import SubjectKind, Transition
-from pharoah_provider.fleet import Fleet, HazardModelOrder
+from pharoah_provider.fleet import Fleet
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.clock import Clock
 

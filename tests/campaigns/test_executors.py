@@ -22,13 +22,14 @@ from pharoah_learning.table import learn_table
 from pharoah_learning.usable_trials import NO_CONTEXT
 from pharoah_protocol.v1 import PlanCampaignRequest
 from pharoah_protocol.vocabulary import Outcome
+from pharoah_provider.agent_connection import WrongAnswer
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.campaigns.executors import EXECUTORS, Executor, executor_of
 from pharoah_provider.campaigns.executors._cell_processes import checked_result, node_without_context
 from pharoah_provider.campaigns.executors.local import profiles
 from pharoah_provider.campaigns.executors.ray import RayExecutor
 from pharoah_provider.campaigns.works import Work, WorkKind
-from pharoah_provider.fleet import Fleet, WrongAnswer
+from pharoah_provider.fleet import Fleet
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_serving.errors import NotReady
 from tests.harness.scripted_agents import scripted_site

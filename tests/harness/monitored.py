@@ -22,8 +22,9 @@ from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.release import Release
 from pharoah_protocol.reports import ReportedLevels, level
 from pharoah_protocol.v1 import ReportRequest
-from pharoah_provider.domain import NOT_IDLE, Node, NodeState, Run
-from pharoah_provider.fleet import Connection, Fleet, Looked, OrderKind
+from pharoah_provider.agent_connection import Connection, Looked, OrderKind
+from pharoah_provider.domain import Node, NodeState, Run
+from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.budgets import SHARE
 from pharoah_provider.monitoring.guest_orders import GuestOrders
 from pharoah_provider.monitoring.intake import Intake
@@ -77,8 +78,8 @@ class MonitoredSite:
     """What a micro-benchmark takes now, by node."""
     in_use: set[str] = field(default_factory=set)
     """Nodes whose agents see that somebody uses them."""
-    strangers: set[str] = field(default_factory=set)
-    """Nodes whose agents see somebody beside the runs that they know."""
+    refusals: dict[str, str] = field(default_factory=dict)
+    """Node to the error by which its agent refuses micro-benchmarks beside a job."""
     wrong: set[str] = field(default_factory=set)
     """Nodes whose micro-benchmarks compute something wrong."""
     digests: dict[str, str] = field(default_factory=dict)
@@ -205,10 +206,11 @@ class MonitoredSite:
         if len(together) > 1:
             self.together.append(tuple(together))
         took, error = (max(self.seconds[one] for one in together),) * content["repeats"], ""
-        if beside and node in self.strangers:
-            took, error = (), NOT_IDLE
+        began = self.time.now
+        if beside and node in self.refusals:
+            took, error = (), self.refusals[node]
         else:
-            began, longest = self.time.now, content["limit_seconds"] / content["duty"] * len(benchmarks)
+            longest = content["limit_seconds"] / content["duty"] * len(benchmarks)
             self.time.now += min(self.order_seconds, longest)
             self.ordered.append(SentOrder(node, began, self.time.now))
         now, correct = self.time.now, None
@@ -217,7 +219,8 @@ class MonitoredSite:
         digest = self.digests.get(node, "")
         correct = correct if correct is False else bool(digest) or None
         return [
-            BenchmarkResult(order_id, node, name, beside, now, now, took, error, correct, digest) for name in benchmarks
+            BenchmarkResult(order_id, node, name, beside, began, now, took, error, correct, digest)
+            for name in benchmarks
         ]
 
 

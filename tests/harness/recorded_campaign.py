@@ -10,9 +10,10 @@ from pathlib import Path
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Outcome
+from pharoah_provider.agent_connection import Connection, OrderKind
 from pharoah_provider.campaigns.book import Campaigns, PlanOptions
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import Connection, Fleet, OrderKind
+from pharoah_provider.fleet import Fleet
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
 

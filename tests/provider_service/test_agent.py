@@ -412,3 +412,33 @@ def test_a_child_competes_for_the_processor_as_the_agent_does() -> None:
             assert os.getpgid(pid) == pid, "its group ends with it, and a Ctrl-C in the terminal does not reach it"
 
     asyncio.run(inside())
+
+
+def test_a_child_starts_at_a_share_of_the_time() -> None:
+    async def inside() -> None:
+        async with Child("pharoah_benchmarks.micro", NodeProfile(threads=1)) as child:
+            assert not child.is_warm
+            starting = asyncio.create_task(child.warm(0.5))
+            states = set()
+            while not starting.done():
+                states |= {process.status() for process in psutil.Process().children() if process.is_running()}
+                await asyncio.sleep(0.01)
+            await starting
+            assert psutil.STATUS_STOPPED in states and child.is_warm
+            (process,) = psutil.Process().children()
+            assert process.status() != psutil.STATUS_STOPPED, "what has started is not paused any more"
+
+    asyncio.run(inside())
+
+
+def test_a_child_that_is_given_up_while_it_starts_is_stopped() -> None:
+    async def inside() -> None:
+        async with Child("pharoah_benchmarks.micro", NodeProfile(threads=1)) as child:
+            starting = asyncio.create_task(child.warm(0.01))
+            while not psutil.Process().children():
+                await asyncio.sleep(0.01)
+            starting.cancel()
+            await asyncio.wait({starting})
+            assert not psutil.Process().children() and not child.is_warm
+
+    asyncio.run(inside())

@@ -254,11 +254,11 @@ def test_a_sidecar_that_goes_away_ends_its_order_and_a_run_that_ends_ends_the_st
     at_site(tmp_path, work)
 
 
-def test_two_percent_of_the_time_is_a_bound_for_sidecars_too(tmp_path: Path) -> None:
+def test_one_percent_of_the_time_is_a_bound_for_sidecars_too(tmp_path: Path) -> None:
     async def work(site: MonitoredSite) -> None:
         run = await site.join("n1", probe_key=PUBLIC)
         async with sidecar(site, run) as played:
-            await site.feel(run, 1.0, seconds=300)
-            assert 0 < len(played.orders) <= 0.02 * 300, "each takes a second"
+            await site.feel(run, 1.0, seconds=600)
+            assert 0 < len(played.orders) <= 0.01 * 600, "each takes a second"
 
-    at_site(tmp_path, work, share=0.02)
+    at_site(tmp_path, work, share=0.01)

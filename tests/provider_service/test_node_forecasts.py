@@ -16,8 +16,9 @@ from evaluation.survival.simulated_nodes import FIRST_HOUR, NodeHistory, Simulat
 from pharoah_learning.hazard_check import HazardCheck
 from pharoah_protocol.hazard_model import PublishedHazardModel
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, DISMISSED, SUSPECTED
+from pharoah_provider.agent_connection import OrderKind
 from pharoah_provider.domain import IncidentKind, Node, Subject, Transition
-from pharoah_provider.fleet import Fleet, OrderKind
+from pharoah_provider.fleet import Fleet
 from pharoah_provider.node_forecasts import NodeForecasts, failures_of
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock

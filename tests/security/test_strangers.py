@@ -238,7 +238,7 @@ def test_an_agent_refuses_an_order_beside_a_job_where_it_sees_a_stranger(
         pass
 
     class Probes:
-        async def warm(self) -> None:
+        async def warm(self, duty: float) -> None:
             raise Touched
 
     async def inside() -> None:

@@ -2,7 +2,7 @@
 
 `python -m pharoah_benchmarks.micro` reads orders as JSON lines, `{"benchmark": "gemm", "repeats": 20,
 "limit_seconds": 4}` (see `MeasureOrder` for the other fields), and answers each with the seconds of its repeats, with
-a wrong answer, or with an error (`Answer`).
+a wrong answer, or with an error (`Answer`). An empty line is answered with an empty answer: the worker has started.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for line in sys.stdin:
         try:
-            answer = measure(MeasureOrder.from_json(line))
+            answer = measure(MeasureOrder.from_json(line)) if line.strip() else Answer()
         except Exception as fault:  # noqa: BLE001 - a failing benchmark is a result
             answer = Answer(error=f"{type(fault).__name__}: {fault}")
         sys.stdout.write(answer.to_json() + "\n")

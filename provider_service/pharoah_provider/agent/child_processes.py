@@ -32,6 +32,10 @@ from pharoah_provider.shielding import complete_despite_cancellation
 log = logging.getLogger("pharoah.agent")
 
 IDLE_SECONDS = 600.0
+START_SECONDS = 60.0
+"""How long a child may take until it answers, at full speed: torch is read from a slow disk in several seconds."""
+PACE_SECONDS = 0.2
+"""A child that starts at a share of the time works for this share of so many seconds, and then pauses."""
 LARGEST_LINE_BYTES = 1 << 24
 _PREFIX = "ph-child-"
 """Begins the name of the folder of a child for temporary files; short, because sockets in it have paths of at most 107
@@ -104,13 +108,23 @@ class Child:
     """One JSON-lines child, inside `async with`. `ask` is serialised: a child does one thing at a time."""
 
     def __init__(
-        self, module: str, profile: NodeProfile, *arguments: str, limit_memory: bool = True, interpreter: str = ""
+        self,
+        module: str,
+        profile: NodeProfile,
+        *arguments: str,
+        limit_memory: bool = True,
+        interpreter: str = "",
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """`interpreter`: the Python of an environment; by default our own."""
+        """`interpreter`: the Python of an environment; by default our own. It is stopped when it was not used for
+        `idle_seconds`."""
+        self._idle_seconds = idle_seconds
         command = own_module(WITH_PARENT, str(os.getpid()), module, *arguments, interpreter=interpreter)
         self._command = command_under(profile, command, limit_memory)
         self._environment = {**own_environment(os.environ), **environment(profile)}
         self._process: ChildProcess | None = None
+        self._answered = False
+        """Whether the process has answered, so that its start-up is over."""
         self._turn = asyncio.Lock()
         self._used_at = time.monotonic()
         self._idle_watch: asyncio.Task[None] | None = None
@@ -129,24 +143,38 @@ class Child:
     async def ask(self, line: str, timeout_seconds: float) -> str:
         """One line to the child, one back. Raises ChildDied, TimeoutError (then the child is stopped)."""
         async with self._turn:
-            try:
-                async with asyncio.timeout(timeout_seconds):
-                    return await self._exchange(line)
-            except (TimeoutError, asyncio.CancelledError):
-                await self._stop()
-                raise
-            finally:
-                self._used_at = time.monotonic()
+            return await self._asked(line, timeout_seconds)
 
     @property
     def busy(self) -> bool:
         """Whether it does something now."""
         return self._turn.locked()
 
-    async def warm(self) -> None:
-        """Start it now, so that its start-up does not fall into a measurement."""
+    @property
+    def is_warm(self) -> bool:
+        """Whether it runs and its start-up is over."""
+        return self._answered and self._process is not None and self._process.popen.poll() is None
+
+    async def warm(self, duty: float = 1.0) -> None:
+        """Start it now, and wait until it answers an empty line, so that its start-up does not fall into a
+        measurement. `duty`: the share of the time in which it may work until then.
+
+        Raises ChildDied, TimeoutError (then the child is stopped).
+        """
         async with self._turn:
-            await self._started()
+            if not self.is_warm:
+                async with _paced((await self._started()).popen, duty):
+                    await self._asked("", START_SECONDS / duty)
+            self._used_at = time.monotonic()
+
+    async def _asked(self, line: str, timeout_seconds: float) -> str:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await self._exchange(line)
+        except (TimeoutError, asyncio.CancelledError):
+            await self._stop()
+            raise
+        finally:
             self._used_at = time.monotonic()
 
     async def _exchange(self, line: str) -> str:
@@ -161,6 +189,7 @@ class Child:
             status = await _exit_status(process.popen, EXIT_SECONDS)
             await self._stop()
             raise ChildDied(f"exit status {status}")
+        self._answered = True
         return answer.decode()
 
     async def _started(self) -> ChildProcess:
@@ -171,15 +200,15 @@ class Child:
         return self._process
 
     async def _stop(self) -> None:
-        process, self._process = self._process, None
+        process, self._process, self._answered = self._process, None, False
         if process is not None:
             await process.end()
 
     async def _stop_when_idle(self) -> None:
         while True:
-            await asyncio.sleep(max(1.0, self._used_at + IDLE_SECONDS - time.monotonic()))
+            await asyncio.sleep(max(1.0, self._used_at + self._idle_seconds - time.monotonic()))
             async with self._turn:
-                if time.monotonic() - self._used_at >= IDLE_SECONDS:
+                if time.monotonic() - self._used_at >= self._idle_seconds:
                     await self._stop()
 
     async def _close(self) -> None:
@@ -208,6 +237,39 @@ async def _running(command: Sequence[str]) -> AsyncIterator[ChildProcess]:
         yield process
     finally:
         await process.end()
+
+
+@asynccontextmanager
+async def _paced(popen: subprocess.Popen[bytes], duty: float) -> AsyncIterator[None]:
+    """Inside, the process group of a child works for this share of the time only: it is stopped and continued, which
+    needs no rights and can be undone, unlike a low priority (setpriority(2))."""
+    if duty >= 1:
+        yield
+        return
+    pacing = asyncio.create_task(_pace(popen, duty))
+    try:
+        yield
+    finally:
+        pacing.cancel()
+        try:
+            await asyncio.wait({pacing})
+        finally:
+            _signal_group(popen, signal.SIGCONT)
+
+
+async def _pace(popen: subprocess.Popen[bytes], duty: float) -> None:
+    while popen.poll() is None:
+        _signal_group(popen, signal.SIGCONT)
+        await asyncio.sleep(PACE_SECONDS * duty)
+        _signal_group(popen, signal.SIGSTOP)
+        await asyncio.sleep(PACE_SECONDS * (1 - duty))
+
+
+def _signal_group(popen: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Nothing happens once the child has ended: its number may be that of another group by then."""
+    if popen.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(popen.pid, number)
 
 
 async def _kill(popen: subprocess.Popen[bytes]) -> None:

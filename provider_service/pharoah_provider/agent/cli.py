@@ -48,6 +48,8 @@ from pharoah_serving.errors import ProviderError
 log = logging.getLogger("pharoah.agent")
 
 SOCKET = "/run/pharoah/agent.sock"
+MEASURING_IDLE_SECONDS = 86_400.0
+"""A child that measures may be wanted beside a job hours later, and its start takes processor time from that job."""
 ANSWER_SECONDS = 1.0
 """A scheduler's prolog waits for the check; an agent that lives answers within milliseconds."""
 LONGEST_LINE = 80
@@ -175,7 +177,7 @@ async def _stand(
     node = Node(arguments.node, public, boot_id, tuple(server_facts(now)), tuple(device_facts(now)), cpus,
                 host=arguments.host, peer_address=arguments.peer_address)  # fmt: skip
     async with (
-        Child("pharoah_benchmarks.micro", profile) as probes,
+        Child("pharoah_benchmarks.micro", profile, idle_seconds=MEASURING_IDLE_SECONDS) as probes,
         fork_servers(profile) as cells,
     ):
         jobs, buffer = KnownJobs(), SignalBuffer(Telemetry())

@@ -204,10 +204,10 @@ class AgentStream:
         if not await self._may_probe(order):
             await self._refuse(order)
             return
-        await self._probes.warm()
+        failed = await self._start_to_measure(order.duty or 1.0)
         for benchmark in order.benchmarks:
             began = time.time()
-            answer = await self._ask_probe(benchmark, order)
+            answer = Answer(error=failed) if failed else await self._ask_probe(benchmark, order)
             await self._out.put(
                 AgentMessage(
                     probe=ProbeResult(
@@ -223,6 +223,14 @@ class AgentStream:
                     )
                 )
             )
+
+    async def _start_to_measure(self, duty: float) -> str:
+        """Start the child that measures, at a share of the time; why it does not start, or an empty text."""
+        try:
+            await self._probes.warm(duty)
+        except (ChildDied, TimeoutError) as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
 
     async def _may_probe(self, order: ProbeOrder) -> bool:
         """Whether nobody is on the node whom the provider does not know."""

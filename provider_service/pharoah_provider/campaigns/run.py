@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pharoah_benchmarks.campaign.cell import CellResult
 from pharoah_learning.confirmations import Decision
 from pharoah_protocol.vocabulary import Outcome
+from pharoah_provider.agent_connection import NotBuiltThere, WrongAnswer
 from pharoah_provider.campaigns.budget import Budget
 from pharoah_provider.campaigns.executors import EXECUTORS, Executor
 from pharoah_provider.campaigns.open_works import OpenWorks
@@ -23,7 +24,6 @@ from pharoah_provider.campaigns.same_code import same_code
 from pharoah_provider.campaigns.suspect_pairs import with_its_pairs
 from pharoah_provider.campaigns.works import Campaign, SuspectPair, Work, WorkKind, WorkResult, WorkState
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import NotBuiltThere, WrongAnswer
 from pharoah_provider.own_fingerprints import OwnFingerprints
 from pharoah_provider.storage.base import CampaignStore
 from pharoah_serving.clock import Clock

@@ -3,12 +3,12 @@
 A tenant that reports slow steps has nodes measured, whether the steps are slow or not. So the seconds are counted by
 its organisation, whatever runs it ends and joins and whatever accounts it uses:
 
-* **Rounds that find nothing**, and rounds that measure levels, come from small allowances. Over any time of five
-  minutes or more they are at most `share` of the time together: 0.625 of 300 s times `share` at once, and then 0.375 of
+* **Rounds that find nothing**, and rounds that measure levels, come from small allowances. Over any time of ten minutes
+  or more they are at most `share` of the time together: 0.625 of 600 s times `share` at once, and then 0.375 of
   `share`.
 * **Orders after a round has looked slow** come from an allowance of their own, so that a node that is slow is
-  confirmed without a pause: 0.45 of 3,600 s times `share` at once, and then a tenth of `share`. All together are at
-  most `share` of the time over an hour or more.
+  confirmed without a pause: 0.45 of 7,200 s times `share` at once, and then a tenth of `share`. All together are at
+  most `share` of the time over two hours or more.
 * **A node that is found healthy** is left alone by the same organisation for a pause that doubles each time.
 * **A peer** is measured for others no more than an allowance of its own permits.
 
@@ -27,12 +27,12 @@ from math import inf
 from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.domain import Found, MeasuredOrder
 
-SHARE = 0.02
+SHARE = 0.01
 """Share of the time that micro-benchmarks may take for one organisation, on all nodes together."""
 SHORTEST_LEVEL_SECONDS, SHORTEST_VALIDATION_SECONDS = 1.4, 2.2
 """Shorter rounds say too little. Beside a job a micro-benchmark works for a tenth of the time, in bursts of 0.1 s, so a
 round of both holds one or two bursts of each; what does not fit is left out, repeat by repeat."""
-SHORT_SPAN_SECONDS, LONG_SPAN_SECONDS = 300.0, 3600.0
+SHORT_SPAN_SECONDS, LONG_SPAN_SECONDS = 600.0, 7200.0
 """The shortest times over which `share` holds: for rounds that find nothing, and for all rounds."""
 LEVEL_AT_ONCE, LEVEL_RATE = 0.25, 0.15
 VALIDATION_AT_ONCE, VALIDATION_RATE = 0.375, 0.225
@@ -41,7 +41,7 @@ SLOW_AT_ONCE, SLOW_RATE = 0.45, 0.1
 """The same of the long span. There, (0.25 + 0.375) / 12 + 0.15 + 0.225 + 0.45 + 0.1 = 0.98."""
 NODES_COUNTED_TOGETHER = 8
 """Nodes of an organisation that share one allowance: a machine with eight GPUs is often eight nodes."""
-FIRST_PAUSE_AT_SHARE_SECONDS, LONGEST_PAUSE_AT_SHARE_SECONDS = 1.2, 72.0
+FIRST_PAUSE_AT_SHARE_SECONDS, LONGEST_PAUSE_AT_SHARE_SECONDS = 0.6, 36.0
 """Times `1 / share`: 60 s after the first round in a row that finds a node healthy, an hour at most."""
 FORGOTTEN_SECONDS = 86_400.0
 """After a day without a round nothing is left to count: all allowances are full, and pauses begin anew."""

@@ -15,8 +15,9 @@ from math import inf
 from pharoah_benchmarks.micro import MicroBenchmark
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Purpose
+from pharoah_provider.agent_connection import PeerPlace
 from pharoah_provider.domain import NOT_IDLE, Found, MeasuredOrder, Node, Run
-from pharoah_provider.fleet import Fleet, PeerPlace
+from pharoah_provider.fleet import START_SECONDS, Fleet
 from pharoah_provider.micro_benchmarks import benchmarks_of, measure
 from pharoah_provider.monitoring.budgets import FORGOTTEN_SECONDS, SHARE, Budgets
 from pharoah_provider.monitoring.consent import Permission, Refusal, permission
@@ -30,8 +31,8 @@ from pharoah_serving.errors import NotReady
 log = logging.getLogger("pharoah.provider.monitoring")
 
 OCCUPIED_SECONDS = 300.0
-"""A node that its agent did not see idle is not asked again for so long: five minutes are the shortest time over which
-budgets hold, and more questions would say when the node is used."""
+"""A node that its agent did not see idle is not asked again for so long: more questions would say when the node is
+used."""
 SHARED_SECONDS = 60.0
 """The same for a node on which somebody was seen beside a run. It is in use anyway, and a run that waits for a
 validation should not wait long for somebody who was there for a moment."""
@@ -136,10 +137,13 @@ class Orders:
             raise NotReady(f"node {node}: no time is left for micro-benchmarks")
         limit = min(allowed.limit_seconds, seconds / max(1, len(benchmarks_of(self._fleet, node, run is not None))))
         began, looked_slow = self._clock.steady(), this.looks_slow
+        results: list[BenchmarkResult] = []
         try:
-            return await self._sent(this.cause.organisation, node, run, limit)
+            results = await self._sent(this.cause.organisation, node, run, limit)
+            return results
         finally:
-            this.spans.append(_Span(node, self._clock.wall(), self._clock.steady() - began, looked_slow))
+            seconds = _without_start(self._clock.steady() - began, results)
+            this.spans.append(_Span(node, self._clock.wall(), seconds, looked_slow))
 
     async def _sent(
         self, organisation: str, node: str, run: Run | None, limit: float, names: Sequence[str] = ()
@@ -281,6 +285,13 @@ class Orders:
         now, wall = self._clock.steady(), self._clock.wall()
         self._budgets.restore(orders, wall, now)
         await self._store.orders.append_orders(orders)
+
+
+def _without_start(seconds: float, results: Sequence[BenchmarkResult]) -> float:
+    """What counts of the seconds that an order took: an agent may have had to start what measures, which it does slowly
+    and once in a day (ADR 44). Counted, one start would use up the allowance of hours."""
+    measured = sum(max(0.0, result.ended_at - result.started_at) for result in results)
+    return min(seconds, measured) if measured > 0 and seconds - measured < START_SECONDS else seconds
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,10 @@ from pharoah_protocol.v1 import (
     Welcome,
 )
 from pharoah_provider.agent_budgets import CHANGES_A_DAY, AgentBudgets, check_telemetry
+from pharoah_provider.agent_connection import Connection, Looked, Order, OrderKind
 from pharoah_provider.cell_results import read_result
 from pharoah_provider.domain import PLACES, Node
-from pharoah_provider.fleet import Connection, Fleet, Looked, Order, OrderKind
+from pharoah_provider.fleet import Fleet
 from pharoah_provider.storage.base import NodeStore
 from pharoah_serving import Context
 from pharoah_serving.call_guard import caller

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
+from pharoah_provider.agent_connection import NotBuiltThere, WrongAnswer
 from pharoah_provider.cell_results import is_of, read_result
 from pharoah_provider.domain import Node
-from pharoah_provider.fleet import NotBuiltThere, WrongAnswer
 
 
 def node_without_context(name: str) -> Node:
