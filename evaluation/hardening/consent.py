@@ -47,6 +47,8 @@ RELEASE = Release(
 )
 WINDOW_SECONDS, LONG_WINDOW_SECONDS = 600.0, 7200.0
 """The shortest windows over which the share of the time is bounded: with healthy answers, and with slow ones."""
+HONEST_SECONDS = 300.0
+"""How long an honest job on a slow node is waited for."""
 MEMORY = Path("/dev/shm")
 """Files in memory: a commit each simulated second would otherwise wait for a disk."""
 SLOW_LEVEL, CALM = ReportedLevels(8), ReportedLevels()
@@ -304,7 +306,7 @@ async def _honest(figures: Figures, folder: Path, jobs: int, chance: random.Rand
             await scene.second([(run, CALM), *others])
         scene.look_slow("n2")
         began = scene.time.now
-        while scene.time.now - began < WINDOW_SECONDS and not await _is_confirmed(scene):
+        while scene.time.now - began < HONEST_SECONDS and not await _is_confirmed(scene):
             await scene.second([(run, ReportedLevels(6)), *others])
         delays.append(scene.time.now - began if await _is_confirmed(scene) else float("inf"))
         await scene.close()

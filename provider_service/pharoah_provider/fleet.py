@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 KEPT_PROBES = 20
 """Intervals of orders that are kept per node: reports of a window come seconds after it, not minutes."""
-START_SECONDS = 90.0
+SLOW_START_SECONDS = 90.0
 """How long an agent may take beside a job to start what measures: seconds of work, at a tenth of the time (ADR 44)."""
 LOOK_SECONDS = 5.0
 """An agent looks for a third of a second; one that has not answered by now has not seen its node idle."""
@@ -211,7 +211,9 @@ class Fleet:
         try:
             with self.noted(node):
                 async with (
-                    asyncio.timeout(limit_seconds / duty * len(benchmarks) + 20 + (START_SECONDS if duty < 1 else 0)),
+                    asyncio.timeout(
+                        limit_seconds / duty * len(benchmarks) + 20 + (SLOW_START_SECONDS if duty < 1 else 0)
+                    ),
                     connection.order(OrderKind.PROBE, content) as results,
                 ):
                     waiting = set(benchmarks)

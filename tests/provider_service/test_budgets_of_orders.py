@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pharoah_learning.evidence import BenchmarkResult
-from pharoah_provider.fleet import START_SECONDS
+from pharoah_provider.fleet import SLOW_START_SECONDS
 from pharoah_provider.monitoring.orders import _without_start
 
 
@@ -23,7 +23,7 @@ def result(seconds: float) -> BenchmarkResult:
         (5.0, (), 5.0),
         (5.0, (0.0, 0.0), 5.0),
         (5.0, (-1.0,), 5.0),
-        (4.0 + START_SECONDS, (2.0, 2.0), 4.0 + START_SECONDS),
+        (4.0 + SLOW_START_SECONDS, (2.0, 2.0), 4.0 + SLOW_START_SECONDS),
     ],
     ids=["usual", "with a start", "clocks differ", "no answer", "no times", "a clock that was set back", "too long"],
 )

@@ -17,7 +17,7 @@ from pharoah_learning.evidence import BenchmarkResult
 from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.agent_connection import PeerPlace
 from pharoah_provider.domain import NOT_IDLE, Found, MeasuredOrder, Node, Run
-from pharoah_provider.fleet import START_SECONDS, Fleet
+from pharoah_provider.fleet import SLOW_START_SECONDS, Fleet
 from pharoah_provider.micro_benchmarks import benchmarks_of, measure
 from pharoah_provider.monitoring.budgets import FORGOTTEN_SECONDS, SHARE, Budgets
 from pharoah_provider.monitoring.consent import Permission, Refusal, permission
@@ -291,7 +291,7 @@ def _without_start(seconds: float, results: Sequence[BenchmarkResult]) -> float:
     """What counts of the seconds that an order took: an agent may have had to start what measures, which it does slowly
     and once in a day (ADR 44). Counted, one start would use up the allowance of hours."""
     measured = sum(max(0.0, result.ended_at - result.started_at) for result in results)
-    return min(seconds, measured) if measured > 0 and seconds - measured < START_SECONDS else seconds
+    return min(seconds, measured) if measured > 0 and seconds - measured < SLOW_START_SECONDS else seconds
 
 
 @dataclass(frozen=True)
