@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,87 @@ def test_a_confirmed_incident_outlives_its_run_and_the_next_run_hears_of_it_at_o
         assert change.state is CONFIRMED
 
     at_site(tmp_path, work)
+
+
+async def left_behind(site: MonitoredSite, **changes: Any) -> Run:
+    """The next run on n1, whose incident of an earlier run is confirmed and open; it is calm so far."""
+    site.monitor.unwatch((await confirmed_run(site)).run_id)
+    site.in_use.add("n1")
+    run = await site.join("n1", **changes)
+    await site.feel(run, 1.0, seconds=40)
+    assert await heard(site, run) == [], "only the earlier run has shown it, and its own steps are as fast as before"
+    return run
+
+
+def test_a_later_run_that_becomes_slow_raises_an_incident_of_its_own(tmp_path: Path) -> None:
+    """The node was slow when it came, and becomes slower; what it hears is compared with what it came to."""
+
+    async def work(site: MonitoredSite) -> None:
+        run = await left_behind(site)
+        site.seconds["n1"] = 1.5 * SLOW
+        await site.feel(run, 1.6, seconds=20)
+        assert await site.alerts() == [("n1", "confirmed"), ("n1", "confirmed")]
+        (change,) = await heard(site, run)
+        assert change.state is CONFIRMED and change.raised_by == run.run_id
+        assert "1.50x" in change.evidence
+        site.seconds["n1"] = SLOW
+        await site.feel(run, 1.0, seconds=20)
+        assert [one.state for one in await heard(site, run)] == ["confirmed", "cleared"]
+        assert sorted(await site.alerts()) == [("n1", "cleared"), ("n1", "confirmed")], "the earlier one goes on"
+
+    at_site(tmp_path, work)
+
+
+def test_an_incident_that_a_later_run_left_behind_too_ends_when_another_run_raises_the_next(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await left_behind(site)
+        for seconds in (1.5 * SLOW, 2.25 * SLOW):
+            site.seconds["n1"] = seconds
+            await site.feel(run, 1.6, seconds=20)
+            site.monitor.unwatch(run.run_id)
+            run = await site.join("n1")
+            await site.feel(run, 1.0, seconds=40)
+        assert sorted(state for _, state in await site.alerts()) == ["cleared", "confirmed", "confirmed"]
+        site.monitor.unwatch(run.run_id)
+        site.in_use.clear()
+        site.seconds["n1"] = HEALTHY_SECONDS
+        for _ in range(80):
+            await site.passes(50.0)
+        assert {state for _, state in await site.alerts()} == {"cleared"}, "all that was left behind is validated"
+
+    at_site(tmp_path, work)
+
+
+@pytest.mark.parametrize(("tenant", "established"), [("acme", False), ("rival", True)])
+def test_consecutive_runs_of_two_organisations_establish_that_a_node_is_slow(
+    tmp_path: Path, tenant: str, established: bool
+) -> None:
+    async def work(site: MonitoredSite) -> None:
+        run = await left_behind(site, tenant=tenant)
+        site.seconds["n1"] = 1.5 * SLOW
+        await site.feel(run, 1.6, seconds=20)
+        assert [change.established for change in await heard(site, run)] == [established]
+
+    at_site(tmp_path, work)
+
+
+def test_an_incident_that_was_set_aside_is_the_same_after_a_restart_of_the_provider(tmp_path: Path) -> None:
+    async def inside() -> None:
+        async with monitored_site(tmp_path, RELEASE) as site:
+            await site.add_node("n1", cpu=1)
+            run = await left_behind(site)
+            site.seconds["n1"] = 1.5 * SLOW
+            await site.feel(run, 1.6, seconds=20)
+        async with monitored_site(tmp_path, RELEASE, site.time) as again:
+            await again.add_node("n1", cpu=1)
+            again.seconds["n1"] = SLOW
+            again.in_use.add("n1")
+            again.continue_after(site)
+            await again.feel(run, 1.0, seconds=20)
+            assert sorted(await again.alerts()) == [("n1", "cleared"), ("n1", "confirmed")]
+            assert [change.state for change in await heard(again, run)] == ["confirmed", "cleared"]
+
+    asyncio.run(inside())
 
 
 def test_what_other_tenants_hear_says_nothing_about_the_job_that_raised_it(tmp_path: Path) -> None:

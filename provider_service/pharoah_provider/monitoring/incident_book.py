@@ -18,19 +18,24 @@ log = logging.getLogger("pharoah.provider.monitoring")
 
 
 class IncidentBook:
-    """One incident for each node, the newest."""
+    """The incident of each node, the newest. One that a run has left behind is set aside while a later run has raised
+    another one, and is the incident of the node again when that one has ended."""
 
     def __init__(self, store: Storage, notifier: Notifier, webhook: OperatorWebhook, clock: Clock) -> None:
         self._store, self._notifier, self._webhook, self._clock = store, notifier, webhook, clock
         self._incidents: dict[str, Incident] = {}
+        self._set_aside: dict[str, Incident] = {}
 
     async def restore(self) -> list[Transition]:
         """After a restart: go on with the open incidents of nodes. Returns those of other resources."""
         found = await self._store.incidents.open_incidents()
         open_incidents = [change for change in found if change.subject.kind is SubjectKind.NODE]
-        for change in open_incidents:
+        for change in open_incidents:  # the oldest first
             run = await self._store.runs.run(change.raised_by)
-            self._incidents[change.subject.name] = Incident.restored(change, run.organisation if run else "")
+            incident, node = Incident.restored(change, run.organisation if run else ""), change.subject.name
+            if node in self._incidents:
+                self._set_aside[node] = self._incidents[node]
+            self._incidents[node] = incident
         self._notifier.restore(found)
         self._webhook.restore(found)
         return [change for change in found if change.subject.kind is not SubjectKind.NODE]
@@ -48,11 +53,34 @@ class IncidentBook:
 
     def of(self, node: str) -> Incident:
         """The incident of a node; a quiet one when there was none."""
-        return self._incidents.setdefault(node, Incident(Subject.node(node)))
+        incident = self._incidents.setdefault(node, Incident(Subject.node(node)))
+        if incident.quiet and node in self._set_aside:
+            incident = self._incidents[node] = self._set_aside.pop(node)
+        return incident
+
+    async def set_aside(self, node: str) -> Incident:
+        """A later run raises another incident than the open one. Returns that of the later run, which is quiet.
+
+        One is kept for each node, or a tenant whose runs come and go could leave behind any number: the confirmed one,
+        else the older one. The other one ends.
+        """
+        earlier, ended = self.of(node), self._set_aside.get(node)
+        if ended is not None and (ended.confirmed or not earlier.confirmed):
+            earlier, ended = ended, earlier
+        self._set_aside[node] = earlier
+        later = self._incidents[node] = Incident.after(earlier)
+        if ended is not None and (change := ended.calmed()):
+            ended.text = "a later run has raised another one"
+            await self.change(ended, change, ended.step_ratio)
+        return later
 
     def open(self) -> list[Incident]:
-        """Incidents that go on."""
-        return [incident for incident in self._incidents.values() if not incident.quiet]
+        """Incidents that go on and are not set aside."""
+        return [incident for incident in map(self.of, list(self._incidents)) if not incident.quiet]
+
+    def is_confirmed(self, node: str) -> bool:
+        """Whether a confirmed incident of a node goes on."""
+        return self.of(node).confirmed or (node in self._set_aside and self._set_aside[node].confirmed)
 
     async def change(self, incident: Incident, state: IncidentState, step_ratio: float) -> None:
         """Store a change, then report it to those who subscribe."""

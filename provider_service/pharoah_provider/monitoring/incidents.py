@@ -12,6 +12,9 @@ An incident belongs to its node and outlives the run that raised it. A run that 
 clean: it took its own baseline on the node as it is. An incident is confirmed once and cleared once; then the next one
 begins. Validations add up until they are enough; while they speak for the node the pause before the next one grows.
 
+A run that becomes slow while the incident of an earlier run is open raises one of its own: what it compares with is the
+node as it was when it came. The earlier incident is set aside meanwhile and goes on afterwards (`incident_book`).
+
 Evidence is kept by witness: the organisation whose run was beside the micro-benchmarks, or nobody on the idle node. A
 run that takes more of its own core while it is measured makes any node look slow, so what one organisation shows is for
 its own run alone. An incident is established, and others hear of it, once the idle node or a second organisation shows
@@ -23,7 +26,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from pharoah_learning.models.cross_validation import ALARM_LOG_ODDS, Comparison, evidence, recovered
@@ -82,6 +85,8 @@ class Incident:
     """Whether the idle node or runs of two organisations have shown it."""
     resource: Resource | None = None
     """What is short or sick, as far as validations have shown it."""
+    shown_before: str = ""
+    """The organisation whose earlier run has shown the node slow in the incident that was set aside for this one."""
     validations: dict[str, dict[str, list[Comparison]]] = field(default_factory=lambda: defaultdict(dict))
     """What the validations of this incident showed, oldest first, by witness and by benchmark."""
     _validate_at: float = 0.0
@@ -106,6 +111,11 @@ class Incident:
             resource=last.resource,
         )
 
+    @classmethod
+    def after(cls, earlier: Incident) -> Incident:
+        """A quiet one for a run that came after the run of an open incident."""
+        return cls(earlier.subject, shown_before=earlier.organisation if earlier.confirmed else "")
+
     @property
     def quiet(self) -> bool:
         return self.state is QUIET
@@ -114,6 +124,10 @@ class Incident:
     def confirmed(self) -> bool:
         """Whether it was confirmed and goes on."""
         return self.state.is_open and self.state.is_reported
+
+    def left_behind(self, runs: Collection[bytes]) -> bool:
+        """Whether the run that raised it is over and no other run hears of it; `runs`: the ids of those on its node."""
+        return not self.quiet and not self.established and self.raised_by not in runs
 
     def ruled(self, now: float) -> IncidentState | None:
         """Follow the rules of states that other distributions have added; `now` in unix seconds. Returns the new state
@@ -191,7 +205,8 @@ class Incident:
 
     def _shown_slow(self) -> IncidentState | None:
         """A witness has shown the node slow. Returns what changes by it."""
-        against = [witness for witness in self.validations if self.evidence(witness) > ALARM_LOG_ODDS]
+        against = {witness for witness in self.validations if self.evidence(witness) > ALARM_LOG_ODDS}
+        against |= {self.shown_before} - {""}
         becomes_established = not self.established and (IDLE in against or len(against) >= LEAST_ORGANISATIONS)
         self.established |= becomes_established
         if self.state is SUSPECTED:

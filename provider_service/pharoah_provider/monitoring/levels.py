@@ -67,11 +67,13 @@ class NodeLevels:
             del self._rounds[key]
         self._by_sidecar.discard(run_id)
 
-    def of(self, node: str, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
-        """The level on a node beside this run, or idle; None when nobody has measured it."""
+    def of(self, node: str, run: Run | None, benchmark: str, *, own: bool = True) -> BenchmarkLevel | None:
+        """The level on a node beside this run, or idle; None when nobody has measured it. Without `own`, only that of a
+        campaign: what was measured beside the run itself may be that of a node that was slow already."""
+        beside = self._beside(run, benchmark) if own else None
         if run is not None and run.run_id in self._by_sidecar:
-            return self._beside(run, benchmark)  # baselines are those of agents
-        candidates = [level for level in (self._beside(run, benchmark), self._baseline(node, run, benchmark)) if level]
+            return beside  # baselines are those of agents
+        candidates = [level for level in (beside, self._baseline(node, run, benchmark)) if level]
         return min(candidates, key=lambda level: level.error_ratio, default=None)
 
     def _beside(self, run: Run | None, benchmark: str) -> BenchmarkLevel | None:

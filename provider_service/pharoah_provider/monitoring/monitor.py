@@ -25,6 +25,7 @@ from pharoah_provider.monitoring.follow_ups import FollowUps
 from pharoah_provider.monitoring.guest_orders import GuestOrders
 from pharoah_provider.monitoring.idle_checks import PAUSE_SECONDS, IdleChecks
 from pharoah_provider.monitoring.incident_book import IncidentBook
+from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.monitoring.operator_webhook import OperatorWebhook
 from pharoah_provider.monitoring.orders import Orders
@@ -219,6 +220,7 @@ class Monitor:
                 continue
             change = None
             if watched.counters.second(report.rank, self._scorer.risky(score)):
+                incident = await self._raised_by(run)
                 change = incident.suspect(report.ended_at - report.span_seconds, run, report.step_ratio)
             elif incident.raised_by == run.run_id and self._all_clean(run.node) and not watched.asked:
                 change = incident.calmed()
@@ -234,7 +236,7 @@ class Monitor:
         if watched is None:
             return
         watched.asked = True
-        incident = self._incidents.of(run.node)
+        incident = await self._raised_by(run)
         if change := incident.suspect(self._clock.wall(), run):
             incident.text = "the tenant of a run on it has asked for a validation"
             await self._incidents.change(incident, change, 1.0)
@@ -266,7 +268,13 @@ class Monitor:
         return not self._incidents.of(node).quiet
 
     def _is_slow(self, node: str) -> bool:
-        return self._incidents.of(node).confirmed
+        return self._incidents.is_confirmed(node)
+
+    async def _raised_by(self, run: Run) -> Incident:
+        """The incident that a run raises: the open one of its node, unless an earlier run has left that behind."""
+        incident = self._incidents.of(run.node)
+        left_behind = incident.left_behind(self.runs.ids_on(run.node))
+        return await self._incidents.set_aside(run.node) if left_behind else incident
 
     def _all_clean(self, node: str) -> bool:
         """Whether no rank of any run on the node is raised."""

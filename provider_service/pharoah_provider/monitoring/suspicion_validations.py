@@ -70,12 +70,12 @@ class SuspicionValidations:
         self._validator.levels.forget(run.run_id)
 
     def probe_if_wanted(self, watched: WatchedRun, incident: Incident) -> None:
-        """Validate the suspicion that this run has raised; while there is none, learn what the benchmarks show beside
-        its job."""
+        """Validate the suspicion that this run has raised; while there is none, or an earlier run has left it behind,
+        learn what the benchmarks show beside its job."""
         run = watched.run
         if run.node in self._probing or not run.beside_job:
             return
-        if incident.quiet:
+        if incident.quiet or incident.left_behind(self._runs.ids_on(run.node)):
             cause = Cause(run.organisation, run.node, Purpose.LEVEL)
             wanted = watched.counters.calm and not self._validator.levels_known(run)
             if wanted and self._orders.ready(cause, run):
@@ -122,14 +122,13 @@ class SuspicionValidations:
             log.warning("no level of %s beside its job: %s", run.node, error)
 
     async def _validate(self, incident: Incident, run: Run | None) -> None:
-        suspected = incident.state is SUSPECTED
+        suspected, own = incident.state is SUSPECTED, run is not None and incident.raised_by == run.run_id
         question = Question(
             organisation=incident.organisation,
             node=incident.subject.name,
             run=run,
-            # A later run may have taken its level on a node that is slow already: only the run under which the
-            # suspicion was raised may still get one.
-            learn=run is not None and incident.raised_by == run.run_id and suspected,
+            own=own,
+            learn=own and suspected,  # beside a later run, levels are learned while it is calm
             with_peer=suspected,  # what is confirmed is measured to see whether it is over, which needs no peer
             looks_slow=incident.doubted,
         )

@@ -43,6 +43,9 @@ class Question:
     node: str
     run: Run | None
     """The run beside which the node is measured; None for an idle node."""
+    own: bool
+    """Whether the run has raised the suspicion itself, so that the level beside it is compared with. A later run may
+    have taken its level on a node that was slow already."""
     learn: bool
     """Whether the level beside this run may be taken from the validation."""
     with_peer: bool
@@ -101,12 +104,12 @@ class Validator:
         comparisons: list[Comparison] = []
         if not (this.looks_slow and question.with_peer):
             own = await self._probe(this, node.node, run)
-            comparisons = self._compared(node.node, run, own, {})
+            comparisons = self._compared(node.node, question, own, {})
             this.looks_slow |= looks_slow(comparisons)
         peer = self._peer(node, run) if this.looks_slow and question.with_peer else None
         if peer is not None or not own:
             measured = await self._both(this, node, run, peer)
-            own, comparisons = measured.own, self._compared(node.node, run, measured.own, measured.peer_ratios)
+            own, comparisons = measured.own, self._compared(node.node, question, measured.own, measured.peer_ratios)
         if run is not None and question.learn and not self.levels_known(run):
             # Suspected before its level was known: what does not look slow beyond the doubt of another job's baseline
             # becomes the level. Otherwise a run that is slow from its beginning would never get one.
@@ -149,11 +152,11 @@ class Validator:
         return next(iter([*busy, *idle] if own else [*idle, *busy]), None)
 
     def _compared(
-        self, node: str, run: Run | None, own: Sequence[BenchmarkResult], peer_ratios: Mapping[str, float]
+        self, node: str, question: Question, own: Sequence[BenchmarkResult], peer_ratios: Mapping[str, float]
     ) -> list[Comparison]:
         comparisons = []
         for probe in own:
-            level = self.levels.of(node, run, probe.benchmark)
+            level = self.levels.of(node, question.run, probe.benchmark, own=question.own)
             benchmark = MICRO_BENCHMARKS.entries.get(probe.benchmark)  # absent: an agent measured what was not ordered
             if level is not None and probe.seconds and benchmark is not None:
                 now, peer_ratio = typical_seconds(probe.seconds), peer_ratios.get(probe.benchmark, 1.0)

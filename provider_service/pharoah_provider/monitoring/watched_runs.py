@@ -99,6 +99,10 @@ class WatchedRuns:
         """Runs on a node."""
         return list(self._by_node.get(node, {}).values())
 
+    def ids_on(self, node: str) -> set[bytes]:
+        """The ids of the runs on a node."""
+        return set(self._by_node.get(node, {}))
+
     def alive_on(self, node: str) -> list[Run]:
         """Runs on a node that report."""
         now = self._clock.steady()
