@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from pharoah_protocol.incident_states import IncidentState
+from pharoah_protocol.incident_states import SUSPECTED, IncidentState
 from pharoah_provider.domain import IncidentKind, Run, Subject, SubjectKind, Transition
 from pharoah_provider.monitoring.incidents import Incident
 from pharoah_provider.monitoring.notifier import Notifier
@@ -18,8 +18,8 @@ log = logging.getLogger("pharoah.provider.monitoring")
 
 
 class IncidentBook:
-    """The incident of each node, the newest. One that a run has left behind is set aside while a later run has raised
-    another one, and is the incident of the node again when that one has ended."""
+    """The incident of each node. A confirmed one of a run that is over is set aside while a later run has raised its
+    own, and is the incident of the node again when that one has ended, at the latest with the later run."""
 
     def __init__(self, store: Storage, notifier: Notifier, webhook: OperatorWebhook, clock: Clock) -> None:
         self._store, self._notifier, self._webhook, self._clock = store, notifier, webhook, clock
@@ -30,7 +30,8 @@ class IncidentBook:
         """After a restart: go on with the open incidents of nodes. Returns those of other resources."""
         found = await self._store.incidents.open_incidents()
         open_incidents = [change for change in found if change.subject.kind is SubjectKind.NODE]
-        for change in open_incidents:  # the oldest first
+        active = {run.run_id for run in await self._store.runs.active_runs()}
+        for change in sorted(open_incidents, key=lambda change: change.raised_by in active):
             run = await self._store.runs.run(change.raised_by)
             incident, node = Incident.restored(change, run.organisation if run else ""), change.subject.name
             if node in self._incidents:
@@ -58,21 +59,22 @@ class IncidentBook:
             incident = self._incidents[node] = self._set_aside.pop(node)
         return incident
 
-    async def set_aside(self, node: str) -> Incident:
-        """A later run raises another incident than the open one. Returns that of the later run, which is quiet.
+    def raised_by(self, run: Run, runs: Collection[bytes]) -> Incident:
+        """The incident that a run raises: the open one of its node, unless the run that raised that one is over.
+        `runs`: the ids of the runs on the node."""
+        incident = self.of(run.node)
+        if incident.raised_by == run.run_id or not incident.left_behind(runs):
+            return incident
+        if not incident.confirmed:
+            incident.pass_on()
+        elif run.node not in self._set_aside:
+            self._set_aside[run.node], self._incidents[run.node] = incident, Incident(incident.subject)
+        return self._incidents[run.node]
 
-        One is kept for each node, or a tenant whose runs come and go could leave behind any number: the confirmed one,
-        else the older one. The other one ends.
-        """
-        earlier, ended = self.of(node), self._set_aside.get(node)
-        if ended is not None and (ended.confirmed or not earlier.confirmed):
-            earlier, ended = ended, earlier
-        self._set_aside[node] = earlier
-        later = self._incidents[node] = Incident.after(earlier)
-        if ended is not None and (change := ended.calmed()):
-            ended.text = "a later run has raised another one"
-            await self.change(ended, change, ended.step_ratio)
-        return later
+    def is_over(self, incident: Incident, runs: Collection[bytes]) -> bool:
+        """Whether the run that raised an incident is over, and that of an earlier run waits for it. Each node has one
+        such incident at most, or a tenant whose runs come and go could leave behind any number."""
+        return incident.subject.name in self._set_aside and incident.left_behind(runs)
 
     def open(self) -> list[Incident]:
         """Incidents that go on and are not set aside."""
@@ -85,6 +87,8 @@ class IncidentBook:
     async def change(self, incident: Incident, state: IncidentState, step_ratio: float) -> None:
         """Store a change, then report it to those who subscribe."""
         incident.changed_at = self._clock.wall()
+        if state is SUSPECTED:
+            incident.raised_at = incident.changed_at
         change = Transition(
             incident_id=incident.incident_id,
             subject=incident.subject,

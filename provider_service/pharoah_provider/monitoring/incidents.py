@@ -12,8 +12,9 @@ An incident belongs to its node and outlives the run that raised it. A run that 
 clean: it took its own baseline on the node as it is. An incident is confirmed once and cleared once; then the next one
 begins. Validations add up until they are enough; while they speak for the node the pause before the next one grows.
 
-A run that becomes slow while the incident of an earlier run is open raises one of its own: what it compares with is the
-node as it was when it came. The earlier incident is set aside meanwhile and goes on afterwards (`incident_book`).
+A run that becomes slow on a node with an open incident of a run that is over takes a suspicion over. When the incident
+is confirmed, the later run raises one of its own, because it compares with the node as it was when it came. The earlier
+incident is set aside until the later run is over (`incident_book`).
 
 Evidence is kept by witness: the organisation whose run was beside the micro-benchmarks, or nobody on the idle node. A
 run that takes more of its own core while it is measured makes any node look slow, so what one organisation shows is for
@@ -66,7 +67,7 @@ LEAST_ORGANISATIONS = 2
 
 @dataclass
 class Incident:
-    """The newest incident of one resource."""
+    """An incident of one resource."""
 
     subject: Subject
     state: IncidentState = QUIET
@@ -77,6 +78,8 @@ class Incident:
     """Whose run has raised it; empty when that is not known any more."""
     since: float = 0.0
     changed_at: float = 0.0
+    raised_at: float = 0.0
+    """When it was suspected by the clock of the provider, in unix seconds; 0 when that is not known any more."""
     step_ratio: float = 1.0
     """Step time of the run that raised it, over its own baseline, when it was suspected."""
     text: str = ""
@@ -85,12 +88,13 @@ class Incident:
     """Whether the idle node or runs of two organisations have shown it."""
     resource: Resource | None = None
     """What is short or sick, as far as validations have shown it."""
-    shown_before: str = ""
-    """The organisation whose earlier run has shown the node slow in the incident that was set aside for this one."""
     validations: dict[str, dict[str, list[Comparison]]] = field(default_factory=lambda: defaultdict(dict))
     """What the validations of this incident showed, oldest first, by witness and by benchmark."""
     _validate_at: float = 0.0
     _pause: float = FIRST_PAUSE_SECONDS
+    _passes_on: bool = False
+    """Whether the next run that suspects the node takes the suspicion over."""
+    _taken_over: bool = False
 
     @classmethod
     def restored(cls, last: Transition, organisation: str) -> Incident:
@@ -111,11 +115,6 @@ class Incident:
             resource=last.resource,
         )
 
-    @classmethod
-    def after(cls, earlier: Incident) -> Incident:
-        """A quiet one for a run that came after the run of an open incident."""
-        return cls(earlier.subject, shown_before=earlier.organisation if earlier.confirmed else "")
-
     @property
     def quiet(self) -> bool:
         return self.state is QUIET
@@ -128,6 +127,10 @@ class Incident:
     def left_behind(self, runs: Collection[bytes]) -> bool:
         """Whether the run that raised it is over and no other run hears of it; `runs`: the ids of those on its node."""
         return not self.quiet and not self.established and self.raised_by not in runs
+
+    def is_earlier_than(self, run: Run) -> bool:
+        """Whether a run came to the node after the incident had begun, so that it knows the node as it was then."""
+        return self.raised_by != run.run_id and run.joined_at >= self.raised_at
 
     def ruled(self, now: float) -> IncidentState | None:
         """Follow the rules of states that other distributions have added; `now` in unix seconds. Returns the new state
@@ -143,15 +146,26 @@ class Incident:
         self, since: float, run: Run, step_ratio: float = 1.0, kind: IncidentKind = IncidentKind.SLOW
     ) -> IncidentState | None:
         """A counter of a run has fired, for what began at unix time `since`. Returns the new state when it changed."""
-        if not self.quiet:
+        if not self.quiet and not self._passes_on:
             return None
-        self.incident_id = f"al-{secrets.token_hex(6)}"
+        self._taken_over, self._passes_on = not self.quiet, False
+        if self.quiet:
+            self.incident_id = f"al-{secrets.token_hex(6)}"
         self.raised_by, self.organisation = run.run_id, run.organisation
         self.since, self.step_ratio, self.kind = since, step_ratio, kind
         self._validate_at, self._pause, self.text = 0.0, FIRST_PAUSE_SECONDS, ""
         self.validations, self.established, self.resource = defaultdict(dict), False, None
         self.state = SUSPECTED
         return self.state
+
+    def pass_on(self) -> None:
+        """The run that raised a suspicion is over; the next run that suspects the node takes it over."""
+        self._passes_on = not self.quiet
+
+    def ends_with_clean_seconds_of(self, run: Run) -> bool:
+        """Whether it is over when no rank on its node is raised any more. A suspicion that a run has taken over is not:
+        that its own steps are as before says nothing about those of the earlier run."""
+        return self.raised_by == run.run_id and not (self._taken_over and self.state is SUSPECTED)
 
     def calmed(self) -> IncidentState | None:
         """Nothing speaks against the node any more. Returns how the incident ended, when there was one."""
@@ -205,8 +219,7 @@ class Incident:
 
     def _shown_slow(self) -> IncidentState | None:
         """A witness has shown the node slow. Returns what changes by it."""
-        against = {witness for witness in self.validations if self.evidence(witness) > ALARM_LOG_ODDS}
-        against |= {self.shown_before} - {""}
+        against = [witness for witness in self.validations if self.evidence(witness) > ALARM_LOG_ODDS]
         becomes_established = not self.established and (IDLE in against or len(against) >= LEAST_ORGANISATIONS)
         self.established |= becomes_established
         if self.state is SUSPECTED:

@@ -62,14 +62,24 @@ class NodeLevels:
         """Whether a campaign has measured the node while it was idle."""
         return any(baseline.node == node and not baseline.beside_job for baseline in self._release.baselines)
 
+    def has_baseline(self, run: Run) -> bool:
+        """Whether what is measured beside a run can be compared with a baseline of a campaign on its node."""
+        return run.run_id not in self._by_sidecar and any(
+            baseline.node == run.node and baseline.beside_job for baseline in self._release.baselines
+        )
+
     def forget(self, run_id: bytes) -> None:
+        self.learn_again(run_id)
+        self._by_sidecar.discard(run_id)
+
+    def learn_again(self, run_id: bytes) -> None:
+        """What was measured beside a run does not hold any more."""
         for key in [key for key in self._rounds if key[0] == run_id]:
             del self._rounds[key]
-        self._by_sidecar.discard(run_id)
 
     def of(self, node: str, run: Run | None, benchmark: str, *, own: bool = True) -> BenchmarkLevel | None:
         """The level on a node beside this run, or idle; None when nobody has measured it. Without `own`, only that of a
-        campaign: what was measured beside the run itself may be that of a node that was slow already."""
+        campaign."""
         beside = self._beside(run, benchmark) if own else None
         if run is not None and run.run_id in self._by_sidecar:
             return beside  # baselines are those of agents

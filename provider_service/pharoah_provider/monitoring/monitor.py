@@ -216,13 +216,15 @@ class Monitor:
             return
         incident = self._incidents.of(run.node)
         for report, hidden, score in zip(reports, masked, risks, strict=True):
+            if self.runs.get(run.run_id) is not watched:
+                return  # it has ended while the changes of its incident were stored
             if hidden:
                 continue
             change = None
             if watched.counters.second(report.rank, self._scorer.risky(score)):
-                incident = await self._raised_by(run)
+                incident = self._raised_by(run)
                 change = incident.suspect(report.ended_at - report.span_seconds, run, report.step_ratio)
-            elif incident.raised_by == run.run_id and self._all_clean(run.node) and not watched.asked:
+            elif incident.ends_with_clean_seconds_of(run) and self._all_clean(run.node) and not watched.asked:
                 change = incident.calmed()
             if change:
                 ratio = report.step_ratio if change.is_reported else incident.step_ratio
@@ -236,7 +238,7 @@ class Monitor:
         if watched is None:
             return
         watched.asked = True
-        incident = await self._raised_by(run)
+        incident = self._raised_by(run)
         if change := incident.suspect(self._clock.wall(), run):
             incident.text = "the tenant of a run on it has asked for a validation"
             await self._incidents.change(incident, change, 1.0)
@@ -270,11 +272,12 @@ class Monitor:
     def _is_slow(self, node: str) -> bool:
         return self._incidents.is_confirmed(node)
 
-    async def _raised_by(self, run: Run) -> Incident:
-        """The incident that a run raises: the open one of its node, unless an earlier run has left that behind."""
-        incident = self._incidents.of(run.node)
-        left_behind = incident.left_behind(self.runs.ids_on(run.node))
-        return await self._incidents.set_aside(run.node) if left_behind else incident
+    def _raised_by(self, run: Run) -> Incident:
+        """The incident that a run raises, which is its own or still that of another run."""
+        runs = self.runs.ids_on(run.node)
+        if self._incidents.of(run.node).left_behind(runs):
+            self._validations.raises(run)
+        return self._incidents.raised_by(run, runs)
 
     def _all_clean(self, node: str) -> bool:
         """Whether no rank of any run on the node is raised."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from pharoah_protocol.incident_states import DISMISSED, SUSPECTED
+from pharoah_protocol.incident_states import DISMISSED, SUSPECTED, IncidentState
 from pharoah_protocol.vocabulary import Purpose
 from pharoah_provider.domain import Run
 from pharoah_provider.monitoring.follow_ups import FollowUps
@@ -64,18 +64,23 @@ class SuspicionValidations:
         """A run has come to its node, which is no longer idle."""
         self._probing.stop(run.node, None)
 
+    def raises(self, run: Run) -> None:
+        """A run raises an incident: what is measured beside it because of an earlier one says nothing about that."""
+        self._probing.stop(run.node, run)
+
     def ended(self, run: Run) -> None:
         """A run is over."""
         self._probing.stop(run.node, run)
         self._validator.levels.forget(run.run_id)
 
     def probe_if_wanted(self, watched: WatchedRun, incident: Incident) -> None:
-        """Validate the suspicion that this run has raised; while there is none, or an earlier run has left it behind,
-        learn what the benchmarks show beside its job."""
+        """Validate the suspicion that this run has raised; while there is none, or only that of a run that was over
+        before, learn what the benchmarks show beside its job."""
         run = watched.run
         if run.node in self._probing or not run.beside_job:
             return
-        if incident.quiet or incident.left_behind(self._runs.ids_on(run.node)):
+        earlier = incident.is_earlier_than(run) and incident.left_behind(self._runs.ids_on(run.node))
+        if incident.quiet or earlier:
             cause = Cause(run.organisation, run.node, Purpose.LEVEL)
             wanted = watched.counters.calm and not self._validator.levels_known(run)
             if wanted and self._orders.ready(cause, run):
@@ -86,27 +91,49 @@ class SuspicionValidations:
     async def look_at(self, incident: Incident) -> None:
         """Move an open incident on by the rules of states; validate it where no run that raised it goes on."""
         node = incident.subject.name
+        if self._incidents.of(node) is not incident:
+            return  # a run has raised another one meanwhile
+        if self._incidents.is_over(incident, self._runs.ids_on(node)):
+            await self._end(incident, "the run that raised it is over; the incident of an earlier run goes on")
+            return
         if change := incident.ruled(self._clock.wall()):
-            await self._incidents.change(incident, change, incident.step_ratio)
+            await self._change(incident, change, incident.step_ratio)
         alive = self._runs.alive_on(node)
         if any(run.run_id == incident.raised_by for run in alive) or node in self._probing:
             return
         if incident.expired(self._clock.wall()):
-            await self._dismiss(incident, "it could not be validated")
+            await self._end(incident, "it could not be validated")
             return
         run = alive[0] if alive else None
-        if run is not None or self.can_validate_idle(node):
+        if self._can_compare(incident, run):
             self._validate_if_ready(incident, run, LONGEST_IDLE_PAUSE_SECONDS)
-        elif incident.state is SUSPECTED:
+        elif run is None and incident.state is SUSPECTED:
             self._follow_ups.want(node, incident.incident_id)
             if self._follow_ups.found_healthy(node, incident.incident_id):
-                await self._dismiss(incident, "checks of every resource of the idle node have found it healthy")
+                await self._end(incident, "checks of every resource of the idle node have found it healthy")
 
-    async def _dismiss(self, incident: Incident, why: str) -> None:
-        """End a suspicion that nothing has confirmed."""
+    def _can_compare(self, incident: Incident, run: Run | None) -> bool:
+        """Whether a validation beside a run, or of the idle node, can say something about an incident. The baseline
+        beside another job is too uncertain to confirm a suspicion (`levels.OTHER_JOB_ERROR`); it shows an end."""
+        if run is None:
+            return self.can_validate_idle(incident.subject.name)
+        if not incident.is_earlier_than(run):
+            return True
+        return incident.confirmed and self._validator.levels.has_baseline(run)
+
+    async def _end(self, incident: Incident, why: str) -> None:
+        """End an incident that no validation has ended."""
         incident.text = why
         if change := incident.calmed():
-            await self._incidents.change(incident, change, incident.step_ratio)
+            await self._change(incident, change, incident.step_ratio)
+
+    async def _change(self, incident: Incident, change: IncidentState, step_ratio: float) -> None:
+        """Store and report a change. When a node is not slow any more, later runs have learned its levels too slow."""
+        if change.is_reported and not change.is_open:
+            for watched in self._runs.on(incident.subject.name):
+                if incident.is_earlier_than(watched.run):
+                    self._validator.levels.learn_again(watched.run.run_id)
+        await self._incidents.change(incident, change, step_ratio)
 
     def _validate_if_ready(self, incident: Incident, run: Run | None, longest_pause: float) -> None:
         node = incident.subject.name
@@ -122,13 +149,13 @@ class SuspicionValidations:
             log.warning("no level of %s beside its job: %s", run.node, error)
 
     async def _validate(self, incident: Incident, run: Run | None) -> None:
-        suspected, own = incident.state is SUSPECTED, run is not None and incident.raised_by == run.run_id
+        suspected, raised = incident.state is SUSPECTED, run is not None and incident.raised_by == run.run_id
         question = Question(
             organisation=incident.organisation,
             node=incident.subject.name,
             run=run,
-            own=own,
-            learn=own and suspected,  # beside a later run, levels are learned while it is calm
+            own=run is not None and not incident.is_earlier_than(run),
+            learn=raised and suspected,
             with_peer=suspected,  # what is confirmed is measured to see whether it is over, which needs no peer
             looks_slow=incident.doubted,
         )
@@ -139,7 +166,7 @@ class SuspicionValidations:
             return
         witness = run.organisation if run else IDLE
         change = incident.validated(comparisons, witness)
-        if run is not None and (watched := self._runs.get(run.run_id)) and not incident.doubted:
+        if raised and run and (watched := self._runs.get(run.run_id)) and not incident.doubted:
             watched.asked = False  # it has been answered: from now on its levels decide, as they do for all
         against = [c for c in comparisons if incident.evidence(witness, c.benchmark) > 0]
         self._metrics.validations.labels("slow" if against else "healthy").inc()
@@ -148,4 +175,4 @@ class SuspicionValidations:
             self._follow_ups.want(question.node, incident.incident_id)
         if change:
             ratio = self._scorer.newest_ratio(incident.raised_by)
-            await complete_despite_cancellation(self._incidents.change(incident, change, ratio))
+            await complete_despite_cancellation(self._change(incident, change, ratio))

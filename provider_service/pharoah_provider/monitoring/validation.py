@@ -44,8 +44,8 @@ class Question:
     run: Run | None
     """The run beside which the node is measured; None for an idle node."""
     own: bool
-    """Whether the run has raised the suspicion itself, so that the level beside it is compared with. A later run may
-    have taken its level on a node that was slow already."""
+    """Whether the level that was measured beside the run counts: not for an incident that is earlier than the run,
+    which may have come to a node that was slow already."""
     learn: bool
     """Whether the level beside this run may be taken from the validation."""
     with_peer: bool
@@ -92,7 +92,8 @@ class Validator:
         cause = Cause(question.organisation, node.node, Purpose.VALIDATION)
         async with self._orders.round(cause, looks_slow=question.looks_slow) as this:
             comparisons = await self._rounds(this, node, question)
-            this.found = Found.SLOW if looks_slow(comparisons) else Found.HEALTHY
+            if comparisons:
+                this.found = Found.SLOW if looks_slow(comparisons) else Found.HEALTHY
         if not comparisons:
             load = "beside a job" if question.run else "while it is idle"
             raise NotReady(f"node {node.node}: no baseline {load}; run a campaign there")
