@@ -167,28 +167,64 @@ def test_consecutive_runs_of_two_organisations_do_not_establish_that_a_node_is_s
     at_site(tmp_path, work)
 
 
-def test_a_later_run_takes_a_suspicion_over_and_cannot_end_it_by_being_clean(tmp_path: Path) -> None:
+async def suspicion_left_behind(site: MonitoredSite) -> Run:
+    """A run on n1, where an earlier run without consent has left a suspicion; it has become slow as well."""
+    first = await site.join("n1", beside_job=False)
+    await site.feel(first, 1.0, seconds=10)
+    await site.feel(first, 1.6, seconds=10)
+    site.monitor.unwatch(first.run_id)
+    site.in_use.add("n1")
+    second = await site.join("n1", tenant="rival")
+    await site.feel(second, 1.0, seconds=40)
+    site.seconds["n1"] = SLOW
+    await site.feel(second, 1.6, seconds=20)
+    assert await site.alerts() == [("n1", "suspected"), ("n1", "confirmed")]
+    (change,) = await heard(site, second)
+    assert change.state is CONFIRMED and change.raised_by == second.run_id
+    return second
+
+
+def test_a_later_run_does_not_end_the_suspicion_of_an_earlier_one(tmp_path: Path) -> None:
     async def work(site: MonitoredSite) -> None:
-        first = await site.join("n1", beside_job=False)
-        await site.feel(first, 1.0, seconds=10)
-        await site.feel(first, 1.6, seconds=10)
-        site.monitor.unwatch(first.run_id)
-        site.in_use.add("n1")
-        second = await site.join("n1", tenant="rival")
-        await site.feel(second, 1.0, seconds=40)
-        await site.feel(second, 1.6, seconds=3)
-        await site.feel(second, 1.0, seconds=80)  # longer than a node that was found healthy is left alone
-        assert await site.alerts() == [("n1", "suspected")]
-        site.seconds["n1"] = SLOW
-        await site.feel(second, 1.6, seconds=20)
-        (change,) = await heard(site, second)
-        assert change.state is CONFIRMED and change.raised_by == second.run_id
-        assert await site.alerts() == [("n1", "confirmed")]
+        run = await suspicion_left_behind(site)
         site.seconds["n1"] = HEALTHY_SECONDS
-        await site.feel(second, 1.0, seconds=10)
-        assert await site.alerts() == [("n1", "cleared")]
+        await site.feel(run, 1.0, seconds=20)
+        assert await site.alerts() == [("n1", "suspected"), ("n1", "cleared")]
+        site.monitor.unwatch(run.run_id)
+        site.in_use.clear()
+        for _ in range(20):
+            await site.passes(60.0)
+        assert await site.alerts() == [("n1", "dismissed"), ("n1", "cleared")], "the idle node was validated"
 
     at_site(tmp_path, work)
+
+
+def test_when_both_runs_are_over_the_confirmed_incident_goes_on(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        site.monitor.unwatch((await suspicion_left_behind(site)).run_id)
+        await site.passes(1.0)
+        assert await site.alerts() == [("n1", "dismissed"), ("n1", "confirmed")]
+        site.in_use.clear()
+        for _ in range(20):
+            await site.passes(60.0)
+        assert site.fleet.state("n1").state is CONFIRMED, "the idle node has shown it as well"
+
+    at_site(tmp_path, work)
+
+
+def test_suspicions_of_runs_that_come_and_go_do_not_keep_a_suspicion_open(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        before = site.time.now
+        while site.time.now < before + SUSPICION_SECONDS + 3600:
+            run = await site.join("n1", beside_job=False)
+            await site.feel(run, 1.0, seconds=5)
+            await site.feel(run, 1.6, seconds=5)
+            site.monitor.unwatch(run.run_id)
+            await site.passes(3600.0)
+        states = [state for _, state in await site.alerts()]
+        assert states.count("suspected") == 1 and states[0] == "dismissed"
+
+    at_site(tmp_path, work, Release(1))
 
 
 def test_what_was_measured_beside_a_later_run_is_forgotten_when_the_earlier_incident_ends(tmp_path: Path) -> None:

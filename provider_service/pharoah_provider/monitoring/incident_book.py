@@ -18,8 +18,8 @@ log = logging.getLogger("pharoah.provider.monitoring")
 
 
 class IncidentBook:
-    """The incident of each node. A confirmed one of a run that is over is set aside while a later run has raised its
-    own, and is the incident of the node again when that one has ended, at the latest with the later run."""
+    """The incident of each node. That of a run that is over is set aside when a later run raises its own, and is the
+    incident of the node again when that one has ended."""
 
     def __init__(self, store: Storage, notifier: Notifier, webhook: OperatorWebhook, clock: Clock) -> None:
         self._store, self._notifier, self._webhook, self._clock = store, notifier, webhook, clock
@@ -55,26 +55,28 @@ class IncidentBook:
     def of(self, node: str) -> Incident:
         """The incident of a node; a quiet one when there was none."""
         incident = self._incidents.setdefault(node, Incident(Subject.node(node)))
-        if incident.quiet and node in self._set_aside:
-            incident = self._incidents[node] = self._set_aside.pop(node)
+        earlier = self._set_aside.get(node)
+        if earlier is not None and (earlier.quiet or incident.quiet):
+            del self._set_aside[node]
+            if incident.quiet:
+                incident = self._incidents[node] = earlier
         return incident
 
     def raised_by(self, run: Run, runs: Collection[bytes]) -> Incident:
         """The incident that a run raises: the open one of its node, unless the run that raised that one is over.
         `runs`: the ids of the runs on the node."""
         incident = self.of(run.node)
-        if incident.raised_by == run.run_id or not incident.left_behind(runs):
-            return incident
-        if not incident.confirmed:
-            incident.pass_on()
-        elif run.node not in self._set_aside:
+        if incident.left_behind(runs) and incident.raised_by != run.run_id and run.node not in self._set_aside:
             self._set_aside[run.node], self._incidents[run.node] = incident, Incident(incident.subject)
         return self._incidents[run.node]
 
-    def is_over(self, incident: Incident, runs: Collection[bytes]) -> bool:
-        """Whether the run that raised an incident is over, and that of an earlier run waits for it. Each node has one
-        such incident at most, or a tenant whose runs come and go could leave behind any number."""
-        return incident.subject.name in self._set_aside and incident.left_behind(runs)
+    def superfluous(self, node: str, runs: Collection[bytes]) -> Incident | None:
+        """The incident that is to end when the runs of both incidents of a node are over: the later one, unless it
+        alone is confirmed. A tenant whose runs come and go could leave behind any number otherwise."""
+        incident, earlier = self.of(node), self._set_aside.get(node)
+        if earlier is None or not incident.left_behind(runs):
+            return None
+        return earlier if incident.confirmed and not earlier.confirmed else incident
 
     def open(self) -> list[Incident]:
         """Incidents that go on and are not set aside."""

@@ -12,9 +12,9 @@ An incident belongs to its node and outlives the run that raised it. A run that 
 clean: it took its own baseline on the node as it is. An incident is confirmed once and cleared once; then the next one
 begins. Validations add up until they are enough; while they speak for the node the pause before the next one grows.
 
-A run that becomes slow on a node with an open incident of a run that is over takes a suspicion over. When the incident
-is confirmed, the later run raises one of its own, because it compares with the node as it was when it came. The earlier
-incident is set aside until the later run is over (`incident_book`).
+A run that becomes slow on a node with an open incident of a run that is over raises one of its own, because it compares
+with the node as it was when it came. The earlier incident is set aside until that of the later run has ended, and goes
+on then (`incident_book`).
 
 Evidence is kept by witness: the organisation whose run was beside the micro-benchmarks, or nobody on the idle node. A
 run that takes more of its own core while it is measured makes any node look slow, so what one organisation shows is for
@@ -92,9 +92,6 @@ class Incident:
     """What the validations of this incident showed, oldest first, by witness and by benchmark."""
     _validate_at: float = 0.0
     _pause: float = FIRST_PAUSE_SECONDS
-    _passes_on: bool = False
-    """Whether the next run that suspects the node takes the suspicion over."""
-    _taken_over: bool = False
 
     @classmethod
     def restored(cls, last: Transition, organisation: str) -> Incident:
@@ -146,26 +143,15 @@ class Incident:
         self, since: float, run: Run, step_ratio: float = 1.0, kind: IncidentKind = IncidentKind.SLOW
     ) -> IncidentState | None:
         """A counter of a run has fired, for what began at unix time `since`. Returns the new state when it changed."""
-        if not self.quiet and not self._passes_on:
+        if not self.quiet:
             return None
-        self._taken_over, self._passes_on = not self.quiet, False
-        if self.quiet:
-            self.incident_id = f"al-{secrets.token_hex(6)}"
+        self.incident_id = f"al-{secrets.token_hex(6)}"
         self.raised_by, self.organisation = run.run_id, run.organisation
         self.since, self.step_ratio, self.kind = since, step_ratio, kind
         self._validate_at, self._pause, self.text = 0.0, FIRST_PAUSE_SECONDS, ""
         self.validations, self.established, self.resource = defaultdict(dict), False, None
         self.state = SUSPECTED
         return self.state
-
-    def pass_on(self) -> None:
-        """The run that raised a suspicion is over; the next run that suspects the node takes it over."""
-        self._passes_on = not self.quiet
-
-    def ends_with_clean_seconds_of(self, run: Run) -> bool:
-        """Whether it is over when no rank on its node is raised any more. A suspicion that a run has taken over is not:
-        that its own steps are as before says nothing about those of the earlier run."""
-        return self.raised_by == run.run_id and not (self._taken_over and self.state is SUSPECTED)
 
     def calmed(self) -> IncidentState | None:
         """Nothing speaks against the node any more. Returns how the incident ended, when there was one."""

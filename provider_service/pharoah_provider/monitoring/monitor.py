@@ -224,11 +224,11 @@ class Monitor:
             if watched.counters.second(report.rank, self._scorer.risky(score)):
                 incident = self._raised_by(run)
                 change = incident.suspect(report.ended_at - report.span_seconds, run, report.step_ratio)
-            elif incident.ends_with_clean_seconds_of(run) and self._all_clean(run.node) and not watched.asked:
+            elif incident.raised_by == run.run_id and self._all_clean(run.node) and not watched.asked:
                 change = incident.calmed()
             if change:
                 ratio = report.step_ratio if change.is_reported else incident.step_ratio
-                await self._incidents.change(incident, change, ratio)
+                await self._validations.change(incident, change, ratio)
         self._validations.probe_if_wanted(watched, incident)
 
     async def ask(self, run: Run) -> None:

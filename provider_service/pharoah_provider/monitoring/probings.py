@@ -44,6 +44,11 @@ class Probings:
 
         probing.task.add_done_callback(over)
 
+    def stop_all(self, node: str) -> None:
+        """Stop what goes on for a node."""
+        if probing := self._by_node.pop(node, None):
+            probing.task.cancel()
+
     def stop(self, node: str, run: Run | None) -> None:
         """Stop what goes on beside this run, or on the node as an idle one."""
         probing = self._by_node.get(node)

@@ -1,7 +1,8 @@
 """Validation because of runs: when a node is measured, and what the result means for its incident.
 
-While nothing is suspected, what micro-benchmarks show beside a run is learned, so that a suspicion can be compared with
-it. A suspicion is validated beside the run that raised it where it agrees, and on the idle node once no run goes on.
+While a run raises no suspicion, what micro-benchmarks show beside it is learned, so that a suspicion can be compared
+with it. A suspicion is validated beside the run that raised it where it agrees, and on the idle node once no run goes
+on. Beside a later run, a confirmed incident is validated to see whether it is over.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class SuspicionValidations:
         self._probing.stop(run.node, None)
 
     def raises(self, run: Run) -> None:
-        """A run raises an incident: what is measured beside it because of an earlier one says nothing about that."""
-        self._probing.stop(run.node, run)
+        """A run raises an incident: what is measured on the node because of an earlier one says nothing about that."""
+        self._probing.stop_all(run.node)
 
     def ended(self, run: Run) -> None:
         """A run is over."""
@@ -93,11 +94,11 @@ class SuspicionValidations:
         node = incident.subject.name
         if self._incidents.of(node) is not incident:
             return  # a run has raised another one meanwhile
-        if self._incidents.is_over(incident, self._runs.ids_on(node)):
-            await self._end(incident, "the run that raised it is over; the incident of an earlier run goes on")
+        if (superfluous := self._incidents.superfluous(node, self._runs.ids_on(node))) is not None:
+            await self._end(superfluous, "the run that raised it is over; another incident of the node goes on")
             return
         if change := incident.ruled(self._clock.wall()):
-            await self._change(incident, change, incident.step_ratio)
+            await self.change(incident, change, incident.step_ratio)
         alive = self._runs.alive_on(node)
         if any(run.run_id == incident.raised_by for run in alive) or node in self._probing:
             return
@@ -113,8 +114,9 @@ class SuspicionValidations:
                 await self._end(incident, "checks of every resource of the idle node have found it healthy")
 
     def _can_compare(self, incident: Incident, run: Run | None) -> bool:
-        """Whether a validation beside a run, or of the idle node, can say something about an incident. The baseline
-        beside another job is too uncertain to confirm a suspicion (`levels.OTHER_JOB_ERROR`); it shows an end."""
+        """Whether a validation beside a run, or of the idle node, can say something about an incident. Beside a later
+        run only baselines count, which are too uncertain to confirm a suspicion soon; they show that a confirmed
+        incident is over."""
         if run is None:
             return self.can_validate_idle(incident.subject.name)
         if not incident.is_earlier_than(run):
@@ -125,10 +127,11 @@ class SuspicionValidations:
         """End an incident that no validation has ended."""
         incident.text = why
         if change := incident.calmed():
-            await self._change(incident, change, incident.step_ratio)
+            await self.change(incident, change, incident.step_ratio)
 
-    async def _change(self, incident: Incident, change: IncidentState, step_ratio: float) -> None:
-        """Store and report a change. When a node is not slow any more, later runs have learned its levels too slow."""
+    async def change(self, incident: Incident, change: IncidentState, step_ratio: float) -> None:
+        """Store and report a change. When a node is not slow any more, what was learned of it beside later runs is too
+        slow, and is forgotten."""
         if change.is_reported and not change.is_open:
             for watched in self._runs.on(incident.subject.name):
                 if incident.is_earlier_than(watched.run):
@@ -138,7 +141,8 @@ class SuspicionValidations:
     def _validate_if_ready(self, incident: Incident, run: Run | None, longest_pause: float) -> None:
         node = incident.subject.name
         cause = Cause(incident.organisation, node, Purpose.VALIDATION)
-        ready = self._orders.ready(cause, run, looks_slow=incident.doubted)
+        looks_slow = incident.doubted and not (run and incident.is_earlier_than(run))
+        ready = self._orders.ready(cause, run, looks_slow=looks_slow)
         if ready and incident.wants_validation(self._clock.steady(), longest_pause):
             self._probing.start(node, run, self._validate(incident, run))
 
@@ -149,15 +153,18 @@ class SuspicionValidations:
             log.warning("no level of %s beside its job: %s", run.node, error)
 
     async def _validate(self, incident: Incident, run: Run | None) -> None:
-        suspected, raised = incident.state is SUSPECTED, run is not None and incident.raised_by == run.run_id
+        suspected, own = incident.state is SUSPECTED, run is None or not incident.is_earlier_than(run)
+        raised = run is not None and incident.raised_by == run.run_id
         question = Question(
             organisation=incident.organisation,
             node=incident.subject.name,
             run=run,
-            own=run is not None and not incident.is_earlier_than(run),
+            own=own,
             learn=raised and suspected,
             with_peer=suspected,  # what is confirmed is measured to see whether it is over, which needs no peer
-            looks_slow=incident.doubted,
+            # What follows a round that has looked slow is to confirm a node at once. Whether an incident is over can
+            # wait, so that the later run has that allowance for itself.
+            looks_slow=incident.doubted and own,
         )
         try:
             comparisons = await self._validator.validate(question)
@@ -175,4 +182,4 @@ class SuspicionValidations:
             self._follow_ups.want(question.node, incident.incident_id)
         if change:
             ratio = self._scorer.newest_ratio(incident.raised_by)
-            await complete_despite_cancellation(self._change(incident, change, ratio))
+            await complete_despite_cancellation(self.change(incident, change, ratio))

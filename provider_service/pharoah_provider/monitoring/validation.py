@@ -45,7 +45,7 @@ class Question:
     """The run beside which the node is measured; None for an idle node."""
     own: bool
     """Whether the level that was measured beside the run counts: not for an incident that is earlier than the run,
-    which may have come to a node that was slow already."""
+    which may have come to a node that was slow already. True for an idle node."""
     learn: bool
     """Whether the level beside this run may be taken from the validation."""
     with_peer: bool
@@ -92,7 +92,7 @@ class Validator:
         cause = Cause(question.organisation, node.node, Purpose.VALIDATION)
         async with self._orders.round(cause, looks_slow=question.looks_slow) as this:
             comparisons = await self._rounds(this, node, question)
-            if comparisons:
+            if comparisons and question.own:
                 this.found = Found.SLOW if looks_slow(comparisons) else Found.HEALTHY
         if not comparisons:
             load = "beside a job" if question.run else "while it is idle"
