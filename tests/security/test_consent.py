@@ -229,7 +229,9 @@ def test_an_idle_node_is_not_measured_while_somebody_uses_it_without_pharoah(tmp
             site.monitor.unwatch(run.run_id)
             for _ in range(20):
                 await site.passes(1.0)
-        assert site.ordered == [] and [state for _, state in await site.alerts()] == ["suspected"]
+        assert site.ordered == []
+        states = [state for _, state in await site.alerts()]
+        assert states == ["suspected", "dismissed", "dismissed", "dismissed"], "one of them waits for the idle node"
 
     at_site(tmp_path, work)
 
