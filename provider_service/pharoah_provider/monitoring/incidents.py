@@ -14,7 +14,7 @@ begins. Validations add up until they are enough; while they speak for the node 
 
 A run that becomes slow on a node with an open incident of a run that is over raises one of its own, because it compares
 with the node as it was when it came. The earlier incident is set aside until that of the later run has ended, and goes
-on then (`incident_book`).
+on then. When both runs are over, one of the two incidents ends (`incident_book`).
 
 Evidence is kept by witness: the organisation whose run was beside the micro-benchmarks, or nobody on the idle node. A
 run that takes more of its own core while it is measured makes any node look slow, so what one organisation shows is for
@@ -125,9 +125,10 @@ class Incident:
         """Whether the run that raised it is over and no other run hears of it; `runs`: the ids of those on its node."""
         return not self.quiet and not self.established and self.raised_by not in runs
 
-    def is_earlier_than(self, run: Run) -> bool:
-        """Whether a run came to the node after the incident had begun, so that it knows the node as it was then."""
-        return self.raised_by != run.run_id and run.joined_at >= self.raised_at
+    def is_earlier_than(self, run: Run | None) -> bool:
+        """Whether a run came to the node after the incident was raised, so that it has only seen the node since then.
+        False for None, an idle node."""
+        return run is not None and self.raised_by != run.run_id and run.joined_at >= self.raised_at
 
     def ruled(self, now: float) -> IncidentState | None:
         """Follow the rules of states that other distributions have added; `now` in unix seconds. Returns the new state

@@ -274,10 +274,11 @@ class Monitor:
 
     def _raised_by(self, run: Run) -> Incident:
         """The incident that a run raises, which is its own or still that of another run."""
-        runs = self.runs.ids_on(run.node)
-        if self._incidents.of(run.node).left_behind(runs):
-            self._validations.raises(run)
-        return self._incidents.raised_by(run, runs)
+        before = self._incidents.of(run.node)
+        incident = self._incidents.raised_by(run, self.runs.ids_on(run.node))
+        if incident is not before:
+            self._validations.set_aside(run.node)
+        return incident
 
     def _all_clean(self, node: str) -> bool:
         """Whether no rank of any run on the node is raised."""

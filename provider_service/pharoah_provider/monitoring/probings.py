@@ -53,5 +53,4 @@ class Probings:
         """Stop what goes on beside this run, or on the node as an idle one."""
         probing = self._by_node.get(node)
         if probing is not None and (probing.run and probing.run.run_id) == (run and run.run_id):
-            del self._by_node[node]
-            probing.task.cancel()
+            self.stop_all(node)

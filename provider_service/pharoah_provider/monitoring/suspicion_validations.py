@@ -65,9 +65,9 @@ class SuspicionValidations:
         """A run has come to its node, which is no longer idle."""
         self._probing.stop(run.node, None)
 
-    def raises(self, run: Run) -> None:
-        """A run raises an incident: what is measured on the node because of an earlier one says nothing about that."""
-        self._probing.stop_all(run.node)
+    def set_aside(self, node: str) -> None:
+        """The open incident of a node was set aside: what is measured because of it is not about the later one."""
+        self._probing.stop_all(node)
 
     def ended(self, run: Run) -> None:
         """A run is over."""
@@ -119,15 +119,14 @@ class SuspicionValidations:
         incident is over."""
         if run is None:
             return self.can_validate_idle(incident.subject.name)
-        if not incident.is_earlier_than(run):
-            return True
-        return incident.confirmed and self._validator.levels.has_baseline(run)
+        later = incident.is_earlier_than(run)
+        return not later or (incident.confirmed and self._validator.levels.has_baseline(run))
 
     async def _end(self, incident: Incident, why: str) -> None:
         """End an incident that no validation has ended."""
         incident.text = why
         if change := incident.calmed():
-            await self.change(incident, change, incident.step_ratio)
+            await self._incidents.change(incident, change, incident.step_ratio)
 
     async def change(self, incident: Incident, change: IncidentState, step_ratio: float) -> None:
         """Store and report a change. When a node is not slow any more, what was learned of it beside later runs is too
@@ -141,8 +140,7 @@ class SuspicionValidations:
     def _validate_if_ready(self, incident: Incident, run: Run | None, longest_pause: float) -> None:
         node = incident.subject.name
         cause = Cause(incident.organisation, node, Purpose.VALIDATION)
-        looks_slow = incident.doubted and not (run and incident.is_earlier_than(run))
-        ready = self._orders.ready(cause, run, looks_slow=looks_slow)
+        ready = self._orders.ready(cause, run, looks_slow=_is_urgent(incident, run))
         if ready and incident.wants_validation(self._clock.steady(), longest_pause):
             self._probing.start(node, run, self._validate(incident, run))
 
@@ -153,18 +151,16 @@ class SuspicionValidations:
             log.warning("no level of %s beside its job: %s", run.node, error)
 
     async def _validate(self, incident: Incident, run: Run | None) -> None:
-        suspected, own = incident.state is SUSPECTED, run is None or not incident.is_earlier_than(run)
+        suspected = incident.state is SUSPECTED
         raised = run is not None and incident.raised_by == run.run_id
         question = Question(
             organisation=incident.organisation,
             node=incident.subject.name,
             run=run,
-            own=own,
+            own=not incident.is_earlier_than(run),
             learn=raised and suspected,
             with_peer=suspected,  # what is confirmed is measured to see whether it is over, which needs no peer
-            # What follows a round that has looked slow is to confirm a node at once. Whether an incident is over can
-            # wait, so that the later run has that allowance for itself.
-            looks_slow=incident.doubted and own,
+            looks_slow=_is_urgent(incident, run),
         )
         try:
             comparisons = await self._validator.validate(question)
@@ -183,3 +179,9 @@ class SuspicionValidations:
         if change:
             ratio = self._scorer.newest_ratio(incident.raised_by)
             await complete_despite_cancellation(self.change(incident, change, ratio))
+
+
+def _is_urgent(incident: Incident, run: Run | None) -> bool:
+    """Whether a validation may use the allowance for nodes that look slow, which are to be confirmed at once. Whether
+    an incident of an earlier run is over can wait, so that the later run has that allowance for itself."""
+    return incident.doubted and not incident.is_earlier_than(run)
