@@ -60,9 +60,15 @@ class ReportedLevels:
 
 
 class _Window(NamedTuple):
-    step_seconds: float
-    """The median step."""
+    steps: list[float]
+    """Seconds of each step."""
     resident_bytes: int
+    """After the last step."""
+
+    @property
+    def step_seconds(self) -> float:
+        """The median step."""
+        return median(self.steps)
 
 
 @dataclass
@@ -70,7 +76,8 @@ class RankWindows:
     """Windows of one rank: each lasts at least a second and has at least as many steps as the plan asks for, so that
     one pause for a checkpoint never moves the median of a window.
 
-    A job whose first windows are restless gets the plan for restless jobs, whether or not a row names it.
+    A job whose first windows are restless gets the plan for restless jobs, whether or not a row names it. Their steps
+    are then cut into longer windows.
     """
 
     plan: MonitoringPlan = PLAIN
@@ -82,8 +89,7 @@ class RankWindows:
     _open: list[float] = field(default_factory=list)
     """Step seconds of the window that is not complete."""
     _first: list[_Window] = field(default_factory=list)
-    _first_steps: list[float] = field(default_factory=list)
-    """Step seconds of the first windows."""
+    """Windows until there is a baseline."""
     _steps: RunBaseline | None = None
     _memory: RunBaseline | None = None
 
@@ -104,11 +110,9 @@ class RankWindows:
         self._open = []
 
     def _close(self, resident: int) -> list[ReportedLevels]:
-        steps, self._open = self._open, []
-        window = _Window(median(steps), resident)
+        window, self._open = _Window(self._open, resident), []
         if self._steps is None or self._memory is None:
             self._first.append(window)
-            self._first_steps += steps
             if len(self._first) == self.baseline_windows:
                 self._fix_baseline()
             return []
@@ -116,14 +120,30 @@ class RankWindows:
         return [self.now]
 
     def _fix_baseline(self) -> None:
-        """The first windows are complete: they make the baseline, or start again with the plan for restless jobs."""
-        if self.plan != RESTLESS and deviation(self._first_steps) > RESTLESS_RATIO:
-            self.plan, self._first = RESTLESS, []
-        else:
-            steps, memory = zip(*self._first, strict=True)
-            self._steps = RunBaseline.of(steps, STEP_DEAD_BAND_LEVEL, self.plan.step_gain)
-            self._memory = RunBaseline.of(memory, MEMORY_DEAD_BAND_LEVEL)
-        self._first_steps = []
+        """The first windows are complete. They make the baseline, unless a restless job turns out to need longer ones
+        and has too few of them."""
+        steps = [step for window in self._first for step in window.steps]
+        if self.plan != RESTLESS and deviation(steps) > RESTLESS_RATIO:
+            self.plan = RESTLESS
+            self._first, self._open = _lengthened(self._first, self.plan.window_steps)
+            if len(self._first) < self.baseline_windows:
+                return
+        self._steps = RunBaseline.of(
+            [window.step_seconds for window in self._first], STEP_DEAD_BAND_LEVEL, self.plan.step_gain
+        )
+        self._memory = RunBaseline.of([window.resident_bytes for window in self._first], MEMORY_DEAD_BAND_LEVEL)
+        self._first = []
+
+
+def _lengthened(windows: Sequence[_Window], window_steps: int) -> tuple[list[_Window], list[float]]:
+    """The same steps in windows of at least so many, and the last steps, which do not fill a window."""
+    longer, steps = list[_Window](), list[float]()
+    for window in windows:
+        steps += window.steps
+        if len(steps) >= window_steps:
+            longer.append(_Window(steps, window.resident_bytes))
+            steps = []
+    return longer, steps
 
 
 @dataclass

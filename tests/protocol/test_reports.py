@@ -17,6 +17,7 @@ from pharoah_protocol.reports import (
     LAST_WINDOWS,
     PER_OCTAVE,
     RESTLESS_RATIO,
+    SKIPPED_STEPS,
     STEP_DEAD_BAND_LEVEL,
     WIDEST_DEAD_BAND_LEVEL,
     RankWindows,
@@ -135,6 +136,23 @@ def test_a_restless_job_gets_the_plan_for_restless_jobs_without_a_row(
         windows.add([int((1 + restlessness * (-1) ** step) * SECOND)], 1000)
     assert windows.plan == (RESTLESS if restlessness > RESTLESS_RATIO else known)
     assert windows.now == ReportedLevels()
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "steps_until_baseline"), [(0.01, 100 * BASELINE_WINDOWS), (1.0, 16 * BASELINE_WINDOWS)]
+)
+def test_steps_of_a_restless_job_are_not_measured_anew(step_seconds: float, steps_until_baseline: int) -> None:
+    """The first windows of a job with short steps have enough of them; those of one with long steps are joined."""
+    chance, windows = random.Random(3), RankWindows()
+
+    def run(steps: int, slowdown: float) -> None:
+        for _ in range(steps):
+            windows.add([int(step_seconds * slowdown * chance.uniform(0.8, 1.2) * SECOND)], 1000)
+
+    run(SKIPPED_STEPS + steps_until_baseline + RESTLESS.window_steps, 1.0)
+    assert windows.plan == RESTLESS and windows.now == ReportedLevels()
+    run(LAST_WINDOWS * 100, 4.0)
+    assert windows.now.step == pytest.approx(PER_OCTAVE, abs=1), "half of the two octaves"
 
 
 def test_a_plan_changes_windows_and_gain() -> None:
