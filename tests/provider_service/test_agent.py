@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -42,15 +41,13 @@ from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.signal_buffer import SignalBuffer
 from pharoah_provider.agent.signals import (
     AGENT_SIGNALS,
-    TROUBLE_UNIT,
     AgentSignal,
     Reading,
-    Resource,
     SignalKind,
-    WorseDirection,
     _nvml,
 )
 from pharoah_provider.agent.telemetry import Telemetry
+from tests.harness.agent_signals import signal_of
 from tests.harness.until import until
 
 MAY_LEAVE = {
@@ -67,15 +64,6 @@ MAY_LEAVE = {
 }
 """What the provider hears of any node (ADR 45). A signal is added here only when it follows trouble of the hardware and
 not what runs."""
-
-
-def signal_of(**given: Any) -> AgentSignal:
-    """A signal with what a test does not care about."""
-    usual = {
-        "name": "hot", "measures": "what a test needs", "unit": TROUBLE_UNIT, "worse": WorseDirection.HIGHER,
-        "resource": Resource.COMPUTE, "kind": SignalKind.GAUGE, "leaves_node": False, "read": list,
-    }  # fmt: skip
-    return AgentSignal(**{**usual, **given})
 
 
 def test_telemetry_reports_trouble_never_use_and_no_amounts() -> None:
@@ -146,8 +134,8 @@ def test_a_job_gets_the_hazard_model_and_features_of_its_own_devices(tmp_path: P
     async def inside() -> None:
         path, key = tmp_path / "agent.sock", Ed25519PrivateKey.generate()
 
-        def forecast(asker: socket.socket) -> ForecastAnswer:
-            return ForecastAnswer("model", "ab", shown.features(asker))
+        async def forecast(asker: socket.socket) -> ForecastAnswer:
+            return ForecastAnswer("model", "ab", await shown.features(asker))
 
         async with ticket_socket(path, "n1", "boot", key, NO_LIMITS, NodeStateAnswer, forecast=forecast):
             answer = await ask_forecast(str(path), 5.0)

@@ -22,7 +22,8 @@ from pharoah_provider.agent.signals import _processors as processors
 from pharoah_provider.agent.signals._device_fields import DeviceField
 from pharoah_provider.agent.signals._nvml_fields import NVML_FIELDS
 from pharoah_provider.agent.signals._signal import device_name
-from tests.provider_service.test_agent import signal_of
+from pharoah_provider.agent.telemetry import Telemetry
+from tests.harness.agent_signals import signal_of
 
 
 def put(folder: Path, contents: Mapping[str, object]) -> None:
@@ -124,14 +125,42 @@ def test_cores_and_their_packages_count_how_often_they_were_too_hot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processors, "CPUS", tmp_path)
-    for core, count in enumerate([3, 4]):
-        put(tmp_path / f"cpu{core}/thermal_throttle", {"core_throttle_count": count, "package_throttle_count": 10})
+    packages = [10, 10, 2000, 2001]  # of two packages; one core of the second was read a moment later
+    for core, count in enumerate([3, 4, 0, 0]):
+        put(
+            tmp_path / f"cpu{core}",
+            {
+                "thermal_throttle/core_throttle_count": count,
+                "thermal_throttle/package_throttle_count": packages[core],
+                "topology/physical_package_id": core // 2,
+            },
+        )
         put(
             tmp_path / f"cpu{core}/cpufreq", {"scaling_cur_freq": 1_000_000 * (1 + core), "cpuinfo_max_freq": 4_000_000}
         )
     (tmp_path / "cpufreq").mkdir()
-    assert values("cpu_throttle_count") == {"": 3 + 4 + 10}
-    assert values("cpu_clock_ratio") == {"": pytest.approx((0.25 + 0.5) / 2)}
+    assert values("cpu_throttle_count") == {"": 3 + 4 + 10 + 2001}
+    assert values("cpu_clock_ratio") == {"": pytest.approx((0.25 + 0.5 + 0.75 + 1) / 4)}
+
+
+def test_cores_that_are_switched_off_and_on_again_invent_no_heat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processors, "CPUS", tmp_path)
+    telemetry = Telemetry(signals=[AGENT_SIGNALS["cpu_throttle_count"]])
+
+    def heat() -> list[float]:
+        return [sample.values["cpu_throttle_count"] for sample in telemetry.sample(stays=True)]
+
+    for core in range(2):
+        put(tmp_path / f"cpu{core}/thermal_throttle", {"core_throttle_count": 5000, "package_throttle_count": 0})
+    assert heat() == []
+    (tmp_path / "cpu1/thermal_throttle").rename(tmp_path / "off")
+    assert heat() == [], "the first reading of one core"
+    put(tmp_path / "cpu0/thermal_throttle", {"core_throttle_count": 5002})
+    assert heat() == [2]
+    (tmp_path / "off").rename(tmp_path / "cpu1/thermal_throttle")
+    assert heat() == [2], "since both were read last"
 
 
 def test_of_many_processors_a_few_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +189,7 @@ def test_memory_that_is_available_killed_for_or_faulty(tmp_path: Path, monkeypat
     put(tmp_path / "mc/power", {"ce_count": 99})
     assert values("memory_available_ratio") == {"": 0.25}
     assert values("out_of_memory_kills") == {"": 2}
-    assert values("memory_corrected_errors") == {"mc0": 6, "mc1": 0}
+    assert values("memory_corrected_errors") == {"mc0": 5, "mc1": 0}, "the first count has those without a place, too"
     assert values("memory_uncorrected_error_count") == {"mc0": 0, "mc1": 1}
     assert values("memory_uncorrected_errors") == {"mc0": 0.0, "mc1": 1.0}
 
@@ -186,8 +215,11 @@ def test_a_file_system_that_became_read_only_is_in_trouble_and_one_that_always_w
     watch = disks.WriteWatch()
     put(tmp_path, {"mounts": "/dev/sda1 / ext4 rw,relatime 0 0\n/dev/sdb1 /data ext4 ro 0 0"})
     assert [reading.value for reading in watch.readings()] == [0.0, 0.0]
-    put(tmp_path, {"mounts": "/dev/sda1 / ext4 ro,relatime 0 0\n/dev/sdb1 /data ext4 ro 0 0"})
-    assert list(watch.readings()) == [Reading(1.0, "sda1"), Reading(0.0, "sdb1")]
+    for options in ("ro,relatime", "rw,relatime,emergency_ro", "rw,shutdown"):
+        put(tmp_path, {"mounts": f"/dev/sda1 / ext4 {options} 0 0\n/dev/sdb1 /data ext4 ro 0 0"})
+        assert list(watch.readings()) == [Reading(1.0, "sda1"), Reading(0.0, "sdb1")]
+    put(tmp_path, {"mounts": "/dev/sda1 / ext4 rw,errors=remount-ro 0 0\n/dev/sdb1 /data ext4 ro 0 0"})
+    assert list(watch.readings()) == [Reading(0.0, "sda1"), Reading(0.0, "sdb1")]
 
 
 def test_a_reader_takes_a_bounded_part_of_a_file_and_waits_for_nobody(tmp_path: Path) -> None:
@@ -198,6 +230,14 @@ def test_a_reader_takes_a_bounded_part_of_a_file_and_waits_for_nobody(tmp_path: 
     for device in range(files.MOST_FOLDERS + 10):
         (tmp_path / "devices" / f"{device:03}").mkdir(parents=True)
     assert len(files.folders(tmp_path / "devices")) == files.MOST_FOLDERS
+
+
+def test_virtual_cards_of_many_containers_hide_no_real_one(sysfs: Path) -> None:
+    for container in range(3 * files.MOST_FOLDERS):
+        put(sysfs / f"net/cali{container:03}/statistics", {"rx_errors": 9})
+    put(sysfs / "net/eth0", {"statistics/rx_errors": 4})
+    (sysfs / "net/eth0/device").mkdir()
+    assert values("network_receive_errors") == {"eth0": 4}
 
 
 # GPUs
@@ -213,7 +253,7 @@ def driver(**functions: Any) -> SimpleNamespace:
         name: number
         for number, name in enumerate(
             ("NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC",
-             "NVML_SUCCESS",
+             "NVML_SUCCESS", "NVML_ERROR_NOT_SUPPORTED",
              "NVML_VALUE_TYPE_UNSIGNED_INT", "NVML_VALUE_TYPE_UNSIGNED_LONG", "NVML_VALUE_TYPE_UNSIGNED_LONG_LONG",
              "NVML_VALUE_TYPE_SIGNED_LONG_LONG", "NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
              "NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL")
@@ -224,7 +264,7 @@ def driver(**functions: Any) -> SimpleNamespace:
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
     }
-    return SimpleNamespace(**constants, **basics, **functions)
+    return SimpleNamespace(**{**constants, **basics, **functions})
 
 
 def test_every_field_of_a_gpu_has_a_reader() -> None:
@@ -262,10 +302,50 @@ def test_errors_of_links_are_those_that_the_driver_could_read(monkeypatch: pytes
         now = driver()
         counted = SimpleNamespace(nvmlReturn=now.NVML_SUCCESS, valueType=now.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
                                   value=SimpleNamespace(ullVal=12))  # fmt: skip
-        return [counted if gpu == 0 else SimpleNamespace(nvmlReturn=99), SimpleNamespace(nvmlReturn=99)]
+        absent, failed = (SimpleNamespace(nvmlReturn=code) for code in (now.NVML_ERROR_NOT_SUPPORTED, 99))
+        return {0: [counted, absent], 1: [absent, absent], 2: [counted, failed]}[gpu]
 
-    monkeypatch.setattr(nvml, "_nvml", lambda: driver(nvmlDeviceGetFieldValues=answers))
+    monkeypatch.setattr(nvml, "_nvml", lambda: driver(nvmlDeviceGetFieldValues=answers, nvmlDeviceGetCount=lambda: 3))
     assert values("gpu_link_crc_errors") == {"gpu0": 12}
+
+
+def test_gpus_keep_their_addresses_when_one_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(index: int) -> int:
+        if index == 1:
+            raise NvmlError("GPU is lost")
+        return index
+
+    address = {0: "00000000:3B:00.0", 2: b"00000000:5E:00.0"}
+    lost = driver(
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex=handle,
+        nvmlDeviceGetPciInfo=lambda gpu: SimpleNamespace(busId=address[gpu]),
+        nvmlDeviceGetComputeRunningProcesses=lambda gpu: [SimpleNamespace(pid=7 + gpu)],
+    )
+    monkeypatch.setattr(nvml, "_nvml", lambda: lost)
+    assert nvml.gpu_addresses() == {"0000:3b:00": "gpu0", "0000:5e:00": "gpu2"}
+    assert nvml.gpu_users() == {"gpu0": {7}, "gpu1": None, "gpu2": {9}}
+    with pytest.raises(nvml.NvmlError, match="gpu1 does not say"):
+        nvml.gpu_processes()
+
+
+def test_a_driver_that_comes_after_the_agent_is_found_within_a_minute() -> None:
+    now, answers = [0.0], [None, None, "NVML"]
+    found = nvml.Driver(lambda: answers.pop(0), lambda: now[0])
+    for seconds, expected in ((0.0, None), (59.0, None), (60.0, None), (119.0, None), (120.0, "NVML"), (999.0, "NVML")):
+        now[0] = seconds
+        assert found() == expected, seconds
+
+
+def test_a_node_whose_driver_is_loaded_and_does_not_answer_is_not_without_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "_nvml", lambda: None)
+    monkeypatch.setattr(nvml, "DRIVER", tmp_path / "nvidia")
+    assert nvml.gpu_processes() == set()
+    (tmp_path / "nvidia").mkdir()
+    with pytest.raises(nvml.NvmlError, match="does not answer"):
+        nvml.gpu_processes()
 
 
 def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

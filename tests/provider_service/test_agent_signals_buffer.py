@@ -15,8 +15,8 @@ from pharoah_provider.agent import signal_buffer
 from pharoah_provider.agent.signal_buffer import KEPT_MINUTES, KEPT_SECONDS, Series, SignalBuffer
 from pharoah_provider.agent.signals import AgentSignal, Reading
 from pharoah_provider.agent.telemetry import Telemetry
+from tests.harness.agent_signals import signal_of
 from tests.harness.until import until
-from tests.provider_service.test_agent import signal_of
 
 MIDNIGHT = 1_800_000_000 // 60 * 60
 """The beginning of some minute."""

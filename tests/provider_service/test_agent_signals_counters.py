@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pharoah_provider.agent.counter_increments import LARGEST_GROWTH_BITS, CounterIncrements
 from pharoah_provider.agent.signals import Reading, SignalKind
 from pharoah_provider.agent.telemetry import Telemetry
-from tests.provider_service.test_agent import signal_of
+from tests.harness.agent_signals import signal_of
 
 WIDTHS = st.sampled_from([32, 64])
 GROWTHS = st.lists(st.integers(0, (1 << LARGEST_GROWTH_BITS) - 1), max_size=30)

@@ -123,10 +123,12 @@ def test_an_error_is_of_the_gpu_at_that_address(opened: Opened) -> None:
     opened.kernel.says(LOST)
     opened.kernel.says("NVRM: Xid (PCI:0000:5E:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception")
     opened.kernel.says("NVRM: Xid (0000:99:00): 31, Ch 0000000b, engmask 00000120")
+    opened.kernel.says("NVRM: Xid (PCI:0000:5e:00 GPU-I:05): 94, pid=7, name=python, Contained: SM (0x1)")
+    opened.kernel.says("NVRM: Xid (PCI:0000:5e:00 GPU-I:05 GPU-CI:00): 13, pid=7, name=python, Graphics Exception")
     opened.kernel.says("NVRM: loading NVIDIA UNIX x86_64 Kernel Module")
     opened.events.read()
     found = [(event.device, event.xid.code) for event in opened.events.recent()]
-    assert found == [("gpu0", 79), ("gpu1", 13), ("pci-0000-99-00", 31)]
+    assert found == [("gpu0", 79), ("gpu1", 13), ("pci-0000-99-00", 31), ("gpu1", 94), ("gpu1", 13)]
 
 
 def test_only_errors_of_the_hardware_are_trouble_that_leaves_the_node(opened: Opened) -> None:

@@ -42,7 +42,7 @@ def forecasts(
     settings = Settings(node_socket=str(folder / "agent.sock"), provider_key_file=str(folder / "provider.pub"))
     left = list(answers)
 
-    def forecast(_: socket.socket) -> ForecastAnswer:
+    async def forecast(_: socket.socket) -> ForecastAnswer:
         return left.pop(0)
 
     async def inside() -> list[NodeForecast | None]:

@@ -185,9 +185,9 @@ async def _stand(
         stream = AgentStream(node, access, Telemetry(), probes, cells, Look(cpus, jobs), remote)
         signals = JobSignals(buffer, jobs)
 
-        def forecast(asker: socket.socket) -> ForecastAnswer:
+        async def forecast(asker: socket.socket) -> ForecastAnswer:
             model = stream.hazard_model
-            return replace(model, features=signals.features(asker)) if model.model else model
+            return replace(model, features=await signals.features(asker)) if model.model else model
 
         local = ticket_socket(
             arguments.socket,

@@ -43,6 +43,8 @@ class CounterKey(NamedTuple):
 
     signal: str
     device: str
+    parts: int = 1
+    """Counts that were added up (`Reading.parts`)."""
 
 
 @dataclass

@@ -6,9 +6,13 @@ are for the jobs of these processes: on a node that tenants share, nobody sees w
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from pharoah_protocol.agent_messages import SignalReading, SignalsAnswer
 from pharoah_protocol.hazard_model import node_features
@@ -17,27 +21,38 @@ from pharoah_provider.agent.signal_buffer import SignalBuffer
 from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal
 from pharoah_provider.agent.signals._nvml import gpu_users
 
+log = logging.getLogger("pharoah.agent")
+
+USERS_HOLD_SECONDS = 1.0
+"""How long it is known who computes on a device: each sidecar asks every two seconds, and they share the answer."""
+
 
 @dataclass
 class JobSignals:
-    """Answers the jobs of one node from what its agent has read last."""
+    """Answers the jobs of one node from what its agent has read last. A driver that takes its time delays the answers
+    and nothing else."""
 
     buffer: SignalBuffer
     jobs: KnownJobs
     signals: Mapping[str, AgentSignal] = field(default_factory=lambda: AGENT_SIGNALS.entries)
-    users: Callable[[], Mapping[str, set[int]]] = gpu_users
-    """Processes by the device that they compute on."""
+    users: Callable[[], Mapping[str, set[int] | None]] = gpu_users
+    """Processes by the device that they compute on; None for a device that does not say."""
+    clock: Callable[[], float] = time.monotonic
+    _known: dict[str, set[int]] = field(default_factory=dict, init=False)
+    """The processes that each device has named last."""
+    _asked_at: float = field(default=-inf, init=False)
+    _asking: asyncio.Task[None] | None = field(default=None, init=False)
 
-    def answer(self, asker: socket.socket) -> SignalsAnswer:
+    async def answer(self, asker: socket.socket) -> SignalsAnswer:
         """The signals that the process at the other end may see."""
-        visible = self._visible(asker)
+        visible = await self._visible(asker)
         return SignalsAnswer(
             tuple(reading for device in self.buffer.devices() if visible(device) for reading in self._readings(device))
         )
 
-    def features(self, asker: socket.socket) -> dict[str, float]:
+    async def features(self, asker: socket.socket) -> dict[str, float]:
         """Features of the trouble signals that the process at the other end may see, by name."""
-        visible = self._visible(asker)
+        visible = await self._visible(asker)
         return node_features(
             {f"{one.series.signal}.{name}": value for name, value in one.features.items()}
             for one in self.buffer.features(
@@ -45,11 +60,30 @@ class JobSignals:
             )
         )
 
-    def _visible(self, asker: socket.socket) -> Callable[[str], bool]:
+    async def _visible(self, asker: socket.socket) -> Callable[[str], bool]:
         """Whether a device is shown: not one that only others compute on."""
-        users = self.users()
-        own = set(self.jobs.processes_of(asker)) if users else set()
+        try:
+            users = await self._users()
+        except Exception as error:  # noqa: BLE001 - a driver: what nobody knows is shown to nobody
+            log.warning("the driver does not say who computes: %s: %s", type(error).__name__, error)
+            return lambda device: not device
+        own = await asyncio.to_thread(lambda: set(self.jobs.processes_of(asker))) if users else set()
         return lambda device: device not in users or bool(users[device] & own)
+
+    async def _users(self) -> Mapping[str, set[int]]:
+        """Processes by device. A device that does not answer, as one that is lost, has those that it named last, so
+        that its job still sees it and others do not."""
+        if self._asking is not None and not self._asking.done():
+            await asyncio.shield(self._asking)  # however many ask and give up, one thread waits for the driver
+        elif self.clock() - self._asked_at >= USERS_HOLD_SECONDS:
+            self._asking = asyncio.create_task(self._ask())
+            await asyncio.shield(self._asking)
+        return self._known
+
+    async def _ask(self) -> None:
+        for device, processes in (await asyncio.to_thread(self.users)).items():
+            self._known[device] = self._known.get(device, set()) if processes is None else processes
+        self._asked_at = self.clock()
 
     def _readings(self, device: str) -> Iterator[SignalReading]:
         for name, value in self.buffer.newest(device).items():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -50,6 +50,14 @@ def load_key(path: Path) -> Ed25519PrivateKey:
         raise ProviderError(f"ticket key {path}: not an Ed25519 key; restore it, or remove it for a new one") from None
 
 
+async def _no_signals(_: socket.socket) -> SignalsAnswer:
+    return SignalsAnswer()
+
+
+async def _no_forecast(_: socket.socket) -> ForecastAnswer:
+    return ForecastAnswer()
+
+
 @asynccontextmanager
 async def ticket_socket(
     path: Path,
@@ -59,8 +67,8 @@ async def ticket_socket(
     profile: NodeProfile,
     node_state: Callable[[], NodeStateAnswer],
     jobs: KnownJobs | None = None,
-    signals: Callable[[socket.socket], SignalsAnswer] = lambda _: SignalsAnswer(),
-    forecast: Callable[[socket.socket], ForecastAnswer] = lambda _: ForecastAnswer(),
+    signals: Callable[[socket.socket], Awaitable[SignalsAnswer]] = _no_signals,
+    forecast: Callable[[socket.socket], Awaitable[ForecastAnswer]] = _no_forecast,
 ) -> AsyncIterator[None]:
     """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs.
 
@@ -70,7 +78,7 @@ async def ticket_socket(
     Raises ProviderError when another process serves there or others can change the folder.
     """
 
-    def answered(line: bytes, asker: socket.socket) -> Message:
+    async def answered(line: bytes, asker: socket.socket) -> Message:
         try:
             request = decode(line).message
         except MessageError as error:
@@ -78,9 +86,9 @@ async def ticket_socket(
         if isinstance(request, NodeStateRequest):
             return node_state()
         if isinstance(request, SignalsRequest):
-            return signals(asker)
+            return await signals(asker)
         if isinstance(request, ForecastRequest):
-            return forecast(asker)
+            return await forecast(asker)
         if not isinstance(request, TicketRequest):
             return Failure(f"verb {request.VERB!r} is not one that an agent answers")
         if jobs is not None:
@@ -92,7 +100,7 @@ async def ticket_socket(
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(REQUEST_SECONDS):
                 line = await reader.readline()
-                writer.write(encode(answered(line, writer.get_extra_info("socket"))) + b"\n")
+                writer.write(encode(await answered(line, writer.get_extra_info("socket"))) + b"\n")
                 await writer.drain()
         writer.close()
 

@@ -98,7 +98,7 @@ class Look:
 
     async def _used_only_by(self, known: Callable[[], set[int]]) -> bool:
         try:
-            if set(self.gpu_users()) - {*own_processes(), *known()}:
+            if set(await asyncio.to_thread(self.gpu_users)) - {*own_processes(), *known()}:
                 return False
             used_before, busy_before, began = use_of(known(), self.cpus), self._busy_seconds(), self.clock()
             await self.pause(LOOK_SECONDS)

@@ -62,7 +62,8 @@ class Telemetry:
     def _value(self, signal: AgentSignal, reading: Reading) -> float | None:
         if signal.kind is SignalKind.GAUGE:
             return reading.value
-        return self._increments.of(CounterKey(signal.name, reading.device), signal.counter_bits, reading.value)
+        key = CounterKey(signal.name, reading.device, reading.parts)
+        return self._increments.of(key, signal.counter_bits, reading.value)
 
     def _readings(self, signal: AgentSignal) -> list[Reading]:
         try:

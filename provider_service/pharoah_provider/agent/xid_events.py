@@ -21,7 +21,8 @@ KEPT_EVENTS = 256
 TROUBLE_SECONDS = 3600.0
 """A GPU is in trouble for so long after an error of its hardware. The log says when one comes and never that it is
 over; within an hour a node that is drained was reset, or the error comes again."""
-_LINE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{1,5})\b")
+_LINE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d{1,5})\b")
+"""Behind the address stands the part of a partitioned GPU, where the driver knows it: `PCI:0000:3b:00 GPU-I:05`."""
 
 
 class XidEvent(NamedTuple):

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pharoah_provider.agent.signals._files import MOST_FOLDERS, counted, folders, text_of
+from pharoah_provider.agent.signals._files import MOST_FOLDERS, counted, folders, is_hardware, text_of
 from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading, device_name
 
 BLOCKS = Path("/sys/block")
 MOUNTS = Path("/proc/self/mounts")
 _NEVER_WRITTEN = {"iso9660", "squashfs", "erofs", "cramfs"}
 """File systems that nobody writes, such as images of packages."""
+
+_READ_ONLY = {"ro", "emergency_ro", "shutdown"}
+"""Options of a file system that takes no writes. Since Linux 6.12, ext4 says the last two after errors, and keeps
+`rw`."""
 
 
 class _Mount(NamedTuple):
@@ -29,7 +33,8 @@ def _mounts() -> list[_Mount]:
         words = line.split()
         if len(words) >= 4 and words[0].startswith("/dev/") and words[2] not in _NEVER_WRITTEN:
             folder = words[1].replace("\\040", " ")
-            found.setdefault(words[0], _Mount(words[0], folder, "ro" in words[3].split(",")))
+            read_only = not _READ_ONLY.isdisjoint(words[3].split(","))
+            found.setdefault(words[0], _Mount(words[0], folder, read_only))
     return list(found.values())[:MOST_FOLDERS]
 
 
@@ -50,7 +55,7 @@ def free_ratios() -> Iterator[Reading]:
 
 def error_counts() -> Iterator[Reading]:
     """Commands that a disk has ended with an error, since it was found (SCSI and SATA; NVMe disks do not count it)."""
-    disks = [disk for disk in folders(BLOCKS) if (disk / "device").exists()]
+    disks = folders(BLOCKS, keep=is_hardware)
     yield from counted(disks, ("device/ioerr_cnt",), f"{BLOCKS}/*/device/ioerr_cnt: no disk of this node counts it")
 
 

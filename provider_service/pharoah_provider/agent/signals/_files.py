@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading, device_name
@@ -36,14 +37,20 @@ def number_of(path: Path | str) -> int | None:
         return None
 
 
-def folders(root: Path, prefix: str = "") -> list[Path]:
-    """Folders, and links to them, in `root` whose names begin with `prefix`, in the order of their names."""
+def folders(root: Path, prefix: str = "", keep: Callable[[Path], bool] = lambda _: True) -> list[Path]:
+    """Folders, and links to them, in `root` whose names begin with `prefix`, in the order of their names: the first
+    MOST_FOLDERS that `keep` takes. A node of containers has more virtual devices than that."""
     try:
         with os.scandir(root) as entries:
             names = sorted(entry.name for entry in entries if entry.name.startswith(prefix))
     except OSError:
         return []
-    return [root / name for name in names[:MOST_FOLDERS]]
+    return list(islice((root / name for name in names if keep(root / name)), MOST_FOLDERS))
+
+
+def is_hardware(device: Path) -> bool:
+    """Whether a network card or a disk is a device of its own: virtual ones have no such link."""
+    return (device / "device").exists()
 
 
 def summed(folder: Path, names: Iterable[str]) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pharoah_provider.agent.signals._files import MOST_FOLDERS, folders, number_of, summed, text_of
+from pharoah_provider.agent.signals._files import MOST_FOLDERS, folders, is_hardware, number_of, summed, text_of
 from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading, device_name
 
 SYSFS = Path("/sys/class")
@@ -39,7 +39,7 @@ def _fabric_ports() -> list[_Port]:
 
 def _cards() -> list[_Port]:
     """Network cards; virtual interfaces have no device. Ports of fabric adapters are cards, too."""
-    return [_Port(device_name(card.name), card) for card in folders(SYSFS / "net") if (card / "device").exists()]
+    return [_Port(device_name(card.name), card) for card in folders(SYSFS / "net", keep=is_hardware)]
 
 
 def fabric_counts(*names: str) -> Iterator[Reading]:

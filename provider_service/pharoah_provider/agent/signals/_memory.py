@@ -10,9 +10,10 @@ from pharoah_provider.agent.signals._signal import NotOnThisNode, Reading
 
 PROC = Path("/proc")
 CONTROLLERS = Path("/sys/devices/system/edac/mc")
-"""Counters of memory controllers (Documentation/ABI/testing/sysfs-devices-edac)."""
-CORRECTED = ("ce_count", "ce_noinfo_count")
-UNCORRECTED = ("ue_count", "ue_noinfo_count")
+"""Counters of memory controllers (Documentation/ABI/testing/sysfs-devices-edac). Errors whose module of memory is not
+known are in `ce_count` as well, so `ce_noinfo_count` is not added."""
+CORRECTED = ("ce_count",)
+UNCORRECTED = ("ue_count",)
 
 
 def available_ratio() -> Iterator[Reading]:

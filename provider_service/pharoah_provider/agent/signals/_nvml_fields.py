@@ -36,12 +36,17 @@ def _memory_used(nvml: Any, gpu: Any) -> float | None:
 
 
 def _link_counts(*names: str) -> Read:
-    """The sum of counters over all links of a GPU. Reading them together is one call of the driver."""
+    """The sum of counters over all links of a GPU. Reading them together is one call of the driver.
+
+    There is no sum when the driver fails to read one that the GPU has: the next sum would seem to have grown by it.
+    """
 
     def read(nvml: Any, gpu: Any) -> int | None:
         answers = nvml.nvmlDeviceGetFieldValues(gpu, [getattr(nvml, name) for name in names])
-        known = [answer for answer in answers if answer.nvmlReturn == nvml.NVML_SUCCESS]
-        return sum(int(_value(nvml, answer)) for answer in known) if known else None
+        known = [answer for answer in answers if answer.nvmlReturn != nvml.NVML_ERROR_NOT_SUPPORTED]
+        if not known or any(answer.nvmlReturn != nvml.NVML_SUCCESS for answer in known):
+            return None
+        return sum(_value(nvml, answer) for answer in known)
 
     return read
 

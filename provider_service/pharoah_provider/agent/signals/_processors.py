@@ -34,13 +34,18 @@ def _cpus() -> list[Path]:
 def throttle_count() -> Iterator[Reading]:
     """How often cores and their packages were slowed down because they were too hot, since the boot.
 
-    All cores of a package show the same count of it, so the largest one is added to those of the cores.
+    All cores of a package show the same count of it, so the largest one of each is added to those of the cores.
     """
-    cores = [count for cpu in _cpus() if (count := number_of(cpu / "thermal_throttle/core_throttle_count")) is not None]
+    cores, packages = list[int](), dict[int, int]()
+    for cpu in _cpus():
+        if (core := number_of(cpu / "thermal_throttle/core_throttle_count")) is not None:
+            cores.append(core)
+            package = number_of(cpu / "topology/physical_package_id") or 0
+            count = number_of(cpu / "thermal_throttle/package_throttle_count") or 0
+            packages[package] = max(count, packages.get(package, 0))
     if not cores:
         raise NotOnThisNode(f"{CPUS}/cpu*/thermal_throttle: these processors do not count it")
-    packages = [number_of(cpu / "thermal_throttle/package_throttle_count") or 0 for cpu in _cpus()]
-    yield Reading(sum(cores) + max(packages))
+    yield Reading(sum(cores) + sum(packages.values()), parts=len(cores) + len(packages))
 
 
 def clock_ratio() -> Iterator[Reading]:

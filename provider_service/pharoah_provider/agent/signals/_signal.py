@@ -32,6 +32,9 @@ class Reading:
     value: float
     """A counter gives the raw count, as an int, because a float is exact up to 2^53 only."""
     device: str = ""
+    parts: int = 1
+    """How many counts the value is the sum of. A sum of fewer, as of the cores that are not switched off, is another
+    counter."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,78 @@
+"""Which signals of a node its jobs see, when the driver of its GPUs fails, hangs or loses one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+
+import pytest
+
+from pharoah_provider.agent.job_signals import USERS_HOLD_SECONDS, JobSignals
+from pharoah_provider.agent.known_jobs import KnownJobs
+from pharoah_provider.agent.signal_buffer import SignalBuffer
+from pharoah_provider.agent.signals import Reading
+from pharoah_provider.agent.telemetry import Telemetry
+from tests.harness.agent_signals import signal_of
+
+
+def test_a_gpu_that_is_lost_is_shown_to_the_job_that_it_had_and_one_that_never_answered_to_nobody() -> None:
+    now, own = [0.0], os.getpid()
+    users: dict[str, set[int] | None] = {"gpu0": {own}, "gpu1": {own}, "gpu2": None}
+    signals = [signal_of(name="hot", read=lambda: [Reading(1.0, f"gpu{gpu}") for gpu in range(3)])]
+    buffer = SignalBuffer(Telemetry(signals=signals))
+    buffer.sample()
+    shown = JobSignals(buffer, KnownJobs(), {"hot": signals[0]}, lambda: users, clock=lambda: now[0])
+
+    async def seen() -> set[str]:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            return {one.device for one in (await shown.answer(theirs)).readings}
+
+    async def inside() -> None:
+        assert await seen() == {"gpu0", "gpu1"}
+        users.update(gpu0=None, gpu1={1})
+        assert await seen() == {"gpu0", "gpu1"}, "the answer holds for a second"
+        now[0] = USERS_HOLD_SECONDS
+        assert await seen() == {"gpu0"}
+
+    asyncio.run(inside())
+
+
+def test_a_driver_that_hangs_delays_no_other_answer_and_keeps_one_thread() -> None:
+    asked, go_on = [0], threading.Event()
+
+    def hangs() -> dict[str, set[int] | None]:
+        asked[0] += 1
+        go_on.wait(30.0)
+        return {"gpu0": {os.getpid()}}
+
+    signals = [signal_of(name="hot", read=lambda: [Reading(1.0, "gpu0")])]
+    buffer = SignalBuffer(Telemetry(signals=signals))
+    buffer.sample()
+    shown = JobSignals(buffer, KnownJobs(), {"hot": signals[0]}, hangs)
+
+    async def inside() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            for _ in range(20):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(shown.answer(theirs), 0.01)
+            go_on.set()
+            assert (await shown.answer(theirs)).readings and asked == [1]
+
+    asyncio.run(inside())
+
+
+def test_a_driver_that_fails_shows_no_device_to_anybody() -> None:
+    def fails() -> dict[str, set[int] | None]:
+        raise OSError("driver/library version mismatch")
+
+    signals = [signal_of(name="hot", read=lambda: [Reading(1.0, "gpu0"), Reading(1.0)])]
+    buffer = SignalBuffer(Telemetry(signals=signals))
+    buffer.sample()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        answer = asyncio.run(JobSignals(buffer, KnownJobs(), {"hot": signals[0]}, fails).answer(theirs))
+    assert [one.device for one in answer.readings] == [""]
