@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 SOFTWARE_DIGITS = 16
 """64 bits for some dozens of versions: two of them collide once in 10**16 fleets."""
@@ -25,3 +26,12 @@ def answer_digest(software: str, numbers: bytes) -> str:
 def software_of(digest: str) -> str:
     """The part that names the software."""
     return digest[:SOFTWARE_DIGITS]
+
+
+def joined_digest(digests: Sequence[str]) -> str:
+    """One digest for the devices of a node, which have the same software: theirs if all are equal, and else one that no
+    node with equal ones has."""
+    if len(set(digests)) == 1:
+        return digests[0]
+    of_numbers = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return software_of(digests[0]) + of_numbers[: _DIGITS - SOFTWARE_DIGITS]

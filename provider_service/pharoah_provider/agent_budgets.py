@@ -78,10 +78,8 @@ class AgentBudgets:
         return bucket.take(rows, now)
 
 
-def check_telemetry(
-    at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float], now: float
-) -> None:
-    """Raise Invalid that names the field of telemetry that no agent can have measured; `now` in unix seconds."""
+def check_telemetry(at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]) -> None:
+    """Raise Invalid that names the field of telemetry that no agent can have measured, whatever its clock says."""
     size = len(at)
     for name, column in (("metric", metric), ("device", device), ("value", value)):
         if len(column) != size:
@@ -93,8 +91,17 @@ def check_telemetry(
             raise Invalid(f"telemetry.{name}: expected printable names of at most {LONGEST_NAME} characters")
     if not all(isfinite(number) or isnan(number) for number in value):
         raise Invalid("telemetry.value: expected finite numbers, or NaN where a reading is missing")
+
+
+def is_of_today(at: Sequence[float], now: float) -> bool:
+    """Whether telemetry was sampled within a day of `now`; both in unix seconds.
+
+    Older telemetry is no fault of what the agent does now: the provider was away for longer, or the clock of the node
+    was wrong before. An agent sends what is not acknowledged again, so it may not be refused for it.
+    """
     try:
         for moment in at:
             check_time("telemetry.sampled_at", moment, now)
-    except ValueError as error:
-        raise Invalid(str(error)) from None
+    except ValueError:
+        return False
+    return True

@@ -58,6 +58,7 @@ def test_the_registry_is_read_without_torch() -> None:
         ({"resource": "compute"}, "resource"),
         ({"device": "tpu"}, "device"),
         ({"placement": "anywhere"}, "placement"),
+        ({"device": DeviceKind.CUDA}, "placement"),
         ({"size": 0}, "size"),
         ({"noise": Noise(log_ratio_sd=0.0, source="nobody")}, "noise"),
         ({"noise": Noise(log_ratio_sd=0.1, source="")}, "noise"),
@@ -77,7 +78,7 @@ def test_a_node_gets_the_benchmarks_that_suit_it(monkeypatch: pytest.MonkeyPatch
     gemm = MICRO_BENCHMARKS["gemm"]
     known = [
         gemm,
-        replace(gemm, name="gpu_gemm", device=DeviceKind.CUDA),
+        replace(gemm, name="gpu_gemm", device=DeviceKind.CUDA, placement=Placement.EXCLUSIVE),
         replace(gemm, name="disk", placement=Placement.EXCLUSIVE),
     ]
     monkeypatch.setattr("pharoah_benchmarks.micro._registry.MICRO_BENCHMARKS", known)
@@ -87,7 +88,8 @@ def test_a_node_gets_the_benchmarks_that_suit_it(monkeypatch: pytest.MonkeyPatch
 
     assert names(("device=a CPU",), beside_job=True) == ["gemm"]
     assert names(("device=a CPU",), beside_job=False) == ["gemm", "disk"]
-    assert names(("device=a CPU", "gpu=a GPU"), beside_job=True) == ["gemm", "gpu_gemm"]
+    assert names(("device=a CPU", "gpu=a GPU"), beside_job=False) == ["gemm", "gpu_gemm", "disk"]
+    assert names(("device=a CPU", "gpu=a GPU"), beside_job=True) == ["gemm"], "the memory of a GPU is the job's"
 
 
 PLUGIN = """

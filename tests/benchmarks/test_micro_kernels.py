@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_benchmarks.micro import GROUP as MICRO_GROUP
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, CheckedKernel, Kernel, MeasureOrder, NotPossible, Place
+from pharoah_benchmarks.micro import (
+    MICRO_BENCHMARKS,
+    Answer,
+    Check,
+    CheckedKernel,
+    Kernel,
+    MeasureOrder,
+    NotPossible,
+    Peer,
+    _measure,
+)
 from pharoah_benchmarks.micro._measure import Timer, _repeated, measure
+from pharoah_benchmarks.micro_kernels import together
 from pharoah_benchmarks.micro_kernels.files import CHUNK_BYTES, FileRead, FileWritten, FileWrittenAndRead
 from pharoah_benchmarks.micro_kernels.memory import Patterns
 from pharoah_benchmarks.micro_kernels.numbers import same_everywhere
 from pharoah_benchmarks.micro_kernels.operators import Product
+from pharoah_benchmarks.micro_kernels.together import Communication, Operation
+from pharoah_protocol.answer_digests import DIGEST, software_of
 from pharoah_protocol.vocabulary import DeviceKind
 from tests.harness.plugins import write_plugin
 
@@ -126,6 +140,86 @@ def test_the_patterns_set_and_clear_every_bit_of_every_word() -> None:
     assert (was_one == -1).all() and (was_zero == -1).all()
 
 
+class FakeGpu:
+    """The kernel and the context of one of several devices; `current` is the one that is measured."""
+
+    current: FakeGpu | None = None
+
+    def __init__(self, seconds: float, digest: str = "a" * 64, correct: bool = True) -> None:
+        self.seconds, self.check_ = seconds, Check(correct, digest)
+        self.measured = 0.0
+
+    def __enter__(self) -> None:
+        FakeGpu.current = self
+
+    def __exit__(self, *_: object) -> None:
+        FakeGpu.current = None
+
+
+class FakeKernel(CheckedKernel):
+    def __init__(self, clock: list[float]) -> None:
+        assert FakeGpu.current is not None, "it is built on the device that it measures"
+        self.gpu, self.clock = FakeGpu.current, clock
+
+    def __call__(self) -> None:
+        assert FakeGpu.current is self.gpu
+        self.clock[0] += self.gpu.seconds
+        self.gpu.measured += self.gpu.seconds
+
+    def check(self) -> Check:
+        return self.gpu.check_
+
+
+def measured_on(gpus: list[FakeGpu], monkeypatch: pytest.MonkeyPatch) -> Answer:
+    clock = [0.0]
+    benchmark = replace(MICRO_BENCHMARKS["reproducibility"], name="fake", build=lambda _: FakeKernel(clock))
+    monkeypatch.setattr(_measure, "MICRO_BENCHMARKS", {"fake": benchmark})
+    monkeypatch.setattr(_measure, "_devices", lambda *_: gpus)
+    timer = Timer(lambda: clock[0], lambda seconds: None)
+    return measure(order_of("fake", repeats=100, limit_seconds=8.0), timer)
+
+
+def test_a_node_is_as_its_slowest_gpu_and_all_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = [FakeGpu(0.1), FakeGpu(0.7), FakeGpu(0.1), FakeGpu(0.1)]
+    answer = measured_on(gpus, monkeypatch)
+    assert list(answer.seconds) == pytest.approx([0.7] * 3) and answer.correct and answer.digest == "a" * 64
+    assert all(gpu.measured < 8.0 / 4 + 2 * gpu.seconds + 1e-9 for gpu in gpus), "a repeat before, and the last one"
+
+
+def test_a_node_with_one_gpu_that_gives_a_wrong_answer_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = measured_on([FakeGpu(0.7), FakeGpu(0.1, correct=False), FakeGpu(0.1)], monkeypatch)
+    assert answer.correct is False and answer.seconds == ()
+
+
+def test_gpus_that_compute_different_numbers_have_a_digest_of_no_healthy_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy, other = "5" * 16 + "a" * 48, "5" * 16 + "b" * 48
+    answer = measured_on([FakeGpu(0.1, healthy), FakeGpu(0.1, other)], monkeypatch)
+    assert DIGEST.fullmatch(answer.digest) and software_of(answer.digest) == software_of(healthy)
+    assert answer.digest not in (healthy, other)
+
+
+def test_each_gpu_that_a_process_sees_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    on_gpus, alone = MICRO_BENCHMARKS["gemm_cuda"], order_of("gemm_cuda")
+    contexts = _measure._devices(on_gpus, alone)
+    assert [getattr(context, "idx", None) for context in contexts] == [0, 1, 2]
+    partner = replace(alone, peer=Peer(0, 2, "host:1"))
+    assert len(_measure._devices(on_gpus, partner)) == len(_measure._devices(MICRO_BENCHMARKS["gemm"], alone)) == 1
+
+
+def test_a_measurement_with_a_partner_that_cannot_begin_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    monkeypatch.setattr(together, "PARTNER_SECONDS", 0.2)
+    with pytest.raises(RuntimeError, match="allocate"):
+        Communication(Peer(0, 2, f"{tmp_path}/meet"), "cpu", Operation.ALL_REDUCE, 1 << 62)
+    assert not torch.distributed.is_initialized()
+    with pytest.raises(Exception, match=r"[Tt]imeout|refused|timed out"):
+        Communication(Peer(1, 2, "localhost:1"), "cpu", Operation.ALL_REDUCE, 1 << 10)
+    assert not torch.distributed.is_initialized() and os.environ["GLOO_SOCKET_IFNAME"] == "eth7"
+
+
 def test_a_wrong_product_is_found() -> None:
     kernel = Product("cpu", "float32", 64)
     kernel()
@@ -219,12 +313,8 @@ class Released(CheckedKernel):
 
 
 def test_a_kernel_that_fails_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class One:
-        @staticmethod
-        def build(_: Place) -> Kernel:
-            return Released()
-
-    monkeypatch.setattr("pharoah_benchmarks.micro._measure.MICRO_BENCHMARKS", {"released": One})
+    benchmark = replace(MICRO_BENCHMARKS["gemm"], name="released", build=lambda _: Released())
+    monkeypatch.setattr(_measure, "MICRO_BENCHMARKS", {"released": benchmark})
     with pytest.raises(RuntimeError, match="the disk is gone"):
         measure(order_of("released"))
     assert Released.closed == 1

@@ -98,3 +98,23 @@ def test_telemetry_beyond_the_budget_is_dropped_and_neither_looked_at_nor_acknow
             assert within == [True] * 8 + [False] * 4 and checked == [rows] * 8
 
     asyncio.run(inside())
+
+
+def test_telemetry_of_another_day_is_dropped_and_acknowledged_so_that_the_agent_goes_on(tmp_path: Path) -> None:
+    """An agent sends what is not acknowledged again: with an error for it, none of its messages would ever be taken."""
+
+    def batch(number: int, at: float) -> AgentMessage:
+        columns = {"sampled_at": [at], "metric": ["m"], "device": [""], "value": [float(number)]}
+        return AgentMessage(telemetry=Telemetry(batch=number, **columns))
+
+    async def inside() -> None:
+        (agent,) = honest_agents()[:1]
+        async with scripted_site(tmp_path, [], [f"agent {agent.name} {agent.token}"]) as site:
+            async with site.connected(agent) as out:
+                for number, days in enumerate((-2, 2, 0), start=1):
+                    out.put_nowait(batch(number, time.time() + days * 86_400))
+                await until(lambda: site.acknowledged.get("n1", 0) == 3, "all batches", 20)
+                (newest,) = await site.listing("telemetry")
+            assert newest["value"] == 3.0
+
+    asyncio.run(inside())

@@ -79,7 +79,7 @@ class MicroBenchmark:
             "name": not _NAME.fullmatch(self.name),
             "resource": not isinstance(self.resource, Resource),
             "device": not isinstance(self.device, DeviceKind),
-            "placement": not isinstance(self.placement, Placement),
+            "placement": not isinstance(self.placement, Placement) or self._takes_memory_of_a_job,
             "size": self.size < 1,
             "noise": not 0 < self.noise.log_ratio_sd < 10 or not self.noise.source,
             "repeats": self.repeats < 1,
@@ -93,12 +93,11 @@ class MicroBenchmark:
                 raise ValueError(f"micro-benchmark {self.name!r}: {parameter}: {getattr(self, parameter)!r} is invalid")
 
     @property
+    def _takes_memory_of_a_job(self) -> bool:
+        """The memory of a GPU is the job's: what another process takes of it, the job cannot have a moment later."""
+        return self.placement is Placement.BESIDE_JOB and self.device is not DeviceKind.CPU
+
+    @property
     def suits_guests(self) -> bool:
-        """Whether the sidecar of a job may run it: beside the job, on a core, alone, and with a stated bound. A GPU is
-        left out because its memory is the job's."""
-        return (
-            self.placement is Placement.BESIDE_JOB
-            and self.device is DeviceKind.CPU
-            and self.need is None
-            and self.fastest_seconds > 0
-        )
+        """Whether the sidecar of a job may run it: beside the job, alone, and with a stated bound."""
+        return self.placement is Placement.BESIDE_JOB and self.need is None and self.fastest_seconds > 0

@@ -60,6 +60,13 @@ def _on_request(
     )
 
 
+def _beside_job(device: DeviceKind, fastest_seconds: float) -> dict[str, Any]:
+    """What lets a check of answers run beside a job: on the CPU only, because the memory of a GPU is the job's."""
+    if device is not DeviceKind.CPU:
+        return {}
+    return {"placement": Placement.BESIDE_JOB, "duty": BESIDE_JOB_DUTY, "fastest_seconds": fastest_seconds}
+
+
 def products(name: str, device: DeviceKind, dtype: str, rows: int) -> MicroBenchmark:
     """Products of square matrices."""
 
@@ -137,9 +144,7 @@ def patterns(name: str, device: DeviceKind, tested_bytes: int) -> MicroBenchmark
         tested_bytes,
         build,
         dtype="int64",
-        placement=Placement.BESIDE_JOB,
-        duty=BESIDE_JOB_DUTY,
-        fastest_seconds=2 * tested_bytes / CORE_BYTES_PER_SECOND if device is DeviceKind.CPU else 0.0,
+        **_beside_job(device, fastest_seconds=2 * tested_bytes / CORE_BYTES_PER_SECOND),
     )
 
 
@@ -158,9 +163,7 @@ def reproducibility(name: str, device: DeviceKind, rows: int, count: int) -> Mic
         f"whether chains of {count} products have the same bits; size: the rows of the matrices",
         rows,
         build,
-        placement=Placement.BESIDE_JOB,
-        duty=BESIDE_JOB_DUTY,
-        fastest_seconds=2 * rows**3 * count / CORE_FLOPS if device is DeviceKind.CPU else 0.0,
+        **_beside_job(device, fastest_seconds=2 * rows**3 * count / CORE_FLOPS),
     )
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from statistics import median
 from typing import NamedTuple
 
+from pharoah_benchmarks.micro._benchmark import MicroBenchmark
 from pharoah_benchmarks.micro._kernel import CheckedKernel, Kernel
 from pharoah_benchmarks.micro._order import Answer, MeasureOrder
 from pharoah_benchmarks.micro._registry import MICRO_BENCHMARKS
+from pharoah_protocol.answer_digests import joined_digest
+from pharoah_protocol.vocabulary import DeviceKind
 
 BURST_SECONDS = 0.1
 """How long it works at a stretch where it may not work all the time. A scheduler lets a process that wakes up have its
@@ -25,12 +31,36 @@ class Timer(NamedTuple):
 def measure(order: MeasureOrder, timer: Timer | None = None) -> Answer:
     """Seconds of each repeat, after one that does not count; fewer when the time of the order is over.
 
+    On a node with several GPUs each of them is measured, for an equal share of the time. A node is as its worst GPU:
+    one that gives a wrong answer, or else the slowest one.
+
     Raises RegistryError for a micro-benchmark that this node does not have, NotPossible for one that cannot run here,
     and whatever the kernel raises.
     """
-    kernel = MICRO_BENCHMARKS[order.benchmark].build(order.place())
+    benchmark, answers = MICRO_BENCHMARKS[order.benchmark], list[Answer]()
+    devices = _devices(benchmark, order)
+    part = replace(order, limit_seconds=order.limit_seconds / len(devices))
+    for device in devices:
+        with device:
+            answers.append(_measured(benchmark, part, timer or Timer()))
+    return _worst(answers)
+
+
+def _devices(benchmark: MicroBenchmark, order: MeasureOrder) -> Sequence[AbstractContextManager[object]]:
+    """A context for each GPU that this process sees, in which it is the current one; one context for the CPU. With a
+    partner, each process has one GPU."""
+    if benchmark.device is not DeviceKind.CUDA or order.peer is not None:
+        return [nullcontext()]
+    import torch
+
+    return [torch.cuda.device(number) for number in range(torch.cuda.device_count())] or [nullcontext()]
+
+
+def _measured(benchmark: MicroBenchmark, order: MeasureOrder, timer: Timer) -> Answer:
+    """The answer of the current device."""
+    kernel = benchmark.build(order.place())
     try:
-        seconds = _repeated(kernel, order, timer or Timer())
+        seconds = _repeated(kernel, order, timer)
         check = kernel.check() if isinstance(kernel, CheckedKernel) else None
     finally:
         if isinstance(kernel, CheckedKernel):
@@ -38,6 +68,14 @@ def measure(order: MeasureOrder, timer: Timer | None = None) -> Answer:
     if check is None:
         return Answer(seconds=seconds)
     return Answer(seconds=seconds if check.correct else (), correct=check.correct, digest=check.digest)
+
+
+def _worst(answers: Sequence[Answer]) -> Answer:
+    """One answer for the node. GPUs that have computed different numbers give a digest that no other node has."""
+    if (wrong := next((answer for answer in answers if answer.correct is False), None)) is not None:
+        return wrong
+    slowest = max(answers, key=lambda answer: median(answer.seconds))
+    return replace(slowest, digest=joined_digest([answer.digest for answer in answers]))
 
 
 def _repeated(kernel: Kernel, order: MeasureOrder, timer: Timer) -> tuple[float, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +22,8 @@ from pharoah_protocol.vocabulary import DeviceKind
 PARTNER_SECONDS = 10.0
 """How long a process waits for its partner, at the beginning and in each collective. The agent waits 15 s longer than
 the measurement may take, so both sides end with an error of their own."""
+_INTERFACE = "GLOO_SOCKET_IFNAME"
+"""The variable that names the network interface of a group."""
 _LOCAL_HOSTS = ("localhost", "127.0.0.1")
 
 
@@ -40,19 +43,11 @@ class _Group(CheckedKernel):
     def __init__(self, peer: Peer, device: str) -> None:
         """Raises torch's error when the partner does not come within PARTNER_SECONDS."""
         self.peer, self.device, self._wait = peer, device, waiting(device)
-        if peer.rendezvous.startswith(_LOCAL_HOSTS):
-            os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
-        limit = timedelta(seconds=PARTNER_SECONDS)
-        store = _store(peer, limit)
-        distributed.init_process_group(
-            BACKENDS[DeviceKind(device)], store=store, rank=peer.rank, world_size=peer.size, timeout=limit
-        )
         self._more = torch.zeros(1, device=device)
-        try:
+        with ExitStack() as owned:
+            owned.enter_context(_joined(peer, device))
             distributed.barrier()
-        except BaseException:
-            self.close()
-            raise
+            self._owned = owned.pop_all()
 
     def goes_on(self, wanted: bool) -> bool:
         self._more.fill_(float(wanted))
@@ -60,9 +55,32 @@ class _Group(CheckedKernel):
         return bool(self._more.item())
 
     def close(self) -> None:
-        distributed.destroy_process_group()
-        if not self.peer.has_port and self.peer.rank == 0:
-            Path(self.peer.rendezvous).unlink(missing_ok=True)
+        self._owned.close()
+
+
+@contextmanager
+def _joined(peer: Peer, device: str) -> Iterator[None]:
+    """Inside it this process is in the group. Nothing of it is left afterwards: the child measures other things."""
+    limit, before = timedelta(seconds=PARTNER_SECONDS), os.environ.get(_INTERFACE)
+    try:
+        if peer.rendezvous.startswith(_LOCAL_HOSTS):
+            os.environ[_INTERFACE] = LOOPBACK
+        distributed.init_process_group(
+            BACKENDS[DeviceKind(device)],
+            store=_store(peer, limit),
+            rank=peer.rank,
+            world_size=peer.size,
+            timeout=limit,
+        )
+        yield
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        if not peer.has_port and peer.rank == 0:
+            Path(peer.rendezvous).unlink(missing_ok=True)
+        os.environ.pop(_INTERFACE, None)
+        if before is not None:
+            os.environ[_INTERFACE] = before
 
 
 def _store(peer: Peer, limit: timedelta) -> Any:
@@ -78,11 +96,11 @@ class Communication(_Group):
     """One operation on `sent_bytes` of each process."""
 
     def __init__(self, peer: Peer, device: str, operation: Operation, sent_bytes: int) -> None:
-        super().__init__(peer, device)
         count = sent_bytes // 4 // peer.size * peer.size
         self._own = torch.full((count,), float(peer.rank + 1), device=device)
         self._result = torch.empty(count * (peer.size if operation is Operation.ALL_GATHER else 1), device=device)
         self._operation = operation
+        super().__init__(peer, device)  # after the memory is there: who joins a group and ends leaves others waiting
         self._run: Callable[[], object] = {
             Operation.ALL_REDUCE: self._all_reduce,
             Operation.ALL_GATHER: lambda: distributed.all_gather_into_tensor(self._result, self._own),
@@ -130,11 +148,11 @@ class Overlap(_Group):
     """An all-reduce while the process computes products: what one repeat takes shows whether both go on at once."""
 
     def __init__(self, peer: Peer, device: str, sent_bytes: int, rows: int, products: int) -> None:
-        super().__init__(peer, device)
         self._sent = torch.empty(sent_bytes // 4, device=device)
         self._ones = torch.ones(rows, rows, device=device)
         self._product = torch.empty_like(self._ones)
         self._products = products
+        super().__init__(peer, device)
 
     def __call__(self) -> None:
         self._sent.fill_(self.peer.rank + 1)

@@ -167,6 +167,11 @@ class Child:
                     await self._asked("", START_SECONDS / duty)
             self._used_at = time.monotonic()
 
+    async def stop(self) -> None:
+        """Stop it after what it does now; it is started again when it is needed."""
+        async with self._turn:
+            await self._stop()
+
     async def _asked(self, line: str, timeout_seconds: float) -> str:
         try:
             async with asyncio.timeout(timeout_seconds):

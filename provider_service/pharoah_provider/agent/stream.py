@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from pharoah_benchmarks.campaign.cell import Cell
-from pharoah_benchmarks.micro import Answer, MeasureOrder, Peer
+from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, MeasureOrder, Peer
 from pharoah_protocol import __version__
 from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.backoff import Backoff
@@ -34,7 +34,7 @@ from pharoah_protocol.v1 import (
     ProbeResult,
 )
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
-from pharoah_protocol.vocabulary import NodeAction
+from pharoah_protocol.vocabulary import DeviceKind, NodeAction
 from pharoah_provider.agent.cell_telemetry import CellTelemetry
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.environment_children import EnvironmentChildren
@@ -44,6 +44,7 @@ from pharoah_provider.agent.sample_times import SampleTimes
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import NOT_IDLE, Node
 from pharoah_provider.owned_tasks import OwnedTasks
+from pharoah_provider.shielding import complete_despite_cancellation
 
 log = logging.getLogger("pharoah.agent")
 
@@ -205,6 +206,15 @@ class AgentStream:
             await self._refuse(order)
             return
         failed = await self._start_to_measure(order.duty or 1.0)
+        try:
+            await self._answer_probe(order, failed)
+        finally:
+            if any(_is_on_gpu(benchmark) for benchmark in order.benchmarks):
+                # A process that has used a GPU keeps memory of it, which belongs to the next job.
+                await complete_despite_cancellation(self._probes.stop())
+
+    async def _answer_probe(self, order: ProbeOrder, failed: str) -> None:
+        """The result of each micro-benchmark. `failed`: why none can be had, or an empty text."""
         for benchmark in order.benchmarks:
             began = time.time()
             answer = Answer(error=failed) if failed else await self._ask_probe(benchmark, order)
@@ -286,6 +296,10 @@ def measure_order(benchmark: str, order: ProbeOrder, remote_folder: str = "") ->
         remote_folder=remote_folder,
         peer=peer,
     )
+
+
+def _is_on_gpu(benchmark: str) -> bool:
+    return benchmark in MICRO_BENCHMARKS.entries and MICRO_BENCHMARKS[benchmark].device is DeviceKind.CUDA
 
 
 def _is_against(known: NodeStateAnswer) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from pharoah_protocol.v1 import (
     Telemetry,
     Welcome,
 )
-from pharoah_provider.agent_budgets import CHANGES_A_DAY, AgentBudgets, check_telemetry
+from pharoah_provider.agent_budgets import CHANGES_A_DAY, AgentBudgets, check_telemetry, is_of_today
 from pharoah_provider.agent_connection import Connection, Looked, Order, OrderKind
 from pharoah_provider.cell_results import read_result
 from pharoah_provider.domain import PLACES, Node
@@ -40,6 +41,8 @@ from pharoah_serving.clock import Clock
 from pharoah_serving.costs import metered
 from pharoah_serving.errors import Invalid, Refused
 from pharoah_serving.metrics import Metrics
+
+log = logging.getLogger("pharoah.provider.agents")
 
 TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64
@@ -127,8 +130,11 @@ class AgentServicer:
             self._metrics.rejected.labels("telemetry_too_fast").inc(size)
             stream.complete = False
             return
-        check_telemetry(rows.sampled_at, rows.metric, rows.device, rows.value, now)
-        if size:
+        check_telemetry(rows.sampled_at, rows.metric, rows.device, rows.value)
+        if not is_of_today(rows.sampled_at, now):
+            self._metrics.rejected.labels("telemetry_of_another_day").inc(size)
+            log.warning("node %s sends telemetry of another day, which is dropped; is its clock right?", node)
+        elif size:
             await self._nodes.append_telemetry(node, rows.sampled_at, rows.metric, rows.device, rows.value)
         if stream.complete:
             await stream.out.put(AgentOrder(ack=Ack(batch=rows.batch)))
