@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,8 @@ import pytest
 from pharoah_protocol.channels import Access, AccessFiles
 from pharoah_protocol.v1 import ListRequest
 from pharoah_provider.agent import cli
+from pharoah_provider.agent.child_processes import ChildDied
+from pharoah_provider.agent.fact_watch import FactWatch
 from pharoah_provider.agent.facts import FACT_GROUPS, FactGroup, cooling, network, system
 from pharoah_provider.agent.facts._group import listed
 from pharoah_provider.agent.known_jobs import KnownJobs
@@ -23,6 +26,7 @@ from pharoah_provider.agent.node_facts import NodeFacts, given_facts
 from pharoah_provider.agent.signals import _nvml
 from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
+from pharoah_provider.domain import Node
 from tests.harness.loopback import TOKENS, loopback, node
 from tests.harness.tokens import write_token
 from tests.harness.until import until
@@ -188,5 +192,36 @@ def test_changed_facts_are_sent_without_a_restart_of_the_agent(tmp_path: Path) -
             finally:
                 running.cancel()
                 await asyncio.wait({running})
+
+    asyncio.run(inside())
+
+
+def test_gpus_whose_driver_comes_after_the_agent_become_facts_of_the_node() -> None:
+    driver, sent, reads = dict[str, str](), list[Node](), [0]
+
+    async def seen() -> Mapping[str, object]:
+        reads[0] += 1
+        if reads[0] == 3:
+            raise ChildDied("exit status -9")
+        return {"device": "a CPU", **({"gpu": "a GPU"} if driver else {})}
+
+    async def inside() -> None:
+        group = FactGroup("gpus", "a test", ("gpu_count",), lambda: driver)
+        watch = FactWatch(node("n1"), {"rack": "7"}, NodeFacts({"device": "a CPU"}, [group]), seen, sent.append)
+        await watch.look()
+        await watch.look()
+        assert [one.server_facts for one in sent] == [("device=a CPU",)] and reads == [0]
+        for count in ("8", "7", "7"):
+            driver["gpu_count"] = count
+            await watch.look()
+        assert [one.server_facts[2:] for one in sent[1:]] == [("gpu_count=8", "rack=7"), ("gpu_count=7", "rack=7")]
+        assert sent[-1].device_facts == ("device=a CPU", "gpu=a GPU") and reads == [1]
+        driver.clear()
+        await watch.look()
+        assert sent[-1].server_facts == ("device=a CPU", "rack=7")
+        driver["gpu_count"] = "8"
+        for _ in range(3):
+            await watch.look()
+        assert sent[-1].device_facts == ("device=a CPU",) and reads == [3], "a process that dies is not started again"
 
     asyncio.run(inside())

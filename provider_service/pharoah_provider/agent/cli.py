@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -30,12 +30,13 @@ from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider import channel
 from pharoah_provider.agent import benchmark, signal_sources
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
+from pharoah_provider.agent.fact_watch import FactWatch
 from pharoah_provider.agent.fork_servers import fork_servers
 from pharoah_provider.agent.job_signals import JobSignals
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.look import Look
-from pharoah_provider.agent.node_facts import PERIOD_SECONDS, NodeFacts, given_facts
+from pharoah_provider.agent.node_facts import NodeFacts, given_facts
 from pharoah_provider.agent.signal_buffer import SignalBuffer
 from pharoah_provider.agent.signal_list import SignalList
 from pharoah_provider.agent.signals import AGENT_SIGNALS
@@ -169,7 +170,10 @@ async def _stand(
     key: Ed25519PrivateKey,
     given: Mapping[str, str],
 ) -> None:
-    facts = NodeFacts({**given, **await read_json("pharoah_benchmarks.context", profile)})
+    def seen_by_process() -> Awaitable[Mapping[str, object]]:
+        return read_json("pharoah_benchmarks.context", profile)
+
+    facts = NodeFacts({**given, **await seen_by_process()})
     now = facts.read()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     cpus = profile.cpus or tuple(sorted(os.sched_getaffinity(0)))
@@ -201,20 +205,9 @@ async def _stand(
             forecast,
         )
         async with local, OwnedTasks() as watching:
-            watching.start(_send_changes(stream, node, facts))
+            watching.start(FactWatch(node, given, facts, seen_by_process, stream.restate).run())
             watching.start(buffer.run())
             await stream.run()
-
-
-async def _send_changes(stream: AgentStream, node: Node, facts: NodeFacts) -> None:
-    """Read the facts again and again; send the node anew when they have changed."""
-    while True:
-        await asyncio.sleep(PERIOD_SECONDS)
-        now = tuple(server_facts(await asyncio.to_thread(facts.read)))
-        if now != node.server_facts:
-            log.info("facts have changed: %s", ", ".join(sorted(set(now) ^ set(node.server_facts))))
-            node = replace(node, server_facts=now)
-            stream.restate(node)
 
 
 def _profile(text: str) -> NodeProfile:
