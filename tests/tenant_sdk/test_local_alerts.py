@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import random
-import signal
-import subprocess
 from dataclasses import replace
 from math import exp, log
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pharoah._alert import Alert
 from pharoah.local_alerts import AlertBook, Condition, View, detectors
 from pharoah.local_alerts._exhaustion import Supply
 from pharoah.local_alerts._lateness import lateness
-from pharoah.local_alerts._readings import MachineReading, ProcessReading, read_machine, read_process
-from pharoah.local_alerts._slow_causes import Change, explain
+from pharoah.local_alerts._readings import MachineReading
 from pharoah.local_alerts._step_change import ALLOWANCE, FIRST_WINDOWS, StepChange, _run_length, _standard_bound
-from pharoah.local_alerts._step_windows import SKIPPED_STEPS, Moment, RankSteps, Window
-from pharoah.sidecar.local_watch import LocalWatch
+from pharoah.local_alerts._step_windows import SKIPPED_STEPS, Moment, RankSteps
 from pharoah_protocol.agent_messages import SignalReading
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
 from pharoah_protocol.rank_messages import CollectiveStart
-from pharoah_protocol.typed_json import to_json
 from pharoah_protocol.vocabulary import Attribution, Resource
+from tests.harness.local_views import process_reading
 
 GIB = float(1 << 30)
 
@@ -167,67 +159,6 @@ def test_the_average_run_length_of_the_bound_is_that_of_a_simulation() -> None:
     assert sum(lengths) / len(lengths) == pytest.approx(_run_length(3.0, 0.5), rel=0.15)
 
 
-def _window(**values: float) -> Window:
-    usual = {
-        "began_at": 0.0, "ended_at": 5.0, "median": 0.1, "took": 0.1, "computed": 0.1, "queued": 0.0,
-        "process_computed": 0.1, "moved_bytes": 0.0, "blocked": 0.0, "disk_waited": 0.0, "others": 0.0, "stolen": 0.0,
-        "throttled": 0.0, "workers": 0,
-    }  # fmt: skip
-    return Window(**{**usual, **values})  # type: ignore[arg-type]
-
-
-USUAL = _window()
-
-
-@pytest.mark.parametrize(
-    ("after", "resource"),
-    [
-        ({"took": 0.15, "queued": 0.05}, Resource.COMPUTE),
-        ({"took": 0.15, "computed": 0.15, "stolen": 0.4}, Resource.COMPUTE),
-        ({"took": 0.15, "throttled": 0.3}, Resource.COMPUTE),
-        ({"took": 0.15, "computed": 0.15, "others": 0.9}, Resource.MEMORY_BANDWIDTH),
-        ({"took": 0.15, "blocked": 0.5}, Resource.STORAGE),
-        ({"took": 0.15, "blocked": 0.1, "disk_waited": 0.04}, Resource.STORAGE),
-        ({"took": 0.15, "disk_waited": 0.04}, None),  # somebody else waits for a disk
-        ({"took": 0.15, "workers": 2}, Resource.STORAGE),
-        ({"took": 0.15, "computed": 0.15}, None),  # the job computes more: longer sequences
-        ({"took": 0.15, "moved_bytes": 1e6, "blocked": 0.5}, None),  # the job writes more: checkpoints
-    ],
-)
-def test_the_part_of_a_step_that_grew_names_the_resource(after: dict[str, float], resource: Resource | None) -> None:
-    cause = explain({0: Change(USUAL, _window(**after))}, {}, distributed=False).cause
-    assert (cause and cause.resource) == resource
-
-
-def test_a_job_with_half_a_core_that_computes_more_has_no_cause_outside() -> None:
-    """Its time in the queue grows with its computing: it gets half a core, as before."""
-    before = _window(took=0.1, computed=0.05, queued=0.05, throttled=0.5)
-    longer = _window(took=0.3, computed=0.15, queued=0.15, throttled=0.5, workers=2)
-    assert explain({0: Change(before, longer)}, {}, distributed=False).cause is None
-    neighbour = explain({0: Change(before, _window(took=0.2, computed=0.05, queued=0.15))}, {}, distributed=False).cause
-    assert neighbour is not None
-    assert neighbour.fault_domain is Attribution.NEIGHBOUR
-
-
-def test_the_rank_that_others_wait_for_is_named() -> None:
-    waits = Change(_window(computed=0.08), _window(took=0.16, computed=0.08))
-    queued = Change(_window(computed=0.08), _window(took=0.16, computed=0.08, queued=0.06))
-    found = explain({0: waits, 1: waits, 2: queued, 3: waits}, {}, distributed=True)
-    assert found.late_rank == 2
-    assert found.cause is not None
-    assert found.cause.fault_domain is Attribution.NEIGHBOUR
-
-
-def test_ranks_that_all_wait_have_a_slow_network_unless_one_calls_late() -> None:
-    waits = Change(_window(computed=0.08), _window(took=0.16, computed=0.08))
-    changes = {0: waits, 1: waits}
-    network = explain(changes, {0: 0.0, 1: 0.001}, distributed=True)
-    assert network.late_rank is None
-    assert network.cause is not None
-    assert network.cause.resource is Resource.NETWORK
-    assert explain(changes, {0: 0.0, 1: 0.06}, distributed=True).late_rank == 1
-
-
 def test_lateness_is_the_median_over_the_collectives_of_a_group() -> None:
     def starts(late: int) -> list[CollectiveStart]:
         return [CollectiveStart("0", number, number * 10**9 + late) for number in range(9)]
@@ -268,16 +199,6 @@ def test_a_job_has_a_budget_of_alerts() -> None:
     assert fired == 24
 
 
-def _process(**values: float) -> ProcessReading:
-    usual = {
-        "computed_seconds": 0.0, "main_computed_seconds": 0.0, "main_queued_seconds": 0.0, "blocked": False,
-        "stopped": False, "moved_bytes": 0, "resident_bytes": 1 << 30, "worker_seconds": 0.0, "worker_bytes": 0,
-        "workers": 0,
-        "throttled_seconds": 0.0, "data_free_bytes": None,
-    }  # fmt: skip
-    return ProcessReading(**{**usual, **values})  # type: ignore[arg-type]
-
-
 def test_a_window_that_ends_in_the_middle_of_a_long_step_counts_no_step_twice() -> None:
     """Ten steps of 0.1 s, then an evaluation of 6 s within one step; the main thread computes all the time."""
     rank = RankSteps()
@@ -285,7 +206,7 @@ def test_a_window_that_ends_in_the_middle_of_a_long_step_counts_no_step_twice() 
     steps = {1: [0.1] * 10, 7: [6.0], 8: [0.1] * 10, 9: [0.1] * 10, 10: [0.1] * 10}
     for at in range(11):
         rank.stepped(steps.get(at, []))
-        rank.look(Moment(at, _process(main_computed_seconds=float(at)), MachineReading(), 0.0))
+        rank.look(Moment(at, process_reading(main_computed_seconds=float(at)), MachineReading(), 0.0))
     before, after = rank.windows
     assert before.computed == pytest.approx(before.took) == pytest.approx(0.1)
     assert after.computed == pytest.approx(after.took)
@@ -295,7 +216,8 @@ def test_a_window_that_ends_in_the_middle_of_a_long_step_counts_no_step_twice() 
 def test_a_leak_below_a_limit_has_a_time() -> None:
     watching, raised = detectors()["memory"].start(), []
     for at in range(300):
-        process = _process(resident_bytes=(1 << 30) + at * 1_000_000, data_free_bytes=1_000_000_000 - at * 1_000_000)
+        used = at * 1_000_000
+        process = process_reading(resident_bytes=(1 << 30) + used, data_free_bytes=1_000_000_000 - used)
         raised += watching.look(View(at=at, unix=at, steps={0: [0.5]}, processes={0: process}))
     assert raised[0].resource is Resource.MEMORY_CAPACITY
     assert raised[0].fault_domain is Attribution.USER
@@ -307,14 +229,15 @@ def test_memory_that_others_use_up_is_not_the_jobs_fault() -> None:
     watching, raised = detectors()["memory"].start(), []
     for at in range(300):
         machine = MachineReading(available_bytes=1_000_000_000 - at * 1_000_000)
-        raised += watching.look(View(at=at, unix=at, steps={0: [0.5]}, processes={0: _process()}, machine=machine))
+        view = View(at=at, unix=at, steps={0: [0.5]}, processes={0: process_reading()}, machine=machine)
+        raised += watching.look(view)
     assert raised[0].fault_domain is Attribution.NEIGHBOUR
 
 
 def test_what_grows_before_the_first_step_is_loading() -> None:
     watching = detectors()["memory"].start()
     for at in range(300):
-        process = _process(data_free_bytes=1_000_000_000 - at * 1_000_000)
+        process = process_reading(data_free_bytes=1_000_000_000 - at * 1_000_000)
         assert not list(watching.look(View(at=at, unix=at, processes={0: process})))
 
 
@@ -331,7 +254,7 @@ def test_a_disk_that_fills_up_is_found_without_any_step() -> None:
 def test_steps_beside_a_micro_benchmark_are_no_evidence(measuring: bool) -> None:
     """A rank is queued from second 200 on: its steps take twice as long."""
     watching, raised = detectors()["slow_steps"].start(), []
-    process, queued = _process(), 0.0
+    process, queued = process_reading(), 0.0
     for at in range(400):
         slow = at >= 200
         queued += 0.5 if slow else 0.0
@@ -355,62 +278,9 @@ def test_steps_beside_a_micro_benchmark_are_no_evidence(measuring: bool) -> None
 
 def test_a_rank_that_was_stopped_is_named() -> None:
     watching = detectors()["stopped"].start()
-    processes = {0: _process(), 1: _process(stopped=True)}
+    processes = {0: process_reading(), 1: process_reading(stopped=True)}
     assert [one.where for one in watching.look(View(at=1, unix=1, processes=processes))] == ["this node, rank 1"]
-    assert not list(watching.look(View(at=2, unix=2, processes={0: _process(), 1: _process()})))
-
-
-@pytest.mark.parametrize(
-    ("queued", "throttled", "who"),
-    [(0.0, 0.0, Attribution.NODE), (0.6, 0.0, Attribution.NEIGHBOUR), (0.0, 0.7, Attribution.PLATFORM)],
-)
-def test_a_rank_that_is_late_from_the_first_step_on_is_named(queued: float, throttled: float, who: Attribution) -> None:
-    """The third of four ranks needs all of its time, and the others wait 60 % of theirs."""
-    watching, raised = detectors()["late_rank"].start(), []
-    for at in range(120):
-        late = _process(
-            main_computed_seconds=at * (1 - queued - throttled), main_queued_seconds=at * queued,
-            throttled_seconds=at * throttled,
-        )  # fmt: skip
-        usual = _process(main_computed_seconds=at * 0.3)
-        if throttled:
-            usual = _process(main_computed_seconds=at * 0.1)
-        steps = dict.fromkeys(range(4), [0.2] * 5)
-        raised += watching.look(View(at=at, unix=at, steps=steps, processes={0: usual, 1: usual, 2: late, 3: usual}))
-    assert raised[0].where == "this node, rank 2"
-    assert raised[0].fault_domain is who
-
-
-def test_ranks_that_need_as_long_as_each_other_have_no_late_one() -> None:
-    watching = detectors()["late_rank"].start()
-    for at in range(120):
-        processes = {rank: _process(main_computed_seconds=at * (0.5 + 0.05 * rank)) for rank in range(4)}
-        steps = dict.fromkeys(range(4), [0.2] * 5)
-        assert not list(watching.look(View(at=at, unix=at, steps=steps, processes=processes)))
-
-
-@pytest.mark.parametrize(
-    ("expected", "busy", "raised"),
-    [
-        (0.2 / 7, 0.9, True),  # clocked down to a seventh
-        (0.2 / 2, 0.9, False),  # twice as long is within what predictions miss by
-        (0.2 / 7, 0.1, False),  # the job waits for something, and its processor does not show
-        (0.0, 0.9, False),  # nobody has measured what the node can do
-    ],
-)
-def test_steps_that_take_several_times_as_long_as_the_node_should_need_are_found(
-    expected: float, busy: float, raised: bool
-) -> None:
-    watching, found = detectors()["below_prediction"].start(), []
-    for at in range(120):
-        processes = {rank: _process(main_computed_seconds=at * busy) for rank in range(2)}
-        steps = dict.fromkeys(range(2), [0.2] * 5)
-        view = View(at=at, unix=at, steps=steps, processes=processes, expected_step_seconds=expected)
-        found += watching.look(view)
-    assert bool(found) is raised
-    if raised:
-        assert found[0].resource is Resource.COMPUTE
-        assert found[0].step_ratio == pytest.approx(7, rel=0.05)
+    assert not list(watching.look(View(at=2, unix=2, processes={0: process_reading(), 1: process_reading()})))
 
 
 def test_trouble_of_a_device_of_the_job_is_named() -> None:
@@ -422,75 +292,3 @@ def test_trouble_of_a_device_of_the_job_is_named() -> None:
     )
     (found,) = watching.look(View(at=1, unix=1, signals=readings))
     assert (found.where, found.resource, found.what) == ("gpu1", Resource.COMPUTE, "gpu1: gpu throttled")
-
-
-def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:
-    import os
-
-    process = read_process(os.getpid())
-    assert process is not None
-    assert process.computed_seconds > 0
-    assert process.resident_bytes > 1 << 20
-    machine = read_machine(os.getpid(), ["/tmp", "/tmp", "/does/not/exist"])
-    assert machine.busy_seconds > 0
-    assert machine.available_bytes
-    assert list(machine.free_bytes) == ["/tmp"]
-    assert read_process(2**22 + 1) is None
-
-
-@pytest.mark.parametrize(
-    ("line", "folder", "files"),
-    [
-        ("0::/job", "job", {"memory.max": "1000", "memory.current": "700", "memory.stat": "inactive_file 100\n"}),
-        (
-            "4:memory:/job",
-            "memory/job",
-            {
-                "memory.limit_in_bytes": "1000",
-                "memory.usage_in_bytes": "700",
-                "memory.stat": "total_inactive_file 100\n",
-            },
-        ),
-    ],
-)
-def test_limits_of_control_groups_of_both_versions_are_read(
-    tmp_path: Path, line: str, folder: str, files: dict[str, str]
-) -> None:
-    proc, groups = tmp_path / "proc", tmp_path / "groups"
-    (proc / "7").mkdir(parents=True)
-    (proc / "7" / "cgroup").write_text(f"{line}\n")
-    (groups / folder).mkdir(parents=True)
-    for name, text in files.items():
-        (groups / folder / name).write_text(text)
-    assert read_machine(7, [], proc, groups).group_free_bytes == 400
-
-
-def test_a_real_process_that_is_stopped_raises_an_alert() -> None:
-    asyncio.run(_stopped_process())
-
-
-async def _no_signals() -> tuple[SignalReading, ...]:
-    return ()
-
-
-async def _stopped_process() -> None:
-    """The thread, the kernel's files and the detectors together; looks come fast."""
-    alerts: asyncio.Queue[Alert] = asyncio.Queue()
-    watch = LocalWatch(
-        b"run", alerts.put_nowait, lambda: None, lambda: False, _no_signals, distributed=False, look_seconds=0.01
-    )
-    process = subprocess.Popen(["sleep", "600"])
-    try:
-        watch.rank_connected(3, process.pid)
-        process.send_signal(signal.SIGSTOP)
-        async with asyncio.timeout(60):
-            alert = await alerts.get()
-        assert alert.state is CONFIRMED
-        assert alert.node_alias == "this node, rank 3"
-        assert alert.resource is Resource.COMPUTE
-        assert max(map(len, str(alert).splitlines()[1:])) <= 80
-        assert Alert.from_dict(json.loads(to_json(vars(alert)))) == alert
-    finally:
-        watch.stop()
-        process.kill()
-        process.wait()

@@ -203,6 +203,21 @@ def test_time_between_requests_is_no_step_time(torch_server: TorchServer) -> Non
     assert max(seen["times"]) < 200_000_000
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_stated_steps_count_the_time_between_them_only_where_the_job_may_train(
+    torch_server: TorchServer, trains: bool
+) -> None:
+    """A job that serves waits there for its next request; one that trains by hand prepares its next batch."""
+    call = "model(torch.randn(4, 8)).sum().backward()" if trains else "with torch.no_grad(): model(torch.randn(4, 8))"
+    source = MODEL + "import time\n" + requests(f"{call}\n    time.sleep(0.2); clock.tick('session')", 9)
+    code = CAPTURES.replace(
+        'seen["steps"] += len(message.durations)', 'seen.setdefault("times", []).extend(message.durations)'
+    )
+    seen = json.loads(torch_server.run_code(code + source + "clock.flush()\nprint(json.dumps(seen))\n"))
+    late = [time for time in seen["times"] if time >= 200_000_000]
+    assert len(late) >= 5 if trains else len(late) <= 3, "before the job is taken for one that serves"
+
+
 def test_a_job_that_trains_after_all_is_timed_by_its_optimizer(torch_server: TorchServer) -> None:
     evaluation = "with torch.no_grad(): model(torch.randn(4, 8))\n"
     seen = captured(torch_server, TRAIN + evaluation * 3 + STEP * 6)

@@ -38,7 +38,7 @@ class StepClock:
 
     A step is what lies between two calls of the first source seen: `session.step()` or an optimizer's step. Calls of
     the other source are ignored, so that a script that has both counts each step once. The steps of a job that serves
-    are made of calls of its models (`pharoah.capture.served_models`).
+    are made of calls of its models (`pharoah.capture.served_models`), also where it says itself where they end.
     """
 
     def __init__(self, link: SidecarLink, capture_every: int = 0, step_file: str = "") -> None:
@@ -127,9 +127,11 @@ class StepClock:
             self._models = None
             self._source = "" if self._source == "models" else self._source
 
-    def _served(self, nanoseconds: int) -> None:
-        """A step of a job that serves took so long."""
-        self._source = self._source or "models"
+    def _served(self, nanoseconds: int, may_train: bool) -> None:
+        """A step of calls of models took so long. A job that says where its steps end, and cannot train in them,
+        serves: it may wait for a request between two of them."""
+        if not self._source or (self._source == "session" and not may_train):
+            self._source = "models"
         if self._source == "models":
             self._durations.append(nanoseconds)
             self._steps += 1

@@ -29,9 +29,10 @@ class ServedModels:
     """Watches the calls of models of this process from `install` to `remove`."""
 
     def __init__(
-        self, stepped: Callable[[int], None], captured: Callable[[Captured], None], *, is_known: bool = True
+        self, stepped: Callable[[int, bool], None], captured: Callable[[Captured], None], *, is_known: bool = True
     ) -> None:
-        """`stepped` gets the nanoseconds of each step, `captured` the one captured step; both from any thread.
+        """`stepped` gets the nanoseconds of each step and whether it may train, `captured` the one captured step; both
+        from any thread.
 
         `is_known` states that a dry run has found that the job serves. Otherwise calls with gradients are not captured:
         they may belong to a training by hand.
@@ -50,7 +51,7 @@ class ServedModels:
         """Take the patch out again, if nobody has patched over it; in any case do nothing from now on."""
         self._reporting = threading.Lock()  # in a forked child, another thread may have held it
         self._was_captured = True
-        self._stepped = lambda _: None
+        self._stepped = lambda _, __: None
         self._remove()
 
     def end_stated(self) -> None:
@@ -82,6 +83,7 @@ class ServedModels:
             call = thread.steps.call(model, positions_of(args, kwargs))
             if call.begins_step:
                 self._began(thread)
+            thread.may_train = torch.is_grad_enabled()
             self._time(thread, call)
             return self._recorder(thread, model, call)
         except Exception as fault:  # noqa: BLE001 - a call of the user's model must not fail for us
@@ -93,7 +95,7 @@ class ServedModels:
         if thread.is_captured:
             self._finish_capture(thread)
         if thread.began and not thread.made_tokens:
-            self._report(thread.ended - thread.began)
+            self._report(thread, thread.ended - thread.began)
         thread.count += 1
         thread.began = time.perf_counter_ns()
         thread.made_tokens = False
@@ -103,13 +105,13 @@ class ServedModels:
         """Where tokens are generated, the time from one to the next is a step's time."""
         now = time.perf_counter_ns()
         if call.is_token:
-            self._report(now - thread.last_token if thread.made_tokens else now - thread.began)
+            self._report(thread, now - thread.last_token if thread.made_tokens else now - thread.began)
             thread.made_tokens = True
         thread.last_token = now
 
-    def _report(self, nanoseconds: int) -> None:
+    def _report(self, thread: _Thread, nanoseconds: int) -> None:
         with self._reporting:
-            self._stepped(nanoseconds)
+            self._stepped(nanoseconds, thread.may_train)
 
     def _recorder(self, thread: _Thread, model: torch.nn.Module, call: ModelCall) -> capture.Recorder | None:
         if not thread.is_captured or not call.is_new:
@@ -148,6 +150,8 @@ class _Thread:
         """Number of steps that have begun."""
         self.began = self.ended = self.last_token = 0
         """Nanoseconds: when the step began, when its last call ended, when its last call began."""
+        self.may_train = False
+        """Whether the last call kept what a backward pass needs."""
         self.is_captured = False
         """Whether the step is captured."""
         self.made_tokens = False

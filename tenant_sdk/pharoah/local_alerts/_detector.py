@@ -112,6 +112,9 @@ class Detector:
     help: str
     """What it finds, and by what."""
     start: Callable[[], Watching]
+    judges_steps: bool = False
+    """Whether it takes a step for all of the time between two ends of steps. Such detectors are left out of a job that
+    serves, which waits for its requests between its steps."""
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pharoah.local_alerts._detector import View
 from pharoah.local_alerts._step_change import FIRST_WINDOWS
-from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, mean_window
+from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, typical_window
 
 
 @dataclass
@@ -16,19 +16,22 @@ class FirstWindows:
 
     _ranks: dict[int, RankSteps] = field(default_factory=dict)
 
-    def add(self, view: View) -> None:
-        """One more look. What goes on while the provider measures beside the job does not count."""
+    def add(self, view: View) -> bool:
+        """One more look; whether it completed a window. What goes on while the provider measures beside the job does
+        not count."""
+        complete = False
         for number, process in view.processes.items():
             steps = self._ranks.setdefault(number, RankSteps())
             if view.measuring:
                 steps.discard()
             else:
                 steps.stepped(view.steps.get(number, ()))
-                steps.look(Moment(view.at, process, view.machine, 0.0))
+                complete |= steps.look(Moment(view.at, process, view.machine, 0.0)) is not None
+        return complete
 
-    def means(self) -> Mapping[int, Window] | None:
-        """The mean window of each rank; None until they are complete."""
-        windows = {rank: list(steps.windows) for rank, steps in self._ranks.items()}
-        if not windows or any(len(some) < FIRST_WINDOWS for some in windows.values()):
+    def typical(self) -> Mapping[int, Window] | None:
+        """The typical window of each rank among its newest ones; None until every rank has enough of them."""
+        newest = {rank: list(steps.windows)[-FIRST_WINDOWS:] for rank, steps in self._ranks.items()}
+        if not newest or any(len(some) < FIRST_WINDOWS for some in newest.values()):
             return None
-        return {rank: mean_window(some) for rank, some in windows.items()}
+        return {rank: typical_window(some) for rank, some in newest.items()}

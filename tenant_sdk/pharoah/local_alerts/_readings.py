@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from statistics import fmean
 
 from pharoah_protocol.process_family import descendants
 
@@ -65,10 +67,11 @@ class ProcessReading:
 class MachineReading:
     """The machine and the job's control group at one moment. Times count from the start of the machine."""
 
+    cores: int = 1
     busy_seconds: float = 0.0
     """Processor time of everything on the machine, summed over its cores."""
     stolen_seconds: float = 0.0
-    """Time in which other virtual machines had the cores of this one."""
+    """Time in which other virtual machines had a core of the job, the mean over its cores."""
     disk_waited_seconds: float = 0.0
     """Time in which at least one process of the machine waited for a disk (docs.kernel.org/accounting/psi.html); 0
     where the kernel does not count it."""
@@ -81,9 +84,10 @@ class MachineReading:
 
 
 def workers_of(pid: int) -> tuple[int, ...]:
-    """The processes that a rank has started, with theirs. They are found through each thread of each process, so this
-    takes milliseconds where there are many."""
-    return tuple(_first(descendants(pid), MOST_WORKERS))
+    """The processes that a rank has started, with theirs, and without this one: a rank may have started its sidecar.
+    They are found through each thread of each process, so this takes milliseconds where there are many."""
+    own = {os.getpid(), *descendants(os.getpid())}
+    return tuple(islice((worker for worker in descendants(pid) if worker not in own), MOST_WORKERS))
 
 
 def read_process(
@@ -115,20 +119,30 @@ def read_process(
     )
 
 
-def read_machine(pid: int, folders: Iterable[str], proc: Path = PROC, cgroups: Path = CGROUPS) -> MachineReading:
-    """The machine, and the control groups of a process; free space of the file systems of some folders."""
-    columns = [int(column) / _TICKS_PER_SECOND for column in _text(proc / "stat").partition("\n")[0].split()[1:]]
+def read_machine(pid: int, cores: Collection[int], proc: Path = PROC, cgroups: Path = CGROUPS) -> MachineReading:
+    """The machine without its file systems, and the control groups of a process. `cores`: those of the job."""
+    lines = [line.split() for line in _text(proc / "stat").splitlines() if line.startswith("cpu")]
+    columns = [int(column) / _TICKS_PER_SECOND for column in lines[0][1:]] if lines else []
+    of_job = [line for line in lines[1:] if line[0] in {f"cpu{core}" for core in cores}] or lines[1:]
     groups = _groups(pid, "memory", proc, cgroups)
     free = [one for one in map(_group_free_bytes, groups) if one is not None]
     available = _numbers(proc / "meminfo").get("MemAvailable:")
     return MachineReading(
+        cores=max(1, len(lines) - 1),
         busy_seconds=sum(columns[:_STOLEN]) - columns[_IDLE] - columns[_IO_WAIT] if len(columns) > _STOLEN else 0.0,
-        stolen_seconds=columns[_STOLEN] if len(columns) > _STOLEN else 0.0,
+        stolen_seconds=fmean(_stolen_seconds(line) for line in of_job) if of_job else 0.0,
         disk_waited_seconds=_stalled_seconds(proc / "pressure" / "io"),
         available_bytes=None if available is None else available << 10,
         group_free_bytes=min(free, default=None),
-        free_bytes=_free_bytes(folders),
     )
+
+
+def cores_of(pid: int) -> set[int]:
+    """The cores on which a process may run; none once it has ended."""
+    try:
+        return os.sched_getaffinity(pid)
+    except OSError:
+        return set()
 
 
 def used_folders(pid: int) -> Iterator[str]:
@@ -144,8 +158,9 @@ def used_folders(pid: int) -> Iterator[str]:
                     yield str(Path(target).parent)
 
 
-def _free_bytes(folders: Iterable[str]) -> dict[str, int]:
-    """Free space of each file system once, under the first of its folders."""
+def free_bytes_of(folders: Iterable[str]) -> dict[str, int]:
+    """Free space of each file system once, under the first of its folders. A server that is away does not answer, and
+    then this waits for it."""
     found: dict[str, int] = {}
     seen: set[int] = set()
     for folder in folders:
@@ -174,16 +189,17 @@ def _groups(pid: int, controller: str, proc: Path, cgroups: Path) -> Iterator[Pa
 
 
 def _group_free_bytes(group: Path) -> int | None:
-    """What a control group may still use, in version 2 or in version 1; None without a limit. Pages of files that were
-    not used lately are given up before anything fails, so they count as free."""
-    for limit_file, use_file, cache in (
-        ("memory.max", "memory.current", "inactive_file"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    """What a control group may still use, in version 2 or in version 1; None without a limit. Pages of files, and what
+    the kernel can give up of its own, are given up before anything fails, so they count as free, as they do in
+    MemAvailable. Files in memory (tmpfs) are not among them."""
+    for limit_file, use_file, caches in (
+        ("memory.max", "memory.current", ("inactive_file", "active_file", "slab_reclaimable")),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
     ):
         limit, use = _text(group / limit_file).strip(), _text(group / use_file).strip()
         if limit.isdecimal() and use.isdecimal() and int(limit) < UNLIMITED_BYTES:
-            unused = _numbers(group / "memory.stat").get(cache, 0)
-            return max(0, int(limit) - int(use) + unused)
+            counted = _numbers(group / "memory.stat")
+            return max(0, min(int(limit), int(limit) - int(use) + sum(counted.get(cache, 0) for cache in caches)))
     return None
 
 
@@ -195,6 +211,11 @@ def _throttled_seconds(group: Path) -> float:
 def _stalled_seconds(pressure: Path) -> float:
     some = _text(pressure).partition("\n")[0].rpartition("total=")[2].strip()
     return int(some) / 1e6 if some.isdecimal() else 0.0
+
+
+def _stolen_seconds(core: Sequence[str]) -> float:
+    """Of one core, from its line of /proc/stat."""
+    return int(core[1 + _STOLEN]) / _TICKS_PER_SECOND if len(core) > 1 + _STOLEN else 0.0
 
 
 def _data_limit(pid: int) -> int | None:
@@ -223,11 +244,6 @@ def _moved_bytes(folder: Path) -> int:
 def _resident_bytes(pid: int) -> int:
     columns = _text(PROC / str(pid) / "statm").split()
     return int(columns[_RESIDENT_PAGES]) * _PAGE_BYTES if len(columns) > _RESIDENT_PAGES else 0
-
-
-def _first(numbers: Iterator[int], most: int) -> Iterator[int]:
-    for _, number in zip(range(most), numbers, strict=False):
-        yield number
 
 
 def _numbers(path: Path) -> dict[str, int]:

@@ -16,10 +16,13 @@ from pharoah_protocol.vocabulary import Attribution, Resource
 
 LEAST_SHARE = 0.5
 """The share of the additional time that a part must have to be the cause."""
-LEAST_CORES = 0.3
-"""From so many cores on, another process counts as one that began to compute."""
-LEAST_STOLEN_CORES = 0.1
+LEAST_CORES, LEAST_CORES_RATIO = 0.3, 0.02
+"""From so many cores on, and from such a share of all cores on, another process counts as one that began to compute:
+less does not fill the memory bandwidth of a large machine, and its daemons use as much."""
+LEAST_STOLEN_RATIO = 0.02
 LEAST_THROTTLED_RATIO = 0.05
+LEAST_WORKER_RATIO = 0.005
+"""The share of a core that a worker uses at least when it loads data; what only waits for work uses none."""
 LEAST_BLOCKED_RATIO = 0.2
 MORE_BYTES_RATIO, FEWEST_BYTES = 1.5, 65_536
 """A job that moves so many times the bytes of before, and so many more in each step, does other work."""
@@ -131,14 +134,16 @@ def _of_late_rank(change: Change, rank: int) -> Cause | None:
 def _of_rank(change: Change, distributed: bool) -> Cause | None:
     before, after = change
     least = LEAST_SHARE * change.extra
-    if after.throttled - before.throttled >= LEAST_THROTTLED_RATIO:
+    throttled, stolen = after.throttled - before.throttled, after.stolen - before.stolen
+    computes_more = after.computed - before.computed > least
+    if throttled >= LEAST_THROTTLED_RATIO and throttled * after.took >= least and not computes_more:
         return Cause(
             Resource.COMPUTE,
             Attribution.PLATFORM,
             "the job's control group has used up its processor time",
             "raise the job's processor limit, or use fewer threads and workers",
         )
-    if after.stolen - before.stolen >= LEAST_STOLEN_CORES:
+    if stolen >= LEAST_STOLEN_RATIO and stolen * after.took >= least:
         return Cause(
             Resource.COMPUTE,
             Attribution.NEIGHBOUR,
@@ -159,7 +164,7 @@ def _of_rank(change: Change, distributed: bool) -> Cause | None:
 
 def _of_computing(change: Change) -> Cause | None:
     """The job computes longer: it has more to do, unless others began to compute beside it."""
-    if change.after.others - change.before.others < LEAST_CORES:
+    if change.after.others - change.before.others < max(LEAST_CORES, LEAST_CORES_RATIO * change.after.cores):
         return None
     return Cause(
         Resource.MEMORY_BANDWIDTH,
@@ -179,13 +184,8 @@ def _of_waiting(change: Change, distributed: bool) -> Cause | None:
             "the job waits for a disk that answers late",
             "look at what else uses the disk; write checkpoints elsewhere or less often",
         )
-    if change.after.workers > 0:
-        return Cause(
-            Resource.STORAGE,
-            Attribution.UNKNOWN,
-            "the job waits for its data: the workers that load it are late",
-            "look at the storage of the data set; more workers or a local copy help when it is slow",
-        )
+    if change.before.worker_computed >= LEAST_WORKER_RATIO * change.before.took:
+        return _of_late_data(distributed)
     if distributed:
         return Cause(
             Resource.NETWORK,
@@ -194,6 +194,23 @@ def _of_waiting(change: Change, distributed: bool) -> Cause | None:
             "look at the network between the nodes, and at the ranks on other nodes",
         )
     return None
+
+
+def _of_late_data(distributed: bool) -> Cause:
+    """Workers load the data of the job. From outside, a wait for them looks like one for other ranks."""
+    if distributed:
+        return Cause(
+            Resource.STORAGE,
+            Attribution.UNKNOWN,
+            "the job waits for its data, which workers load, or all ranks wait longer in their collectives",
+            "look at the storage of the data set first, then at the network between the nodes",
+        )
+    return Cause(
+        Resource.STORAGE,
+        Attribution.UNKNOWN,
+        "the job waits for its data: the workers that load it are late",
+        "look at the storage of the data set; more workers or a local copy help when it is slow",
+    )
 
 
 def _waits_for_disk(change: Change) -> bool:

@@ -52,11 +52,14 @@ class Window(NamedTuple):
     """In which some process of this machine waited for a disk."""
     others: float
     """How many cores other processes of this machine used, as a mean."""
+    cores: float
+    """How many the machine has."""
     stolen: float
-    """How many cores other virtual machines took."""
+    """Share of the time in which other virtual machines had a core of the job, the mean over its cores."""
     throttled: float
     """Share of the time in which the job's control group had used up its processor time."""
-    workers: int
+    worker_computed: float
+    """Processor time of the processes that the rank has started, such as workers that load its data."""
 
     @property
     def waited(self) -> float:
@@ -127,12 +130,19 @@ def _window(began: Moment, ended: Moment, steps: Sequence[float], blocked: Seque
         blocked=fmean(blocked),
         disk_waited=(ended.machine.disk_waited_seconds - began.machine.disk_waited_seconds) * of_step,
         others=max(0.0, busy - (ended.own_seconds - began.own_seconds)) / seconds,
+        cores=ended.machine.cores,
         stolen=(ended.machine.stolen_seconds - began.machine.stolen_seconds) / seconds,
-        throttled=(after.throttled_seconds - before.throttled_seconds) / seconds,
-        workers=after.workers,
+        # The kernel adds up what it stops on each core.
+        throttled=min(1.0, (after.throttled_seconds - before.throttled_seconds) / seconds),
+        worker_computed=max(0.0, after.worker_seconds - before.worker_seconds) * of_step,
     )
 
 
 def mean_window(windows: Sequence[Window]) -> Window:
-    """The mean of each number over some windows, at least one."""
-    return Window(*(fmean(numbers) for numbers in zip(*windows, strict=True)))  # type: ignore[arg-type]
+    """The mean of each number over some windows, at least one: also what slows one step of many is in it."""
+    return Window(*(fmean(numbers) for numbers in zip(*windows, strict=True)))
+
+
+def typical_window(windows: Sequence[Window]) -> Window:
+    """The median of each number over some windows, at least one: a single evaluation or checkpoint is not in it."""
+    return Window(*(median(numbers) for numbers in zip(*windows, strict=True)))

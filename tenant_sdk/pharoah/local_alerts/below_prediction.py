@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._first_windows import FirstWindows
-from pharoah.local_alerts._slow_causes import BENCHMARKED, LEAST_THROTTLED_RATIO
+from pharoah.local_alerts._slow_causes import LEAST_THROTTLED_RATIO
 from pharoah.local_alerts._step_windows import Window
 from pharoah_protocol.vocabulary import Attribution, Resource
 
@@ -25,7 +25,7 @@ says nothing about the processor."""
 
 @dataclass
 class _BelowPrediction:
-    """The first windows of all ranks, beside the prediction."""
+    """Judges the first windows of all ranks beside the prediction, and withdraws what the newest ones do not show."""
 
     wants_lateness = False
     _first: FirstWindows = field(default_factory=FirstWindows)
@@ -33,24 +33,32 @@ class _BelowPrediction:
     _holds: Condition | None = None
 
     def look(self, view: View) -> Iterator[Condition]:
-        if not self._judged and view.expected_step_seconds > 0:
-            self._first.add(view)
-            if (means := self._first.means()) is not None:
-                self._judged, self._holds = True, _condition(means, view)
+        if view.expected_step_seconds > 0 and (self._holds or not self._judged):
+            self._judge(view)
         if self._holds:
             yield self._holds
 
+    def _judge(self, view: View) -> None:
+        if self._first.add(view) and (typical := self._first.typical()) is not None:
+            found = _condition(typical, view)
+            self._holds = found and (self._holds or found)
+            self._judged = True
 
-def _condition(means: Mapping[int, Window], view: View) -> Condition | None:
-    """What holds when the first windows are known. The fastest rank is looked at: that one rank alone is late is found
-    by comparing the ranks."""
+
+def _condition(typical: Mapping[int, Window], view: View) -> Condition | None:
+    """What holds, by the typical windows of all ranks. The fastest rank is looked at: that one rank alone is late is
+    found by comparing the ranks."""
     expected = view.expected_step_seconds
-    rank = min(means, key=lambda number: means[number].computed + means[number].queued)
-    own = means[rank]
+    rank = min(typical, key=lambda number: typical[number].computed + typical[number].queued)
+    own = typical[rank]
     busy = own.computed + own.queued
     if busy < LEAST_RATIO * expected or busy < LEAST_OWN_SHARE * own.took:
         return None
-    who, likely = Attribution.NODE, "the processor runs below its usual clock, or the node's profile is out of date"
+    who, likely = (
+        Attribution.NODE,
+        "the processor runs below its usual clock, the node's profile is out of date, or the script computes much "
+        "outside of torch",
+    )
     if own.throttled >= LEAST_THROTTLED_RATIO:
         who, likely = Attribution.PLATFORM, "the job's control group has used up its processor time"
     elif own.queued >= own.computed / 2:
@@ -67,7 +75,7 @@ def _condition(means: Mapping[int, Window], view: View) -> Condition | None:
         f"queued {1e3 * own.queued:.3g} ms",
         since=view.unix - (view.at - own.began_at),
         step_ratio=own.took / expected,
-        validation=who in BENCHMARKED,
+        validation=False,  # how far the prediction misses a job would say which job it is
     )
 
 
@@ -75,4 +83,5 @@ DETECTOR = Detector(
     "below_prediction",
     "steps of all ranks that take three times as long as predicted for this node, from the first step on",
     _BelowPrediction,
+    judges_steps=True,
 )

@@ -20,7 +20,7 @@ LEAST_WAITING_SHARE = 0.15
 
 @dataclass
 class _LateRank:
-    """The first windows of all ranks of this machine."""
+    """Judges the first windows of all ranks of this machine, and withdraws what the newest ones do not show."""
 
     wants_lateness = False
     _first: FirstWindows = field(default_factory=FirstWindows)
@@ -28,16 +28,20 @@ class _LateRank:
     _holds: Condition | None = None
 
     def look(self, view: View) -> Iterator[Condition]:
-        if not self._judged:
-            self._first.add(view)
-            if (means := self._first.means()) is not None and len(means) > 1:
-                self._judged, self._holds = True, _condition(means, view)
+        if self._holds or not self._judged:
+            self._judge(view)
         if self._holds:
             yield self._holds
 
+    def _judge(self, view: View) -> None:
+        if self._first.add(view) and (typical := self._first.typical()) is not None and len(typical) > 1:
+            found = _condition(typical, view)
+            self._holds = found and (self._holds or found)
+            self._judged = True
+
 
 def _condition(usual: Mapping[int, Window], view: View) -> Condition | None:
-    """What holds when the first windows of all ranks are known."""
+    """What holds, by the typical windows of all ranks."""
     needed = {rank: window.computed + window.queued for rank, window in usual.items()}
     late = max(needed, key=lambda rank: needed[rank])
     others = [window for rank, window in usual.items() if rank != late]
@@ -72,4 +76,5 @@ DETECTOR = Detector(
     "late_rank",
     "a rank that needs 1.5 times as long as the others from the first step on, while they wait for it",
     _LateRank,
+    judges_steps=True,
 )

@@ -53,7 +53,7 @@ class _Memory:
 
     def _condition(self, name: str, left: float, found: Forecast, view: View) -> Condition:
         growth = self._job.rate(found.span_seconds)
-        own = name.startswith("rank") or growth >= OWN_SHARE * found.rate
+        own = name != "machine" or growth >= OWN_SHARE * found.rate  # only the machine is shared with others
         workers = sum(one.worker_bytes for one in view.processes.values())
         return Condition(
             key=f"memory:{name}",
@@ -62,7 +62,7 @@ class _Memory:
             what=f"{_NAMES.get(name, f'the memory limit of {name}')} will be full in {clock_span(found.seconds)}"
             f" ({clock_span(found.earliest_seconds)} to {clock_span(found.latest_seconds)})",
             where=name if name.startswith("rank") else "this node",
-            likely=_likely(own, workers),
+            likely=_likely(own, name == "group" and growth < OWN_SHARE * found.rate, workers),
             action=_CHECKPOINT if own else f"{_CHECKPOINT}; ask the provider who else uses this machine",
             evidence=f"{size(found.rate * 60)} more in a minute, over {clock_span(found.span_seconds)};"
             f" {size(left)} left",
@@ -83,9 +83,11 @@ def _left(view: View) -> dict[str, float]:
     return {name: float(left) for name, left in limits.items() if left is not None}
 
 
-def _likely(own: bool, workers: int) -> str:
+def _likely(own: bool, unseen: bool, workers: int) -> str:
     if not own:
         return "other processes of this machine use more and more memory"
+    if unseen:
+        return "files in memory (/dev/shm, tmpfs), or other processes in the job's container, grow"
     if workers:
         return "the job keeps more in each step: tensors with their graph, a list, or what workers of a DataLoader copy"
     return "the job keeps more in each step: tensors with their graph, such as a loss that is added up, or a list"

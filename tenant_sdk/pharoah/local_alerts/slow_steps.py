@@ -142,4 +142,5 @@ DETECTOR = Detector(
     "steps that take 1.1 times as long as before, or more, for a reason outside of the job; which rank is late, and "
     "what it lacks, from the time that its main thread computes, is queued for a core, and waits",
     _SlowSteps,
+    judges_steps=True,
 )

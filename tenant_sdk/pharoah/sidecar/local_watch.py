@@ -1,6 +1,7 @@
 """Looks at the job's processes once a second, and lets detectors judge what it sees.
 
-The looks are taken in a thread of their own: a file system that does not answer must not stop the sidecar.
+The looks are taken in a thread of their own, and file systems in another one: what does not answer must stop neither
+the sidecar nor the other looks.
 """
 
 from __future__ import annotations
@@ -13,20 +14,24 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pharoah._alert import Alert
-from pharoah.local_alerts import AlertBook, Condition, NodeForecast, View, Watching, detectors
+from pharoah.local_alerts import AlertBook, Condition, Detector, NodeForecast, View, Watching, detectors
 from pharoah.local_alerts._lateness import lateness
 from pharoah.local_alerts._readings import (
     MachineReading,
     ProcessReading,
+    cores_of,
+    free_bytes_of,
     read_machine,
     read_process,
     used_folders,
     workers_of,
 )
 from pharoah.sidecar.node_forecaster import NodeForecaster
+from pharoah.sidecar.rank_processes import RankProcesses, Standing
 from pharoah_protocol.agent_messages import SignalReading
 from pharoah_protocol.rank_messages import CollectiveStart
 
@@ -41,6 +46,8 @@ MOST_FOLDERS = 32
 SIGNALS_EVERY_SECONDS = 2.0
 RECORDS_EVERY_SECONDS = 10.0
 """How often ranks are asked for their flight records while steps seem to take longer: an answer takes milliseconds."""
+MOST_STEPS = 100_000
+"""Steps of one rank between two looks that are kept: a step takes ten microseconds at least."""
 NANOSECONDS = 1e9
 
 
@@ -53,8 +60,15 @@ class _Look(NamedTuple):
     machine: MachineReading
 
 
+class _AtWork(NamedTuple):
+    """One detector that watches the job."""
+
+    detector: Detector
+    watching: Watching
+
+
 class LocalWatch:
-    """Owns one thread and one task between the first `rank_connected` and `stop`. All else is done in the event
+    """Owns two threads and a few tasks between the first `rank_connected` and `stop`. All else is done in the event
     loop."""
 
     def __init__(
@@ -65,14 +79,15 @@ class LocalWatch:
         measuring: Callable[[], bool],
         ask_signals: Callable[[], Awaitable[Sequence[SignalReading]]],
         distributed: bool,
+        serves: Callable[[], bool] = lambda: False,
         forecaster: NodeForecaster | None = None,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         """`deliver` gets every alert. `request_records` asks all ranks for their flight records, whose starts come to
         `called`. `measuring`: whether the provider runs micro-benchmarks beside the job. `ask_signals` gives what the
-        agent of the node shows. `distributed`: whether the job runs on several nodes. `forecaster` forecasts failures
-        of the node."""
-        self._deliver, self._measuring, self._distributed = deliver, measuring, distributed
+        agent of the node shows. `distributed`: whether the job runs on several nodes. `serves`: whether it answers
+        requests. `forecaster` forecasts failures of the node."""
+        self._deliver, self._measuring, self._distributed, self._serves = deliver, measuring, distributed, serves
         self._look_seconds = look_seconds
         self.expected_step_seconds = 0.0
         """What a step should take on this node; 0 while that is not known."""
@@ -84,29 +99,42 @@ class LocalWatch:
         self._request_records, self._requested_at = request_records, 0.0
         self._starts: dict[int, Sequence[CollectiveStart]] = {}
         self._book = AlertBook(run_id.hex())
-        self._watching: list[Watching] = []
-        self._processes: dict[int, int] = {}
-        """Rank to process."""
+        self._watching: list[_AtWork] = []
+        self._ranks = RankProcesses()
         self._steps: dict[int, list[float]] = defaultdict(list)
+        self._free_bytes: Mapping[str, int] = {}
+        """Free space of the file systems that the job uses, when it was read last."""
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def rank_connected(self, rank: int, process: int) -> None:
         """A rank has connected from a process of this machine."""
-        self._processes[rank] = process
+        if self._ranks.connected(rank, process) is Standing.NEW or self._thread is None:
+            self._begin()
         if self._thread is None:
-            self._watching = [detector.start() for detector in detectors()]
             loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._run, args=(loop,), name="pharoah-looks", daemon=True)
             self._thread.start()
+            threading.Thread(target=self._follow_space, name="pharoah-space", daemon=True).start()
             self._asking = [asyncio.create_task(self._follow_signals())]
             if self._forecaster is not None:
                 self._asking.append(asyncio.create_task(self._forecaster.follow(self._forecasted)))
 
-    def stepped(self, rank: int, durations: Sequence[int]) -> None:
-        """Steps of a rank, in nanoseconds."""
-        if self._thread is not None:
+    def stepped(self, rank: int, process: int, durations: Sequence[int]) -> None:
+        """Steps of a rank, in nanoseconds, from a process of this machine."""
+        if self._thread is None or not self._thread.is_alive():
+            return
+        standing = self._ranks.stepped(rank, process)
+        if standing is Standing.NEW:
+            self._begin()
+        if standing is not Standing.OTHER and len(self._steps[rank]) < MOST_STEPS:
             self._steps[rank] += [duration / NANOSECONDS for duration in durations]
+
+    def _begin(self) -> None:
+        """Watch from now on: another program may run in the place of the one before, with other steps."""
+        self._watching = [_AtWork(detector, detector.start()) for detector in detectors()]
+        self._steps.clear()
+        self._starts.clear()
 
     def called(self, rank: int, starts: Sequence[CollectiveStart]) -> None:
         """When a rank called its last collectives."""
@@ -128,23 +156,34 @@ class LocalWatch:
             await asyncio.sleep(SIGNALS_EVERY_SECONDS)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        folders: list[str] = []
         workers: dict[int, tuple[int, ...]] = {}
         looks = 0
         while not self._stopped.wait(self._look_seconds):
             try:
-                processes = dict(self._processes)
-                if looks % FOLDERS_EVERY_LOOKS == 0:
-                    folders = _folders(processes, folders)
+                processes = self._ranks.by_rank
                 if looks % WORKERS_EVERY_LOOKS == 0:
                     workers = {rank: workers_of(process) for rank, process in processes.items()}
                 looks += 1
-                found = _look(processes, workers, folders)
+                found = _look(processes, workers, self._free_bytes)
             except Exception:
                 log.exception("this machine could not be looked at; no more alerts of its own will come")
                 return
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._judge, found)
+
+    def _follow_space(self) -> None:
+        """Read the free space of file systems again and again. One that does not answer holds up this thread alone."""
+        folders: list[str] = []
+        looks = 0
+        while not self._stopped.wait(self._look_seconds):
+            try:
+                if looks % FOLDERS_EVERY_LOOKS == 0:
+                    folders = _folders(self._ranks.by_rank, folders)
+                looks += 1
+                self._free_bytes = free_bytes_of(folders)
+            except Exception:
+                log.exception("file systems could not be looked at; no more alerts of their free space will come")
+                return
 
     def _judge(self, look: _Look) -> None:
         view = View(
@@ -153,7 +192,7 @@ class LocalWatch:
             steps=self._taken(),
             processes=look.processes,
             machine=look.machine,
-            distributed=self._distributed or len(self._processes) > 1,
+            distributed=self._distributed or len(look.processes) > 1,
             measuring=self._measuring(),
             signals=self._signals,
             forecast=self._forecast,
@@ -162,14 +201,17 @@ class LocalWatch:
         )
         holding: list[Condition] = []
         wanted = False
-        for watching in list(self._watching):
+        serves = self._serves()
+        for one in list(self._watching):
+            if serves and one.detector.judges_steps:
+                continue
             try:
-                holding += watching.look(view)
-                wanted |= watching.wants_lateness
+                holding += one.watching.look(view)
+                wanted |= one.watching.wants_lateness
             except Exception:
-                log.exception("a detector failed and is left out from now on")
-                self._watching.remove(watching)
-        if wanted and len(self._processes) > 1:
+                log.exception("the detector %s failed and is left out from now on", one.detector.name)
+                self._watching.remove(one)
+        if wanted and len(look.processes) > 1:
             self._ask_for_records(look.at)
         for alert in self._book.update(look.at, look.unix, holding):
             self._deliver(alert)
@@ -184,12 +226,13 @@ class LocalWatch:
         return steps
 
 
-def _look(processes: Mapping[int, int], workers: Mapping[int, Sequence[int]], folders: Sequence[str]) -> _Look:
+def _look(processes: Mapping[int, int], workers: Mapping[int, Sequence[int]], free_bytes: Mapping[str, int]) -> _Look:
     read = {rank: read_process(process, workers.get(rank, ())) for rank, process in processes.items()}
     living = {rank: reading for rank, reading in read.items() if reading is not None}
-    first = next((process for rank, process in processes.items() if rank in living), 0)
-    machine = read_machine(first, folders) if living else MachineReading()
-    return _Look(time.monotonic(), time.time(), living, machine)
+    of_job = [process for rank, process in processes.items() if rank in living]
+    cores = set[int]().union(*map(cores_of, of_job))
+    machine = read_machine(of_job[0], cores) if of_job else MachineReading()
+    return _Look(time.monotonic(), time.time(), living, replace(machine, free_bytes=free_bytes))
 
 
 def _folders(processes: Mapping[int, int], known: Sequence[str]) -> list[str]:

@@ -70,6 +70,7 @@ class Sidecar:
             self._is_measured,
             self._ask_signals,
             distributed=identity.nodes > 1,
+            serves=lambda: self._job.serves,
             forecaster=NodeForecaster(settings),
         )
         self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
@@ -117,9 +118,9 @@ class Sidecar:
         self._local.expected_step_seconds = message.step_seconds
         self._job.add_launch_findings(*(Finding.from_dict(finding) for finding in message.findings))
 
-    async def _steps(self, message: messages.Steps, _: Connection) -> None:
+    async def _steps(self, message: messages.Steps, connection: Connection) -> None:
         self._hangs.stepped()
-        self._local.stepped(message.rank, message.durations)
+        self._local.stepped(message.rank, connection.process, message.durations)
         self._run.stepped(message.rank, message.durations, message.resident, self._job.client.plan)
 
     async def _capture(self, message: messages.Capture, _: Connection) -> None:

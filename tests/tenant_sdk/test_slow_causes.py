@@ -1,0 +1,84 @@
+"""Why steps take longer: the part of a step that grew, and the rank that others wait for."""
+
+from __future__ import annotations
+
+import pytest
+
+from pharoah.local_alerts._slow_causes import Change, explain
+from pharoah_protocol.vocabulary import Attribution, Resource
+from tests.harness.local_views import window_of
+
+USUAL = window_of()
+
+
+@pytest.mark.parametrize(
+    ("after", "resource"),
+    [
+        ({"took": 0.15, "queued": 0.05}, Resource.COMPUTE),
+        ({"took": 0.15, "computed": 0.15, "stolen": 0.4}, Resource.COMPUTE),
+        ({"took": 0.15, "throttled": 0.3}, Resource.COMPUTE),
+        ({"took": 0.15, "computed": 0.15, "others": 0.9}, Resource.MEMORY_BANDWIDTH),
+        ({"took": 0.15, "blocked": 0.5}, Resource.STORAGE),
+        ({"took": 0.15, "blocked": 0.1, "disk_waited": 0.04}, Resource.STORAGE),
+        ({"took": 0.15, "disk_waited": 0.04}, None),  # somebody else waits for a disk
+        ({"took": 0.15, "throttled": 0.06}, None),  # too little to explain the change
+        ({"took": 0.15, "computed": 0.15, "throttled": 0.4}, None),  # the job computes more, and reaches its limit
+        ({"took": 0.15, "computed": 0.15, "stolen": 0.1}, None),
+        ({"took": 0.15, "computed": 0.15, "others": 0.9, "cores": 96.0}, None),  # what daemons of a large machine use
+        ({"took": 0.15, "computed": 0.15, "others": 2.9, "cores": 96.0}, Resource.MEMORY_BANDWIDTH),
+        ({"took": 0.15, "computed": 0.15}, None),  # the job computes more: longer sequences
+        ({"took": 0.15, "moved_bytes": 1e6, "blocked": 0.5}, None),  # the job writes more: checkpoints
+    ],
+)
+def test_the_part_of_a_step_that_grew_names_the_resource(after: dict[str, float], resource: Resource | None) -> None:
+    cause = explain({0: Change(USUAL, window_of(**after))}, {}, distributed=False).cause
+    assert (cause and cause.resource) == resource
+
+
+def test_a_job_with_half_a_core_that_computes_more_has_no_cause_outside() -> None:
+    """Its time in the queue grows with its computing: it gets half a core, as before."""
+    before = window_of(took=0.1, computed=0.05, queued=0.05, throttled=0.5)
+    longer = window_of(took=0.3, computed=0.15, queued=0.15, throttled=0.5, worker_computed=0.01)
+    assert explain({0: Change(before, longer)}, {}, distributed=False).cause is None
+    neighbour = explain(
+        {0: Change(before, window_of(took=0.2, computed=0.05, queued=0.15))}, {}, distributed=False
+    ).cause
+    assert neighbour is not None
+    assert neighbour.fault_domain is Attribution.NEIGHBOUR
+
+
+def test_the_rank_that_others_wait_for_is_named() -> None:
+    waits = Change(window_of(computed=0.08), window_of(took=0.16, computed=0.08))
+    queued = Change(window_of(computed=0.08), window_of(took=0.16, computed=0.08, queued=0.06))
+    found = explain({0: waits, 1: waits, 2: queued, 3: waits}, {}, distributed=True)
+    assert found.late_rank == 2
+    assert found.cause is not None
+    assert found.cause.fault_domain is Attribution.NEIGHBOUR
+
+
+def test_ranks_that_all_wait_have_a_slow_network_unless_one_calls_late() -> None:
+    waits = Change(window_of(computed=0.08), window_of(took=0.16, computed=0.08))
+    changes = {0: waits, 1: waits}
+    network = explain(changes, {0: 0.0, 1: 0.001}, distributed=True)
+    assert network.late_rank is None
+    assert network.cause is not None
+    assert network.cause.resource is Resource.NETWORK
+    assert explain(changes, {0: 0.0, 1: 0.06}, distributed=True).late_rank == 1
+
+
+@pytest.mark.parametrize(
+    ("worker_computed", "distributed", "resource", "who"),
+    [
+        (0.01, False, Resource.STORAGE, Attribution.UNKNOWN),
+        (0.01, True, Resource.STORAGE, Attribution.UNKNOWN),  # from outside, both waits look the same
+        (0.0, True, Resource.NETWORK, Attribution.FABRIC),  # a sidecar, or a pool of compilers that has nothing to do
+        (0.0, False, None, None),
+    ],
+)
+def test_only_workers_that_have_worked_can_be_late(
+    worker_computed: float, distributed: bool, resource: Resource | None, who: Attribution | None
+) -> None:
+    before = window_of(computed=0.08, worker_computed=worker_computed)
+    after = window_of(took=0.16, computed=0.08)
+    cause = explain({0: Change(before, after)}, {}, distributed=distributed).cause
+    assert (cause and cause.resource, cause and cause.fault_domain) == (resource, who)
