@@ -32,6 +32,8 @@ BLOCKED_RATIO = 0.1
 MOVED_BYTES = 1e7
 """What a step reads and writes."""
 DAEMONS_CORES = 0.02
+WORKER_CORES = 0.1
+"""What a worker that loads data computes."""
 
 
 def asked_seconds(
@@ -92,7 +94,7 @@ def _views(load: Load, activity: Activity, chance: random.Random) -> Iterator[Vi
             blocked=waits and chance.random() < BLOCKED_RATIO,
             moved_bytes=int(moved),
             resident_bytes=0,
-            worker_seconds=0.0,
+            worker_seconds=WORKER_CORES * load.workers * second,
             workers=load.workers,
             stopped=False,
             worker_bytes=0,

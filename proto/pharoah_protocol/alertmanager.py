@@ -7,12 +7,14 @@ away or slow costs nothing but a task: alerts wait in a bounded queue, and the n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,8 +31,10 @@ MOST_ALERTS = 1024
 class OutsideAlert:
     """One alert as the receiver gets it."""
 
+    key: str
+    """Names the alert for its sender: whatever else changes, it is the same alert until it ends."""
     labels: Mapping[str, str]
-    """They name the alert; it has the same ones at its end."""
+    """They name the alert for its receiver, which takes other labels for another alert: those that came first stay."""
     annotations: Mapping[str, str]
     """What people read."""
     began_at: float
@@ -54,18 +58,18 @@ class AlertSender:
 
     def __init__(self, url: str, again_seconds: float = SEND_AGAIN_SECONDS) -> None:
         self._url, self._again_seconds = url, again_seconds
-        self._alerts: dict[tuple[tuple[str, str], ...], OutsideAlert] = {}
-        """The newest state of each alert that goes on, or whose end was not sent yet."""
+        self._alerts: dict[str, OutsideAlert] = {}
+        """The newest state of each alert that goes on, or whose end was not sent yet, by its key."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def send(self, alert: OutsideAlert) -> None:
         """Send an alert now, and again until it ends."""
-        key = tuple(sorted(alert.labels.items()))
-        if key not in self._alerts and len(self._alerts) >= MOST_ALERTS:
+        before = self._alerts.get(alert.key)
+        if before is None and len(self._alerts) >= MOST_ALERTS:
             ended = (one for one, known in self._alerts.items() if known.ended_at is not None)
             del self._alerts[next(ended, next(iter(self._alerts)))]
-        self._alerts[key] = alert
+        self._alerts[alert.key] = alert if before is None else replace(alert, labels=before.labels)
         self._changed.set()
         self._task = self._task or asyncio.create_task(self._run())
 
@@ -100,17 +104,39 @@ class AlertSender:
             return
         body = json.dumps([alert.to_data() for alert in sent.values()]).encode()
         try:
-            await asyncio.to_thread(_call, self._url, body)
-        except OSError as error:
-            log.warning("%s did not take alerts: %s", self._url, error)
+            await _in_thread(lambda: _call(self._url, body))
+        except Exception as error:  # noqa: BLE001 - what answers at the address may be anything
+            log.warning("%s did not take alerts: %s: %s", self._url, type(error).__name__, error)
             return
         for key, alert in sent.items():
             if alert.ended_at is not None and self._alerts.get(key) is alert:
                 del self._alerts[key]
 
 
+async def _in_thread(work: Callable[[], None]) -> None:
+    """Do some work in a thread of its own, and raise what it raises. The end of this process does not wait for it."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def resolve(error: Exception | None) -> None:
+        if not done.done():  # nobody waits any more
+            done.set_result(None) if error is None else done.set_exception(error)
+
+    def run() -> None:
+        error = None
+        try:
+            work()
+        except Exception as failure:  # noqa: BLE001 - it is raised where the work is waited for
+            error = failure
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(resolve, error)
+
+    threading.Thread(target=run, name="pharoah-webhook", daemon=True).start()
+    await done
+
+
 def _call(url: str, body: bytes) -> None:
-    """Raises OSError, also for a status that is an error."""
+    """Raises OSError, also for a status that is an error, and what is no answer of the protocol raises."""
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="POST")
     try:
         urllib.request.urlopen(request, timeout=CALL_SECONDS).close()

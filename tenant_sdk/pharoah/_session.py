@@ -8,6 +8,7 @@ import logging
 import os
 import queue
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("pharoah")
 
 StepFn = Callable[[], object]
+LISTEN_AGAIN_SECONDS = 60.0
+"""A training loop may ask in each step: when its sidecar is gone, it is tried once a minute."""
 
 
 class Session:
@@ -59,6 +62,8 @@ class Session:
         self._settings = settings or Settings()
         self._clock = _clock_of(link, self._settings) if link else None
         self._listener: Listener | None = None
+        self._listen_at = 0.0
+        """When to try to listen again, on the monotonic clock."""
         self._error = ""
         if link is not None:
             hooks.on_fork(self._forget)
@@ -99,7 +104,10 @@ class Session:
 
     def should_checkpoint(self) -> bool:
         """Whether an alert has asked for a checkpoint since the last call. For the training loop: it reads a variable.
-        The first call opens the connection on which alerts come."""
+        The first call opens the connection on which alerts come; alerts that hold already come as well.
+
+        Ranks hear of an alert at different steps, and those of other nodes may hear nothing: before they save together,
+        they must agree (`torch.distributed.all_reduce` with MAX)."""
         listener = self._listening()
         return listener is not None and listener.take_checkpoint()
 
@@ -137,6 +145,9 @@ class Session:
 
     def _listening(self) -> Listener | None:
         if self._listener is None and self._link is not None and not hooks.inert():
+            if time.monotonic() < self._listen_at:
+                return None
+            self._listen_at = time.monotonic() + LISTEN_AGAIN_SECONDS
             with Guard("alerts"):
                 self._listener = Listener(self._link.path, rank())
         return self._listener

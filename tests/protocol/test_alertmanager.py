@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from pharoah_protocol.alertmanager import AlertSender, OutsideAlert
+from pharoah_protocol.alertmanager import CALL_SECONDS, AlertSender, OutsideAlert
 from tests.harness.alert_receiver import Receiver
+from tests.harness.until import until
 
-ALERT = OutsideAlert(labels={"alertname": "Pharoah", "where": "n1"}, annotations={"summary": "slow"}, began_at=1e9)
+ALERT = OutsideAlert(
+    key="one", labels={"alertname": "Pharoah", "where": "n1"}, annotations={"summary": "slow"}, began_at=1e9
+)
 
 
 @pytest.fixture
@@ -44,6 +49,64 @@ def test_an_alert_is_sent_until_it_ends(receiver: Receiver) -> None:
     assert first["labels"] == last["labels"] == {"alertname": "Pharoah", "where": "n1"}
     assert first["startsAt"] == "2001-09-09T01:46:40+00:00"
     assert last["endsAt"] == "2001-09-09T01:47:40+00:00"
+
+
+def test_an_alert_keeps_its_first_labels_so_that_its_end_is_taken_for_its_own(receiver: Receiver) -> None:
+    async def inside() -> None:
+        sender = AlertSender(receiver.url, again_seconds=0.01)
+        sender.send(replace(ALERT, labels={**ALERT.labels, "resource": "unknown"}))
+        await _sent(receiver, 1)
+        later = {"labels": {**ALERT.labels, "resource": "compute"}, "annotations": {"summary": "slower"}}
+        sender.send(replace(ALERT, **later))
+        sender.send(replace(ALERT, ended_at=1e9 + 60, **later))
+        async with asyncio.timeout(30):
+            while "endsAt" not in receiver.bodies[-1][0]:
+                await asyncio.sleep(0.01)
+        await sender.close(1.0)
+
+    asyncio.run(inside())
+    assert {alert["labels"]["resource"] for body in receiver.bodies for alert in body} == {"unknown"}
+    assert all(len(body) == 1 for body in receiver.bodies)
+    assert receiver.bodies[-1][0]["annotations"] == {"summary": "slower"}
+
+
+def test_what_does_not_speak_the_protocol_ends_no_sender() -> None:
+    """A port of TLS, or a proxy that is broken, answers with bytes that are no answer."""
+    answered = 0
+
+    async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
+        await reader.readline()
+        writer.write(b"\x15\x03\x01\x00\x02\x02F\r\n\r\n")
+        writer.close()
+        answered += 1
+
+    async def inside() -> None:
+        server = await asyncio.start_server(garbage, "127.0.0.1", 0)
+        async with server:
+            sender = AlertSender(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", again_seconds=0.01)
+            sender.send(ALERT)
+            await until(lambda: answered >= 3, "calls that go on", 20)
+            await sender.close(1.0)
+        wrong = AlertSender("http://127.0.0.1:9093a/", again_seconds=0.01)
+        wrong.send(ALERT)
+        await wrong.close(1.0)
+
+    asyncio.run(inside())
+
+
+def test_a_receiver_that_does_not_answer_does_not_delay_the_end_of_the_process() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    async def inside() -> None:
+        sender = AlertSender(f"http://127.0.0.1:{listening.getsockname()[1]}/")
+        sender.send(ALERT)
+        await sender.close(0.1)
+
+    with listening:
+        began = time.monotonic()
+        asyncio.run(inside())
+        assert time.monotonic() - began < CALL_SECONDS - 1, "a thread of the loop's own would be waited for"
 
 
 def test_a_receiver_that_fails_gets_the_alert_later() -> None:
@@ -83,7 +146,7 @@ def test_what_waits_is_bounded() -> None:
     async def inside() -> None:
         sender = AlertSender("http://127.0.0.1:1/nobody")
         for number in range(3000):
-            sender.send(replace(ALERT, labels={"number": str(number)}))
+            sender.send(replace(ALERT, key=str(number)))
         assert len(sender._alerts) == 1024
         await sender.close(0.1)
 

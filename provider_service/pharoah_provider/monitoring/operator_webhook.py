@@ -13,6 +13,7 @@ def outside_alert(change: Transition) -> OutsideAlert:
     """An incident as its receiver gets it. It names no run and no tenant: receivers keep what they get."""
     shown = change.public()
     return OutsideAlert(
+        key=change.incident_id,
         labels={
             "alertname": "PharoahIncident",
             "incident": change.incident_id,

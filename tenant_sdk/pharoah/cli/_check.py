@@ -12,7 +12,7 @@ from pharoah._sidecar_link import SidecarLink
 from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _common
 from pharoah.cost.advice import Advice, Trial, advise
-from pharoah.cost.findings import cost_findings
+from pharoah.cost.findings import cost_findings, expected_step_seconds
 from pharoah.cost.memory_fit import Fit, fit, memory_budget_of
 from pharoah.documented import documented_findings
 from pharoah.dryrun import DryRun
@@ -44,6 +44,8 @@ class JudgedHere:
 
     verdict: Verdict
     restrictions: Restrictions
+    step_seconds: float = 0.0
+    """What a step should take on this node; 0 where what the node can do was not measured."""
 
 
 def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settings) -> Checked:
@@ -64,7 +66,7 @@ def check_job(link: SidecarLink, arguments: argparse.Namespace, settings: Settin
 def judged_here(checked: Checked, trial: Trial | None = None, command: Sequence[str] = ()) -> JudgedHere:
     """The verdict with what vendors document, and what the job's cost and the node's profile mean here; with a `trial`,
     also the changes after which the job fits."""
-    verdict, dry = checked.verdict, checked.dry
+    verdict, dry, step_seconds = checked.verdict, checked.dry, 0.0
 
     def suggest(needs: Fit) -> Iterator[Advice]:
         if trial and dry:
@@ -74,10 +76,11 @@ def judged_here(checked: Checked, trial: Trial | None = None, command: Sequence[
     if dry is not None:
         verdict = verdict.with_findings(*documented_findings(dry.fingerprint, dry.cost, verdict))
         verdict = verdict.with_findings(*cost_findings(dry.fingerprint, dry.cost, checked.profile, verdict, suggest))
+        step_seconds = expected_step_seconds(dry.fingerprint, dry.cost, checked.profile)
         if dry.assumptions:
             verdict = verdict.with_findings(VALUES_ASSUMED.found(evidence="; ".join(dry.assumptions)))
     here = restrictions_of(checked.profile, checked.profile_dropped, Machine.here(), _needs(checked))
-    return JudgedHere(verdict.with_findings(*here.findings), here.restrictions)
+    return JudgedHere(verdict.with_findings(*here.findings), here.restrictions, step_seconds)
 
 
 def _needs(checked: Checked) -> Fit | None:

@@ -9,7 +9,9 @@ import re
 import shutil
 import subprocess
 import textwrap
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pharoah._errors import SettingsError
@@ -117,9 +119,24 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return Settings.load(**{name: getattr(arguments, name, None) for name in names})
 
 
+@dataclass
+class ShutdownTime:
+    """How long the end of a job may still be delayed by us; it begins to run out when somebody asks."""
+
+    seconds: float = 0.0
+    _began_at: float | None = None
+
+    def left(self) -> float:
+        """Seconds."""
+        self._began_at = time.monotonic() if self._began_at is None else self._began_at
+        return max(0.0, self._began_at + self.seconds - time.monotonic())
+
+
 @contextlib.contextmanager
-def sidecar(settings: Settings) -> Iterator[SidecarLink]:
-    """A sidecar of our own, and a connection that keeps it alive. Raises OSError when it does not start."""
+def sidecar(settings: Settings, shutdown: ShutdownTime | None = None) -> Iterator[SidecarLink]:
+    """A sidecar of our own, and a connection that keeps it alive. Afterwards it may take what is left of the `shutdown`
+    time. Raises OSError when it does not start."""
+    shutdown = shutdown or ShutdownTime(settings.shutdown_timeout_seconds)
     folder = private_folder()
     path = folder / "sidecar.sock"
     process = start_sidecar(path, settings)
@@ -128,7 +145,7 @@ def sidecar(settings: Settings) -> Iterator[SidecarLink]:
         with contextlib.closing(SidecarLink(str(path), settings.timeout_seconds)) as link:
             yield link
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(settings.shutdown_timeout_seconds)
+            process.wait(shutdown.left())
     finally:
         process.kill()  # it has had its time; an ended process does not mind
         with contextlib.suppress(subprocess.TimeoutExpired):  # only a process that hangs in the kernel outlives SIGKILL

@@ -60,6 +60,7 @@ class Prepared:
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables that the job gets."""
     restrictions: Restrictions = NO_RESTRICTIONS
+    shutdown: _common.ShutdownTime = field(default_factory=_common.ShutdownTime)
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """The sidecar and the connection to it."""
 
@@ -79,11 +80,11 @@ class Prepared:
                 with contextlib.suppress(Exception):
                     listener.close()
 
-    def end(self, end: End, settings: Settings) -> None:
+    def end(self, end: End) -> None:
         """The job has ended, or was not started. Nothing that fails now changes what it has left."""
         with contextlib.suppress(Exception):
             if self.link is not None:
-                self.link.ask(end, Ended, settings.shutdown_timeout_seconds)
+                self.link.ask(end, Ended, self.shutdown.left())
         with contextlib.suppress(Exception):
             self.held.close()
 
@@ -114,11 +115,13 @@ def _prepared(
     command: list[str], arguments: argparse.Namespace, settings: Settings, held: contextlib.ExitStack
 ) -> Prepared:
     """Check the job, and report its start to its sidecar. Raises whatever goes wrong."""
-    link = held.enter_context(_common.sidecar(settings))
+    shutdown = _common.ShutdownTime(settings.shutdown_timeout_seconds)
+    link = held.enter_context(_common.sidecar(settings, shutdown))
     checked = _check.check_job(link, arguments, settings)
     judged = _check.judged_here(checked)
     verdict = judged.verdict
-    link.send(Findings(tuple(vars(finding) for finding in verdict.findings[len(checked.verdict.findings) :])))
+    found = verdict.findings[len(checked.verdict.findings) :]
+    link.send(Findings(tuple(vars(finding) for finding in found), judged.step_seconds))
     words = [f"pharoah  {verdict.render()}"] if settings.gate != LaunchGate.OFF else []
     _common.write_verdict(verdict, settings)
     code = _common.exit_code(verdict, arguments, settings)
@@ -129,7 +132,7 @@ def _prepared(
         with contextlib.suppress(OSError, ValueError):  # a run that is not monitored is one that was not launched here
             link.ask(Launch(_ranks(command, arguments)), LaunchAnswer, settings.timeout_seconds)
     variables = _common.inside_pharoah(link, command, checked.dry)
-    return Prepared("\n".join(words), code, verdict, link, variables, judged.restrictions)
+    return Prepared("\n".join(words), code, verdict, link, variables, judged.restrictions, shutdown)
 
 
 def _ranks(command: list[str], arguments: argparse.Namespace) -> int:

@@ -38,10 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
     if prepared.words:
         say(prepared.words)
     if prepared.exit_code:
-        prepared.end(End(EndState.CANCELLED, last=True, stated=True), settings)
+        prepared.end(End(EndState.CANCELLED, last=True, stated=True))
         return prepared.exit_code
     status = _launched(command, prepared, settings)
-    prepared.end(End(EndState.FAILED if status else EndState.OK, last=True, status=status), settings)
+    prepared.end(End(EndState.FAILED if status else EndState.OK, last=True, status=status))
     return _job_process.die_of(-status) if status < 0 else status
 
 

@@ -9,6 +9,7 @@ from pharoah_protocol.alertmanager import AlertSender, OutsideAlert
 def outside_alert(alert: Alert, run: str) -> OutsideAlert:
     """An alert as its receiver gets it."""
     return OutsideAlert(
+        key=alert.alert_id,
         labels={
             "alertname": "Pharoah",
             "alert_id": alert.alert_id,

@@ -32,6 +32,9 @@ TERMINATION_SECONDS = 20.0
 """How long a sidecar that is asked to end waits for the job, which was asked, too: Slurm kills what is left after 30 s
 (slurm.conf, KillWait)."""
 
+MOST_OPEN_ALERTS = 64
+"""A job has 24 alerts of its own in a day; a provider must not fill this machine's memory."""
+
 
 class Sidecar:
     """Ends when the last connection has closed. Each handler below serves the message of its name."""
@@ -44,6 +47,8 @@ class Sidecar:
             settings.shutdown_timeout_seconds,
         )
         self._ended = False
+        self._open_alerts: dict[str, Alert] = {}
+        """By id; those that were confirmed and not resolved yet."""
         handlers: dict[type[Message], Handler] = {
             messages.Hello: self._hello,
             messages.Check: self._check,
@@ -86,7 +91,6 @@ class Sidecar:
             await self._hangs.stop()
             await self._end_run()
             await self._nodes.stop()
-            await self._webhook.close(self._shutdown_seconds)
 
     async def _hello(self, message: messages.Hello, connection: Connection) -> Message:
         self._job.expect(message.ranks)
@@ -140,6 +144,8 @@ class Sidecar:
     async def _listen(self, _: messages.Listen, connection: Connection) -> None:
         connection.use = ConnectionUse.LISTENER
         connection.notify(messages.VerdictChanged(vars(self._job.verdict)))
+        for alert in self._open_alerts.values():  # who listens late hears what holds
+            connection.notify(messages.AlertRaised(vars(alert)))
 
     async def _status(self, _: messages.Status, __: Connection) -> Message:
         reporter = self._run.reporter
@@ -170,6 +176,9 @@ class Sidecar:
         self._server.notify(ConnectionUse.LISTENER, messages.VerdictChanged(vars(verdict)))
 
     def _deliver(self, alert: Alert) -> None:
+        self._open_alerts.pop(alert.alert_id, None)
+        if alert.state.is_open and len(self._open_alerts) < MOST_OPEN_ALERTS:
+            self._open_alerts[alert.alert_id] = alert
         self._webhook.send(alert)
         self._server.notify(ConnectionUse.LISTENER, messages.AlertRaised(vars(alert)))
 
@@ -194,5 +203,8 @@ class Sidecar:
     async def _end_run(self) -> None:
         if not self._ended:
             self._ended = True
-            await asyncio.gather(self._run.end(await self._job_end.judged(), self._job.client.name), self._job.end())
+            await asyncio.gather(self._report_end(), self._job.end(), self._webhook.close(self._shutdown_seconds))
             await self._job.close()
+
+    async def _report_end(self) -> None:
+        await self._run.end(await self._job_end.judged(), self._job.client.name)
