@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
 
+import pytest
+
+from pharoah import _guard, _session
+from pharoah._listener import Listener
+from pharoah._session import Session
 from pharoah._settings import Settings
 from pharoah._sidecar_link import SidecarLink
+from pharoah._verdict import unknown
 from pharoah.sidecar.sidecar import Sidecar
 from pharoah_protocol.local_messages import decode
 from pharoah_protocol.rank_messages import (
+    AlertRaised,
     Check,
     CheckAnswer,
     End,
@@ -116,3 +127,65 @@ def test_a_listener_gets_the_verdict_at_once(tmp_path: Path) -> None:
             return message
 
     assert served(tmp_path, work).verdict["status"] == VerdictStatus.PENDING
+
+
+RANK = """
+import sys, time
+from pharoah._sidecar_link import SidecarLink
+from pharoah._verdict import unknown
+from pharoah_protocol.rank_messages import Hello, HelloAnswer
+link = SidecarLink(sys.argv[1], 5.0)
+link.ask(Hello(0, 1, may_dry_run=False), HelloAnswer, 5.0)
+print("connected", flush=True)
+time.sleep(600)
+"""
+
+
+def test_who_listens_late_hears_what_holds_and_once_again_what_is_over(tmp_path: Path) -> None:
+    """A training loop that asks at the end of an epoch must learn of the alert that was raised meanwhile."""
+
+    def heard(listener: socket.socket) -> AlertRaised:
+        while True:
+            message = decode(listener.recv(1 << 16)).message
+            if isinstance(message, AlertRaised):
+                return message
+
+    def listening(path: str) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.settimeout(30)
+        listener.connect(path)
+        listener.send(b'{"verb":"listen","rank":0}')
+        return listener
+
+    def work(path: str) -> None:
+        with subprocess.Popen([sys.executable, "-c", RANK, path], stdout=subprocess.PIPE) as rank:
+            assert rank.stdout is not None
+            try:
+                assert rank.stdout.readline() == b"connected\n"
+                with listening(path) as early:
+                    rank.send_signal(signal.SIGSTOP)
+                    first = heard(early)
+                    with listening(path) as late:
+                        assert heard(late) == first
+            finally:
+                rank.kill()
+
+    served(tmp_path, work)
+
+
+def test_a_session_whose_sidecar_is_gone_tries_to_listen_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, now = list[str](), [1000.0]
+
+    def listener(path: str, rank: int) -> Listener:
+        tries.append(path)
+        return Listener(path, rank)
+
+    link = cast(Any, SimpleNamespace(path="/nowhere/sidecar.sock", forget=lambda: None))
+    session = Session(unknown("a test"), link)
+    monkeypatch.setattr(_session, "Listener", listener)
+    monkeypatch.setattr(_session, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(_guard, "RAISE", False)
+    for seconds in (0, 1, 59, 60, 61, 119, 120):
+        now[0] = 1000.0 + seconds
+        assert not session.should_checkpoint()
+    assert len(tries) == 3

@@ -214,7 +214,7 @@ def _stalled_seconds(pressure: Path) -> float:
 
 
 def _stolen_seconds(core: Sequence[str]) -> float:
-    """Of one core, from its line of /proc/stat."""
+    """Time in which other virtual machines had a core, from its line of /proc/stat."""
     return int(core[1 + _STOLEN]) / _TICKS_PER_SECOND if len(core) > 1 + _STOLEN else 0.0
 
 
