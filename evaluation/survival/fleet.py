@@ -17,7 +17,8 @@ from evaluation.survival.fleet_file import FleetFileError, Fleets, read_fleets
 from evaluation.survival.metrics import Alarms, Ranking, alarms_of, ranking
 from evaluation.survival.simple_detectors import simple_scores
 from evaluation.survival.simulated_fleet import FleetTruth, Simulated, drifted, simulate
-from pharoah_learning.hazards import HORIZONS, Fleet, HazardModel, learn_hazards
+from pharoah_learning.hazard_fits import Fleet, learn_hazards
+from pharoah_learning.hazards import HORIZONS, HazardModel
 from pharoah_learning.models.alarm_budget import conformal_threshold
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -78,12 +79,12 @@ def _all_scores(model: HazardModel, train: FleetTruth, truth: FleetTruth, has_ha
     """The scores of each method, shape (units, hours), NaN where a unit is not observed."""
     observed = truth.fleet.observed
     unit, hour = np.nonzero(observed)
-    found = model.outputs(truth.fleet.features[unit, hour], truth.fleet.group[unit]).astype(float)
-    hazard = np.log(np.exp(found[:, : len(model.resources)]).sum(axis=1))
+    found = model.outputs(truth.fleet.features[unit, hour], truth.fleet.group[unit])
+    hazard = np.log(np.exp(found.log_hazard, dtype=float).sum(axis=1))
     columns = {
         MODEL: model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk,
         "hazards alone": hazard,
-        "horizon of a day alone": found[:, -1],
+        "horizon of a day alone": found.logit[:, -1].astype(float),
     }
     scores = {}
     for name, column in columns.items():

@@ -25,9 +25,9 @@ from pyarrow import parquet
 
 from evaluation.survival.simulated_fleet import FleetTruth
 from pharoah_learning.fleet_features import fleet_features
-from pharoah_learning.hazards import Fleet
+from pharoah_learning.hazard_fits import Fleet
 from pharoah_learning.models.mantel_haenszel import Array
-from pharoah_protocol.signal_features import FEATURES, SignalKind
+from pharoah_protocol.signal_features import FEATURES, SignalKind, worse_features
 
 PARTS = ("train", "calibrate", "test")
 NAMED = ("unit", "hour", "part", "archetype", "failed_of", "degraded", "true_hazard")
@@ -107,19 +107,24 @@ class _Rows:
         degraded = self.samples("degraded")[np.arange(len(cause)), self._last] == 1 if self.has("degraded") else True
         features = self._features()
         names, columns = tuple(features), np.stack([*features.values()], axis=2).astype(np.float32)
+        worse = tuple(one for name in self._signals() for one in worse_features(_kind(name), None))
         group = np.array([groups.index(one) for one in archetype])
         hazard = self.samples("true_hazard") if self.has("true_hazard") else np.full(self._shape, np.nan)
-        fleet = Fleet(names, resources, groups, columns, self._last, cause, group)
+        fleet = Fleet(names, worse, resources, groups, columns, self._last, cause, group)
         never = 10 * self._shape[1]  # of who did not fail nobody knows when that would have been
         return FleetTruth(fleet, hazard, (cause > 0) & degraded, np.where(cause > 0, self._last, never))
 
-    def _features(self) -> Mapping[str, Array]:
+    def _signals(self) -> list[str]:
+        """Columns of signals; nobody says in which direction a gauge is worse."""
         signals = [name for name in self._table.column_names if name not in NAMED]
         if not signals:
             raise FleetFileError(f"{self._path}: there is no column of a signal beside {', '.join(NAMED)}")
+        return signals
+
+    def _features(self) -> Mapping[str, Array]:
         found: dict[str, Array] = {}
-        for name in signals:
-            kind = SignalKind.COUNTER if name.startswith(PREFIX) else SignalKind.GAUGE
+        for name in self._signals():
+            kind = _kind(name)
             columns = fleet_features(self.samples(name), kind)
             signal = name.removeprefix(PREFIX)
             found |= {f"{signal}.{feature}": columns[..., at] for at, feature in enumerate(FEATURES[kind])}
@@ -151,3 +156,7 @@ def _only(truth: FleetTruth, chosen: np.ndarray) -> FleetTruth:
     fleet, place = truth.fleet, np.flatnonzero(chosen)
     part = fleet._replace(**{name: getattr(fleet, name)[place] for name in ("features", "last", "cause", "group")})
     return FleetTruth(part, truth.hazard[place], truth.degrading[place], truth.would_fail[place])
+
+
+def _kind(column: str) -> SignalKind:
+    return SignalKind.COUNTER if column.startswith(PREFIX) else SignalKind.GAUGE

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluation.survival.simulated_fleet import FleetTruth
-from pharoah_learning.hazards import Fleet
+from pharoah_learning.hazard_fits import Fleet
 from pharoah_learning.models.alarm_budget import alarms, budget_threshold
 from pharoah_learning.models.mantel_haenszel import Array
 

@@ -17,7 +17,8 @@ from lifelines import CoxPHFitter
 
 from evaluation.figures import Figures
 from evaluation.survival.simulated_fleet import NAMES, Simulated, simulate
-from pharoah_learning.hazards import HORIZONS, learn_hazards
+from pharoah_learning.hazard_fits import learn_hazards
+from pharoah_learning.hazards import HORIZONS
 
 UNITS = 10_000
 ROUNDS = 30

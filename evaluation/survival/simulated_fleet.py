@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pharoah_learning.fleet_features import fleet_features
-from pharoah_learning.hazards import Fleet
+from pharoah_learning.hazard_fits import Fleet
 from pharoah_learning.models.mantel_haenszel import Array
-from pharoah_protocol.signal_features import FEATURES, SignalKind
+from pharoah_protocol.signal_features import FEATURES, SignalKind, worse_features
+from pharoah_protocol.vocabulary import WorseDirection
 
 SIGNALS = {
     "memory_errors": SignalKind.COUNTER,
@@ -30,7 +31,10 @@ SIGNALS = {
     "step_time": SignalKind.GAUGE,
 }
 STATIC = ("age", "utilisation")
+HIGHER = WorseDirection.HIGHER
 NAMES = tuple(f"{signal}.{feature}" for signal, kind in SIGNALS.items() for feature in FEATURES[kind]) + STATIC
+WORSE = (*(one for kind in SIGNALS.values() for one in worse_features(kind, HIGHER)), *(None for _ in STATIC))
+"""All signals are worse when they are higher; of what stands still nothing is known."""
 RESOURCES = ("memory", "compute", "network", "storage")
 ARCHETYPES = ("decoder", "convnet", "recommender", "speech")
 
@@ -111,7 +115,7 @@ def simulate(parameters: Simulated, rng: np.random.Generator) -> FleetTruth:
         + [np.broadcast_to(value[:, None, None], (units, hours, 1)).astype(np.float32) for value in (age, heat)],
         axis=2,
     )
-    fleet = Fleet(NAMES, RESOURCES, ARCHETYPES, features, last, cause, archetype)
+    fleet = Fleet(NAMES, WORSE, RESOURCES, ARCHETYPES, features, last, cause, archetype)
     return FleetTruth(fleet, np.where(observed, hazard, np.nan), degrading, would_fail)
 
 

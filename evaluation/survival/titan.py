@@ -15,7 +15,7 @@ import pandas as pd
 from lifelines import CoxPHFitter
 
 from evaluation.figures import Figures
-from pharoah_learning.hazards import CONTROLS
+from pharoah_learning.hazard_fits import CONTROLS
 from pharoah_learning.models.cox import Spells, fit_cox, fit_sampled, sample_sets
 
 FILE = Path("titan_gpu_life/gc_summary_loc.csv.gz")

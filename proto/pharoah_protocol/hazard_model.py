@@ -22,9 +22,9 @@ from pharoah_protocol.vocabulary import Resource
 NODE_FEATURES = FEATURES[SignalKind.GAUGE]
 """Features of each trouble signal: its value is 1 while there is trouble, so its mean is a share of the time."""
 LARGEST_MODEL_BYTES = 1 << 18
-"""A model of ten signals with four features each, five pieces and nine outputs has 1,800 coefficients; those of a fleet
-with 500 nodes took 5 kB (`python -m evaluation survival --part nodes`)."""
-_LARGEST_EXPONENT, _SMALLEST_HAZARD = 50.0, 1e-300
+"""A model of ten signals with four features each, five pieces, six resources and three horizons has 4,800 coefficients;
+those of a fleet with 500 nodes took 5 kB (`python -m evaluation survival --part nodes`)."""
+_LARGEST_EXPONENT, _LARGEST_LOGIT, _SMALLEST_HAZARD = 50.0, 30.0, 1e-300
 """Keep exponentials and logarithms finite."""
 
 
@@ -79,9 +79,10 @@ class PublishedHazardModel:
     high: tuple[float, ...]
     """The highest value of each feature that counts."""
     coefficients: tuple[tuple[float, ...], ...]
-    """Pieces x features, resources + horizons."""
+    """Pieces x features, models: those of hazards, one for each resource, then those of the first horizon, one for
+    each resource, and so on."""
     constants: tuple[float, ...]
-    """Resources + horizons."""
+    """One for each model."""
     calibrations: tuple[Curve, ...]
     """One for each horizon."""
     alarm_risk: float | None
@@ -121,7 +122,7 @@ class PublishedHazardModel:
                     outputs[at] += coefficient * piece
         count = len(self.resources)
         hazard = tuple(exp(min(output, _LARGEST_EXPONENT)) for output in outputs[:count])
-        logits = outputs[count:]
+        logits = [_logit_of_any(outputs[at : at + count]) for at in range(count, len(outputs), count)]
         risk = (logits[-1] + logits[-2] + log(max(sum(hazard), _SMALLEST_HAZARD))) / 3
         curves = zip(self.calibrations, logits, strict=True)
         return Forecast(risk, tuple(curve(logit) for curve, logit in curves), hazard)
@@ -136,7 +137,7 @@ class PublishedHazardModel:
 
     def _check(self) -> None:
         """Raises HazardModelError for numbers that do not belong together."""
-        width, outputs = len(self.features), len(self.resources) + len(self.horizons)
+        width, outputs = len(self.features), len(self.resources) * (1 + len(self.horizons))
         if not self.resources or len(self.horizons) < 2:
             raise HazardModelError("hazard_model.resources, hazard_model.horizons: one and two are the fewest")
         lengths = {
@@ -157,6 +158,15 @@ class PublishedHazardModel:
                    *([curve.low, curve.high] for curve in self.calibrations)]  # fmt: skip
         if not all(isfinite(number) for row in numbers for number in row):
             raise HazardModelError("hazard_model: a number is not finite")
+
+
+def _logit_of_any(logits: Sequence[float]) -> float:
+    """The logit of a failure of any resource, from those of each."""
+    odds = 0.0
+    for logit in logits:
+        one = exp(min(logit, _LARGEST_LOGIT))
+        odds += one + odds * one
+    return log(max(odds, _SMALLEST_HAZARD))
 
 
 def node_features(devices: Iterable[Mapping[str, float]]) -> dict[str, float]:

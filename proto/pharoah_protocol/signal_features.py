@@ -16,6 +16,8 @@ from enum import StrEnum
 from math import log1p
 from typing import NamedTuple
 
+from pharoah_protocol.vocabulary import WorseDirection
+
 
 class SignalKind(StrEnum):
     """What the samples of a signal are."""
@@ -45,6 +47,15 @@ GAUGE_FEATURES = ("level", "slope", "drift", "excess")
 squares line; and how far the mean of the short span is above the mean of the time before the long span."""
 
 FEATURES = {SignalKind.COUNTER: COUNTER_FEATURES, SignalKind.GAUGE: GAUGE_FEATURES}
+
+
+def worse_features(kind: SignalKind, worse: WorseDirection | None) -> tuple[WorseDirection | None, ...]:
+    """In which direction of each feature nothing is better, in the order of `FEATURES`, for a signal that is worse in a
+    direction; None for a direction that nobody knows. More events are always worse, but for those of the long span:
+    what a link counted all day is usual for it."""
+    if kind is SignalKind.COUNTER:
+        return (WorseDirection.HIGHER, None, WorseDirection.HIGHER, WorseDirection.HIGHER)
+    return (worse,) * len(GAUGE_FEATURES)
 
 
 class SignalHistory:

@@ -10,7 +10,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from pharoah_learning.hazards import HORIZONS, Fleet, HazardModel, Scores
+from pharoah_learning.hazard_fits import Fleet
+from pharoah_learning.hazards import HORIZONS, HazardModel, Scores
 from pharoah_learning.models.alarm_budget import alarms
 from pharoah_learning.models.cox import SampledSets, Spells, fit_sampled, sample_sets
 from pharoah_learning.models.mantel_haenszel import Array
@@ -19,7 +20,7 @@ from pharoah_protocol.typed_json import FieldError, read_object, to_json
 DAY_HOURS = HORIZONS[-1]
 """A node is forecast once in so many hours, and looked at for as long: the horizon of the model."""
 CONTROLS = 200
-"""For each failure; `pharoah_learning.hazards` has the reason."""
+"""For each failure; `pharoah_learning.hazard_fits` has the reason."""
 LEAST_FAILURES = 3
 """Failures with trouble before them that a hazard ratio of a signal needs."""
 TENTH = 0.1

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pharoah_learning.hazard_check import HazardCheck, check_hazards
-from pharoah_learning.hazards import HORIZONS, Fleet, HazardModel, Pieces, Scores, learn_hazards
+from pharoah_learning.hazard_fits import Fleet, learn_hazards
+from pharoah_learning.hazards import HORIZONS, HazardModel, Pieces, Scores
 from pharoah_learning.models.alarm_budget import budget_threshold
 from pharoah_learning.models.calibration import Calibration
 from pharoah_learning.models.mantel_haenszel import Array
@@ -169,7 +170,11 @@ def _units(fleet: Fleet, chosen: np.ndarray) -> Fleet:
 
 def _only(fleet: Fleet, kept: Sequence[int]) -> Fleet:
     """The fleet with some of its features."""
-    return fleet._replace(names=tuple(fleet.names[at] for at in kept), features=fleet.features[:, :, kept])
+    return fleet._replace(
+        names=tuple(fleet.names[at] for at in kept),
+        worse=tuple(fleet.worse[at] for at in kept),
+        features=fleet.features[:, :, kept],
+    )
 
 
 def _ranked(model: HazardModel, held_out: Fleet) -> _Ranked:

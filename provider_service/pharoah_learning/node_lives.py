@@ -15,10 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pharoah_learning.fleet_features import fleet_features
-from pharoah_learning.hazards import Columns, Fleet
+from pharoah_learning.hazard_fits import Fleet
+from pharoah_learning.hazards import Columns
 from pharoah_learning.node_failures import HOUR_SECONDS, NodeFailure, TroubleHour
 from pharoah_protocol.hazard_model import feature_names
 from pharoah_protocol.signal_features import HOURS, SignalKind
+from pharoah_protocol.vocabulary import WorseDirection
 
 
 class NodeHours(NamedTuple):
@@ -115,7 +117,8 @@ def node_lives(hours: NodeHours, failures: Iterable[NodeFailure]) -> NodeLives:
     cause = np.array([0 if life.failure is None else 1 + resources.index(life.failure.resource or "")
                       for _, life in lives])  # fmt: skip
     group = np.full(len(lives), -1)
-    fleet = Fleet(hours.names, resources, (), features, last, cause, group)
+    worse = (WorseDirection.HIGHER,) * len(hours.names)  # each is trouble
+    fleet = Fleet(hours.names, worse, resources, (), features, last, cause, group)
     return NodeLives(fleet, tuple(hours.nodes[row] for row, _ in lives))
 
 

@@ -13,9 +13,10 @@ from lifelines import CoxPHFitter, KaplanMeierFitter
 
 from evaluation.survival.simulated_nodes import SimulatedNodes, simulate_nodes
 from pharoah_learning.hazard_check import DAY_HOURS, TENTH, ForecastGroup, HazardCheck, check_hazards
-from pharoah_learning.hazards import Fleet, learn_hazards
+from pharoah_learning.hazard_fits import Fleet, learn_hazards
 from pharoah_learning.node_hazards import learn_node_hazards
 from pharoah_learning.node_lives import node_hours
+from pharoah_protocol.vocabulary import WorseDirection
 from pharoah_provider.pictures.node_hazards import draw_node_hazards, figure_of
 
 SIGNALS = ("gpu_thermal_slowdown", "gpu_uncorrected_errors", "memory_stalled", "network_link_down")
@@ -37,7 +38,8 @@ def fleet_of(rng: np.random.Generator, units: int, hours: int, hazard: float, ra
     last = np.minimum(ends.astype(int), hours - 1)
     features = np.broadcast_to(troubled[:, None, None], (units, hours, 1)).astype(np.float32)
     cause = (ends < hours).astype(int)
-    return Fleet(("hot.level",), ("compute",), (), features, last, cause, np.full(units, -1))
+    worse = (WorseDirection.HIGHER,)
+    return Fleet(("hot.level",), worse, ("compute",), (), features, last, cause, np.full(units, -1))
 
 
 def test_the_hazard_ratio_of_a_signal_is_that_of_lifelines() -> None:

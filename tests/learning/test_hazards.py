@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from evaluation.survival.simulated_fleet import ARCHETYPES, NAMES, RESOURCES, Simulated, simulate
-from pharoah_learning.hazards import HORIZONS, Fleet, HazardModel, learn_hazards
+from pharoah_learning.hazard_fits import Fleet, learn_hazards
+from pharoah_learning.hazards import HORIZONS, HazardModel
 
 SMALL = Simulated(units=1500, hours=96, degrading_share=0.3)
 
@@ -46,6 +47,14 @@ def test_probabilities_rise_with_the_horizon_and_add_up(fleets: tuple[Fleet, Fle
     assert (np.diff(found.mean(axis=0)) > 0).all()
     fails = (other.cause[unit] > 0) & (other.last[unit] - hour < max(HORIZONS))
     assert 0.7 < fails.sum() / found[:, -1].sum() < 1.1, "cancelled runs hide some failures"
+
+
+def test_a_unit_does_not_fail_when_no_resource_does(fleets: tuple[Fleet, Fleet], model: HazardModel) -> None:
+    features, group = last_hours(fleets[1]), fleets[1].group
+    logits = model._linear(features, group).astype(float).reshape(len(features), -1, len(RESOURCES))[:, 1:]
+    survives = (1 - 1 / (1 + np.exp(-logits))).prod(axis=2)
+    found = model.outputs(features, group).logit
+    assert found == pytest.approx(np.log((1 - survives) / survives), rel=1e-3, abs=1e-3)
 
 
 def test_a_unit_is_scored_alone_as_in_a_fleet(fleets: tuple[Fleet, Fleet], model: HazardModel) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from math import exp, log
+from math import exp, log, prod
 from typing import Any
 
 import pytest
@@ -25,11 +25,17 @@ def test_a_model_is_read_as_it_was_written() -> None:
     assert PublishedHazardModel.decode(replace(MODEL, alarm_risk=None).encode()).alarm_risk is None
 
 
+def logit_of_any(*logits: float) -> float:
+    """By the definition: a node does not fail when no resource does."""
+    survives = prod(1 - 1 / (1 + exp(-logit)) for logit in logits)
+    return log((1 - survives) / survives)
+
+
 def test_a_forecast_adds_up_pieces_and_limits_values() -> None:
     """By hand: the first feature counts from -9 to 2, and from 0.5 on once more; the second one from -9 on."""
     found = MODEL.forecast({"hot.level": 3.0, "down.level": 1.0})
     assert found.hazard == pytest.approx((exp(-5 + 2 + 4 * 2), exp(-6 + 1)))
-    logits = (-4 + 2 * 2, -3 + 3 * 2)
+    logits = (logit_of_any(-4 + 2 * 2, -6 + 0.5), logit_of_any(-3 + 3 * 2, -5 + 0.5))
     assert found.probability == pytest.approx([(logit + 10) / 20 for logit in logits])
     assert found.risk == pytest.approx((sum(logits) + log(sum(found.hazard))) / 3)
     assert MODEL.is_alarming(found) and MODEL.likely_resource(found) is Resource.COMPUTE
@@ -51,7 +57,7 @@ def test_a_node_is_as_its_worst_device_and_never_better_than_one_without_trouble
     [
         ("high", [1.0], "high"),
         ("low", [[0.0]], "low"),
-        ("coefficients", [[0.0] * 4] * 3, "coefficients, rows"),
+        ("coefficients", [[0.0] * 6] * 3, "coefficients, rows"),
         ("coefficients", [[0.0] * 3] * 4, "coefficients"),
         ("constants", [0.0], "constants"),
         ("resources", [], "resources"),
@@ -61,7 +67,7 @@ def test_a_node_is_as_its_worst_device_and_never_better_than_one_without_trouble
         ("calibrations", [{"low": 0.0, "high": 1.0, "probabilities": [0.5]}] * 2, "calibrations"),
         ("calibrations", [{"low": 0.0, "high": 1.0, "probabilities": [0.0, 1.5]}] * 2, "calibrations"),
         ("alarm_risk", float("nan"), "not finite"),
-        ("constants", [float("inf"), 0.0, 0.0, 0.0], "not finite"),
+        ("constants", [float("inf"), 0.0, 0.0, 0.0, 0.0, 0.0], "not finite"),
         ("nodes", "many", "nodes"),
     ],
 )

@@ -13,12 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
-from pharoah_learning.models.logistic import Fitted
 from pharoah_learning.models.mantel_haenszel import Array
+from pharoah_learning.models.newton import Fitted, Loss, minimise
 
-MOST_ITERATIONS = 100
 _LAST = 1e-10
 """The last step of Newton's method is expected to improve the log likelihood by no more than this."""
 _ROUNDING = 1e-9
@@ -94,15 +92,18 @@ def sample_sets(spells: Spells, controls: int, rng: np.random.Generator) -> Samp
     )
 
 
-def fit_sampled(columns: np.ndarray, sets: SampledSets, penalty: Array) -> Fitted:
+def fit_sampled(
+    columns: np.ndarray, sets: SampledSets, penalty: Array, at_least_zero: NDArray[np.bool_] | None = None
+) -> Fitted:
     """Log hazard ratios by the conditional likelihood of sampled sets. Raises ValueError without a set.
 
     `columns` has the rows that `sets.members` names; the covariance is the inverse of the information.
+    `at_least_zero`: coefficients that may not be below zero.
     """
     if not len(sets.members):
         raise ValueError("sets: nothing has failed")
     members = columns[sets.members].astype(float)  # shape (failures, 1 + controls, width)
-    return _newton(columns.shape[1], penalty, lambda beta: _conditional(members, sets.counts, beta))
+    return _newton(columns.shape[1], penalty, lambda beta: _conditional(members, sets.counts, beta), at_least_zero)
 
 
 def cumulative_hazard(columns: np.ndarray, sets: SampledSets, beta: Array) -> Array:
@@ -113,35 +114,19 @@ def cumulative_hazard(columns: np.ndarray, sets: SampledSets, beta: Array) -> Ar
     return np.cumsum(1 / total)
 
 
-class _Likelihood(NamedTuple):
-    loss: float
-    """Minus the log likelihood."""
-    gradient: Array
-    curvature: Array
+def _newton(
+    width: int, penalty: Array, at: Callable[[Array], Loss], at_least_zero: NDArray[np.bool_] | None = None
+) -> Fitted:
+    """Minimise minus the log likelihood with a ridge penalty."""
+
+    def penalised(beta: Array) -> Loss:
+        value, gradient, curvature = at(beta)
+        return Loss(value + float(penalty @ beta**2), gradient + 2 * penalty * beta, curvature + 2 * np.diag(penalty))
+
+    return minimise(penalised, np.zeros(width), _LAST, _ROUNDING, at_least_zero)
 
 
-def _newton(width: int, penalty: Array, at: Callable[[Array], _Likelihood]) -> Fitted:
-    """Minimise a convex loss. A step that does not improve it is halved."""
-
-    def penalised(beta: Array) -> _Likelihood:
-        loss, gradient, curvature = at(beta)
-        return _Likelihood(
-            loss + float(penalty @ beta**2), gradient + 2 * penalty * beta, curvature + 2 * np.diag(penalty)
-        )
-
-    beta = np.zeros(width)
-    here = penalised(beta)
-    for _ in range(MOST_ITERATIONS):
-        step, scale = cho_solve(cho_factor(here.curvature), here.gradient), 1.0
-        if here.gradient @ step / 2 <= _LAST:
-            break
-        while (then := penalised(beta - scale * step)).loss > here.loss + _ROUNDING * abs(here.loss) and scale > 1e-6:
-            scale /= 2
-        beta, here = beta - scale * step, then
-    return Fitted(beta, cho_solve(cho_factor(here.curvature), np.eye(width)))
-
-
-def _conditional(members: np.ndarray, counts: NDArray[np.bool_], beta: Array) -> _Likelihood:
+def _conditional(members: np.ndarray, counts: NDArray[np.bool_], beta: Array) -> Loss:
     scores = np.where(counts, members @ beta, -np.inf)
     largest = scores.max(axis=1, keepdims=True)
     weights = np.exp(scores - largest)
@@ -151,10 +136,10 @@ def _conditional(members: np.ndarray, counts: NDArray[np.bool_], beta: Array) ->
     means = np.einsum("fm,fmw->fw", shares, members)
     flat = members.reshape(-1, members.shape[2])
     curvature = flat.T @ (flat * shares.reshape(-1, 1)) - means.T @ means
-    return _Likelihood(loss, (means - members[:, 0]).sum(axis=0), curvature)
+    return Loss(loss, (means - members[:, 0]).sum(axis=0), curvature)
 
 
-def _efron(spells: Spells, beta: Array) -> _Likelihood:
+def _efron(spells: Spells, beta: Array) -> Loss:
     columns = spells.columns.astype(float)
     scores = columns @ beta
     largest = float(scores.max())
@@ -174,7 +159,7 @@ def _efron(spells: Spells, beta: Array) -> _Likelihood:
             curvature += (second - share * (tied.T @ columns[ties])) / total - np.outer(mean, mean)
         loss += len(ties) * largest - scores[ties].sum()
         gradient -= columns[ties].sum(axis=0)
-    return _Likelihood(float(loss), gradient, curvature)
+    return Loss(float(loss), gradient, curvature)
 
 
 class _RiskSums:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from pharoah_learning.models.mantel_haenszel import Array
+from pharoah_learning.models.newton import Fitted, Loss, minimise
 
-MOST_ITERATIONS = 100
 CHUNK_RUNS = 1 << 13
 """Rows that are held as floating point numbers at once: 0.8 MB for 25 columns, which fits into a processor's cache."""
 _LAST = 1e-6
@@ -28,13 +29,6 @@ _SAMPLED = 11
 powers of two as periods, are sampled evenly."""
 
 
-class Fitted(NamedTuple):
-    """Coefficients and their covariance, in the order of the columns."""
-
-    value: Array
-    covariance: Array
-
-
 class _Rows(NamedTuple):
     """What is fitted: rows of columns, each of them for so many runs."""
 
@@ -42,61 +36,71 @@ class _Rows(NamedTuple):
     failures: np.ndarray
     runs: np.ndarray
     penalty: Array
+    at_least_zero: NDArray[np.bool_] | None
 
 
-def fit(columns: np.ndarray, failures: np.ndarray, penalty: Array, runs: np.ndarray | None = None) -> Fitted:
+def fit(
+    columns: np.ndarray,
+    failures: np.ndarray,
+    penalty: Array,
+    runs: np.ndarray | None = None,
+    at_least_zero: NDArray[np.bool_] | None = None,
+) -> Fitted:
     """Fit the log odds of failing on columns of any numeric type (shape (rows, width)).
 
     A row stands for `runs` runs (shape (rows,), one each by default), `failures` of which failed. Rows of runs that
     have equal columns may be given as one: the likelihood is the same. `penalty` (shape (width,)) is half the weight of
-    each coefficient's square, which must be positive where columns may be constant or separate the outcomes. A step
-    that does not improve the fit is halved.
+    each coefficient's square, which must be positive where columns may be constant or separate the outcomes.
+    `at_least_zero` (shape (width,)): coefficients that may not be below zero. A step that does not improve the fit is
+    halved.
     """
-    return _fit(_Rows(columns, failures, np.ones(len(failures)) if runs is None else runs, penalty), _LAST)
+    rows = _Rows(columns, failures, np.ones(len(failures)) if runs is None else runs, penalty, at_least_zero)
+    return _fit(rows, _LAST)
 
 
 def _fit(rows: _Rows, last: float) -> Fitted:
     """The fit whose last step is expected to improve it by no more than `last`."""
-    beta = _start(rows)
-    loss, gradient, curvature = _at(beta, rows)
-    for _ in range(MOST_ITERATIONS):
-        factor = cho_factor(curvature)
-        step, scale = cho_solve(factor, gradient), 1.0
-        if gradient @ step / 2 <= last:
-            return Fitted(beta - step, cho_solve(factor, np.eye(len(beta))))
-        while (then := _at(beta - scale * step, rows))[0] > loss + _ROUNDING * abs(loss) and scale > 1e-6:
-            scale /= 2
-        beta = beta - scale * step
-        loss, gradient, curvature = then
-    return Fitted(beta, cho_solve(cho_factor(curvature), np.eye(len(beta))))
+    return minimise(lambda beta: _at(beta, rows), _start(rows), last, _ROUNDING, rows.at_least_zero)
 
 
 def _start(rows: _Rows) -> Array:
     """Where the iteration starts: for many rows at the fit of a sample, which saves half of the passes; for few rows
-    where the columns come nearest to giving all of them the same odds."""
-    columns, failures, runs, penalty = rows
+    where the columns without a bound come nearest to giving all of them the same odds."""
+    columns, failures, runs, penalty, at_least_zero = rows
     if len(failures) > _SAMPLED_ABOVE:
-        sample = slice(None, None, _SAMPLED)
-        sampled = np.ascontiguousarray(columns.T[:, sample]).T
-        return _fit(_Rows(sampled, failures[sample], runs[sample], penalty), _LAST_OF_SAMPLE).value
+        return _fit(_sampled(rows), _LAST_OF_SAMPLE).value
     odds = (failures.sum() + 0.5) / (runs.sum() - failures.sum() + 0.5)
     x = columns.T.astype(np.float32)
-    squares = (x * runs.astype(np.float32)) @ x.T + np.diag(2 * penalty + _TINY)
-    start: Array = np.log(odds) * cho_solve(cho_factor(squares), x @ runs)
+    start, free = np.zeros(len(x)), np.ones(len(x), dtype=bool) if at_least_zero is None else ~at_least_zero
+    x = x[free]
+    squares = (x * runs.astype(np.float32)) @ x.T + np.diag(2 * penalty[free] + _TINY)
+    start[free] = np.log(odds) * cho_solve(cho_factor(squares), x @ runs)
     return start
 
 
-def _at(beta: Array, rows: _Rows) -> tuple[float, Array, Array]:
+def _sampled(rows: _Rows) -> _Rows:
+    """A sample of many rows. Where failures are rare all of them are in it, and the other rows stand for those that are
+    left out: without a failure no constant fits."""
+    columns, failures, runs, penalty, at_least_zero = rows
+    chosen, failed = np.arange(len(failures)) % _SAMPLED == 0, failures > 0
+    if _SAMPLED * np.count_nonzero(failed) <= len(failures):
+        chosen |= failed
+        runs = np.where(failed, runs, _SAMPLED * runs)
+    sampled = np.ascontiguousarray(columns.T[:, chosen]).T
+    return _Rows(sampled, failures[chosen], runs[chosen], penalty, at_least_zero)
+
+
+def _at(beta: Array, rows: _Rows) -> Loss:
     """The penalised negative log likelihood, its gradient and its curvature.
 
     Rows are numbers of single precision, in which flags and counts are exact and which is twice as fast; what chunks of
     them sum up to is added with double precision.
     """
-    columns, failures, runs, penalty = rows
+    columns, failures, runs, penalty, _ = rows
     loss, gradient, curvature = float(penalty @ beta**2), 2 * penalty * beta, np.diag(2 * penalty)
     for begin in range(0, len(failures), CHUNK_RUNS):
         chunk = slice(begin, begin + CHUNK_RUNS)
-        x = np.ascontiguousarray(columns[chunk].T, dtype=np.float32)
+        x = np.array(columns[chunk].T, dtype=np.float32, order="C")  # a copy in any case: it is scaled below
         n, failed = runs[chunk].astype(np.float32), failures[chunk].astype(np.float32)
         eta = beta.astype(np.float32) @ x
         tail = np.exp(-np.abs(eta))
@@ -106,4 +110,4 @@ def _at(beta: Array, rows: _Rows) -> tuple[float, Array, Array]:
         gradient = gradient + x @ (n * p - failed)
         x *= np.sqrt(n * p * (1 - p))
         curvature = curvature + x @ x.T
-    return loss, gradient, curvature
+    return Loss(loss, gradient, curvature)
