@@ -9,6 +9,8 @@ from pharoah_protocol.vocabulary import DeviceKind
 
 GPU_FACT = "gpu"
 """The fact that names the model of the GPU, on nodes that have one."""
+GPU_COUNT_FACT = "gpu_count"
+"""The fact that says how many GPUs the driver of a node knows."""
 
 
 def server_facts(facts: dict[str, Any]) -> list[str]:
@@ -19,6 +21,12 @@ def server_facts(facts: dict[str, Any]) -> list[str]:
 def device_facts(facts: dict[str, Any]) -> list[str]:
     """The facts that name the device model."""
     return sorted(f"{name}={facts[name]}" for name in ("device", "isa", GPU_FACT) if name in facts)
+
+
+def gpu_count(server_facts: Iterable[str]) -> int:
+    """How many GPUs a node with these facts has; one where nothing says it."""
+    counts = (fact.partition("=")[2] for fact in server_facts if fact.startswith(f"{GPU_COUNT_FACT}="))
+    return max((int(count) for count in counts if count.isdecimal()), default=1)
 
 
 def named_device(server_facts: Iterable[str]) -> DeviceKind:

@@ -98,6 +98,7 @@ def _views(load: Load, activity: Activity, chance: random.Random) -> Iterator[Vi
             workers=load.workers,
             stopped=False,
             worker_bytes=0,
+            worker_moved_bytes=0,
             throttled_seconds=0.0,
             data_free_bytes=None,
         )

@@ -62,9 +62,12 @@ class AlertSender:
         """The newest state of each alert that goes on, or whose end was not sent yet, by its key."""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     def send(self, alert: OutsideAlert) -> None:
-        """Send an alert now, and again until it ends."""
+        """Send an alert now, and again until it ends. Nothing is sent after `close`."""
+        if self._closed:
+            return
         before = self._alerts.get(alert.key)
         if before is None and len(self._alerts) >= MOST_ALERTS:
             ended = (one for one, known in self._alerts.items() if known.ended_at is not None)
@@ -75,6 +78,7 @@ class AlertSender:
 
     async def close(self, seconds: float) -> None:
         """Send what was not sent, for so long at most."""
+        self._closed = True
         if self._task is None:
             return
         self._task.cancel()
@@ -105,6 +109,9 @@ class AlertSender:
         body = json.dumps([alert.to_data() for alert in sent.values()]).encode()
         try:
             await _in_thread(lambda: _call(self._url, body))
+        except asyncio.CancelledError:
+            self._changed.set()  # nobody knows whether the receiver has taken it
+            raise
         except Exception as error:  # noqa: BLE001 - what answers at the address may be anything
             log.warning("%s did not take alerts: %s: %s", self._url, type(error).__name__, error)
             return

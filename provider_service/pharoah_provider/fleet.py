@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS
+from pharoah_benchmarks.micro import device_count, is_on_gpu
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.agent_connection import (
     Connection,
@@ -33,6 +34,9 @@ T = TypeVar("T")
 
 KEPT_PROBES = 20
 """Intervals of orders that are kept per node: reports of a window come seconds after it, not minutes."""
+START_SECONDS, SLOW_SECONDS = 20.0, 15.0
+"""How long an agent may take to start what measures and to make its inputs; and each micro-benchmark on each GPU,
+beyond its repeats (`agent.stream.SLOW_SECONDS`)."""
 SLOW_START_SECONDS = 90.0
 """How long an agent may take beside a job to start what measures: seconds of work, at a tenth of the time (ADR 44)."""
 LOOK_SECONDS = 5.0
@@ -211,9 +215,7 @@ class Fleet:
         try:
             with self.noted(node):
                 async with (
-                    asyncio.timeout(
-                        limit_seconds / duty * len(benchmarks) + 20 + (SLOW_START_SECONDS if duty < 1 else 0)
-                    ),
+                    asyncio.timeout(_longest_seconds(benchmarks, limit_seconds / duty, duty, connection.node)),
                     connection.order(OrderKind.PROBE, content) as results,
                 ):
                     waiting = set(benchmarks)
@@ -278,6 +280,13 @@ class Fleet:
         if node not in self._connections:
             raise NotReady(f"node {node} is not connected")
         return self._connections[node]
+
+
+def _longest_seconds(benchmarks: Collection[str], work_seconds: float, duty: float, node: Node) -> float:
+    """How long an order may take, with the start of what measures, its inputs and the checks of its answers."""
+    start = START_SECONDS + (SLOW_START_SECONDS if duty < 1 else 0.0)
+    gpus = sum(device_count(benchmark, node.server_facts) for benchmark in benchmarks if is_on_gpu(benchmark))
+    return work_seconds * len(benchmarks) + start + SLOW_SECONDS * gpus
 
 
 def _expected(result: Any, kind: type[T], node: str) -> T:

@@ -11,7 +11,7 @@ def window_of(**values: float) -> Window:
     usual = {
         "began_at": 0.0, "ended_at": 5.0, "median": 0.1, "took": 0.1, "computed": 0.1, "queued": 0.0,
         "process_computed": 0.1, "moved_bytes": 0.0, "blocked": 0.0, "disk_waited": 0.0, "others": 0.0, "cores": 2.0,
-        "stolen": 0.0, "throttled": 0.0, "worker_computed": 0.0,
+        "stolen": 0.0, "throttled": 0.0, "worker_computed": 0.0, "worker_moved": 0.0,
     }  # fmt: skip
     return Window(**{**usual, **values})
 
@@ -21,6 +21,6 @@ def process_reading(**values: float) -> ProcessReading:
     usual = {
         "computed_seconds": 0.0, "main_computed_seconds": 0.0, "main_queued_seconds": 0.0, "blocked": False,
         "stopped": False, "moved_bytes": 0, "resident_bytes": 1 << 30, "worker_seconds": 0.0, "worker_bytes": 0,
-        "workers": 0, "throttled_seconds": 0.0, "data_free_bytes": None,
+        "worker_moved_bytes": 0, "workers": 0, "throttled_seconds": 0.0, "data_free_bytes": None,
     }  # fmt: skip
     return ProcessReading(**{**usual, **values})  # type: ignore[arg-type]

@@ -86,6 +86,19 @@ def test_one_evaluation_among_the_first_steps_makes_no_rank_late_and_no_node_slo
         assert not list(late.look(view)) and not list(slow.look(view)), at
 
 
+def test_an_alert_about_one_rank_does_not_go_on_for_another() -> None:
+    watching, where = detectors()["late_rank"].start(), []
+    computed = {0: 0.0, 1: 0.0, 2: 0.0}
+    for at in range(400):
+        late = 1 if at < 150 else 2
+        for rank in computed:
+            computed[rank] += 1.0 if rank == late else 0.3
+        processes = {rank: process_reading(main_computed_seconds=seconds) for rank, seconds in computed.items()}
+        view = View(at=at, unix=at, steps=dict.fromkeys(range(3), [0.2] * 5), processes=processes)
+        where += [one.where for one in watching.look(view)]
+    assert set(where) == {"this node, rank 1"} and len(where) < 200
+
+
 def test_what_the_newest_windows_do_not_show_any_more_is_withdrawn_for_good() -> None:
     watching, holds = detectors()["late_rank"].start(), []
     computed = {0: 0.0, 1: 0.0}

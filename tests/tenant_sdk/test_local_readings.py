@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from pharoah.local_alerts._readings import cores_of, free_bytes_of, read_machine, read_process, workers_of
+from pharoah.local_alerts._readings import (
+    MachineReading,
+    cores_of,
+    free_bytes_of,
+    read_machine,
+    read_process,
+    workers_of,
+)
+from pharoah.local_alerts._step_windows import SKIPPED_STEPS, Moment, RankSteps
+from tests.harness.local_views import process_reading
 
 MEMORY_STAT = "anon 600\ninactive_file 100\nactive_file 120\nslab_reclaimable 30\nshmem 50\n"
 
@@ -70,16 +80,46 @@ def test_pages_that_are_used_again_and_again_are_no_memory_that_is_used_up(tmp_p
 
 
 def test_time_that_other_machines_take_is_that_of_the_cores_of_the_job(tmp_path: Path) -> None:
-    def line(name: str, stolen: int) -> str:
-        return f"{name} 100 0 0 500 0 0 0 {stolen} 0 0\n"
+    def line(name: str, busy: int, stolen: int) -> str:
+        return f"{name} {busy} 0 0 5000 9 0 0 {stolen} 0 0\n"
 
     tmp_path.joinpath("stat").write_text(
-        line("cpu", 600) + line("cpu0", 0) + line("cpu1", 200) + line("cpu2", 400) + "intr 1\n"
+        line("cpu", 900, 600) + line("cpu0", 100, 0) + line("cpu1", 300, 200) + line("cpu2", 500, 400) + "intr 1\n"
     )
     ticks = os.sysconf("SC_CLK_TCK")
-    for cores, stolen in (({1, 2}, 300), ({0}, 0), ({0, 1, 2}, 200), (set[int](), 200)):
+    for cores, busy, stolen in (({1, 2}, 800, 600), ({0}, 100, 0), (set[int](), 900, 600)):
         machine = read_machine(7, cores, tmp_path)
         assert machine.stolen_seconds == pytest.approx(stolen / ticks) and machine.cores == 3
+        assert machine.wanted_seconds == pytest.approx((busy + stolen) / ticks)
+        assert machine.busy_seconds == pytest.approx(900 / ticks)
+
+
+def test_shares_of_stolen_and_throttled_time_are_of_the_time_in_which_something_was_ready() -> None:
+    """Four of many cores work and lose 30 % of them; of eight threads under a limit of two cores, each stands still for
+    three quarters of the time."""
+    rank = RankSteps()
+    rank.stepped([0.1] * SKIPPED_STEPS)
+    for at in range(7):
+        rank.stepped([0.1] * 10)
+        process = process_reading(throttled_seconds=6.0 * at)
+        machine = MachineReading(stolen_seconds=1.2 * at, wanted_seconds=4.0 * at, cores=96)
+        rank.look(Moment(at, process, machine, 2.0 * at))
+    (window,) = rank.windows
+    assert window.stolen == pytest.approx(0.3 * 0.1)
+    assert window.throttled == pytest.approx(0.75 * 0.1)
+
+
+def test_what_workers_move_is_read() -> None:
+    code = (
+        "import time\nfor _ in range(100): open('/dev/null', 'w').write('x' * 1000)\nprint(flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as worker:
+        try:
+            assert worker.stdout is not None and worker.stdout.readline()
+            reading = read_process(os.getpid(), (worker.pid,))
+            assert reading is not None and reading.worker_moved_bytes >= 100_000
+        finally:
+            worker.kill()
 
 
 def test_the_sidecar_that_a_rank_has_started_is_none_of_its_workers() -> None:

@@ -67,6 +67,7 @@ def test_detectors_begin_anew_with_another_program_of_a_rank(noting: list[Detect
         watch = local_watch(lambda _: None, look_seconds=0.01)
         first, second = (subprocess.Popen(["sleep", "600"]) for _ in range(2))
         try:
+            watch.expected_step_seconds = 0.5
             watch.rank_connected(0, first.pid)
             watch.stepped(0, first.pid, [10**9])
             await until(lambda: any(view.steps for view in Noting.begun[1]), "steps of the first", 20)
@@ -74,11 +75,13 @@ def test_detectors_begin_anew_with_another_program_of_a_rank(noting: list[Detect
             watch.stepped(0, second.pid, [5 * 10**9])
             await asyncio.sleep(0.1)
             assert len(Noting.begun) == 2 and not [v for v in Noting.begun[1] if v.steps.get(0) == [5.0]], "a helper"
+            assert watch.expected_step_seconds == 0.5
             first.kill()
             first.wait()
             watch.rank_connected(0, second.pid)
             watch.stepped(0, second.pid, [9 * 10**9])
             await until(lambda: len(Noting.begun) == 4, "a new beginning", 20)
+            assert watch.expected_step_seconds == 0.0, "it was predicted for the first program"
             await until(lambda: any(view.steps.get(0) == [9.0] for view in Noting.begun[3]), "steps", 20)
         finally:
             watch.stop()

@@ -39,8 +39,10 @@ def test_a_rank_that_is_started_again_is_a_new_one() -> None:
         ranks.connected(rank, 100 + rank)
         ranks.stepped(rank, 100 + rank)
     alive.remove(100)
-    assert ranks.connected(0, 300) is Standing.NEW
+    assert ranks.connected(0, 300) is Standing.NEXT
     assert ranks.stepped(0, 300) is Standing.KNOWN and ranks.by_rank == {0: 300, 1: 101}
+    alive.remove(101)
+    assert ranks.stepped(1, 400) is Standing.NEXT and ranks.by_rank == {0: 300, 1: 400}
 
 
 def test_a_process_that_has_ended_and_was_not_waited_for_does_not_live() -> None:

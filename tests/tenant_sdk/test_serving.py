@@ -207,9 +207,12 @@ def test_time_between_requests_is_no_step_time(torch_server: TorchServer) -> Non
 def test_stated_steps_count_the_time_between_them_only_where_the_job_may_train(
     torch_server: TorchServer, trains: bool
 ) -> None:
-    """A job that serves waits there for its next request; one that trains by hand prepares its next batch."""
+    """A job that serves waits for its next request before it calls its model; one that trains by hand changes its
+    weights after it."""
     call = "model(torch.randn(4, 8)).sum().backward()" if trains else "with torch.no_grad(): model(torch.randn(4, 8))"
-    source = MODEL + "import time\n" + requests(f"{call}\n    time.sleep(0.2); clock.tick('session')", 9)
+    wait, done = "time.sleep(0.2)", "clock.tick('session')"
+    request = f"{call}; {wait}\n    {done}" if trains else f"{wait}\n    {call}\n    {done}"
+    source = MODEL + "import time\n" + requests(request, 9)
     code = CAPTURES.replace(
         'seen["steps"] += len(message.durations)', 'seen.setdefault("times", []).extend(message.durations)'
     )

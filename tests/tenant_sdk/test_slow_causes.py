@@ -15,15 +15,15 @@ USUAL = window_of()
     ("after", "resource"),
     [
         ({"took": 0.15, "queued": 0.05}, Resource.COMPUTE),
-        ({"took": 0.15, "computed": 0.15, "stolen": 0.4}, Resource.COMPUTE),
-        ({"took": 0.15, "throttled": 0.3}, Resource.COMPUTE),
+        ({"took": 0.15, "computed": 0.15, "stolen": 0.05}, Resource.COMPUTE),
+        ({"took": 0.15, "throttled": 0.05}, Resource.COMPUTE),
         ({"took": 0.15, "computed": 0.15, "others": 0.9}, Resource.MEMORY_BANDWIDTH),
         ({"took": 0.15, "blocked": 0.5}, Resource.STORAGE),
         ({"took": 0.15, "blocked": 0.1, "disk_waited": 0.04}, Resource.STORAGE),
         ({"took": 0.15, "disk_waited": 0.04}, None),  # somebody else waits for a disk
-        ({"took": 0.15, "throttled": 0.06}, None),  # too little to explain the change
-        ({"took": 0.15, "computed": 0.15, "throttled": 0.4}, None),  # the job computes more, and reaches its limit
-        ({"took": 0.15, "computed": 0.15, "stolen": 0.1}, None),
+        ({"took": 0.15, "throttled": 0.02}, None),  # too little to explain the change
+        ({"took": 0.15, "computed": 0.15, "throttled": 0.06}, None),  # the job computes more, and reaches its limit
+        ({"took": 0.15, "computed": 0.15, "stolen": 0.02}, None),
         ({"took": 0.15, "computed": 0.15, "others": 0.9, "cores": 96.0}, None),  # what daemons of a large machine use
         ({"took": 0.15, "computed": 0.15, "others": 2.9, "cores": 96.0}, Resource.MEMORY_BANDWIDTH),
         ({"took": 0.15, "computed": 0.15}, None),  # the job computes more: longer sequences
@@ -37,11 +37,11 @@ def test_the_part_of_a_step_that_grew_names_the_resource(after: dict[str, float]
 
 def test_a_job_with_half_a_core_that_computes_more_has_no_cause_outside() -> None:
     """Its time in the queue grows with its computing: it gets half a core, as before."""
-    before = window_of(took=0.1, computed=0.05, queued=0.05, throttled=0.5)
-    longer = window_of(took=0.3, computed=0.15, queued=0.15, throttled=0.5, worker_computed=0.01)
+    before = window_of(took=0.1, computed=0.05, queued=0.05, throttled=0.05)
+    longer = window_of(took=0.3, computed=0.15, queued=0.15, throttled=0.15, worker_computed=0.01)
     assert explain({0: Change(before, longer)}, {}, distributed=False).cause is None
     neighbour = explain(
-        {0: Change(before, window_of(took=0.2, computed=0.05, queued=0.15))}, {}, distributed=False
+        {0: Change(before, window_of(took=0.2, computed=0.05, queued=0.15, throttled=0.05))}, {}, distributed=False
     ).cause
     assert neighbour is not None
     assert neighbour.fault_domain is Attribution.NEIGHBOUR
@@ -67,18 +67,27 @@ def test_ranks_that_all_wait_have_a_slow_network_unless_one_calls_late() -> None
 
 
 @pytest.mark.parametrize(
-    ("worker_computed", "distributed", "resource", "who"),
+    ("worked", "distributed", "resource", "who"),
     [
-        (0.01, False, Resource.STORAGE, Attribution.UNKNOWN),
-        (0.01, True, Resource.STORAGE, Attribution.UNKNOWN),  # from outside, both waits look the same
-        (0.0, True, Resource.NETWORK, Attribution.FABRIC),  # a sidecar, or a pool of compilers that has nothing to do
-        (0.0, False, None, None),
+        ({"worker_computed": 0.01}, False, Resource.STORAGE, Attribution.UNKNOWN),
+        ({"worker_moved": 300.0}, False, Resource.STORAGE, Attribution.UNKNOWN),  # slices of a file that is mapped
+        ({"worker_computed": 0.01}, True, Resource.STORAGE, Attribution.UNKNOWN),  # both waits look the same
+        ({}, True, Resource.NETWORK, Attribution.FABRIC),  # a sidecar, or a pool of compilers that has nothing to do
+        ({}, False, None, None),
     ],
 )
 def test_only_workers_that_have_worked_can_be_late(
-    worker_computed: float, distributed: bool, resource: Resource | None, who: Attribution | None
+    worked: dict[str, float], distributed: bool, resource: Resource | None, who: Attribution | None
 ) -> None:
-    before = window_of(computed=0.08, worker_computed=worker_computed)
+    before = window_of(computed=0.08, **worked)
     after = window_of(took=0.16, computed=0.08)
     cause = explain({0: Change(before, after)}, {}, distributed=distributed).cause
     assert (cause and cause.resource, cause and cause.fault_domain) == (resource, who)
+
+
+def test_a_limit_that_is_tightened_explains_the_change_where_the_job_was_throttled_before() -> None:
+    """Half of the share that a job had: it computes as long as before, and waits for its share in the rest."""
+    before = window_of(took=0.4, computed=0.1, queued=0.3, throttled=0.3)
+    after = window_of(took=0.8, computed=0.1, queued=0.7, throttled=0.7)
+    cause = explain({0: Change(before, after)}, {}, distributed=False).cause
+    assert cause is not None and cause.fault_domain is Attribution.PLATFORM

@@ -13,7 +13,7 @@ from pharoah_benchmarks.micro._benchmark import MicroBenchmark, Need, Noise, Pla
 from pharoah_benchmarks.micro._kernel import Check, CheckedKernel, Kernel
 from pharoah_benchmarks.micro._order import Answer, MeasureOrder
 from pharoah_benchmarks.micro._place import NotPossible, Peer, Place
-from pharoah_benchmarks.micro._registry import GROUP, MICRO_BENCHMARKS, suitable
+from pharoah_benchmarks.micro._registry import GROUP, MICRO_BENCHMARKS, device_count, is_on_gpu, suitable
 from pharoah_protocol.vocabulary import Resource
 
 __all__ = [
@@ -32,5 +32,7 @@ __all__ = [
     "Place",
     "Placement",
     "Resource",
+    "device_count",
+    "is_on_gpu",
     "suitable",
 ]

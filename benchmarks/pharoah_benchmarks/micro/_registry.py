@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Iterable
 
+from pharoah_benchmarks.facts import gpu_count
 from pharoah_benchmarks.micro._benchmark import MicroBenchmark, Placement
 from pharoah_protocol.registry import Registry
 from pharoah_protocol.vocabulary import DeviceKind
@@ -13,6 +14,16 @@ GROUP = "pharoah.micro_benchmarks"
 
 MICRO_BENCHMARKS = Registry(MicroBenchmark, "pharoah_benchmarks.micro", GROUP)
 """All micro-benchmarks by name."""
+
+
+def is_on_gpu(benchmark: str) -> bool:
+    """Whether a micro-benchmark measures GPUs; False for one that is not known here."""
+    return benchmark in MICRO_BENCHMARKS.entries and MICRO_BENCHMARKS[benchmark].device is DeviceKind.CUDA
+
+
+def device_count(benchmark: str, server_facts: Iterable[str]) -> int:
+    """How many devices a micro-benchmark measures, one after another, on a node with these facts."""
+    return gpu_count(server_facts) if is_on_gpu(benchmark) else 1
 
 
 def suitable(

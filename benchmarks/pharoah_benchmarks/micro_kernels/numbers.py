@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from math import prod
 
 import torch
 from torch import Tensor
@@ -21,14 +23,19 @@ def same_everywhere(*shape: int, device: str, dtype: str, start: int = 0) -> Ten
 
     `start` chooses other numbers. A number of the float32 has 24 bits, so that its conversion is exact.
     """
-    count = 1
-    for length in shape:
-        count *= length
+    make = _values if device == DeviceKind.CPU else _kept_values
+    return make(prod(shape), start).reshape(shape).to(device=device, dtype=getattr(torch, dtype))
+
+
+def _values(count: int, start: int) -> Tensor:
     steps = torch.arange(start, start + count, dtype=torch.int64)
     for _ in range(3):  # one round leaves neighbours that differ by a constant
         steps = ((steps ^ (steps >> 13)) * _FACTOR + _OFFSET) % _RANGE
-    values = (steps >> 7).to(torch.float32) / (1 << 24) - 0.5
-    return values.reshape(shape).to(device=device, dtype=getattr(torch, dtype))
+    return (steps >> 7).to(torch.float32) / (1 << 24) - 0.5
+
+
+_kept_values = lru_cache(maxsize=4)(_values)
+"""The same numbers for each GPU of a node: making them takes seconds of a core. The process ends with its order."""
 
 
 def bits(tensor: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from pharoah_benchmarks.micro import (
     MicroBenchmark,
     Need,
     Peer,
+    device_count,
     suitable,
 )
 from pharoah_protocol.files import write_atomically
@@ -30,6 +31,7 @@ from pharoah_protocol.node_profile import NodeProfile
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
+from pharoah_provider.agent.node_facts import NodeFacts
 from pharoah_provider.agent.stream import SLOW_SECONDS
 from pharoah_provider.superbench import NodeResult, results_text
 from pharoah_serving.errors import ProviderError
@@ -193,12 +195,13 @@ async def _measured(
     show: Callable[[Measured], object],
 ) -> list[Measured]:
     """One after another in one child; `show` gets each as soon as it is there."""
-    results = []
+    results, facts = [], server_facts(NodeFacts({}).read())
     async with Child("pharoah_benchmarks.micro", profile) as child:
         await child.warm()
         for benchmark, order in zip(benchmarks, orders, strict=True):
             try:
-                answer = Answer.from_json(await child.ask(order.to_json(), order.longest_seconds + SLOW_SECONDS))
+                slow = SLOW_SECONDS * device_count(benchmark.name, facts)
+                answer = Answer.from_json(await child.ask(order.to_json(), order.longest_seconds + slow))
             except (ChildDied, TimeoutError, ValueError) as error:
                 answer = Answer(error=f"{type(error).__name__}: {error}")
             results.append(Measured(benchmark, answer))

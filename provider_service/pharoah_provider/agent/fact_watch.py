@@ -7,15 +7,15 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pharoah_benchmarks.facts import device_facts, server_facts
+from pharoah_benchmarks.facts import GPU_COUNT_FACT, GPU_FACT, device_facts, server_facts
 from pharoah_provider.agent.child_processes import ChildDied
 from pharoah_provider.agent.node_facts import PERIOD_SECONDS, NodeFacts
 from pharoah_provider.domain import Node
 
 log = logging.getLogger("pharoah.agent")
 
-GPU_COUNT_FACT = "gpu_count"
-"""The driver of the GPUs says it; a process sees their model only while the driver is loaded."""
+SEEN_SECONDS = 120.0
+"""How long a process may take to see what it sees: it reads torch from a slow disk in several seconds."""
 
 
 @dataclass
@@ -30,13 +30,13 @@ class FactWatch:
     facts: NodeFacts
     """The facts of now."""
     seen_by_process: Callable[[], Awaitable[Mapping[str, object]]]
-    """Raises ChildDied."""
+    """Raises ChildDied, OSError, ValueError."""
     restate: Callable[[Node], None]
     """Sends the node anew."""
     _had_gpus: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self._had_gpus = GPU_COUNT_FACT in self.facts.read()
+        self._had_gpus = GPU_FACT in self.facts.fixed
 
     async def run(self) -> None:
         """Look once in a period, until it is cancelled."""
@@ -59,9 +59,11 @@ class FactWatch:
     async def _with_what_a_process_sees(self, now: dict[str, object]) -> dict[str, object]:
         self._had_gpus = not self._had_gpus  # also if it fails: a process each minute would disturb jobs
         try:
-            seen = await self.seen_by_process()
-        except ChildDied as error:
-            log.warning("what a process sees of the GPUs cannot be read, start the agent again: %s", error)
+            async with asyncio.timeout(SEEN_SECONDS):
+                seen = await self.seen_by_process()
+        except (ChildDied, OSError, ValueError, TimeoutError) as error:
+            what = "what a process sees of the GPUs cannot be read, start the agent again"
+            log.warning("%s: %s: %s", what, type(error).__name__, error)
             return now
         self.facts = replace(self.facts, fixed={**self.given, **seen})
         return await asyncio.to_thread(self.facts.read)

@@ -20,6 +20,7 @@ from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.signal_buffer import SignalBuffer
 from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal
 from pharoah_provider.agent.signals._nvml import gpu_users
+from pharoah_provider.agent.xid_events import ADDRESS_PREFIX
 
 log = logging.getLogger("pharoah.agent")
 
@@ -68,7 +69,13 @@ class JobSignals:
             log.warning("the driver does not say who computes: %s: %s", type(error).__name__, error)
             return lambda device: not device
         own = await asyncio.to_thread(lambda: set(self.jobs.processes_of(asker))) if users else set()
-        return lambda device: device not in users or bool(users[device] & own)
+
+        def visible(device: str) -> bool:
+            if device.startswith(ADDRESS_PREFIX):
+                return False  # a GPU of which nobody knows who computes on it
+            return device not in users or bool(users[device] & own)
+
+        return visible
 
     async def _users(self) -> Mapping[str, set[int]]:
         """Processes by device. A device that does not answer, as one that is lost, has those that it named last, so

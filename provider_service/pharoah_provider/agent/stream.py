@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from pharoah_benchmarks.campaign.cell import Cell
-from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, MeasureOrder, Peer
+from pharoah_benchmarks.micro import Answer, MeasureOrder, Peer, device_count, is_on_gpu
 from pharoah_protocol import __version__
 from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.backoff import Backoff
@@ -34,7 +34,7 @@ from pharoah_protocol.v1 import (
     ProbeResult,
 )
 from pharoah_protocol.v1 import Telemetry as TelemetryMessage
-from pharoah_protocol.vocabulary import DeviceKind, NodeAction
+from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider.agent.cell_telemetry import CellTelemetry
 from pharoah_provider.agent.child_processes import Child, ChildDied
 from pharoah_provider.agent.environment_children import EnvironmentChildren
@@ -52,8 +52,8 @@ KEPT_BATCHES = 500
 KEPT_RESULTS = 16
 """Results of cells that the provider has not released: it was away when they came. A result has at most 4 MB."""
 SLOW_SECONDS = 15.0
-"""Time beyond its repeats that a micro-benchmark may take: to make its inputs, to check its answer, and to wait for a
-partner that does not come (`together.PARTNER_SECONDS`)."""
+"""Time beyond its repeats that a micro-benchmark may take on each device: to make its inputs, to check its answer, and
+to wait for a partner that does not come (`together.PARTNER_SECONDS`)."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
 
 
@@ -209,7 +209,7 @@ class AgentStream:
         try:
             await self._answer_probe(order, failed)
         finally:
-            if any(_is_on_gpu(benchmark) for benchmark in order.benchmarks):
+            if any(is_on_gpu(benchmark) for benchmark in order.benchmarks):
                 # A process that has used a GPU keeps memory of it, which belongs to the next job.
                 await complete_despite_cancellation(self._probes.stop())
 
@@ -260,7 +260,8 @@ class AgentStream:
     async def _ask_probe(self, benchmark: str, order: ProbeOrder) -> Answer:
         try:
             wanted = measure_order(benchmark, order, self._remote_folder)
-            return Answer.from_json(await self._probes.ask(wanted.to_json(), wanted.longest_seconds + SLOW_SECONDS))
+            slow = SLOW_SECONDS * device_count(benchmark, self._node.server_facts)
+            return Answer.from_json(await self._probes.ask(wanted.to_json(), wanted.longest_seconds + slow))
         except (ChildDied, TimeoutError, ValueError) as error:
             return Answer(error=f"{type(error).__name__}: {error}")
 
@@ -296,10 +297,6 @@ def measure_order(benchmark: str, order: ProbeOrder, remote_folder: str = "") ->
         remote_folder=remote_folder,
         peer=peer,
     )
-
-
-def _is_on_gpu(benchmark: str) -> bool:
-    return benchmark in MICRO_BENCHMARKS.entries and MICRO_BENCHMARKS[benchmark].device is DeviceKind.CUDA
 
 
 def _is_against(known: NodeStateAnswer) -> bool:

@@ -17,6 +17,8 @@ from typing import NamedTuple
 from pharoah_provider.agent.kernel_log import KernelLog
 from pharoah_provider.agent.xid_catalogue import Xid, XidCatalogue, XidCause
 
+ADDRESS_PREFIX = "pci-"
+"""Begins the name of a GPU of which only the address is known."""
 KEPT_EVENTS = 256
 TROUBLE_SECONDS = 3600.0
 """A GPU is in trouble for so long after an error of its hardware. The log says when one comes and never that it is
@@ -57,6 +59,8 @@ class XidEvents:
     def read(self) -> int:
         """Take what the log has got since the last call. Returns how many messages these were."""
         with self._lock:
+            if not self._known:
+                self._known |= self.names()  # before a GPU is lost, whose address nobody knows any more
             records = self.log.records()
             for record in records:
                 if found := _LINE.search(record.text):
@@ -95,5 +99,4 @@ class XidEvents:
         short = address.lower().partition(".")[0]
         if short not in self._known:
             self._known |= self.names()
-            self._known.setdefault(short, f"pci-{short.replace(':', '-')}")
-        return self._known[short]
+        return self._known.get(short, f"{ADDRESS_PREFIX}{short.replace(':', '-')}")

@@ -59,6 +59,7 @@ class ServedModels:
         thread = self._thread()
         thread.steps.end_stated()
         self._began(thread)
+        thread.began = 0  # the next step begins with its first call: until then the job may wait for a request
 
     def _thread(self) -> _Thread:
         thread: _Thread | None = getattr(self._threads, "state", None)
@@ -83,7 +84,8 @@ class ServedModels:
             call = thread.steps.call(model, positions_of(args, kwargs))
             if call.begins_step:
                 self._began(thread)
-            thread.may_train = torch.is_grad_enabled()
+            thread.began = thread.began or time.perf_counter_ns()
+            thread.may_train |= torch.is_grad_enabled()
             self._time(thread, call)
             return self._recorder(thread, model, call)
         except Exception as fault:  # noqa: BLE001 - a call of the user's model must not fail for us
@@ -151,7 +153,7 @@ class _Thread:
         self.began = self.ended = self.last_token = 0
         """Nanoseconds: when the step began, when its last call ended, when its last call began."""
         self.may_train = False
-        """Whether the last call kept what a backward pass needs."""
+        """Whether any call has kept what a backward pass needs: a training may evaluate now and then."""
         self.is_captured = False
         """Whether the step is captured."""
         self.made_tokens = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pharoah.local_alerts._detector import View
 from pharoah.local_alerts._step_change import FIRST_WINDOWS
-from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, typical_window
+from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, own_seconds, typical_window
 
 
 @dataclass
@@ -19,14 +19,14 @@ class FirstWindows:
     def add(self, view: View) -> bool:
         """One more look; whether it completed a window. What goes on while the provider measures beside the job does
         not count."""
-        complete = False
+        complete, own = False, own_seconds(view)
         for number, process in view.processes.items():
             steps = self._ranks.setdefault(number, RankSteps())
             if view.measuring:
                 steps.discard()
             else:
                 steps.stepped(view.steps.get(number, ()))
-                complete |= steps.look(Moment(view.at, process, view.machine, 0.0)) is not None
+                complete |= steps.look(Moment(view.at, process, view.machine, own)) is not None
         return complete
 
     def typical(self) -> Mapping[int, Window] | None:

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from statistics import fmean
 
 from pharoah_protocol.process_family import descendants
 
@@ -56,6 +55,8 @@ class ProcessReading:
     """Processor time of the processes that it has started, such as workers of a DataLoader, with those that ended."""
     worker_bytes: int
     """Their resident memory."""
+    worker_moved_bytes: int
+    """What they have read from and written to files, pipes and sockets; not what they have read as mapped memory."""
     workers: int
     throttled_seconds: float
     """How long its control group has waited because its share of processor time was used up."""
@@ -71,7 +72,10 @@ class MachineReading:
     busy_seconds: float = 0.0
     """Processor time of everything on the machine, summed over its cores."""
     stolen_seconds: float = 0.0
-    """Time in which other virtual machines had a core of the job, the mean over its cores."""
+    """Time in which something was ready to run on a core of the job, and other virtual machines had it; summed over
+    these cores."""
+    wanted_seconds: float = 0.0
+    """Time in which something was ready to run on a core of the job, whether it ran or not."""
     disk_waited_seconds: float = 0.0
     """Time in which at least one process of the machine waited for a disk (docs.kernel.org/accounting/psi.html); 0
     where the kernel does not count it."""
@@ -113,6 +117,7 @@ def read_process(
         resident_bytes=int(pages[_RESIDENT_PAGES]) * _PAGE_BYTES,
         worker_seconds=_seconds(stat[_ENDED_TICKS]) + sum(map(_computed_seconds, workers)),
         worker_bytes=sum(_resident_bytes(worker) for worker in workers),
+        worker_moved_bytes=sum(_moved_bytes(PROC / str(worker)) for worker in workers),
         workers=len(workers),
         throttled_seconds=max(map(_throttled_seconds, _groups(pid, "cpu", proc, cgroups)), default=0.0),
         data_free_bytes=None if limit is None else max(0, limit - data),
@@ -122,15 +127,17 @@ def read_process(
 def read_machine(pid: int, cores: Collection[int], proc: Path = PROC, cgroups: Path = CGROUPS) -> MachineReading:
     """The machine without its file systems, and the control groups of a process. `cores`: those of the job."""
     lines = [line.split() for line in _text(proc / "stat").splitlines() if line.startswith("cpu")]
-    columns = [int(column) / _TICKS_PER_SECOND for column in lines[0][1:]] if lines else []
-    of_job = [line for line in lines[1:] if line[0] in {f"cpu{core}" for core in cores}] or lines[1:]
+    seconds = {line[0]: [int(column) / _TICKS_PER_SECOND for column in line[1:]] for line in lines}
+    columns = seconds.pop("cpu", [])
+    of_job = [seconds[name] for core in cores if (name := f"cpu{core}") in seconds] or list(seconds.values())
     groups = _groups(pid, "memory", proc, cgroups)
     free = [one for one in map(_group_free_bytes, groups) if one is not None]
     available = _numbers(proc / "meminfo").get("MemAvailable:")
     return MachineReading(
-        cores=max(1, len(lines) - 1),
-        busy_seconds=sum(columns[:_STOLEN]) - columns[_IDLE] - columns[_IO_WAIT] if len(columns) > _STOLEN else 0.0,
-        stolen_seconds=fmean(_stolen_seconds(line) for line in of_job) if of_job else 0.0,
+        cores=max(1, len(seconds)),
+        busy_seconds=_busy_seconds(columns),
+        stolen_seconds=sum(map(_stolen_seconds, of_job)),
+        wanted_seconds=sum(_busy_seconds(core) + _stolen_seconds(core) for core in of_job),
         disk_waited_seconds=_stalled_seconds(proc / "pressure" / "io"),
         available_bytes=None if available is None else available << 10,
         group_free_bytes=min(free, default=None),
@@ -213,9 +220,13 @@ def _stalled_seconds(pressure: Path) -> float:
     return int(some) / 1e6 if some.isdecimal() else 0.0
 
 
-def _stolen_seconds(core: Sequence[str]) -> float:
-    """Time in which other virtual machines had a core, from its line of /proc/stat."""
-    return int(core[1 + _STOLEN]) / _TICKS_PER_SECOND if len(core) > 1 + _STOLEN else 0.0
+def _stolen_seconds(columns: Sequence[float]) -> float:
+    """Time in which other virtual machines had cores, from the columns of a line of /proc/stat in seconds."""
+    return columns[_STOLEN] if len(columns) > _STOLEN else 0.0
+
+
+def _busy_seconds(columns: Sequence[float]) -> float:
+    return sum(columns[:_STOLEN]) - columns[_IDLE] - columns[_IO_WAIT] if len(columns) > _STOLEN else 0.0
 
 
 def _data_limit(pid: int) -> int | None:

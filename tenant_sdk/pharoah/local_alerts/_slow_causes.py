@@ -19,10 +19,11 @@ LEAST_SHARE = 0.5
 LEAST_CORES, LEAST_CORES_RATIO = 0.3, 0.02
 """From so many cores on, and from such a share of all cores on, another process counts as one that began to compute:
 less does not fill the memory bandwidth of a large machine, and its daemons use as much."""
-LEAST_STOLEN_RATIO = 0.02
 LEAST_THROTTLED_RATIO = 0.05
-LEAST_WORKER_RATIO = 0.005
-"""The share of a core that a worker uses at least when it loads data; what only waits for work uses none."""
+"""From this share of a step on, a limit of the control group is the reason why a rank is late."""
+LEAST_WORKER_RATIO, LEAST_WORKER_BYTES = 0.005, 64
+"""Workers that load data use such a share of a core, or move so many bytes in each step: they write where each batch is
+into a pipe. What only waits for work does neither."""
 LEAST_BLOCKED_RATIO = 0.2
 MORE_BYTES_RATIO, FEWEST_BYTES = 1.5, 65_536
 """A job that moves so many times the bytes of before, and so many more in each step, does other work."""
@@ -52,8 +53,18 @@ class Change(NamedTuple):
     def queued_for_others(self) -> float:
         """Additional seconds in the queue, less those that come with more computing: who had half a core before needs
         twice the time for twice the work, and waits for the core in half of it."""
-        more = self.after.computed / self.before.computed if self.before.computed > 0 else 1.0
-        return self.after.queued - self.before.queued * max(1.0, more)
+        return self.after.queued - self.before.queued * self._more_work
+
+    @property
+    def throttled(self) -> float:
+        """Additional seconds in which the job had used up its processor time, less those that come with more
+        computing."""
+        return self.after.throttled - self.before.throttled * self._more_work
+
+    @property
+    def _more_work(self) -> float:
+        """How many times as long the rank computes in a step as before."""
+        return max(1.0, self.after.computed / self.before.computed) if self.before.computed > 0 else 1.0
 
 
 class Cause(NamedTuple):
@@ -134,16 +145,14 @@ def _of_late_rank(change: Change, rank: int) -> Cause | None:
 def _of_rank(change: Change, distributed: bool) -> Cause | None:
     before, after = change
     least = LEAST_SHARE * change.extra
-    throttled, stolen = after.throttled - before.throttled, after.stolen - before.stolen
-    computes_more = after.computed - before.computed > least
-    if throttled >= LEAST_THROTTLED_RATIO and throttled * after.took >= least and not computes_more:
+    if change.throttled >= least and after.computed - before.computed < least:
         return Cause(
             Resource.COMPUTE,
             Attribution.PLATFORM,
             "the job's control group has used up its processor time",
             "raise the job's processor limit, or use fewer threads and workers",
         )
-    if stolen >= LEAST_STOLEN_RATIO and stolen * after.took >= least:
+    if after.stolen - before.stolen >= least:
         return Cause(
             Resource.COMPUTE,
             Attribution.NEIGHBOUR,
@@ -184,7 +193,8 @@ def _of_waiting(change: Change, distributed: bool) -> Cause | None:
             "the job waits for a disk that answers late",
             "look at what else uses the disk; write checkpoints elsewhere or less often",
         )
-    if change.before.worker_computed >= LEAST_WORKER_RATIO * change.before.took:
+    worked = change.before.worker_computed >= LEAST_WORKER_RATIO * change.before.took
+    if worked or change.before.worker_moved >= LEAST_WORKER_BYTES:
         return _of_late_data(distributed)
     if distributed:
         return Cause(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import NamedTuple
 
+from pharoah.local_alerts._detector import View
 from pharoah.local_alerts._readings import MachineReading, ProcessReading
 
 WINDOW_SECONDS = 5.0
@@ -55,16 +56,23 @@ class Window(NamedTuple):
     cores: float
     """How many the machine has."""
     stolen: float
-    """Share of the time in which other virtual machines had a core of the job, the mean over its cores."""
+    """In which other virtual machines had a core of the job while something was ready to run there."""
     throttled: float
-    """Share of the time in which the job's control group had used up its processor time."""
+    """In which the job's control group had used up its processor time."""
     worker_computed: float
     """Processor time of the processes that the rank has started, such as workers that load its data."""
+    worker_moved: float
+    """What these have read and written, in bytes."""
 
     @property
     def waited(self) -> float:
         """In which the main thread waited for something else: data, other ranks, a disk, a device."""
         return max(0.0, self.took - self.computed - self.queued)
+
+
+def own_seconds(view: View) -> float:
+    """Processor time of all processes of the job on this machine."""
+    return sum(process.computed_seconds + process.worker_seconds for process in view.processes.values())
 
 
 @dataclass
@@ -118,6 +126,7 @@ def _window(began: Moment, ended: Moment, steps: Sequence[float], blocked: Seque
     of_step = took / seconds
     before, after = began.process, ended.process
     busy = ended.machine.busy_seconds - began.machine.busy_seconds
+    throttled = after.throttled_seconds - before.throttled_seconds
     return Window(
         began_at=began.at,
         ended_at=ended.at,
@@ -131,11 +140,20 @@ def _window(began: Moment, ended: Moment, steps: Sequence[float], blocked: Seque
         disk_waited=(ended.machine.disk_waited_seconds - began.machine.disk_waited_seconds) * of_step,
         others=max(0.0, busy - (ended.own_seconds - began.own_seconds)) / seconds,
         cores=ended.machine.cores,
-        stolen=(ended.machine.stolen_seconds - began.machine.stolen_seconds) / seconds,
-        # The kernel adds up what it stops on each core.
-        throttled=min(1.0, (after.throttled_seconds - before.throttled_seconds) / seconds),
+        stolen=_share(
+            ended.machine.stolen_seconds - began.machine.stolen_seconds,
+            ended.machine.wanted_seconds - began.machine.wanted_seconds,
+        )
+        * took,
+        # The kernel adds up the time of all cores on which it stops the group, and there it would have computed.
+        throttled=_share(throttled, throttled + ended.own_seconds - began.own_seconds) * took,
         worker_computed=max(0.0, after.worker_seconds - before.worker_seconds) * of_step,
+        worker_moved=max(0, after.worker_moved_bytes - before.worker_moved_bytes) * of_step,
     )
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0
 
 
 def mean_window(windows: Sequence[Window]) -> Window:

@@ -59,7 +59,7 @@ def _condition(typical: Mapping[int, Window], view: View) -> Condition | None:
         "the processor runs below its usual clock, the node's profile is out of date, or the script computes much "
         "outside of torch",
     )
-    if own.throttled >= LEAST_THROTTLED_RATIO:
+    if own.throttled >= LEAST_THROTTLED_RATIO * own.took:
         who, likely = Attribution.PLATFORM, "the job's control group has used up its processor time"
     elif own.queued >= own.computed / 2:
         who, likely = Attribution.NEIGHBOUR, "other processes take turns with the job on its cores"

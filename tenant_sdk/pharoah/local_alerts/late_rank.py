@@ -36,7 +36,8 @@ class _LateRank:
     def _judge(self, view: View) -> None:
         if self._first.add(view) and (typical := self._first.typical()) is not None and len(typical) > 1:
             found = _condition(typical, view)
-            self._holds = found and (self._holds or found)
+            if self._holds is None or found is None or found.where != self._holds.where:
+                self._holds = None if self._judged else found
             self._judged = True
 
 
@@ -52,7 +53,7 @@ def _condition(usual: Mapping[int, Window], view: View) -> Condition | None:
     own = usual[late]
     ratio = needed[late] / typical if typical else 1.0
     resource, who, likely = Resource.COMPUTE, Attribution.NODE, "its processor is slower, or its batches are larger"
-    if own.throttled >= LEAST_THROTTLED_RATIO:
+    if own.throttled >= LEAST_THROTTLED_RATIO * own.took:
         who, likely = Attribution.PLATFORM, "its control group has used up its processor time"
     elif own.queued >= own.computed / 2:
         who, likely = Attribution.NEIGHBOUR, "another process takes turns with it on its core"

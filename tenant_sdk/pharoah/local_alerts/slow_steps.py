@@ -9,7 +9,7 @@ from math import log
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._slow_causes import BENCHMARKED, NO_CAUSE, Cause, Change, Explanation, explain
 from pharoah.local_alerts._step_change import StepChange
-from pharoah.local_alerts._step_windows import Moment, RankSteps, mean_window
+from pharoah.local_alerts._step_windows import Moment, RankSteps, mean_window, own_seconds
 
 LEAST_RATIO = 1.05
 """Steps that take less than so many times as long are no reason for an alert."""
@@ -72,7 +72,7 @@ class _SlowSteps:
         return self._holds is None and any(rank.doubted for rank in self._ranks.values())
 
     def look(self, view: View) -> Iterator[Condition]:
-        own = sum(process.computed_seconds + process.worker_seconds for process in view.processes.values())
+        own = own_seconds(view)
         for number, process in view.processes.items():
             rank = self._ranks.setdefault(number, _Rank())
             if view.measuring:

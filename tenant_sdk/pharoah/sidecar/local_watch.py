@@ -109,8 +109,7 @@ class LocalWatch:
 
     def rank_connected(self, rank: int, process: int) -> None:
         """A rank has connected from a process of this machine."""
-        if self._ranks.connected(rank, process) is Standing.NEW or self._thread is None:
-            self._begin()
+        self._take(self._ranks.connected(rank, process))
         if self._thread is None:
             loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._run, args=(loop,), name="pharoah-looks", daemon=True)
@@ -125,13 +124,18 @@ class LocalWatch:
         if self._thread is None or not self._thread.is_alive():
             return
         standing = self._ranks.stepped(rank, process)
-        if standing is Standing.NEW:
-            self._begin()
+        self._take(standing)
         if standing is not Standing.OTHER and len(self._steps[rank]) < MOST_STEPS:
             self._steps[rank] += [duration / NANOSECONDS for duration in durations]
 
+    def _take(self, standing: Standing) -> None:
+        """Watch anew where the steps to come are not those of the process before."""
+        if standing is Standing.NEXT:
+            self.expected_step_seconds = 0.0  # it was predicted for the first program, and another one may run now
+        if standing in (Standing.NEW, Standing.NEXT) or self._thread is None:
+            self._begin()
+
     def _begin(self) -> None:
-        """Watch from now on: another program may run in the place of the one before, with other steps."""
         self._watching = [_AtWork(detector, detector.start()) for detector in detectors()]
         self._steps.clear()
         self._starts.clear()

@@ -22,7 +22,9 @@ class Standing(Enum):
     KNOWN = auto()
     """It is the process of its rank."""
     NEW = auto()
-    """It has become the process of its rank, in the place of another one or of another rank."""
+    """It had another number before."""
+    NEXT = auto()
+    """It has taken the place of a process that has ended: the rank was started again, or another program runs."""
     OTHER = auto()
     """Another process of this rank lives and steps, so these are not the steps of the rank."""
 
@@ -59,7 +61,7 @@ class RankProcesses:
         if known is None or self.lives(known):
             return Standing.OTHER
         self._processes[rank] = process
-        return Standing.NEW
+        return Standing.NEXT
 
     def stepped(self, rank: int, process: int) -> Standing:
         """A process says that this rank has stepped."""
@@ -71,4 +73,6 @@ class RankProcesses:
             del self._processes[number]
         self._processes[rank] = process
         self._stepping.add(process)
+        if known not in (None, process) and not self.lives(known):
+            return Standing.NEXT
         return Standing.KNOWN if known in (None, process) and not was else Standing.NEW

@@ -171,15 +171,14 @@ class RunReporter:
             period=shared.period,
             pseudonym=shared.value,
         )
+        self._ends.keep(end)  # this process may be killed before the provider answers
         try:
             async with asyncio.timeout(0.9 * self._settings.shutdown_timeout_seconds):
                 if self._joining:
                     await asyncio.wait({self._joining})
                 await self._send_rest()
-                self._ends.keep(end)  # this process may be killed before the provider answers
                 await self._send_end(end)
         except (TimeoutError, grpc.aio.AioRpcError) as error:
-            self._ends.keep(end)
             log.info("the end of this run will be reported by the next run that joins: %s", error)
         finally:
             if self._joining:

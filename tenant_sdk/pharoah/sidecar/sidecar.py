@@ -32,6 +32,8 @@ TERMINATION_SECONDS = 20.0
 """How long a sidecar that is asked to end waits for the job, which was asked, too: Slurm kills what is left after 30 s
 (slurm.conf, KillWait)."""
 
+WEBHOOK_SHARE = 0.8
+"""The share of the shutdown time in which the last alerts are sent: the rest is for what is written after them."""
 MOST_OPEN_ALERTS = 64
 """A job has 24 alerts of its own in a day; a provider must not fill this machine's memory."""
 
@@ -203,7 +205,9 @@ class Sidecar:
     async def _end_run(self) -> None:
         if not self._ended:
             self._ended = True
-            await asyncio.gather(self._report_end(), self._job.end(), self._webhook.close(self._shutdown_seconds))
+            self._local.stop()
+            last_alerts = self._webhook.close(WEBHOOK_SHARE * self._shutdown_seconds)
+            await asyncio.gather(self._report_end(), self._job.end(), last_alerts)
             await self._job.close()
 
     async def _report_end(self) -> None:
