@@ -71,7 +71,7 @@ class HazardBasis(NamedTuple):
     segments: Scale
     features: Scale
     rises: NDArray[np.bool_]
-    """Of each feature: whether its effect rises only, or falls only where lower is worse."""
+    """Whether the effect of each feature rises only, or falls only where lower is worse."""
     groups: int
 
     @classmethod

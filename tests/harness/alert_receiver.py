@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,6 +14,9 @@ class Receiver:
 
     def __init__(self, failing: int = 0) -> None:
         self.bodies: list[list[dict[str, Any]]] = []
+        self.asked = 0
+        """Calls so far, with those that are not answered yet."""
+        self.before_answer: Callable[[], object] = lambda: None
         self.received = threading.Event()
         outer = self
 
@@ -21,6 +25,8 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 nonlocal failing
                 failing -= 1
+                outer.asked += 1
+                outer.before_answer()
                 if failing < 0:
                     outer.bodies.append(json.loads(body))
                     outer.received.set()

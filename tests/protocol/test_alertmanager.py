@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -93,6 +94,30 @@ def test_what_does_not_speak_the_protocol_ends_no_sender() -> None:
         await wrong.close(1.0)
 
     asyncio.run(inside())
+
+
+def test_an_alert_on_its_way_when_the_run_ends_is_sent_again_and_nothing_after_the_end() -> None:
+    """The process ends before the receiver answers, and nobody knows whether it has taken the alert."""
+    receiver, held = Receiver(), threading.Event()
+
+    async def inside() -> None:
+        sender = AlertSender(receiver.url, again_seconds=60.0)
+        sender.send(ALERT)
+        await until(lambda: receiver.asked == 1, "the call", 20)
+        closing = asyncio.create_task(sender.close(10.0))
+        await until(lambda: receiver.asked == 2, "the same alert again", 20)
+        held.set()
+        await closing
+        sender.send(replace(ALERT, key="late"))
+        await asyncio.sleep(0.1)
+
+    receiver.before_answer = lambda: held.wait(30)
+    try:
+        asyncio.run(inside())
+        assert receiver.asked == 2
+    finally:
+        held.set()
+        receiver.close()
 
 
 def test_a_receiver_that_does_not_answer_does_not_delay_the_end_of_the_process() -> None:

@@ -131,6 +131,20 @@ def test_an_error_is_of_the_gpu_at_that_address(opened: Opened) -> None:
     assert found == [("gpu0", 79), ("gpu1", 13), ("pci-0000-99-00", 31), ("gpu1", 94), ("gpu1", 13)]
 
 
+def test_names_of_gpus_are_learned_before_one_is_lost(opened: Opened) -> None:
+    """The driver is loaded after the agent has started; then a GPU leaves the bus and has no address any more."""
+    known = dict[str, str]()
+    events = XidEvents(opened.log, xid_catalogue(), lambda: known, clock=lambda: opened.kernel.now)
+    opened.kernel.says(LOST.replace("79", "13"))
+    events.read()
+    known.update(NAMES)
+    events.read()
+    known.clear()
+    opened.kernel.says(LOST)
+    events.read()
+    assert [event.device for event in events.recent()] == ["pci-0000-3b-00", "gpu0"]
+
+
 def test_only_errors_of_the_hardware_are_trouble_that_leaves_the_node(opened: Opened) -> None:
     def shown(name: str) -> dict[str, float]:
         return {reading.device: reading.value for reading in AGENT_SIGNALS[name].read()}
