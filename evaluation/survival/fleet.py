@@ -32,7 +32,7 @@ SHARES = (0.05, 0.02, 0.01)
 LARGEST_OVER_NOMINAL = 1.2
 OE = (0.9, 1.1)
 QUICK_UNITS = 6_000
-MODEL, ORACLE = "hazards and horizons", "true hazard"
+MODEL, FREE, ORACLE = "hazards and horizons", "the same, effects may fall", "true hazard"
 
 
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
@@ -60,9 +60,10 @@ def _measured(figures: Figures, fleets: Fleets, seed: int) -> tuple[HazardModel,
     """The model, and its scores of the fleet that it was calibrated on."""
     train, held_out, test, has_hazard = fleets
     model = learn_hazards(train.fleet, held_out.fleet, seed)
+    free = learn_hazards(train.fleet._replace(worse=(None,) * len(train.fleet.names)), held_out.fleet, seed)
     failures, degrading = int((test.fleet.cause > 0).sum()), int(test.degrading.sum())
     figures.add("failures", failures, interval=f"{degrading} after degradations")
-    scored, calibrated = (_all_scores(model, train, one, has_hazard) for one in (test, held_out))
+    scored, calibrated = (_all_scores(model, free, train, one, has_hazard) for one in (test, held_out))
     ranked = {name: ranking(scores, test.fleet) for name, scores in scored.items()}
     alarmed = {
         name: {budget: alarms_of(scores, test, calibrated[name], held_out.fleet, budget) for budget in BUDGETS}
@@ -75,14 +76,18 @@ def _measured(figures: Figures, fleets: Fleets, seed: int) -> tuple[HazardModel,
     return model, calibrated[MODEL]
 
 
-def _all_scores(model: HazardModel, train: FleetTruth, truth: FleetTruth, has_hazard: bool) -> dict[str, Array]:
-    """The scores of each method, shape (units, hours), NaN where a unit is not observed."""
+def _all_scores(
+    model: HazardModel, free: HazardModel, train: FleetTruth, truth: FleetTruth, has_hazard: bool
+) -> dict[str, Array]:
+    """The scores of each method, shape (units, hours), NaN where a unit is not observed. `free`: the same model, whose
+    effects may fall as well."""
     observed = truth.fleet.observed
     unit, hour = np.nonzero(observed)
     found = model.outputs(truth.fleet.features[unit, hour], truth.fleet.group[unit])
     hazard = np.log(np.exp(found.log_hazard, dtype=float).sum(axis=1))
     columns = {
         MODEL: model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk,
+        FREE: free.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk,
         "hazards alone": hazard,
         "horizon of a day alone": found.logit[:, -1].astype(float),
     }

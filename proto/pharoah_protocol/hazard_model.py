@@ -22,7 +22,7 @@ from pharoah_protocol.vocabulary import Resource
 NODE_FEATURES = FEATURES[SignalKind.GAUGE]
 """Features of each trouble signal: its value is 1 while there is trouble, so its mean is a share of the time."""
 LARGEST_MODEL_BYTES = 1 << 18
-"""A model of ten signals with four features each, five pieces, six resources and three horizons has 4,800 coefficients;
+"""A model of ten signals with four features each, six pieces, six resources and three horizons has 5,760 coefficients;
 those of a fleet with 500 nodes took 5 kB (`python -m evaluation survival --part nodes`)."""
 _LARGEST_EXPONENT, _LARGEST_LOGIT, _SMALLEST_HAZARD = 50.0, 30.0, 1e-300
 """Keep exponentials and logarithms finite."""
