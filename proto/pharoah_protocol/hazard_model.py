@@ -22,7 +22,7 @@ from pharoah_protocol.vocabulary import Resource
 NODE_FEATURES = FEATURES[SignalKind.GAUGE]
 """Features of each trouble signal: its value is 1 while there is trouble, so its mean is a share of the time."""
 LARGEST_MODEL_BYTES = 1 << 18
-"""A model of ten signals with four features each, six pieces, six resources and three horizons has 5,760 coefficients;
+"""A model of ten signals with four features each, six pieces, six resources and three horizons has 4,320 coefficients;
 those of a fleet with 500 nodes took 5 kB (`python -m evaluation survival --part nodes`)."""
 _LARGEST_EXPONENT, _LARGEST_LOGIT, _SMALLEST_HAZARD = 50.0, 30.0, 1e-300
 """Keep exponentials and logarithms finite."""
@@ -73,13 +73,13 @@ class PublishedHazardModel:
     resources: tuple[Resource | None, ...]
     """What nodes failed of; None where that was not known."""
     horizons: tuple[int, ...]
-    """Hours."""
+    """Hours. The first one is an hour, for which the hazard of now stands."""
     low: tuple[tuple[float, ...], ...]
     """Lower bounds of pieces (`pharoah_learning.hazards.Pieces`): pieces, features."""
     high: tuple[float, ...]
     """The highest value of each feature that counts."""
     coefficients: tuple[tuple[float, ...], ...]
-    """Pieces x features, models: those of hazards, one for each resource, then those of the first horizon, one for
+    """Pieces x features, models: those of hazards, one for each resource, then those of the second horizon, one for
     each resource, and so on."""
     constants: tuple[float, ...]
     """One for each model."""
@@ -122,8 +122,9 @@ class PublishedHazardModel:
                     outputs[at] += coefficient * piece
         count = len(self.resources)
         hazard = tuple(exp(min(output, _LARGEST_EXPONENT)) for output in outputs[:count])
-        logits = [_logit_of_any(outputs[at : at + count]) for at in range(count, len(outputs), count)]
-        risk = (logits[-1] + logits[-2] + log(max(sum(hazard), _SMALLEST_HAZARD))) / 3
+        logits = [log(max(sum(hazard), _SMALLEST_HAZARD))]
+        logits += [_logit_of_any(outputs[at : at + count]) for at in range(count, len(outputs), count)]
+        risk = (logits[-1] + logits[-2] + logits[0]) / 3
         curves = zip(self.calibrations, logits, strict=True)
         return Forecast(risk, tuple(curve(logit) for curve, logit in curves), hazard)
 
@@ -137,9 +138,9 @@ class PublishedHazardModel:
 
     def _check(self) -> None:
         """Raises HazardModelError for numbers that do not belong together."""
-        width, outputs = len(self.features), len(self.resources) * (1 + len(self.horizons))
-        if not self.resources or len(self.horizons) < 2:
-            raise HazardModelError("hazard_model.resources, hazard_model.horizons: one and two are the fewest")
+        width, outputs = len(self.features), len(self.resources) * len(self.horizons)
+        if not self.resources or len(self.horizons) < 3:
+            raise HazardModelError("hazard_model.resources, hazard_model.horizons: one and three are the fewest")
         lengths = {
             "high": (len(self.high), width),
             "low": ({len(bounds) for bounds in self.low}, {width}),

@@ -61,20 +61,20 @@ class Fleet(NamedTuple):
         return np.arange(self.features.shape[1]) <= self.last[:, None]
 
 
-def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int) -> HazardModel:
-    """Fit on one fleet, and calibrate on another one whose units are not in it. Raises ValueError without a failure in
-    the first."""
+def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: int = MOST_QUIET_HOURS) -> HazardModel:
+    """Fit on one fleet, and calibrate on another one whose units are not in it. Logistic models are fitted on at most
+    so many hours without a failure within the longest horizon. Raises ValueError without a failure in the first."""
     rng = np.random.default_rng(seed)
     if not fleet.cause.any():
         raise ValueError("fleet: nothing has failed")
-    rows = _rows(fleet, rng)
+    rows = _rows(fleet, most_quiet_hours, rng)
     features = fleet.features[rows.unit, rows.hour]
     basis = HazardBasis.of(features, rows.weight, rows.near, fleet.worse, len(fleet.groups))
     linear = basis.linear(features)
     leaving = _leaving(fleet, rows, linear)
     columns = _with_one(basis.columns(features, fleet.group[rows.unit]))
     fits = [_log_hazard(fleet, basis, resource, rng) for resource in range(len(fleet.resources))]
-    for horizon in HORIZONS:
+    for horizon in HORIZONS[1:]:
         fits += _logits(fleet, rows, basis, columns, _answers(fleet, rows, _predicted(linear, leaving), horizon))
     common, group, constant = basis.raw(np.stack(fits, axis=1))
     model = HazardModel(
@@ -101,13 +101,13 @@ class _Rows(NamedTuple):
     """Whether the unit fails within the longest horizon."""
 
 
-def _rows(fleet: Fleet, rng: np.random.Generator) -> _Rows:
+def _rows(fleet: Fleet, most_quiet_hours: int, rng: np.random.Generator) -> _Rows:
     """All hours before failures, and a share of the others: of many units few hours, rather than the reverse, because
     healthy units that look sick are rare."""
     before = fleet.last[:, None] - np.arange(fleet.features.shape[1])
     near = (fleet.cause > 0)[:, None] & (before < max(HORIZONS))
     quiet = int((fleet.observed & ~near).sum())
-    share = min(1.0, MOST_QUIET_HOURS / max(1, quiet))
+    share = min(1.0, most_quiet_hours / max(1, quiet))
     chosen = fleet.observed & (near | (rng.random(near.shape) < share))
     unit, hour = np.nonzero(chosen)
     return _Rows(unit, hour, np.where(near[unit, hour], 1.0, 1 / share), near[unit, hour])
@@ -180,7 +180,7 @@ def _calibrations(
     model: HazardModel, basis: HazardBasis, leaving: Array, held_out: Fleet, rng: np.random.Generator
 ) -> tuple[Calibration, ...]:
     """From units that were not fitted on."""
-    rows = _rows(held_out, rng)
+    rows = _rows(held_out, MOST_QUIET_HOURS, rng)
     features, group = held_out.features[rows.unit, rows.hour], held_out.group[rows.unit]
     logits = model.outputs(features, group).logit.astype(float)
     leaves = _predicted(basis.linear(features), leaving)

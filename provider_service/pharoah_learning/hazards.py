@@ -1,7 +1,7 @@
 """Hazard models of a fleet: how soon a unit fails, and of what, from the features of its signals.
 
 For each resource there is one proportional hazards model in which failures of other resources only end the observation
-(competing causes; Prentice and others 1978). For each resource and horizon there is one logistic model of the
+(competing causes; Prentice and others 1978). For each resource and longer horizon there is one logistic model of the
 probability to fail of it within that time. Hazards are not log-linear in what is measured, so the effect of a feature
 may bend (`Pieces`). `hazard_fits` fits all of them.
 """
@@ -18,11 +18,13 @@ from pharoah_learning.models.calibration import Calibration
 from pharoah_learning.models.mantel_haenszel import Array
 
 HORIZONS = (1, 6, 24)
-"""Hours."""
-CHUNK_UNITS = 2048
-"""Units that are scored at once: 34 features of so many take 0.3 MB."""
+"""Hours. For the first one the hazard of now stands; for each of the others there are models of its own."""
+CHUNK_UNITS, BLOCK_PIECES = 480, 32
+"""Units and pieces that are multiplied at once: 200 pieces of so many units take 0.4 MB. The products are so small that
+OpenBLAS computes them on one core; for larger ones its other threads would wait for work longer than they compute."""
 LARGEST_LOGIT = 30.0
-"""The largest logit of one resource and horizon that counts: it keeps products of odds finite."""
+"""The largest logit of one resource and horizon that counts, and the largest logarithm of a hazard: they keep
+exponentials and products of odds finite."""
 Columns = NDArray[np.float32]
 
 
@@ -32,7 +34,8 @@ class Outputs(NamedTuple):
     log_hazard: Columns
     """The logarithm of the hazard of each resource, per hour, shape (units, resources)."""
     logit: Columns
-    """The logit of a failure of any resource within each horizon, shape (units, horizons)."""
+    """The logit of a failure of any resource within each horizon, shape (units, horizons); within an hour, the
+    logarithm of the hazard."""
 
 
 class Scores(NamedTuple):
@@ -40,7 +43,7 @@ class Scores(NamedTuple):
 
     risk: Array
     """Orders units by how soon they fail, of anything; larger is sooner. Shape (units,). It is the mean of three
-    logarithms: of the hazard, and of the odds to fail within the two longest horizons."""
+    logarithms: of the hazard, and of the odds to fail within each longer horizon."""
     probability: Array
     """The probability of a failure within each horizon, calibrated, shape (units, horizons)."""
     hazard: Array
@@ -72,7 +75,7 @@ class HazardModel:
     pieces: Pieces
     common: Columns
     """Coefficients of all pieces, shape (pieces x features, models). The models are those of hazards, one for each
-    resource, then those of the first horizon, one for each resource, and so on."""
+    resource, then those of the second horizon, one for each resource, and so on."""
     group: Columns
     """What is added for each group and last for none, of the features themselves: (groups + 1, features, ...)."""
     constant: Columns
@@ -86,35 +89,41 @@ class HazardModel:
         found = self.outputs(features, group)
         hazard, logits = np.exp(found.log_hazard, dtype=float), found.logit.astype(float)
         probability = np.stack([one(logits[:, at]) for at, one in enumerate(self.calibrations)], axis=1)
-        risk = (logits[:, -1] + logits[:, -2] + np.log(hazard.sum(axis=1))) / 3
-        return Scores(risk, probability, hazard)
+        return Scores(logits.mean(axis=1), probability, hazard)
 
     def outputs(self, features: NDArray[np.floating], group: NDArray[np.intp]) -> Outputs:
         """What the models say, in the order of `features` and `group` (see `score`)."""
         found, count = self._linear(features, group), len(self.resources)
         odds = np.exp(np.minimum(found[:, count:], LARGEST_LOGIT)).reshape(len(found), -1, count)
-        return Outputs(found[:, :count], np.log(_odds_of_any(odds)))
+        hazard = np.exp(found[:, :count].clip(-LARGEST_LOGIT, LARGEST_LOGIT)).sum(axis=1, keepdims=True)
+        return Outputs(found[:, :count], np.log(np.concatenate([hazard, _odds_of_any(odds)], axis=1)))
 
     def _linear(self, features: NDArray[np.floating], group: NDArray[np.intp]) -> Columns:
         """The linear predictors, shape (units, models).
 
-        Units are taken group by group and some thousand at a time, with features along the first axis, so that what is
-        computed stays in a processor's cache.
+        Units are taken group by group and some hundred at a time, with features along the first axis, so that what is
+        computed stays in a processor's cache. Pieces without an effect are left out.
         """
         found = np.empty((len(features), self.constant.shape[1]), dtype=np.float32)
         width = len(self.names)
+        used = np.flatnonzero(self.common.any(axis=1) | (np.arange(len(self.common)) < width))
+        feature, low = used % width, self.pieces.low.reshape(-1)[used][:, None]
         for number in np.unique(group):
             coefficients = self.common.copy()
             coefficients[:width] += self.group[number]
+            blocks = [
+                np.ascontiguousarray(coefficients[used[at : at + BLOCK_PIECES]].T)
+                for at in range(0, len(used), BLOCK_PIECES)
+            ]
             rows = np.flatnonzero(group == number)
             for begin in range(0, len(rows), CHUNK_UNITS):
                 some = rows[begin : begin + CHUNK_UNITS]
                 values = np.ascontiguousarray(features[some].T, dtype=np.float32)
-                piece, total = np.empty_like(values), np.repeat(self.constant[number][:, None], len(some), axis=1)
                 np.minimum(values, self.pieces.high[:, None], out=values)
-                for at, low in enumerate(self.pieces.low):
-                    np.maximum(values, low[:, None], out=piece)
-                    total += coefficients[at * width : (at + 1) * width].T @ piece
+                pieces = np.maximum(values[feature], low)
+                total = np.repeat(self.constant[number][:, None], len(some), axis=1)
+                for at, block in enumerate(blocks):
+                    total += block @ pieces[at * BLOCK_PIECES : (at + 1) * BLOCK_PIECES]
                 found[some] = total.T
         return found
 

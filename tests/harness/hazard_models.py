@@ -10,7 +10,7 @@ MODEL = PublishedHazardModel(
     made_at=1_700_000_000.0,
     features=("hot.level", "down.level"),
     resources=(Resource.COMPUTE, None),
-    horizons=(6, 24),
+    horizons=(1, 6, 24),
     low=((-9.0, -9.0), (0.5, 9.0)),
     high=(2.0, 10.0),
     coefficients=(
@@ -20,7 +20,7 @@ MODEL = PublishedHazardModel(
         (0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
     ),
     constants=(-5.0, -6.0, -4.0, -6.0, -3.0, -5.0),
-    calibrations=(STRAIGHT, STRAIGHT),
+    calibrations=(STRAIGHT, STRAIGHT, STRAIGHT),
     alarm_risk=-2.0,
     failures=30,
     nodes=100,

@@ -35,9 +35,10 @@ def test_a_forecast_adds_up_pieces_and_limits_values() -> None:
     """By hand: the first feature counts from -9 to 2, and from 0.5 on once more; the second one from -9 on."""
     found = MODEL.forecast({"hot.level": 3.0, "down.level": 1.0})
     assert found.hazard == pytest.approx((exp(-5 + 2 + 4 * 2), exp(-6 + 1)))
-    logits = (logit_of_any(-4 + 2 * 2, -6 + 0.5), logit_of_any(-3 + 3 * 2, -5 + 0.5))
+    now = log(sum(found.hazard))
+    logits = (now, logit_of_any(-4 + 2 * 2, -6 + 0.5), logit_of_any(-3 + 3 * 2, -5 + 0.5))
     assert found.probability == pytest.approx([(logit + 10) / 20 for logit in logits])
-    assert found.risk == pytest.approx((sum(logits) + log(sum(found.hazard))) / 3)
+    assert found.risk == pytest.approx(sum(logits) / 3)
     assert MODEL.is_alarming(found) and MODEL.likely_resource(found) is Resource.COMPUTE
 
 
@@ -62,10 +63,10 @@ def test_a_node_is_as_its_worst_device_and_never_better_than_one_without_trouble
         ("constants", [0.0], "constants"),
         ("resources", [], "resources"),
         ("resources", ["soul", None], "resources"),
-        ("horizons", [6], "horizons"),
+        ("horizons", [1, 6], "horizons"),
         ("calibrations", [], "calibrations"),
-        ("calibrations", [{"low": 0.0, "high": 1.0, "probabilities": [0.5]}] * 2, "calibrations"),
-        ("calibrations", [{"low": 0.0, "high": 1.0, "probabilities": [0.0, 1.5]}] * 2, "calibrations"),
+        ("calibrations", [{"low": 0.0, "high": 1.0, "probabilities": [0.5]}] * 3, "calibrations"),
+        ("calibrations", [{"low": 0.0, "high": 1.0, "probabilities": [0.0, 1.5]}] * 3, "calibrations"),
         ("alarm_risk", float("nan"), "not finite"),
         ("constants", [float("inf"), 0.0, 0.0, 0.0, 0.0, 0.0], "not finite"),
         ("nodes", "many", "nodes"),
