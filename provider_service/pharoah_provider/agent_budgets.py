@@ -89,6 +89,8 @@ def check_telemetry(at: Sequence[float], metric: Sequence[str], device: Sequence
     for name, texts in (("metric", metric), ("device", device)):
         if any(len(text) > LONGEST_NAME or not text.isprintable() for text in texts):
             raise Invalid(f"telemetry.{name}: expected printable names of at most {LONGEST_NAME} characters")
+    if not all(map(isfinite, at)):
+        raise Invalid("telemetry.sampled_at: expected finite numbers")
     if not all(isfinite(number) or isnan(number) for number in value):
         raise Invalid("telemetry.value: expected finite numbers, or NaN where a reading is missing")
 

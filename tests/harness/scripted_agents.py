@@ -79,7 +79,8 @@ class ScriptedSite:
     channel: grpc.aio.Channel
     endpoint: str = ""
     notices: dict[str, str] = field(default_factory=dict)
-    """What the provider wrote to each agent: the notice of its welcome, or why its stream ended."""
+    """What the provider wrote to each agent: the notice of its welcome, why its telemetry was dropped, or why its
+    stream ended."""
     acknowledged: dict[str, int] = field(default_factory=dict)
     """Number of the newest batch of telemetry that was acknowledged, by node."""
 
@@ -138,6 +139,7 @@ class ScriptedSite:
                         welcomed.set()
                     if order.WhichOneof("content") == "ack":
                         self.acknowledged[agent.name] = order.ack.batch
+                        self.notices[agent.name] = order.ack.notice or self.notices[agent.name]
                     for answer in _answers(agent, order):
                         mine.put_nowait(answer)
             except grpc.aio.AioRpcError as error:

@@ -81,6 +81,8 @@ class AgentStream:
         """What goes out on this connection; None ends it."""
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
         self._batch = 0
+        self._noted = ""
+        """The notice of the newest acknowledgement."""
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._orders = OwnedTasks()
         """Work that the provider has ordered; it goes on while the connection is made again."""
@@ -135,6 +137,7 @@ class AgentStream:
                                 log.warning("the provider: %s", sanitize_text(order.welcome.notice))
                             sampling.start(self._sample(order.welcome.telemetry_period_seconds))
                         case "ack":
+                            self._note(order.ack.notice)
                             while self._unacknowledged and self._unacknowledged[0].batch <= order.ack.batch:
                                 self._unacknowledged.popleft()
                         case "node_state":
@@ -153,6 +156,12 @@ class AgentStream:
                             self._start(order.look.order_id, self._answer_look(order.look.order_id))
         finally:
             out.put_nowait(None)  # gRPC reads from the queue in a task that it does not end with the call
+
+    def _note(self, notice: str) -> None:
+        """Log what the provider says to the people of this node; the same words once."""
+        if notice and notice != self._noted:
+            log.warning("the provider: %s", sanitize_text(notice))
+        self._noted = notice
 
     async def _messages(self, out: asyncio.Queue[AgentMessage | None]) -> AsyncIterator[AgentMessage]:
         node = self._node

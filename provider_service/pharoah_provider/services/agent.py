@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
@@ -42,8 +41,6 @@ from pharoah_serving.costs import metered
 from pharoah_serving.errors import Invalid, Refused
 from pharoah_serving.metrics import Metrics
 
-log = logging.getLogger("pharoah.provider.agents")
-
 TELEMETRY_PERIOD_SECONDS = 2.0
 WAITING_ANSWERS = 64
 """Messages to an agent that does not read them; then nothing more of it is read either."""
@@ -54,6 +51,11 @@ HELD = (
     "admitted last, and nothing is measured on it, until tomorrow or until `pharoah-provider admit NODE`"
 )
 """The notice for the people of a node that is held."""
+OF_ANOTHER_DAY = (
+    "telemetry.sampled_at: not a time of the last or the next day, so this telemetry was dropped; is the clock of the "
+    "node right?"
+)
+"""The notice for the people of a node whose telemetry was dropped."""
 
 
 @dataclass
@@ -131,13 +133,13 @@ class AgentServicer:
             stream.complete = False
             return
         check_telemetry(rows.sampled_at, rows.metric, rows.device, rows.value)
-        if not is_of_today(rows.sampled_at, now):
+        notice = "" if is_of_today(rows.sampled_at, now) else OF_ANOTHER_DAY
+        if notice:
             self._metrics.rejected.labels("telemetry_of_another_day").inc(size)
-            log.warning("node %s sends telemetry of another day, which is dropped; is its clock right?", node)
         elif size:
             await self._nodes.append_telemetry(node, rows.sampled_at, rows.metric, rows.device, rows.value)
         if stream.complete:
-            await stream.out.put(AgentOrder(ack=Ack(batch=rows.batch)))
+            await stream.out.put(AgentOrder(ack=Ack(batch=rows.batch, notice=notice)))
 
 
 async def _charged(work: Coroutine[Any, Any, None]) -> None:
