@@ -23,7 +23,7 @@ NODE_FEATURES = FEATURES[SignalKind.GAUGE]
 """Features of each trouble signal: its value is 1 while there is trouble, so its mean is a share of the time."""
 LARGEST_MODEL_BYTES = 1 << 18
 """A model of ten signals with four features each, six pieces, six resources and three horizons has 4,320 coefficients;
-those of a fleet with 500 nodes took 5 kB (`python -m evaluation survival --part nodes`)."""
+those of a fleet with 500 nodes took 6 kB (`python -m evaluation survival --part nodes`)."""
 _LARGEST_EXPONENT, _LARGEST_LOGIT, _SMALLEST_HAZARD = 50.0, 30.0, 1e-300
 """Keep exponentials and logarithms finite."""
 
