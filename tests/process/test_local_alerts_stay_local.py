@@ -52,9 +52,12 @@ def messages_of_a_run(site: Site, log: Path, folder: Path, *, stopped: bool) -> 
         joined = [number for number, message in enumerate(of_tenant) if message.method == "JoinRun"]
         return of_tenant[joined[0] :] if joined else []
 
+    folder.mkdir()
+    durations = folder / "durations"
     words = [sys.executable, SCRIPT, "mlp", '{"width": 64, "batch": 16}', "--seconds", str(SECONDS)]
-    job = Job(site, "n1", words, folder, "--gate", "warn")
+    job = Job(site, "n1", [*words, "--durations", str(durations)], folder, "--gate", "warn")
     wait_until(lambda: len(reports(since())) >= 3, "the first reports", 90)
+    wait_until(durations.exists, "the first steps: reports come before them", 90)
     if stopped:
         rank, seen = rank_process(job), len(reports(since()))
         os.kill(rank, signal.SIGSTOP)
