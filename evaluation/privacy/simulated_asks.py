@@ -95,7 +95,6 @@ def _views(load: Load, activity: Activity, chance: random.Random) -> Iterator[Vi
             moved_bytes=int(moved),
             resident_bytes=0,
             worker_seconds=WORKER_CORES * load.workers * second,
-            workers=load.workers,
             stopped=False,
             worker_bytes=0,
             worker_moved_bytes=0,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS
-from pharoah_benchmarks.micro import device_count, is_on_gpu
+from pharoah_benchmarks.micro import SLOW_SECONDS, device_count, is_on_gpu
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_provider.agent_connection import (
     Connection,
@@ -34,9 +34,8 @@ T = TypeVar("T")
 
 KEPT_PROBES = 20
 """Intervals of orders that are kept per node: reports of a window come seconds after it, not minutes."""
-START_SECONDS, SLOW_SECONDS = 20.0, 15.0
-"""How long an agent may take to start what measures and to make its inputs; and each micro-benchmark on each GPU,
-beyond its repeats (`agent.stream.SLOW_SECONDS`)."""
+START_SECONDS = 20.0
+"""How long an agent may take to start what measures, and to make its inputs on the CPU."""
 SLOW_START_SECONDS = 90.0
 """How long an agent may take beside a job to start what measures: seconds of work, at a tenth of the time (ADR 44)."""
 LOOK_SECONDS = 5.0

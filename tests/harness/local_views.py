@@ -21,6 +21,6 @@ def process_reading(**values: float) -> ProcessReading:
     usual = {
         "computed_seconds": 0.0, "main_computed_seconds": 0.0, "main_queued_seconds": 0.0, "blocked": False,
         "stopped": False, "moved_bytes": 0, "resident_bytes": 1 << 30, "worker_seconds": 0.0, "worker_bytes": 0,
-        "worker_moved_bytes": 0, "workers": 0, "throttled_seconds": 0.0, "data_free_bytes": None,
+        "worker_moved_bytes": 0, "throttled_seconds": 0.0, "data_free_bytes": None,
     }  # fmt: skip
     return ProcessReading(**{**usual, **values})  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ hold kernels that several benchmarks share, such as one for the CPU and one for 
 
 from pharoah_benchmarks.micro._benchmark import MicroBenchmark, Need, Noise, Placement
 from pharoah_benchmarks.micro._kernel import Check, CheckedKernel, Kernel
-from pharoah_benchmarks.micro._order import Answer, MeasureOrder
+from pharoah_benchmarks.micro._order import SLOW_SECONDS, Answer, MeasureOrder
 from pharoah_benchmarks.micro._place import NotPossible, Peer, Place
 from pharoah_benchmarks.micro._registry import GROUP, MICRO_BENCHMARKS, device_count, is_on_gpu, suitable
 from pharoah_protocol.vocabulary import Resource
@@ -19,6 +19,7 @@ from pharoah_protocol.vocabulary import Resource
 __all__ = [
     "GROUP",
     "MICRO_BENCHMARKS",
+    "SLOW_SECONDS",
     "Answer",
     "Check",
     "CheckedKernel",

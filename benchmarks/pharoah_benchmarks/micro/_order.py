@@ -10,6 +10,9 @@ from typing import Any
 from pharoah_benchmarks.micro._place import Peer, Place
 from pharoah_protocol.bounds import is_number
 
+SLOW_SECONDS = 15.0
+"""Time beyond its repeats that a micro-benchmark may take on each device: to make its inputs, to check its answer, and
+to wait for a partner that does not come (`together.PARTNER_SECONDS`)."""
 LEAST_DUTY = 0.01
 """A measurement at a smaller duty takes more than a hundred times its limit."""
 

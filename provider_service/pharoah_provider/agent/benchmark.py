@@ -18,6 +18,7 @@ from typing import Any
 from pharoah_benchmarks.facts import device_kinds, server_facts
 from pharoah_benchmarks.micro import (
     MICRO_BENCHMARKS,
+    SLOW_SECONDS,
     Answer,
     MeasureOrder,
     MicroBenchmark,
@@ -32,7 +33,6 @@ from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import DeviceKind
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.node_facts import NodeFacts
-from pharoah_provider.agent.stream import SLOW_SECONDS
 from pharoah_provider.superbench import NodeResult, results_text
 from pharoah_serving.errors import ProviderError
 

@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from pharoah_benchmarks.campaign.cell import Cell
-from pharoah_benchmarks.micro import Answer, MeasureOrder, Peer, device_count, is_on_gpu
+from pharoah_benchmarks.micro import SLOW_SECONDS, Answer, MeasureOrder, Peer, device_count, is_on_gpu
 from pharoah_protocol import __version__
 from pharoah_protocol.agent_messages import ForecastAnswer, NodeStateAnswer
 from pharoah_protocol.backoff import Backoff
@@ -51,9 +51,6 @@ log = logging.getLogger("pharoah.agent")
 KEPT_BATCHES = 500
 KEPT_RESULTS = 16
 """Results of cells that the provider has not released: it was away when they came. A result has at most 4 MB."""
-SLOW_SECONDS = 15.0
-"""Time beyond its repeats that a micro-benchmark may take on each device: to make its inputs, to check its answer, and
-to wait for a partner that does not come (`together.PARTNER_SECONDS`)."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
 
 

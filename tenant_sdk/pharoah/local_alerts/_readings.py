@@ -57,7 +57,6 @@ class ProcessReading:
     """Their resident memory."""
     worker_moved_bytes: int
     """What they have read from and written to files, pipes and sockets; not what they have read as mapped memory."""
-    workers: int
     throttled_seconds: float
     """How long its control group has waited because its share of processor time was used up."""
     data_free_bytes: int | None
@@ -118,7 +117,6 @@ def read_process(
         worker_seconds=_seconds(stat[_ENDED_TICKS]) + sum(map(_computed_seconds, workers)),
         worker_bytes=sum(_resident_bytes(worker) for worker in workers),
         worker_moved_bytes=sum(_moved_bytes(PROC / str(worker)) for worker in workers),
-        workers=len(workers),
         throttled_seconds=max(map(_throttled_seconds, _groups(pid, "cpu", proc, cgroups)), default=0.0),
         data_free_bytes=None if limit is None else max(0, limit - data),
     )

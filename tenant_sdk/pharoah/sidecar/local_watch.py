@@ -109,7 +109,7 @@ class LocalWatch:
 
     def rank_connected(self, rank: int, process: int) -> None:
         """A rank has connected from a process of this machine."""
-        self._take(self._ranks.connected(rank, process))
+        self._watch_anew_after(self._ranks.connected(rank, process))
         if self._thread is None:
             loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._run, args=(loop,), name="pharoah-looks", daemon=True)
@@ -124,11 +124,11 @@ class LocalWatch:
         if self._thread is None or not self._thread.is_alive():
             return
         standing = self._ranks.stepped(rank, process)
-        self._take(standing)
+        self._watch_anew_after(standing)
         if standing is not Standing.OTHER and len(self._steps[rank]) < MOST_STEPS:
             self._steps[rank] += [duration / NANOSECONDS for duration in durations]
 
-    def _take(self, standing: Standing) -> None:
+    def _watch_anew_after(self, standing: Standing) -> None:
         """Watch anew where the steps to come are not those of the process before."""
         if standing is Standing.NEXT:
             self.expected_step_seconds = 0.0  # it was predicted for the first program, and another one may run now
