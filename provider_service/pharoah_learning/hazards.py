@@ -19,9 +19,9 @@ from pharoah_learning.models.mantel_haenszel import Array
 
 HORIZONS = (1, 6, 24)
 """Hours. For the first one the hazard of now stands; for each of the others there are models of its own."""
-CHUNK_UNITS, BLOCK_PIECES = 480, 32
-"""Units and pieces that are multiplied at once: 200 pieces of so many units take 0.4 MB. The products are so small that
-OpenBLAS computes them on one core; for larger ones its other threads would wait for work longer than they compute."""
+LARGEST_PRODUCT = 262_144
+"""Multiplications of one matrix product. OpenBLAS computes products of this size on one core; for larger ones its other
+threads would wait for work longer than they compute."""
 LARGEST_LOGIT = 30.0
 """The largest logit of one resource and horizon that counts, and the largest logarithm of a hazard: they keep
 exponentials and products of odds finite."""
@@ -92,48 +92,48 @@ class HazardModel:
         return Scores(logits.mean(axis=1), probability, hazard)
 
     def outputs(self, features: NDArray[np.floating], group: NDArray[np.intp]) -> Outputs:
-        """What the models say, in the order of `features` and `group` (see `score`)."""
-        found, count = self._linear(features, group), len(self.resources)
-        odds = np.exp(np.minimum(found[:, count:], LARGEST_LOGIT)).reshape(len(found), -1, count)
-        hazard = np.exp(found[:, :count].clip(-LARGEST_LOGIT, LARGEST_LOGIT)).sum(axis=1, keepdims=True)
-        return Outputs(found[:, :count], np.log(np.concatenate([hazard, _odds_of_any(odds)], axis=1)))
+        """What the models say, in the order of `features` and `group` (see `score`).
 
-    def _linear(self, features: NDArray[np.floating], group: NDArray[np.intp]) -> Columns:
-        """The linear predictors, shape (units, models).
-
-        Units are taken group by group and some hundred at a time, with features along the first axis, so that what is
-        computed stays in a processor's cache. Pieces without an effect are left out.
+        Units are taken group by group and some hundred at a time, so that all that is computed of them stays in a
+        processor's cache.
         """
-        found = np.empty((len(features), self.constant.shape[1]), dtype=np.float32)
-        width = len(self.names)
-        used = np.flatnonzero(self.common.any(axis=1) | (np.arange(len(self.common)) < width))
-        feature, low = used % width, self.pieces.low.reshape(-1)[used][:, None]
+        log_hazard = np.empty((len(features), len(self.resources)), dtype=np.float32)
+        logit = np.empty((len(features), len(HORIZONS)), dtype=np.float32)
+        chunk = max(1, LARGEST_PRODUCT // (len(self.names) * self.constant.shape[1]))
         for number in np.unique(group):
-            coefficients = self.common.copy()
-            coefficients[:width] += self.group[number]
-            blocks = [
-                np.ascontiguousarray(coefficients[used[at : at + BLOCK_PIECES]].T)
-                for at in range(0, len(used), BLOCK_PIECES)
-            ]
             rows = np.flatnonzero(group == number)
-            for begin in range(0, len(rows), CHUNK_UNITS):
-                some = rows[begin : begin + CHUNK_UNITS]
-                values = np.ascontiguousarray(features[some].T, dtype=np.float32)
-                np.minimum(values, self.pieces.high[:, None], out=values)
-                pieces = np.maximum(values[feature], low)
-                total = np.repeat(self.constant[number][:, None], len(some), axis=1)
-                for at, block in enumerate(blocks):
-                    total += block @ pieces[at * BLOCK_PIECES : (at + 1) * BLOCK_PIECES]
-                found[some] = total.T
+            for begin in range(0, len(rows), chunk):
+                some = rows[begin : begin + chunk]
+                found = self.linear(features[some], number)
+                log_hazard[some], logit[some] = found[: len(self.resources)].T, self._of_any(found).T
+        return Outputs(log_hazard, logit)
+
+    def linear(self, features: NDArray[np.floating], number: int) -> Columns:
+        """The linear predictors of units of one group, shape (models, units)."""
+        width, models = len(self.names), self.constant.shape[1]
+        coefficients = self.common.reshape(-1, width, models).transpose(0, 2, 1).copy()
+        coefficients[0] += self.group[number].T
+        values = np.ascontiguousarray(features.T, dtype=np.float32)
+        np.minimum(values, self.pieces.high[:, None], out=values)
+        pieces = np.empty_like(values)
+        found = np.repeat(self.constant[number][:, None], len(features), axis=1)
+        for low, slopes in zip(self.pieces.low[:, :, None], coefficients, strict=True):
+            found += slopes @ np.maximum(values, low, out=pieces)
+        return found
+
+    def _of_any(self, linear: Columns) -> Columns:
+        """The logits of `Outputs`, shape (horizons, units)."""
+        odds = np.exp(linear.clip(-LARGEST_LOGIT, LARGEST_LOGIT)).reshape(len(HORIZONS), len(self.resources), -1)
+        found: Columns = np.log(np.stack([odds[0].sum(axis=0), *(_odds_of_any(one) for one in odds[1:])]))
         return found
 
 
 def _odds_of_any(odds: Columns) -> Columns:
-    """Odds that at least one of several independent events happens, from the odds of each along the last axis.
+    """Odds that at least one of several independent events happens, from the odds of each along the first axis.
 
     1 + the result is the product of all 1 + odds; written like this, small odds lose no digits.
     """
-    found: Columns = odds[..., 0]
-    for at in range(1, odds.shape[-1]):
-        found = found + odds[..., at] + found * odds[..., at]
+    found: Columns = odds[0]
+    for one in odds[1:]:
+        found = found + one + found * one
     return found

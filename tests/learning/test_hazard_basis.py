@@ -40,8 +40,10 @@ def test_the_published_pieces_give_what_was_fitted(features: NDArray[np.float32]
     columns = basis.columns(features, group)
     assert columns.shape[1] == len(basis.penalty) == len(basis.at_least_zero)
     fits = rng.normal(size=(columns.shape[1] + 1, 4))
-    found = model_of(basis, fits)._linear(features, group)
-    assert found == pytest.approx(columns @ fits[:-1] + fits[-1], rel=1e-3, abs=2e-3)
+    model, wanted = model_of(basis, fits), columns @ fits[:-1] + fits[-1]
+    for number in (-1, 0, 1):
+        found = model.linear(features[group == number], number).T
+        assert found == pytest.approx(wanted[group == number], rel=1e-3, abs=2e-3)
 
 
 def test_effects_rise_in_the_direction_in_which_a_feature_is_worse(
@@ -51,11 +53,11 @@ def test_effects_rise_in_the_direction_in_which_a_feature_is_worse(
     rng = np.random.default_rng(3)
     fits = rng.normal(size=(len(basis.penalty) + 1, 2))
     fits[:-1][basis.at_least_zero] = np.abs(fits[:-1][basis.at_least_zero])
-    model, nobody = model_of(basis, fits), np.full(200, -1)
+    model = model_of(basis, fits)
     for at, worse in enumerate(WORSE):
         rows = np.repeat(features[:1], 200, axis=0)
         rows[:, at] = np.linspace(0.0, 40.0, 200)
-        steps = np.diff(model._linear(rows, nobody), axis=0)
+        steps = np.diff(model.linear(rows, -1), axis=1)
         assert worse is not HIGHER or (steps >= -1e-4).all()
         assert worse is not LOWER or (steps <= 1e-4).all()
         assert np.abs(steps).max() > 1e-3, "and there is an effect"

@@ -51,8 +51,8 @@ def test_probabilities_rise_with_the_horizon_and_add_up(fleets: tuple[Fleet, Fle
 
 
 def test_a_unit_does_not_fail_when_no_resource_does(fleets: tuple[Fleet, Fleet], model: HazardModel) -> None:
-    features, group = last_hours(fleets[1]), fleets[1].group
-    logits = model._linear(features, group).astype(float).reshape(len(features), -1, len(RESOURCES))[:, 1:]
+    features, group = last_hours(fleets[1]), np.zeros(len(fleets[1].group), dtype=np.intp)
+    logits = model.linear(features, 0).T.astype(float).reshape(len(features), -1, len(RESOURCES))[:, 1:]
     survives = (1 - 1 / (1 + np.exp(-logits))).prod(axis=2)
     found = model.outputs(features, group).logit[:, 1:]
     assert found == pytest.approx(np.log((1 - survives) / survives), rel=1e-3, abs=1e-3)
