@@ -7,6 +7,7 @@ Isotonic regression (Zadrozny and Elkan 2002) needs many failures; with fewer, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -33,14 +34,20 @@ class Calibration:
     """The score of the last one."""
     probabilities: tuple[float, ...]
 
+    @cached_property
+    def _curve(self) -> tuple[Array, Array]:
+        """Each point, and how far it is from there to the next one."""
+        points = np.array(self.probabilities)
+        return points, np.diff(points, append=points[-1])
+
     def __call__(self, scores: Array) -> Array:
         """An even grid is read at a computed place: a search for the place takes three times as long."""
-        curve = np.array(self.probabilities)
-        last = len(curve) - 1
-        place = np.clip((scores - self.low) * (last / max(self.high - self.low, _TINY)), 0, last)
-        before = np.minimum(place.astype(np.intp), last - 1)
-        begins = curve[before]
-        found: Array = begins + (curve[before + 1] - begins) * (place - before)
+        points, steps = self._curve
+        last = len(points) - 1
+        place = (scores - self.low) * (last / max(self.high - self.low, _TINY))
+        np.clip(place, 0, last, out=place)
+        before = place.astype(np.intp)
+        found: Array = points.take(before) + steps.take(before) * (place - before)
         return found
 
 
