@@ -78,6 +78,7 @@ def _fleets(parameters: Simulated, rng: np.random.Generator) -> Fleets:
 
 
 def _further(parameters: Simulated, seeds: Sequence[int]) -> Iterator[Draw]:
+    """What the model and the true hazard see on other draws, one after the other."""
     for seed in seeds:
         fleets = _fleets(parameters, np.random.default_rng(seed))
         model = learn_hazards(fleets.train.fleet, fleets.calibrate.fleet, seed)
@@ -86,12 +87,16 @@ def _further(parameters: Simulated, seeds: Sequence[int]) -> Iterator[Draw]:
 
 
 def _scores(model: HazardModel, truth: FleetTruth) -> Array:
-    """Shape (units, hours), NaN where a unit is not observed."""
-    observed = truth.fleet.observed
-    unit, hour = np.nonzero(observed)
-    scores = np.full(observed.shape, np.nan)
-    scores[observed] = model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk
-    return scores
+    """The risk, shape (units, hours), NaN where a unit is not observed."""
+    unit, hour = np.nonzero(truth.fleet.observed)
+    return _placed(truth, model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk)
+
+
+def _placed(truth: FleetTruth, values: Array) -> Array:
+    """Values of the observed hours, in their places: shape (units, hours), NaN elsewhere."""
+    found = np.full(truth.fleet.observed.shape, np.nan)
+    found[truth.fleet.observed] = values
+    return found
 
 
 def _draw(fleets: Fleets, scored: dict[str, Array], calibrated: dict[str, Array]) -> Draw:
@@ -125,17 +130,14 @@ def _all_scores(
 ) -> dict[str, Array]:
     """The scores of each method, shape (units, hours), NaN where a unit is not observed. `free`: the same model, whose
     effects may fall as well."""
-    observed = truth.fleet.observed
-    unit, hour = np.nonzero(observed)
+    unit, hour = np.nonzero(truth.fleet.observed)
     found = model.outputs(truth.fleet.features[unit, hour], truth.fleet.group[unit])
-    scores = {MODEL: _scores(model, truth), FREE: _scores(free, truth)}
-    columns = {
-        "hazards alone": np.log(np.exp(found.log_hazard, dtype=float).sum(axis=1)),
-        "horizon of a day alone": found.logit[:, -1].astype(float),
+    scores = {
+        MODEL: _scores(model, truth),
+        FREE: _scores(free, truth),
+        "hazards alone": _placed(truth, np.log(np.exp(found.log_hazard, dtype=float).sum(axis=1))),
+        "horizon of a day alone": _placed(truth, found.logit[:, -1]),
     }
-    for name, column in columns.items():
-        scores[name] = np.full(observed.shape, np.nan)
-        scores[name][observed] = column
     scores |= simple_scores(train, truth)
     return scores | {ORACLE: np.log(truth.hazard)} if has_hazard else scores
 
