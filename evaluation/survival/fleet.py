@@ -136,7 +136,7 @@ def _all_scores(
         MODEL: _scores(model, truth),
         FREE: _scores(free, truth),
         "hazards alone": _placed(truth, np.log(np.exp(found.log_hazard, dtype=float).sum(axis=1))),
-        "horizon of a day alone": _placed(truth, found.logit[:, -1]),
+        "horizon of a day alone": _placed(truth, found.logit[:, -1].astype(float)),
     }
     scores |= simple_scores(train, truth)
     return scores | {ORACLE: np.log(truth.hazard)} if has_hazard else scores
