@@ -38,13 +38,16 @@ MINUTES = Spans(short=360, long=1440)
 HOURS = Spans(short=6, long=24)
 """The same of hourly samples."""
 
-COUNTER_FEATURES = ("recent", "past", "acceleration", "excess")
-"""Features of a counter: the logarithm of one plus the events in the short and in the long span; the difference between
-the first and what the long span would give for so short a time; and the logarithm of one plus the events of the long
-span beyond those that the time before it would give for so long a time."""
-GAUGE_FEATURES = ("level", "slope", "drift", "excess")
-"""Features of a gauge: the mean of the short span; the change over the short and over the long span, along a least
-squares line; and how far the mean of the short span is above the mean of the time before the long span."""
+COUNTER_FEATURES = ("recent", "past", "excess", "outlook")
+"""Features of a counter are logarithms of one plus a number of events: those of the short and of the long span; those
+of the long span beyond what the time before it would give for so long a time; and those of a long span at the rate that
+the least squares line through this one reaches a long span from now."""
+TOTAL_FEATURE = "past"
+"""The feature of a counter that counts the long span. No gauge has a feature of this name."""
+GAUGE_FEATURES = ("level", "slope", "excess", "outlook")
+"""Features of a gauge: the mean of the short span; the change over the short span, along a least squares line; how far
+the mean of the short span is above the mean of the time before the long span; and where that mean is a long span from
+now, if it goes on to change like the least squares line through the long span."""
 
 FEATURES = {SignalKind.COUNTER: COUNTER_FEATURES, SignalKind.GAUGE: GAUGE_FEATURES}
 
@@ -54,7 +57,8 @@ def worse_features(kind: SignalKind, worse: WorseDirection | None) -> tuple[Wors
     direction; None for a direction that nobody knows. More events are always worse, but for those of the long span:
     what a link counted all day is usual for it."""
     if kind is SignalKind.COUNTER:
-        return (WorseDirection.HIGHER, None, WorseDirection.HIGHER, WorseDirection.HIGHER)
+        higher = WorseDirection.HIGHER
+        return higher, None, higher, higher
     return (worse,) * len(GAUGE_FEATURES)
 
 
@@ -62,7 +66,8 @@ class SignalHistory:
     """The last samples of one signal, and its features. Memory is bounded by the long span.
 
     What is excess is relative to the signal's own past, so that a link which always counts errors is no sick link. It
-    is 0 until the time before the long span has as many samples as the short one.
+    is 0 until the time before the long span has as many samples as the short one. The outlook is what is seen now until
+    half of the long span was measured: a line through few samples goes anywhere.
     """
 
     def __init__(self, kind: SignalKind, spans: Spans = MINUTES) -> None:
@@ -102,20 +107,26 @@ class _Before(NamedTuple):
 
 
 def _counter(samples: Sequence[float | None], before: _Before, spans: Spans) -> tuple[float, ...]:
-    recent, past = _total(samples[-spans.short :]), _total(samples)
-    acceleration = log1p(recent) - log1p(past * spans.short / spans.long)
+    recent, past, known = _total(samples[-spans.short :]), _total(samples), _known(samples)
     usual = before.mean * spans.long if before.samples >= spans.short else past
-    return log1p(recent), log1p(past), acceleration, log1p(max(past - usual, 0.0))
+    line = _Line.through(known)
+    rate = line.at(len(samples) - 1 + spans.long) if 2 * len(known) >= spans.long else past / spans.long
+    return log1p(recent), log1p(past), _log_events(past - usual), _log_events(rate * spans.long)
 
 
 def _gauge(samples: Sequence[float | None], before: _Before, spans: Spans) -> tuple[float, ...]:
     short, known = _known(samples[-spans.short :]), _known(samples)
     if not known:
-        return 0.0, 0.0, 0.0, 0.0
-    mean = sum(value for _, value in known) / len(known)
-    level = sum(value for _, value in short) / len(short) if short else mean
+        return (0.0,) * len(GAUGE_FEATURES)
+    long = _Line.through(known)
+    level = sum(value for _, value in short) / len(short) if short else long.mean
     usual = before.mean if before.samples >= spans.short else level
-    return level, _slope(short) * spans.short, _slope(known) * spans.long, level - usual
+    outlook = level + long.slope * spans.long if 2 * len(known) >= spans.long else level
+    return level, _Line.through(short).slope * spans.short, level - usual, outlook
+
+
+def _log_events(events: float) -> float:
+    return log1p(max(events, 0.0))
 
 
 def _total(samples: Sequence[float | None]) -> float:
@@ -127,11 +138,25 @@ def _known(samples: Sequence[float | None]) -> list[tuple[int, float]]:
     return [(at, sample) for at, sample in enumerate(samples) if sample is not None]
 
 
-def _slope(known: Sequence[tuple[int, float]]) -> float:
-    """Change per sample along the least squares line; 0 with fewer than two samples."""
-    if len(known) < 2:
-        return 0.0
-    middle = sum(at for at, _ in known) / len(known)
-    mean = sum(value for _, value in known) / len(known)
-    spread = sum((at - middle) ** 2 for at, _ in known)
-    return sum((at - middle) * (value - mean) for at, value in known) / spread
+class _Line(NamedTuple):
+    """The least squares line through samples; level with fewer than two of them, and 0 without any."""
+
+    middle: float
+    """The mean of the places."""
+    mean: float
+    """The mean of the samples."""
+    slope: float
+    """Change per sample."""
+
+    @classmethod
+    def through(cls, known: Sequence[tuple[int, float]]) -> _Line:
+        if not known:
+            return cls(0.0, 0.0, 0.0)
+        middle = sum(at for at, _ in known) / len(known)
+        mean = sum(value for _, value in known) / len(known)
+        spread = sum((at - middle) ** 2 for at, _ in known)
+        rise = sum((at - middle) * (value - mean) for at, value in known)
+        return cls(middle, mean, rise / spread if spread else 0.0)
+
+    def at(self, place: int) -> float:
+        return self.mean + self.slope * (place - self.middle)

@@ -25,9 +25,10 @@ def fleet_features(samples: Array, kind: SignalKind, spans: Spans = HOURS) -> Ar
 def _counter(samples: Array, spans: Spans) -> Array:
     counts, known = np.nan_to_num(samples), ~np.isnan(samples)
     recent, past = _sums(counts, spans.short), _sums(counts, spans.long)
-    acceleration = np.log1p(recent) - np.log1p(past * spans.short / spans.long)
     usual = _before(counts, known, spans, past / spans.long) * spans.long
-    return np.stack([np.log1p(recent), np.log1p(past), acceleration, np.log1p(np.maximum(past - usual, 0.0))], axis=-1)
+    line = _Line(counts, known, spans.long)
+    events = np.where(2 * line.count >= spans.long, line.ahead(spans.long) * spans.long, past)
+    return np.stack([_log_events(one) for one in (recent, past, past - usual, events)], axis=-1)
 
 
 def _gauge(samples: Array, spans: Spans) -> Array:
@@ -38,27 +39,38 @@ def _gauge(samples: Array, spans: Spans) -> Array:
     short, long = _Line(values, known, spans.short), _Line(values, known, spans.long)
     level = np.where(short.count > 0, short.mean, long.mean)
     measured = long.count > 0
+    outlook = level + np.where(2 * long.count >= spans.long, long.slope * spans.long, 0.0)
     found = [
         np.where(measured, level + centre[:, None], 0.0),
         short.slope * spans.short,
-        long.slope * spans.long,
         np.where(measured, level - _before(values, known, spans, level), 0.0),
+        np.where(measured, outlook + centre[:, None], 0.0),
     ]
     return np.stack(found, axis=-1)
+
+
+def _log_events(events: Array) -> Array:
+    found: Array = np.log1p(np.maximum(events, 0.0))
+    return found
 
 
 class _Line:
     """The least squares line through the samples of a span, after each sample."""
 
     def __init__(self, values: Array, known: NDArray[np.bool_], span: int) -> None:
-        places = np.arange(values.shape[1], dtype=float)
+        self._places = np.arange(values.shape[1], dtype=float)
         self.count = _sums(known.astype(float), span)
         count = np.maximum(self.count, 1.0)
-        at = _sums(known * places, span) / count
+        self._middle = _sums(known * self._places, span) / count
         self.mean = _sums(values, span) / count
-        spread = _sums(known * places**2, span) - count * at**2
-        both = _sums(values * places, span) - count * at * self.mean
+        spread = _sums(known * self._places**2, span) - count * self._middle**2
+        both = _sums(values * self._places, span) - count * self._middle * self.mean
         self.slope = np.divide(both, spread, out=np.zeros_like(both), where=self.count > 1)
+
+    def ahead(self, samples: int) -> Array:
+        """Where the line is so many samples later."""
+        found: Array = self.mean + self.slope * (self._places + samples - self._middle)
+        return found
 
 
 def _sums(values: Array, span: int) -> Array:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pharoah_learning.expected_counts import ExpectedCounts, learn_expected_counts
 from pharoah_learning.hazard_basis import RIDGE, HazardBasis
 from pharoah_learning.hazards import HORIZONS, Columns, HazardModel
 from pharoah_learning.models.calibration import Calibration, calibrate
@@ -60,6 +61,11 @@ class Fleet(NamedTuple):
         """Shape (units, hours)."""
         return np.arange(self.features.shape[1]) <= self.last[:, None]
 
+    def relative_to(self, expected: ExpectedCounts) -> Fleet:
+        """The fleet with its counts relative to what is expected of each unit."""
+        units, hours, width = self.features.shape
+        return self._replace(features=expected.relative(self.features.reshape(-1, width)).reshape(units, hours, width))
+
 
 def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: int = MOST_QUIET_HOURS) -> HazardModel:
     """Fit on one fleet, and calibrate on another one whose units are not in it. Logistic models are fitted on at most
@@ -67,6 +73,8 @@ def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: in
     rng = np.random.default_rng(seed)
     if not fleet.cause.any():
         raise ValueError("fleet: nothing has failed")
+    expected = learn_expected_counts(fleet.names, fleet.features, fleet.observed)
+    fleet, held_out = (one.relative_to(expected) for one in (fleet, held_out))
     rows = _rows(fleet, most_quiet_hours, rng)
     features = fleet.features[rows.unit, rows.hour]
     basis = HazardBasis.of(features, rows.weight, rows.near, fleet.worse, len(fleet.groups))
@@ -87,7 +95,7 @@ def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: in
         constant=constant,
         calibrations=(),
     )
-    return replace(model, calibrations=_calibrations(model, basis, leaving, held_out, rng))
+    return replace(model, calibrations=_calibrations(model, basis, leaving, held_out, rng), expected=expected)
 
 
 class _Rows(NamedTuple):

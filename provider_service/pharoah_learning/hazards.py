@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pharoah_learning.expected_counts import NOTHING_EXPECTED, ExpectedCounts
 from pharoah_learning.models.calibration import Calibration
 from pharoah_learning.models.mantel_haenszel import Array
 
@@ -84,6 +85,8 @@ class HazardModel:
     """Shape (groups + 1, models)."""
     calibrations: tuple[Calibration, ...]
     """For each horizon, of its logit."""
+    expected: ExpectedCounts = NOTHING_EXPECTED
+    """What counters of a unit are expected to count; `pieces` are those of features that are relative to it."""
 
     def score(self, features: NDArray[np.floating], group: NDArray[np.intp]) -> Scores:
         """Score units in one pass. `features` has the shape (units, features) in the order of `names`; `group` is -1
@@ -120,6 +123,7 @@ class HazardModel:
         size = max(1, min(units, LARGEST_PRODUCT // (width * models)))
         blocks = -(-units // size)
         values = np.zeros((width, blocks * size), dtype=np.float32)
+        features = self.expected.relative(features)
         np.minimum(features.T, self.pieces.high[:, None], out=values[:, :units])
         pieces = np.empty_like(values)
         found = np.tile(self.constant[number][:, None], (blocks, 1, size))

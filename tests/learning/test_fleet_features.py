@@ -48,18 +48,32 @@ def test_gauges_are_the_same(samples: list[float | None], short: int, more: int)
 
 
 def test_a_gauge_that_rises_by_one_each_time_has_the_slope_one() -> None:
-    level, slope, drift, excess = one_by_one(SignalKind.GAUGE, [float(at) for at in range(20)])[-1]
-    assert (level, slope, drift, excess) == pytest.approx((18.0, 3.0, 7.0, 12.0))
+    level, slope, excess, outlook = one_by_one(SignalKind.GAUGE, [float(at) for at in range(20)])[-1]
+    assert (level, slope, excess, outlook) == pytest.approx((18.0, 3.0, 12.0, 25.0))
 
 
-def test_a_counter_that_was_quiet_accelerates_and_exceeds_its_past() -> None:
-    recent, past, acceleration, excess = one_by_one(SignalKind.COUNTER, [0.0] * 10 + [7.0])[-1]
+def test_a_counter_that_was_quiet_exceeds_its_past() -> None:
+    recent, past, excess, _ = one_by_one(SignalKind.COUNTER, [0.0] * 10 + [7.0])[-1]
     assert (recent, past, excess) == pytest.approx((log(8), log(8), log(8)))
-    assert acceleration == pytest.approx(log(8) - log(4))
 
 
 def test_a_counter_that_always_counts_does_not_exceed_its_past() -> None:
-    assert one_by_one(SignalKind.COUNTER, [9.0] * 10)[-1][3] == pytest.approx(0.0)
+    assert one_by_one(SignalKind.COUNTER, [9.0] * 10)[-1][2] == pytest.approx(0.0)
+
+
+def test_a_counter_that_counts_one_more_each_time_is_to_count_more_in_the_span_that_comes() -> None:
+    """The line through 0, 1, ..., 19 is at 26 seven samples after the last one."""
+    assert one_by_one(SignalKind.COUNTER, [float(at) for at in range(20)])[-1][3] == pytest.approx(log(1 + 7 * 26))
+
+
+def test_a_counter_that_falls_is_to_count_nothing_and_never_less() -> None:
+    assert one_by_one(SignalKind.COUNTER, [float(at) for at in range(20, 0, -1)])[-1][3] == 0.0
+
+
+@pytest.mark.parametrize(("kind", "seen"), [(SignalKind.COUNTER, log(1 + 6)), (SignalKind.GAUGE, 2.0)])
+def test_until_half_of_the_long_span_is_measured_the_outlook_is_what_is_seen(kind: SignalKind, seen: float) -> None:
+    assert one_by_one(kind, [None, 1.0, 2.0, 3.0])[-1][3] == pytest.approx(seen)
+    assert one_by_one(kind, [1.0, 2.0, 3.0, 4.0])[-1][3] > seen + 1
 
 
 def test_without_samples_all_features_are_zero() -> None:

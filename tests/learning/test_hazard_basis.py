@@ -73,6 +73,6 @@ def test_knots_stand_in_order_and_those_before_failures_are_of_those_hours() -> 
 
 def test_only_what_a_counter_counted_all_day_may_speak_for_a_unit() -> None:
     counter = dict(zip(FEATURES[SignalKind.COUNTER], worse_features(SignalKind.COUNTER, None), strict=True))
-    assert counter == {"recent": HIGHER, "past": None, "acceleration": HIGHER, "excess": HIGHER}
+    assert counter == {"recent": HIGHER, "past": None, "excess": HIGHER, "outlook": HIGHER}
     for worse in (*WorseDirection, None):
         assert set(worse_features(SignalKind.GAUGE, worse)) == {worse}

@@ -89,7 +89,7 @@ def learned(history: NodeHistory, hours: NodeHours) -> LearnedNodeHazards:
 def test_failures_after_trouble_are_learned(learned: LearnedNodeHazards) -> None:
     assert learned.model is not None, learned.note
     calm = learned.model.forecast({})
-    growing = {"level": 0.4, "slope": 0.1, "drift": 0.4, "excess": 0.4}  # some nodes have steady trouble and stay
+    growing = {"level": 0.4, "slope": 0.1, "excess": 0.4, "outlook": 0.8}  # some nodes have steady trouble and stay
     sick = learned.model.forecast({f"gpu_uncorrected_errors.{name}": value for name, value in growing.items()})
     assert sick.probability[-1] > 3 * calm.probability[-1]
     assert learned.model.is_alarming(sick) and not learned.model.is_alarming(calm)

@@ -50,7 +50,7 @@ def test_a_node_without_trouble_does_not_alarm_and_without_a_promise_none_does()
 
 def test_a_node_is_as_its_worst_device_and_never_better_than_one_without_trouble() -> None:
     assert node_features([{"a": 0.1, "b": -2.0}, {"a": 0.3, "b": -1.0}]) == {"a": 0.3, "b": 0.0}
-    assert feature_names(["hot"]) == ("hot.level", "hot.slope", "hot.drift", "hot.excess")
+    assert feature_names(["hot"]) == ("hot.level", "hot.slope", "hot.excess", "hot.outlook")
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_job_gets_the_hazard_model_and_features_of_its_own_devices(tmp_path: P
         async with ticket_socket(path, "n1", "boot", key, NO_LIMITS, NodeStateAnswer, forecast=forecast):
             answer = await ask_forecast(str(path), 5.0)
             assert (answer.model, answer.signature) == ("model", "ab")
-            assert answer.features == {"hot.level": 0.5, "hot.slope": 0.0, "hot.drift": 0.0, "hot.excess": 0.0}
+            assert answer.features == {"hot.level": 0.5, "hot.slope": 0.0, "hot.excess": 0.0, "hot.outlook": 0.5}
         assert await ask_forecast(str(path), 5.0) == ForecastAnswer()
 
     asyncio.run(inside())

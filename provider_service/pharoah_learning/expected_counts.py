@@ -1,0 +1,99 @@
+"""How many events a counter of a healthy unit is expected to count, given what never changes about the unit.
+
+Old units and hot ones count more errors, healthy or not. So many errors that are alarming for a new unit are usual for
+an old one. Hazard models see what was counted relative to what is expected (indirect standardisation). What is expected
+is learned from all units of a fleet, which are many; how it matters for failures could be learned from few units alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pharoah_learning.models.count_regression import fit_counts
+from pharoah_protocol.signal_features import COUNTER_FEATURES, HOURS, TOTAL_FEATURE
+
+LARGEST_FACTOR = 20.0
+"""What is expected of a unit differs from that of others by no more than so much: beyond it, few units were seen."""
+STATIC_SHARE = 1e-3
+"""A feature that changes within the lives of units by no more than so much of what it differs between them is static:
+means of samples differ in their last digits."""
+PENALTY = 1.0
+"""Keeps equations solvable where two static features are one and the same."""
+_LARGEST_LOG = 80.0
+"""The largest logarithm of a count: the exponential of a number of single precision is finite up to 88."""
+
+
+class ExpectedCounts(NamedTuple):
+    """By what factor counts of units differ from those of a unit with mean static features."""
+
+    counted: NDArray[np.intp]
+    """Places of the features that are logarithms of one plus a number of events, shape (counted,)."""
+    counter: NDArray[np.intp]
+    """The counter of each of them, as its place in `effects`."""
+    static: NDArray[np.intp]
+    """Places of the features that never change about a unit, shape (static,)."""
+    mean: NDArray[np.float32]
+    """Of the static features."""
+    effects: NDArray[np.float32]
+    """What the logarithm of the expected count rises by, for each unit of a static feature: (counters, static)."""
+
+    def relative(self, features: NDArray[np.floating]) -> NDArray[np.floating]:
+        """The features (shape (units, features)) with all counts relative to what is expected of each unit."""
+        if not self.effects.size:
+            return features
+        logs = (features[:, self.static] - self.mean) @ self.effects.T
+        bound = np.log(LARGEST_FACTOR)
+        share = np.exp(-logs.clip(-bound, bound))[:, self.counter]
+        counts = np.exp(np.minimum(features[:, self.counted], _LARGEST_LOG))
+        found = np.array(features, dtype=np.float32)
+        found[:, self.counted] = np.log(1 + share * (counts - 1))
+        return found
+
+
+_NO_PLACES = np.zeros(0, dtype=np.intp)
+NOTHING_EXPECTED = ExpectedCounts(
+    _NO_PLACES, _NO_PLACES, _NO_PLACES, np.zeros(0, dtype=np.float32), np.zeros((0, 0), dtype=np.float32)
+)
+"""For units of which nothing static is known."""
+
+
+def learn_expected_counts(
+    names: Sequence[str], features: NDArray[np.float32], observed: NDArray[np.bool_]
+) -> ExpectedCounts:
+    """Learn from the features of a fleet, shape (units, hours, features); `observed` says which hours were seen.
+
+    Each day of a unit is one count of each counter.
+    """
+    totals = [at for at, name in enumerate(names) if name.endswith(f".{TOTAL_FEATURE}")]
+    static = [at for at in range(len(names)) if at not in totals and _is_static(features[:, :, at], observed)]
+    days = slice(HOURS.long - 1, None, HOURS.long)
+    unit, day = np.nonzero(observed[:, days])
+    if not totals or not static or not len(unit):
+        return NOTHING_EXPECTED
+    rows = features[:, days][unit, day]
+    columns = rows[:, static].astype(float)
+    mean, spread = columns.mean(axis=0), columns.std(axis=0)
+    effects = np.zeros((len(totals), len(static)))
+    for place, at in enumerate(totals):
+        counts = np.expm1(rows[:, at].astype(float))
+        if counts.any():
+            effects[place] = fit_counts((columns - mean) / spread, counts, PENALTY)[:-1] / spread
+    counted = [(names.index(f"{signal}.{feature}"), place)
+               for place, at in enumerate(totals)
+               for signal in [names[at].removesuffix(f".{TOTAL_FEATURE}")]
+               for feature in COUNTER_FEATURES]  # fmt: skip
+    places, counter = np.array(counted, dtype=np.intp).T
+    return ExpectedCounts(
+        places, counter, np.array(static, dtype=np.intp), mean.astype(np.float32), effects.astype(np.float32)
+    )
+
+
+def _is_static(values: NDArray[np.float32], observed: NDArray[np.bool_]) -> bool:
+    """Whether a feature of shape (units, hours) differs between units and does not change in their lives."""
+    differs = float(values[:, 0].std())
+    changes = np.abs(values - values[:, :1], where=observed, out=np.zeros_like(values)).max()
+    return differs > 0 and changes <= STATIC_SHARE * differs
