@@ -37,7 +37,7 @@ class ExpectedCounts(NamedTuple):
     static: NDArray[np.intp]
     """Places of the features that never change about a unit, shape (static,)."""
     mean: NDArray[np.float32]
-    """Of the static features."""
+    """The means of the static features, of all units and days."""
     effects: NDArray[np.float32]
     """What the logarithm of the expected count rises by, for each unit of a static feature: (counters, static)."""
 

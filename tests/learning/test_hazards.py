@@ -47,7 +47,9 @@ def test_probabilities_rise_with_the_horizon_and_add_up(fleets: tuple[Fleet, Fle
     assert ((found >= 0) & (found <= 1)).all()
     assert (np.diff(found.mean(axis=0)) > 0).all()
     fails = (other.cause[unit] > 0) & (other.last[unit] - hour < max(HORIZONS))
-    assert 0.7 < fails.sum() / found[:, -1].sum() < 1.1, "cancelled runs hide some failures"
+    units = len(set(unit[fails]))
+    noise = 2 / np.sqrt(units)  # two standard errors of so many failures
+    assert 0.8 - noise < fails.sum() / found[:, -1].sum() < 1.0 + noise, "cancelled runs hide some failures"
 
 
 def test_a_unit_does_not_fail_when_no_resource_does(fleets: tuple[Fleet, Fleet], model: HazardModel) -> None:
