@@ -8,6 +8,7 @@ is learned from all units of a fleet, which are many; how it matters for failure
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,7 @@ STATIC_SHARE = 1e-3
 means of samples differ in their last digits."""
 PENALTY = 1.0
 """Keeps equations solvable where two static features are one and the same."""
-_LARGEST_LOG = 80.0
-"""The largest logarithm of a count: the exponential of a number of single precision is finite up to 88."""
+_BOUND = log(LARGEST_FACTOR)
 
 
 class ExpectedCounts(NamedTuple):
@@ -41,17 +41,21 @@ class ExpectedCounts(NamedTuple):
     effects: NDArray[np.float32]
     """What the logarithm of the expected count rises by, for each unit of a static feature: (counters, static)."""
 
-    def relative(self, features: NDArray[np.floating]) -> NDArray[np.floating]:
-        """The features (shape (units, features)) with all counts relative to what is expected of each unit."""
-        if not self.effects.size:
-            return features
-        logs = (features[:, self.static] - self.mean) @ self.effects.T
-        bound = np.log(LARGEST_FACTOR)
-        share = np.exp(-logs.clip(-bound, bound))[:, self.counter]
-        counts = np.exp(np.minimum(features[:, self.counted], _LARGEST_LOG))
-        found = np.array(features, dtype=np.float32)
-        found[:, self.counted] = np.log(1 + share * (counts - 1))
-        return found
+    def relative(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features of units, with the shape (..., features), relative to what is expected of each unit."""
+        values = features.reshape(-1, features.shape[-1]).T.copy()
+        self.make_relative(values)
+        return np.ascontiguousarray(values.T).reshape(features.shape)
+
+    def make_relative(self, values: NDArray[np.float32]) -> None:
+        """The same in place, for the shape (features, units), in which single precision and whole rows make it fast.
+
+        The logarithm of a count moves by that of the factor, and by no more than itself: no events stay none.
+        """
+        if self.effects.size:
+            factor = self.effects @ (values[self.static] - self.mean[:, None])
+            counts = values[self.counted]
+            values[self.counted] -= np.maximum(np.minimum(factor.clip(-_BOUND, _BOUND)[self.counter], counts), -counts)
 
 
 _NO_PLACES = np.zeros(0, dtype=np.intp)

@@ -63,8 +63,7 @@ class Fleet(NamedTuple):
 
     def relative_to(self, expected: ExpectedCounts) -> Fleet:
         """The fleet with its counts relative to what is expected of each unit."""
-        units, hours, width = self.features.shape
-        return self._replace(features=expected.relative(self.features.reshape(-1, width)).reshape(units, hours, width))
+        return self._replace(features=expected.relative(self.features))
 
 
 def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: int = MOST_QUIET_HOURS) -> HazardModel:

@@ -123,8 +123,9 @@ class HazardModel:
         size = max(1, min(units, LARGEST_PRODUCT // (width * models)))
         blocks = -(-units // size)
         values = np.zeros((width, blocks * size), dtype=np.float32)
-        features = self.expected.relative(features)
-        np.minimum(features.T, self.pieces.high[:, None], out=values[:, :units])
+        values[:, :units] = features.T
+        self.expected.make_relative(values)
+        np.minimum(values, self.pieces.high[:, None], out=values)
         pieces = np.empty_like(values)
         found = np.tile(self.constant[number][:, None], (blocks, 1, size))
         product = np.empty_like(found)
