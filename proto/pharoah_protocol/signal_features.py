@@ -40,8 +40,8 @@ HOURS = Spans(short=6, long=24)
 
 COUNTER_FEATURES = ("recent", "past", "excess", "outlook")
 """Features of a counter are logarithms of one plus a number of events: those of the short and of the long span; those
-of the long span beyond what the time before it would give for so long a time; and those of a long span at the rate that
-the least squares line through this one reaches a long span from now."""
+of the long span beyond what the time before it would give for so long a time; and those of a long span at the rate to
+which the least squares line through the samples of the last long span leads, one long span from now."""
 TOTAL_FEATURE = "past"
 """The feature of a counter that counts the long span. No gauge has a feature of this name."""
 GAUGE_FEATURES = ("level", "slope", "excess", "outlook")
@@ -111,7 +111,8 @@ def _counter(samples: Sequence[float | None], before: _Before, spans: Spans) -> 
     usual = before.mean * spans.long if before.samples >= spans.short else past
     line = _Line.through(known)
     rate = line.at(len(samples) - 1 + spans.long) if 2 * len(known) >= spans.long else past / spans.long
-    return log1p(recent), log1p(past), _log_events(past - usual), _log_events(rate * spans.long)
+    events = (recent, past, past - usual, rate * spans.long)
+    return tuple(map(_log_events, events))
 
 
 def _gauge(samples: Sequence[float | None], before: _Before, spans: Spans) -> tuple[float, ...]:

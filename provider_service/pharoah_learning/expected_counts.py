@@ -1,4 +1,4 @@
-"""How many events a counter of a healthy unit is expected to count, given what never changes about the unit.
+"""How many events a counter of an average unit of a fleet counts, given what never changes about the unit.
 
 Old units and hot ones count more errors, healthy or not. So many errors that are alarming for a new unit are usual for
 an old one. Hazard models see what was counted relative to what is expected (indirect standardisation). What is expected
@@ -18,10 +18,15 @@ from pharoah_learning.models.count_regression import fit_counts
 from pharoah_protocol.signal_features import COUNTER_FEATURES, HOURS, TOTAL_FEATURE
 
 LARGEST_FACTOR = 20.0
-"""What is expected of a unit differs from that of others by no more than so much: beyond it, few units were seen."""
+"""What is expected of a unit differs from that of others by no more than this factor: few units differ more."""
 STATIC_SHARE = 1e-3
 """A feature that changes within the lives of units by no more than so much of what it differs between them is static:
 means of samples differ in their last digits."""
+FEW_HOURS, FEW_UNITS = 1e-3, 0.02
+"""So many hours, and so many units at each end, do not decide whether a feature is static: a sensor may be broken, or
+begin late."""
+CONSTANT_RATIO = 1e-6
+"""Units that differ by no more than so much of the mean are equal: numbers of single precision have seven digits."""
 PENALTY = 1.0
 """Keeps equations solvable where two static features are one and the same."""
 _BOUND = log(LARGEST_FACTOR)
@@ -43,6 +48,8 @@ class ExpectedCounts(NamedTuple):
 
     def relative(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Features of units, with the shape (..., features), relative to what is expected of each unit."""
+        if not self.effects.size:
+            return features
         values = features.reshape(-1, features.shape[-1]).T.copy()
         self.make_relative(values)
         return np.ascontiguousarray(values.T).reshape(features.shape)
@@ -70,15 +77,18 @@ def learn_expected_counts(
 ) -> ExpectedCounts:
     """Learn from the features of a fleet, shape (units, hours, features); `observed` says which hours were seen.
 
-    Each day of a unit is one count of each counter.
+    Each day of a unit is one count of each counter; units that lived less than a day add nothing.
     """
     totals = [at for at, name in enumerate(names) if name.endswith(f".{TOTAL_FEATURE}")]
-    static = [at for at in range(len(names)) if at not in totals and _is_static(features[:, :, at], observed)]
     days = slice(HOURS.long - 1, None, HOURS.long)
     unit, day = np.nonzero(observed[:, days])
-    if not totals or not static or not len(unit):
+    if not totals or not len(unit):
         return NOTHING_EXPECTED
     rows = features[:, days][unit, day]
+    others = [at for at in range(len(names)) if at not in totals and _differs(rows[:, at])]
+    static = [at for at in others if _changes(features[:, :, at], observed) <= STATIC_SHARE * _differs(rows[:, at])]
+    if not static:
+        return NOTHING_EXPECTED
     columns = rows[:, static].astype(float)
     mean, spread = columns.mean(axis=0), columns.std(axis=0)
     effects = np.zeros((len(totals), len(static)))
@@ -96,8 +106,14 @@ def learn_expected_counts(
     )
 
 
-def _is_static(values: NDArray[np.float32], observed: NDArray[np.bool_]) -> bool:
-    """Whether a feature of shape (units, hours) differs between units and does not change in their lives."""
-    differs = float(values[:, 0].std())
-    changes = np.abs(values - values[:, :1], where=observed, out=np.zeros_like(values)).max()
-    return differs > 0 and changes <= STATIC_SHARE * differs
+def _differs(values: NDArray[np.float32]) -> float:
+    """Half of the range of values, without the few at each end; 0 where they are equal."""
+    low, high = np.quantile(values, [FEW_UNITS, 1 - FEW_UNITS])
+    half = float(high - low) / 2
+    return half if half > CONSTANT_RATIO * abs(float(values.mean())) else 0.0
+
+
+def _changes(values: NDArray[np.float32], observed: NDArray[np.bool_]) -> float:
+    """By how much values of shape (units, hours) differ from the last one of each unit, but in few hours."""
+    last = values[np.arange(len(values)), np.maximum(observed.sum(axis=1) - 1, 0)]
+    return float(np.quantile(np.abs(values - last[:, None])[observed], 1 - FEW_HOURS))

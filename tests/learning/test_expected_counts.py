@@ -92,7 +92,27 @@ def test_without_counters_or_static_features_nothing_is_expected(kept, fleet: tu
     features = fleet[0][:, :, places]
     found = learn_expected_counts([NAMES[at] for at in places], features, np.ones(features.shape[:2], dtype=bool))
     assert found is NOTHING_EXPECTED
-    assert found.relative(features[:, -1]) is not None and (found.relative(features[:, -1]) == features[:, -1]).all()
+    assert (found.relative(features[:, -1]) == features[:, -1]).all()
+
+
+def test_where_all_who_lived_a_day_are_equal_nothing_is_expected(fleet: tuple[np.ndarray, np.ndarray]) -> None:
+    """The others, which died within the day, add nothing; a difference in the last digits is none."""
+    features = fleet[0][:20].copy()
+    features[:12, :, -1] = 3.0
+    features[0, :, -1] = np.nextafter(np.float32(3), np.float32(4))
+    observed = np.ones(features.shape[:2], dtype=bool)
+    observed[12:, HOURS.long - 1 :] = False
+    assert learn_expected_counts(NAMES, features, observed) is NOTHING_EXPECTED
+
+
+def test_a_broken_sensor_and_one_that_begins_late_do_not_decide_what_is_static(
+    fleet: tuple[np.ndarray, np.ndarray],
+) -> None:
+    features = fleet[0].copy()
+    features[0, :, NAMES.index("heat.level")] = 1e6
+    features[1, :2, -1] = 0.0
+    expected = learn_expected_counts(NAMES, features, np.ones(features.shape[:2], dtype=bool))
+    assert [NAMES[at] for at in expected.static] == ["age"]
 
 
 def test_a_counter_that_counted_nothing_has_no_effects(fleet: tuple[np.ndarray, np.ndarray]) -> None:

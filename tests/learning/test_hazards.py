@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evaluation.survival.simulated_fleet import ARCHETYPES, NAMES, RESOURCES, Simulated, simulate
+from pharoah_learning.expected_counts import NOTHING_EXPECTED
 from pharoah_learning.hazard_fits import Fleet, learn_hazards
 from pharoah_learning.hazards import HORIZONS, HazardModel
 
@@ -66,6 +67,19 @@ def test_a_unit_is_scored_alone_as_in_a_fleet(fleets: tuple[Fleet, Fleet], model
     for at in range(7):
         alone = model.score(features[at : at + 1], group[at : at + 1])
         assert alone.risk[0] == pytest.approx(together.risk[at], rel=1e-4)
+
+
+def test_scores_are_those_of_relative_features_and_the_features_stay(
+    fleets: tuple[Fleet, Fleet], model: HazardModel
+) -> None:
+    features, group = last_hours(fleets[1]), fleets[1].group
+    assert [model.names[at] for at in model.expected.static] == ["age", "utilisation"]
+    before = features.copy()
+    found = model.score(features, group).risk
+    without = replace(model, expected=NOTHING_EXPECTED)
+    assert without.score(model.expected.relative(features), group).risk == pytest.approx(found, rel=1e-4, abs=1e-4)
+    assert np.abs(without.score(features, group).risk - found).max() > 0.1
+    assert (features == before).all()
 
 
 def test_the_same_fleets_and_seed_give_the_same_model(fleets: tuple[Fleet, Fleet], model: HazardModel) -> None:

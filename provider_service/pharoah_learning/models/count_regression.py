@@ -51,9 +51,9 @@ def _loss(rows: Array, counts: Array, penalties: Array, dispersion: float) -> Ca
     def at(beta: Array) -> Loss:
         logs = np.minimum(rows @ beta, _LARGEST_LOG)
         mean = np.exp(logs)
-        wide = 1 + dispersion * mean
-        spread = np.log(wide) / dispersion if dispersion else mean  # its limit is the mean of a Poisson distribution
-        value = (spread + counts * (np.log(wide) - logs)).sum() + penalties @ beta**2 / 2
+        wide, log_wide = 1 + dispersion * mean, np.log1p(dispersion * mean)
+        spread = log_wide / dispersion if dispersion else mean  # its limit is the mean of a Poisson distribution
+        value = (spread + counts * (log_wide - logs)).sum() + penalties @ beta**2 / 2
         gradient = rows.T @ ((mean - counts) / wide) + penalties * beta
         curvature = (rows * (mean * (1 + dispersion * counts) / wide**2)[:, None]).T @ rows + np.diag(penalties)
         return Loss(float(value), gradient, curvature)
