@@ -85,8 +85,8 @@ def learn_expected_counts(
     if not totals or not len(unit):
         return NOTHING_EXPECTED
     rows = features[:, days][unit, day]
-    others = [at for at in range(len(names)) if at not in totals and _differs(rows[:, at])]
-    static = [at for at in others if _changes(features[:, :, at], observed) <= STATIC_SHARE * _differs(rows[:, at])]
+    differ = {at: half for at in range(len(names)) if at not in totals and (half := _differs(rows[:, at]))}
+    static = [at for at, half in differ.items() if _changes(features[:, :, at], observed) <= STATIC_SHARE * half]
     if not static:
         return NOTHING_EXPECTED
     columns = rows[:, static].astype(float)

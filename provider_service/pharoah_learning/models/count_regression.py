@@ -45,8 +45,7 @@ def fit_counts(columns: NDArray[np.floating], counts: Array, penalty: float) -> 
 
 
 def _loss(rows: Array, counts: Array, penalties: Array, dispersion: float) -> Callable[[Array], Loss]:
-    """The negative log likelihood with this dispersion, and the penalties of half of squared coefficients. It is convex
-    for each dispersion."""
+    """The negative log likelihood with this dispersion, plus the penalties. It is convex for each dispersion."""
 
     def at(beta: Array) -> Loss:
         logs = np.minimum(rows @ beta, _LARGEST_LOG)
