@@ -111,7 +111,8 @@ class ScriptedSite:
     @asynccontextmanager
     async def connected(self, agent: ScriptedAgent) -> AsyncIterator[asyncio.Queue[AgentMessage | None]]:
         """An agent that is connected; what is put into the queue is sent as well. It connects again when it is asked
-        to, as real agents do."""
+        to, as real agents do. An answer of the script that raises makes the test fail: the node would look as if it
+        had gone away."""
         out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
         welcomed = asyncio.Event()
         task = asyncio.create_task(self._serve(agent, out, welcomed))
@@ -123,6 +124,8 @@ class ScriptedSite:
             waiting.cancel()
             task.cancel()
             await asyncio.wait({task, waiting})
+            if not task.cancelled():
+                task.result()
 
     async def _serve(
         self, agent: ScriptedAgent, out: asyncio.Queue[AgentMessage | None], welcomed: asyncio.Event

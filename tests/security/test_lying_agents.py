@@ -140,13 +140,19 @@ FALSE = {
 }
 
 
+def malicious_agent(way: str, facts: tuple[str, ...]) -> ScriptedAgent:
+    """An agent that answers every cell in one false way."""
+    answers = {content: result_of(cell, **FALSE[way]) for content, cell in CELLS.items()}
+    return ScriptedAgent("n9", facts, DEVICE, 9, replayed(answers))
+
+
 @pytest.mark.parametrize(
     ("way", "facts"), [*((way, (*LARGE, "cooling_zone=9")) for way in FALSE), ("always an error", LARGE)]
 )
 def test_one_malicious_agent_makes_no_row(
     tmp_path: Path, honest: dict[str, dict[str, Any]], way: str, facts: tuple[str, ...]
 ) -> None:
-    malicious = ScriptedAgent("n9", facts, DEVICE, 9, lambda cell: result_of(cell, **FALSE[way]))
+    malicious = malicious_agent(way, facts)
     rows, lines = released(tmp_path, [*honest_agents(), malicious])
     others = {name: row for name, row in rows.items() if row["nodes"] != "n9"}
     assert stated(others) == stated(honest), "the rows of all others are the same"
@@ -160,7 +166,7 @@ def test_one_malicious_agent_makes_no_row(
 
 def test_suspects_are_listed_with_what_would_confirm_them(tmp_path: Path) -> None:
     prepared(tmp_path)
-    malicious = ScriptedAgent("n9", LARGE, DEVICE, 9, lambda cell: result_of(cell, **FALSE["always an error"]))
+    malicious = malicious_agent("always an error", LARGE)
 
     async def inside() -> None:
         async with scripted_site(tmp_path, [*honest_agents(), malicious]) as site:

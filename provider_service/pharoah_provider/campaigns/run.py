@@ -70,6 +70,9 @@ class CampaignRun:
         self._contexts = {work.node: work.context_id for work in self._works.left() if work.node}
         """Node to its context: those that were there when the campaign was planned, and those that have come since."""
         self._began = clock.steady()
+        self._looked = self._began
+        """When it looked for nodes last, steady seconds. Whether a node is gone is decided for this time, so that all
+        steps of one round agree."""
         self._last_there = dict.fromkeys(self._contexts, self._began)
         """Node to when it was connected last, or the campaign began or went on; steady seconds."""
         self._excluded: dict[str, NotReady] = {}
@@ -158,8 +161,9 @@ class CampaignRun:
 
     async def _look_for_nodes(self) -> None:
         """Note who is there; what nodes that are gone have left behind begins again elsewhere, or is dropped."""
+        self._looked = self._clock.steady()
         for node in self._executor.nodes():
-            self._last_there[node.node] = self._clock.steady()
+            self._last_there[node.node] = self._looked
             self._contexts[node.node] = self._campaign.context_of(node)
         campaign = self._campaign.campaign_id
         for owner in filter(self._is_gone, self._works.owners()):
@@ -190,7 +194,7 @@ class CampaignRun:
         return all(self._is_gone(node) for work in left for node in self._candidates(work))
 
     def _is_gone(self, node: str) -> bool:
-        return node in self._excluded or self._clock.steady() - self._last_there[node] > self._executor.away_seconds
+        return node in self._excluded or self._looked - self._last_there[node] > self._executor.away_seconds
 
     def _usable(self, context_id: str) -> list[str]:
         """Nodes of a context that are there, or may be back soon."""
@@ -207,7 +211,7 @@ class CampaignRun:
         left = self._works.left()
         if self._excluded and self._excluded.keys() == self._contexts.keys():
             raise NotReady(f"every node has left the campaign; the first: {next(iter(self._excluded.values()))}")
-        waited = self._clock.steady() - self._began > self._executor.away_seconds
+        waited = self._looked - self._began > self._executor.away_seconds
         if left and waited and all(self._is_gone(node) for work in left for node in self._candidates(work)):
             contexts = ", ".join(sorted({work.context_id for work in left} - {""}))
             where = (
