@@ -89,7 +89,8 @@ def test_sigterm_reaches_the_job_and_its_code_comes_back(tmp_path: Path) -> None
     import signal, sys, time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))
     print("ready", flush=True)
-    time.sleep(60)
+    while True:  # one long sleep is not ended by a signal that comes just before it begins
+        time.sleep(0.1)
     """
     command = [sys.executable, "-m", "pharoah", "run", "--", sys.executable, script(tmp_path, source)]
     environ = {**os.environ, "PHAROAH_DRY_RUN_TIMEOUT_S": "1"}
@@ -97,6 +98,34 @@ def test_sigterm_reaches_the_job_and_its_code_comes_back(tmp_path: Path) -> None
         assert process.stdout and process.stdout.readline() == b"ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 42
+
+
+@pytest.mark.parametrize("pidfd", [True, False])
+def test_a_signal_that_does_not_end_the_waiting_reaches_the_job(tmp_path: Path, pidfd: bool) -> None:
+    """The main thread blocks the signal, so that another one gets it: the wait of the main thread goes on."""
+    source = f"""
+    import os, signal, subprocess, sys, threading, time
+    from pharoah.cli import _job_process
+    if not {pidfd}:
+        def missing(_):
+            raise OSError("no pidfd on this kernel")
+        os.pidfd_open = missing
+    job = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))\\n"
+        "print('ready', flush=True)\\n"
+        "while True: time.sleep(0.1)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", job], stdout=subprocess.PIPE)
+    with _job_process.SignalForwarding() as signals:
+        signals.to(child)
+        def send():
+            child.stdout.readline()
+            os.kill(os.getpid(), signal.SIGTERM)
+        threading.Thread(target=send).start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        sys.exit(_job_process.wait_for(child))
+    """
+    assert run(sys.executable, script(tmp_path, source)).returncode == 42
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGSEGV])

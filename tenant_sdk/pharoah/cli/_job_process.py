@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,9 @@ from pharoah_protocol.standard_streams import say
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _LONGEST_REPORT_BYTES = 4096
+_LOOK_SECONDS, _LOOK_SECONDS_WITHOUT_PIDFD = 1.0, 0.05
+"""How often `wait_for` looks for signals that have not ended its waiting, and for the end of a job on kernels before
+Linux 5.3, which report it in no descriptor."""
 
 
 def start(command: Sequence[str], variables: Mapping[str, str], restrictions: Restrictions) -> subprocess.Popen[bytes]:
@@ -105,6 +109,24 @@ class SignalForwarding:
         with contextlib.suppress(OSError):  # the job belongs to somebody else, or has ended
             if self._child is not None:
                 self._child.send_signal(number)
+
+
+def wait_for(child: subprocess.Popen[bytes]) -> int:
+    """Wait until a job has ended. Its exit code; -n when signal n ended it.
+
+    A signal that comes just before `waitpid` begins, or to another thread, does not end `waitpid`: it would be passed
+    on when the job is over. So this waits in steps.
+    """
+    with contextlib.ExitStack() as stack:
+        ended, seconds = select.poll(), _LOOK_SECONDS_WITHOUT_PIDFD
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(child.pid)
+            stack.callback(os.close, descriptor)
+            ended.register(descriptor, select.POLLIN)
+            seconds = _LOOK_SECONDS
+        while (code := child.poll()) is None:
+            ended.poll(seconds * 1000)
+    return code
 
 
 def die_of(number: int) -> int:

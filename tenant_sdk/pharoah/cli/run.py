@@ -56,4 +56,4 @@ def _launched(command: list[str], prepared: Prepared, settings: Settings) -> int
             return say_failed_start(command[0], error)
         signals.to(child)
         with prepared.listening(settings):
-            return child.wait()
+            return _job_process.wait_for(child)
