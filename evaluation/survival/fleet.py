@@ -1,8 +1,8 @@
 """A simulated fleet: what the hazard models see, beside simpler detectors and the true hazard.
 
 Models are fitted on one fleet, calibrated on a second and measured on a third. A fleet has some hundred failures, so
-what one draw of three fleets gives says little: ranking and alarms are means over several draws. Everything is
-simulated; it ranks methods, and forecasts nothing (`simulated_fleet`).
+what one draw of three fleets gives says little: ranking, alarms and calibration are means over several draws.
+Everything is simulated; it ranks methods, and forecasts nothing (`simulated_fleet`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,9 @@ class Draw(NamedTuple):
     ranked: dict[str, Ranking]
     alarmed: dict[str, dict[float, Alarms]]
     """By budget of false alarms."""
+    over_expected: tuple[float, ...] = ()
+    """For each horizon, failures that would have come without cancelling over those that the model expects. Empty where
+    it is not known when cancelled runs would have failed."""
 
 
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
@@ -53,7 +57,7 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
     parameters = replace(Simulated(), units=QUICK_UNITS) if arguments.quick else Simulated()
     fleets = _fleets(parameters, rng)
     first, model, calibrated = _measured(figures, fleets, arguments.seed)
-    _add_calibration(figures, model, fleets.test)
+    first = first._replace(over_expected=_over_expected(model, fleets.test))
     drifting = simulate(drifted(parameters), rng)
     _add_drift(figures, model, drifting, calibrated, fleets.calibrate.fleet)
     del fleets, drifting  # each draw takes a gigabyte
@@ -78,12 +82,13 @@ def _fleets(parameters: Simulated, rng: np.random.Generator) -> Fleets:
 
 
 def _further(parameters: Simulated, seeds: Sequence[int]) -> Iterator[Draw]:
-    """What the model and the true hazard see on other draws, one after the other."""
+    """What the model and the true hazard see on other draws, one after the other, and how it is calibrated there."""
     for seed in seeds:
         fleets = _fleets(parameters, np.random.default_rng(seed))
         model = learn_hazards(fleets.train.fleet, fleets.calibrate.fleet, seed)
         test, held_out = ({MODEL: _scores(model, truth)} for truth in (fleets.test, fleets.calibrate))
-        yield _draw(fleets, test | {ORACLE: np.log(fleets.test.hazard)}, held_out)
+        draw = _draw(fleets, test | {ORACLE: np.log(fleets.test.hazard)}, held_out)
+        yield draw._replace(over_expected=_over_expected(model, fleets.test))
 
 
 def _scores(model: HazardModel, truth: FleetTruth) -> Array:
@@ -143,7 +148,7 @@ def _all_scores(
 
 
 def _add_draws(figures: Figures, draws: Sequence[Draw]) -> None:
-    """Ranking and alarms of the models, as means over draws."""
+    """Ranking, alarms and calibration of the models, as means over draws."""
     own, best = ([draw.ranked[name] for draw in draws if name in draw.ranked] for name in (MODEL, ORACLE))
     _add_mean(figures, "c_index", [one.c_index for one in own], LEAST_C)
     _add_mean(figures, "auc_24h", [one.auc_24h for one in own], LEAST_AUC)
@@ -158,11 +163,20 @@ def _add_draws(figures: Figures, draws: Sequence[Draw]) -> None:
         _add_mean(figures, f"lead_hours_{name}", [one.lead_hours for one in alarms], LEAST_LEAD_HOURS[budget])
         _add_mean(figures, f"false_alarms_{name}", [one.per_1000_unit_days for one in alarms])
 
+    if all(draw.over_expected for draw in draws):
+        *shorter, day = np.array([draw.over_expected for draw in draws]).T
+        _add_mean(figures, "calibration_oe_ratio", day, *OE)
+        for horizon, found in zip(HORIZONS, shorter, strict=False):
+            _add_mean(figures, f"calibration_oe_ratio_{horizon}h", found)
 
-def _add_mean(figures: Figures, name: str, values: Sequence[float], least: float | None = None) -> None:
+
+def _add_mean(
+    figures: Figures, name: str, values: Sequence[float] | Array, least: float | None = None, most: float = inf
+) -> None:
     """The mean over draws, and the range of the draws."""
     mean = float(np.mean(values))
-    must, holds = ("", True) if least is None else (f">= {least:g}", mean >= least)
+    must = "" if least is None else f">= {least:g}" if most == inf else f"{least:g} to {most:g}"
+    holds = least is None or least <= mean <= most
     figures.add(name, mean, must, holds, f"{min(values):.3g} to {max(values):.3g}, n={len(values)} draws")
 
 
@@ -179,18 +193,15 @@ def _add_conformal(figures: Figures, scores: Array, fleet: Fleet, calibrated: Ar
     figures.table("Healthy runs that ever alarm.", ["promised share", "realised", "ratio"], rows)
 
 
-def _add_calibration(figures: Figures, model: HazardModel, truth: FleetTruth) -> None:
-    """Failures that would have come, had nobody cancelled a run, over those that were expected."""
+def _over_expected(model: HazardModel, truth: FleetTruth) -> tuple[float, ...]:
+    """Failures that would have come, had nobody cancelled a run, over those that were expected, for each horizon."""
     fleet, hours = truth.fleet, truth.fleet.features.shape[1]
+    found = []
     for place, horizon in enumerate(HORIZONS):
         unit, hour = np.nonzero(fleet.observed & (np.arange(hours) + horizon <= hours))
         expected = model.score(fleet.features[unit, hour], fleet.group[unit]).probability[:, place].sum()
-        ratio = float(((truth.would_fail[unit] - hour) < horizon).sum() / expected)
-        if horizon == max(HORIZONS):
-            holds = OE[0] <= ratio <= OE[1]
-            figures.add("calibration_oe_ratio", ratio, f"{OE[0]} to {OE[1]}", holds, f"{horizon} h, without cancelling")
-        else:
-            figures.add(f"calibration_oe_ratio_{horizon}h", ratio)
+        found.append(float(((truth.would_fail[unit] - hour) < horizon).sum() / expected))
+    return tuple(found)
 
 
 def _add_drift(figures: Figures, model: HazardModel, truth: FleetTruth, calibrated: Array, held_out: Fleet) -> None:
@@ -204,7 +215,7 @@ def _add_drift(figures: Figures, model: HazardModel, truth: FleetTruth, calibrat
 
 
 def _add_table(figures: Figures, draw: Draw) -> None:
-    ranked, alarmed = draw
+    ranked, alarmed = draw.ranked, draw.alarmed
     rows = [
         [name, *(f"{value:.3f}" for value in ranked[name]), *(_shown(alarmed[name][budget]) for budget in BUDGETS)]
         for name in ranked

@@ -5,7 +5,9 @@ much that is not so. Archetype groups share coefficients as far as their failure
 (`models.pooling`).
 
 Runs that end before a horizon without a failure are no answer for it. Those that stay stand for them, with weights that
-are one over the probability to be still observed (Robins and Rotnitzky 1992): users cancel slow runs more often.
+are one over the probability to be still observed (Robins and Rotnitzky 1992): users cancel slow runs more often. That
+probability is the product of those of all hours in between, with what was seen in each of them. Hours from which the
+observation ends before the horizon are left out: of them, only those before failures would be an answer.
 """
 
 from __future__ import annotations
@@ -68,21 +70,25 @@ class Fleet(NamedTuple):
 
 def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: int = MOST_QUIET_HOURS) -> HazardModel:
     """Fit on one fleet, and calibrate on another one whose units are not in it. Logistic models are fitted on at most
-    so many hours without a failure within the longest horizon. Raises ValueError without a failure in the first."""
+    so many hours without a failure within the longest horizon. Raises ValueError without a failure in the first, and
+    where one is observed for less than the longest horizon."""
     rng = np.random.default_rng(seed)
     if not fleet.cause.any():
         raise ValueError("fleet: nothing has failed")
+    for one in (fleet, held_out):
+        if (hours := one.features.shape[1]) < max(HORIZONS):
+            raise ValueError(f"fleet: observed for {hours} hours, the longest horizon has {max(HORIZONS)}")
     expected = learn_expected_counts(fleet.names, fleet.features, fleet.observed)
     fleet, held_out = (one.relative_to(expected) for one in (fleet, held_out))
     rows = _rows(fleet, most_quiet_hours, rng)
     features = fleet.features[rows.unit, rows.hour]
     basis = HazardBasis.of(features, rows.weight, rows.near, fleet.worse, len(fleet.groups))
-    linear = basis.linear(features)
-    leaving = _leaving(fleet, rows, linear)
+    leaving = _leaving(fleet, rows, basis.linear(features))
+    stands_for = _stands_for(fleet, basis, leaving)
     columns = _with_one(basis.columns(features, fleet.group[rows.unit]))
     fits = [_log_hazard(fleet, basis, resource, rng) for resource in range(len(fleet.resources))]
     for horizon in HORIZONS[1:]:
-        fits += _logits(fleet, rows, basis, columns, _answers(fleet, rows, _predicted(linear, leaving), horizon))
+        fits += _logits(fleet, rows, basis, columns, _answers(fleet, rows, stands_for, horizon))
     common, group, constant = basis.raw(np.stack(fits, axis=1))
     model = HazardModel(
         names=fleet.names,
@@ -144,9 +150,13 @@ def _leaving(fleet: Fleet, rows: _Rows, linear: Columns) -> Array:
     return fit(_with_one(linear), ends * rows.weight, penalty, rows.weight).value
 
 
-def _predicted(columns: Columns, fitted: Array) -> Array:
-    """The linear predictor of a fit whose constant comes last."""
-    found: Array = columns @ fitted[:-1] + fitted[-1]
+def _stands_for(fleet: Fleet, basis: HazardBasis, leaving: Array) -> Array:
+    """The logarithm of how many units of the first hour those stand for that are observed after so many hours: shape
+    (units, hours + 1). Only up to the last hour of each unit is it of use."""
+    found = np.zeros((len(fleet.last), fleet.features.shape[1] + 1))
+    for hour in range(fleet.features.shape[1]):
+        logit = basis.linear(fleet.features[:, hour]) @ leaving[:-1] + leaving[-1]
+        found[:, hour + 1] = found[:, hour] + np.logaddexp(0, logit)
     return found
 
 
@@ -161,13 +171,14 @@ class _Answers(NamedTuple):
     weight: Array
 
 
-def _answers(fleet: Fleet, rows: _Rows, leaving: Array, horizon: int) -> _Answers:
-    """Failures within a horizon. `leaving` is the logit of leaving within an hour, which is taken to stay as it is."""
+def _answers(fleet: Fleet, rows: _Rows, stands_for: Array, horizon: int) -> _Answers:
+    """Failures within a horizon. `stands_for`: what `_stands_for` gives of the fleet."""
     left = fleet.last[rows.unit] - rows.hour
     failed = (fleet.cause[rows.unit] > 0) & (left < horizon)
-    known = failed | (left >= horizon)
-    stands_for = np.exp(np.logaddexp(0, leaving) * np.minimum(left, horizon))
-    return _Answers(failed.astype(float), np.where(known, rows.weight * np.minimum(stands_for, LARGEST_WEIGHT), 0.0))
+    known = (failed | (left >= horizon)) & (rows.hour + horizon <= fleet.features.shape[1])
+    until = rows.hour + np.minimum(left, horizon)
+    weight = np.exp(stands_for[rows.unit, until] - stands_for[rows.unit, rows.hour]).clip(max=LARGEST_WEIGHT)
+    return _Answers(failed.astype(float), np.where(known, rows.weight * weight, 0.0))
 
 
 def _logits(fleet: Fleet, rows: _Rows, basis: HazardBasis, columns: Columns, answers: _Answers) -> Iterator[Array]:
@@ -190,9 +201,9 @@ def _calibrations(
     rows = _rows(held_out, MOST_QUIET_HOURS, rng)
     features, group = held_out.features[rows.unit, rows.hour], held_out.group[rows.unit]
     logits = model.outputs(features, group).logit.astype(float)
-    leaves = _predicted(basis.linear(features), leaving)
+    stands_for = _stands_for(held_out, basis, leaving)
     failures = float((held_out.cause > 0).sum())
-    answers = [_answers(held_out, rows, leaves, horizon) for horizon in HORIZONS]
+    answers = [_answers(held_out, rows, stands_for, horizon) for horizon in HORIZONS]
     return tuple(
         calibrate(logits[one.weight > 0, at], one.happened[one.weight > 0], one.weight[one.weight > 0], failures)
         for at, one in enumerate(answers)

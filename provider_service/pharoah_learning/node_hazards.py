@@ -89,6 +89,8 @@ def learn_node_hazards(hours: NodeHours, failures: Sequence[NodeFailure], now: f
         second = _fitted(fitted_on, held_out, list(range(len(hours.names))), "all features")
     except np.linalg.LinAlgError:
         return LearnedNodeHazards(None, "hazards of nodes: the fit did not converge")
+    except ValueError as error:
+        return LearnedNodeHazards(None, f"hazards of nodes: {error}")
     best = second if _is_better(second.ranked, first.ranked) else first
     nodes = len(set(lives.nodes))
     shown = f"{count} failures of {nodes} nodes, place {best.ranked.mean:.2f} of held-out failures (chance 0.5)"
@@ -199,6 +201,9 @@ def _is_better(one: _Ranked, other: _Ranked) -> bool:
 
 
 def _published(model: HazardModel, held_out: Fleet, now: float, failures: int, nodes: int) -> PublishedHazardModel:
+    """Raises ValueError for a model with expected counts, which a published one has no place for."""
+    if model.expected.effects.size:
+        raise ValueError("model: its counts are relative to what is expected of a node, which is not published")
     threshold = _alarm_risk(model, held_out)
     return PublishedHazardModel(
         made_at=now,

@@ -59,6 +59,13 @@ def test_probabilities_rise_and_are_right_on_the_average(failures: float) -> Non
     assert fresh.sum() / curve(others).sum() == pytest.approx(1, abs=0.05)
 
 
+def test_rows_with_the_same_score_are_one_point_in_any_order() -> None:
+    scores = np.repeat([-1.0, 2.0], 1000)
+    failed = np.concatenate([np.arange(1000) >= 900, np.arange(1000) >= 400]).astype(float)
+    curve = calibrate(scores, failed, np.ones(2000), 500)
+    assert curve(np.array([-1.0, 2.0])) == pytest.approx([0.1, 0.6])
+
+
 def test_weights_stand_for_rows() -> None:
     scores, failed = drawn(300)
     weights = np.random.default_rng(3).integers(1, 4, 300)

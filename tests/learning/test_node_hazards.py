@@ -120,3 +120,11 @@ def test_failures_without_a_sign_and_few_failures_give_no_model(history: NodeHis
     assert nothing.model is None and "chance gives as much" in nothing.note
     silent = learn_node_hazards(node_hours(history.observed, [], SIGNALS), history.failures, history.ended_at)
     assert silent.model is None and "chance gives as much" in silent.note
+
+
+def test_a_window_that_is_shorter_than_a_day_gives_no_model() -> None:
+    names = [f"n{number}" for number in range(60)]
+    hours = node_hours({name: range(20) for name in names}, [], SIGNALS)
+    failures = [failure(name, 5 + number % 10) for number, name in enumerate(names[:30])]
+    found = learn_node_hazards(hours, failures, 20 * HOUR_SECONDS)
+    assert found.model is None and "observed for" in found.note and "the longest horizon has 24" in found.note

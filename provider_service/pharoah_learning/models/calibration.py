@@ -56,11 +56,8 @@ def calibrate(scores: Array, failed: Array, weights: Array, failures: float) -> 
     unit are no new evidence. Raises ValueError without a row."""
     if not len(scores):
         raise ValueError("scores: there are none")
-    order = np.argsort(scores, kind="stable")
-    scores, failed, weights = scores[order], failed[order], weights[order]
     if failures >= LEAST_FAILURES:
-        curve = isotonic_regression(failed, weights=weights).x
-        return _knots(scores, curve)
+        return _isotonic(scores, failed, weights)
     middle, spread = float(scores.mean()), max(float(scores.std()), _TINY)
     columns = np.stack([np.ones(len(scores)), (scores - middle) / spread], axis=1)
     constant, slope = fit(columns, failed * weights, np.array([0.0, _PLATT_RIDGE]), weights).value
@@ -68,11 +65,20 @@ def calibrate(scores: Array, failed: Array, weights: Array, failures: float) -> 
     return _on_grid(places, 1 / (1 + np.exp(-(constant + max(slope, 0.0) * (places - middle) / spread))))
 
 
-def _knots(scores: Array, curve: Array) -> Calibration:
+def _isotonic(scores: Array, failed: Array, weights: Array) -> Calibration:
+    """Rows with the same score are one point of the curve: their order must not make a step of it."""
+    places, row = np.unique(scores, return_inverse=True)
+    total = np.bincount(row, weights).clip(min=_TINY)
+    share = np.bincount(row, failed * weights) / total
+    return _knots(places, total, isotonic_regression(share, weights=total).x)
+
+
+def _knots(scores: Array, weights: Array, curve: Array) -> Calibration:
     """The middles of the steps of a curve, so that it rises between them."""
     begins = np.flatnonzero(np.diff(curve, prepend=-1.0) > 0)
     ends = np.append(begins[1:], len(curve))
-    places = np.array([scores[begin:end].mean() for begin, end in zip(begins, ends, strict=True)])
+    steps = [slice(begin, end) for begin, end in zip(begins, ends, strict=True)]
+    places = np.array([np.average(scores[step], weights=weights[step]) for step in steps])
     return _on_grid(places, curve[begins])
 
 
