@@ -94,14 +94,7 @@ def _further(parameters: Simulated, seeds: Sequence[int]) -> Iterator[Draw]:
 def _scores(model: HazardModel, truth: FleetTruth) -> Array:
     """The risk, shape (units, hours), NaN where a unit is not observed."""
     unit, hour = np.nonzero(truth.fleet.observed)
-    return _placed(truth, model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk)
-
-
-def _placed(truth: FleetTruth, values: Array) -> Array:
-    """Values of the observed hours, in their places: shape (units, hours), NaN elsewhere."""
-    found = np.full(truth.fleet.observed.shape, np.nan)
-    found[truth.fleet.observed] = values
-    return found
+    return truth.fleet.placed(model.score(truth.fleet.features[unit, hour], truth.fleet.group[unit]).risk)
 
 
 def _draw(fleets: Fleets, scored: dict[str, Array], calibrated: dict[str, Array]) -> Draw:
@@ -140,8 +133,8 @@ def _all_scores(
     scores = {
         MODEL: _scores(model, truth),
         FREE: _scores(free, truth),
-        "hazards alone": _placed(truth, np.log(np.exp(found.log_hazard, dtype=float).sum(axis=1))),
-        "horizon of a day alone": _placed(truth, found.logit[:, -1].astype(float)),
+        "hazards alone": truth.fleet.placed(np.log(np.exp(found.log_hazard, dtype=float).sum(axis=1))),
+        "horizon of a day alone": truth.fleet.placed(found.logit[:, -1].astype(float)),
     }
     scores |= simple_scores(train, truth)
     return scores | {ORACLE: np.log(truth.hazard)} if has_hazard else scores

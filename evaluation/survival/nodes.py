@@ -148,11 +148,7 @@ def _scores(model: PublishedHazardModel, hours: NodeHours, lives: NodeLives) -> 
         "time with trouble in six hours": features[unit, hour][:, levels].sum(axis=1),
         "any trouble in six hours": (features[unit, hour][:, levels] > 0).any(axis=1),
     }
-    scores = {}
-    for name, values in found.items():
-        scores[name] = np.full(lives.fleet.observed.shape, np.nan)
-        scores[name][unit, hour] = values
-    return scores
+    return {name: lives.fleet.placed(values) for name, values in found.items()}
 
 
 def _add_places(figures: Figures, scored: dict[str, Array], lives: NodeLives) -> None:

@@ -111,8 +111,7 @@ def check_hazards(model: HazardModel, alarm_risk: float, held_out: Fleet, everyo
     """Try a model on the nodes that were held out. A risk above `alarm_risk` is an alarm; infinite for none."""
     unit, hour = np.nonzero(held_out.observed)
     scores = model.score(held_out.features[unit, hour], np.full(len(unit), -1))
-    risks = np.full(held_out.observed.shape, np.nan)
-    risks[unit, hour] = scores.risk
+    risks = held_out.placed(scores.risk)
     begun, failed = alarms(risks, alarm_risk, DAY_HOURS), held_out.cause > 0
     at = np.flatnonzero(hour % DAY_HOURS == 0)
     forecasts = _Forecasts(held_out, unit[at], hour[at], Scores(*(one[at] for one in scores)))

@@ -63,6 +63,12 @@ class Fleet(NamedTuple):
         """Shape (units, hours)."""
         return np.arange(self.features.shape[1]) <= self.last[:, None]
 
+    def placed(self, values: Array) -> Array:
+        """Values of the observed hours, unit by unit, in their places: shape (units, hours), NaN elsewhere."""
+        found = np.full(self.observed.shape, np.nan)
+        found[self.observed] = values
+        return found
+
     def relative_to(self, expected: ExpectedCounts) -> Fleet:
         """The fleet with its counts relative to what is expected of each unit."""
         return self._replace(features=expected.relative(self.features))

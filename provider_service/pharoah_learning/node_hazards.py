@@ -227,9 +227,8 @@ def _alarm_risk(model: HazardModel, held_out: Fleet) -> float:
     if not len(healthy.last):
         return inf
     unit, hour = np.nonzero(healthy.observed)
-    scores = np.full(healthy.observed.shape, np.nan)
-    scores[unit, hour] = model.score(healthy.features[unit, hour], np.full(len(unit), -1)).risk
-    return budget_threshold(scores, FALSE_ALARMS_PER_HOUR, HOLD_HOURS)
+    scores = model.score(healthy.features[unit, hour], np.full(len(unit), -1))
+    return budget_threshold(healthy.placed(scores.risk), FALSE_ALARMS_PER_HOUR, HOLD_HOURS)
 
 
 def _curve(calibration: Calibration) -> Curve:

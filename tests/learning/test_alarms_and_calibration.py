@@ -59,6 +59,15 @@ def test_probabilities_rise_and_are_right_on_the_average(failures: float) -> Non
     assert fresh.sum() / curve(others).sum() == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_as_many_failures_are_promised_as_there_were_though_they_are_rare(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = np.concatenate([rng.normal(-9, 1, 50_000), rng.normal(-4, 2, 1_500)])
+    failed = (rng.random(len(scores)) < 1 / (1 + np.exp(-scores))).astype(float)
+    curve = calibrate(scores, failed, np.ones(len(scores)), 100)
+    assert curve(scores).sum() == pytest.approx(failed.sum(), rel=0.005)
+
+
 def test_rows_with_the_same_score_are_one_point_in_any_order() -> None:
     scores = np.repeat([-1.0, 2.0], 1000)
     failed = np.concatenate([np.arange(1000) >= 900, np.arange(1000) >= 400]).astype(float)

@@ -6,7 +6,7 @@ Isotonic regression (Zadrozny and Elkan 2002) needs many failures; with fewer, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -66,11 +66,17 @@ def calibrate(scores: Array, failed: Array, weights: Array, failures: float) -> 
 
 
 def _isotonic(scores: Array, failed: Array, weights: Array) -> Calibration:
-    """Rows with the same score are one point of the curve: their order must not make a step of it."""
+    """Rows with the same score are one point of the curve: their order must not make a step of it.
+
+    Between steps the curve is linear, where probabilities rise ever faster: it would promise more failures than there
+    were, so it is scaled to as many.
+    """
     places, row = np.unique(scores, return_inverse=True)
     total = np.bincount(row, weights).clip(min=_TINY)
     share = np.bincount(row, failed * weights) / total
-    return _knots(places, total, isotonic_regression(share, weights=total).x)
+    curve = _knots(places, total, isotonic_regression(share, weights=total).x)
+    scale = (share * total).sum() / max((curve(places) * total).sum(), _TINY)
+    return replace(curve, probabilities=tuple(min(1.0, scale * one) for one in curve.probabilities))
 
 
 def _knots(scores: Array, weights: Array, curve: Array) -> Calibration:
