@@ -21,7 +21,7 @@ from evaluation.survival.fleet_file import FleetFileError, Fleets, read_fleets
 from evaluation.survival.metrics import Alarms, Ranking, alarms_of, ranking
 from evaluation.survival.simple_detectors import simple_scores
 from evaluation.survival.simulated_fleet import FleetTruth, Simulated, drifted, simulate
-from pharoah_learning.hazard_fits import Fleet, learn_hazards
+from pharoah_learning.hazard_fits import Fleet, TooLittleSeen, learn_hazards
 from pharoah_learning.hazards import HORIZONS, HazardModel
 from pharoah_learning.models.alarm_budget import conformal_threshold
 from pharoah_learning.models.mantel_haenszel import Array
@@ -52,7 +52,8 @@ class Draw(NamedTuple):
 
 
 def measure(figures: Figures, arguments: argparse.Namespace) -> None:
-    """Fit, calibrate and measure. The first draw gives everything, the others ranking and alarms of the models."""
+    """Fit, calibrate and measure. The first draw gives everything, the others ranking, alarms and calibration of
+    the models."""
     rng = np.random.default_rng(arguments.seed)
     parameters = replace(Simulated(), units=QUICK_UNITS) if arguments.quick else Simulated()
     fleets = _fleets(parameters, rng)
@@ -68,10 +69,9 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
 def measure_file(figures: Figures, path: Path, seed: int) -> None:
     """The same for a fleet of others (`fleet_file`). When runs that were cancelled would have failed is not known."""
     try:
-        fleets = read_fleets(path)
-    except (FleetFileError, OSError) as error:
+        draw, _, _ = _measured(figures, read_fleets(path), seed)
+    except (FleetFileError, TooLittleSeen, OSError) as error:
         raise SystemExit(f"--simulator-data: {error}") from None
-    draw, _, _ = _measured(figures, fleets, seed)
     _add_draws(figures, [draw])
     figures.skip("calibration_oe_ratio", "needs to be known for cancelled runs")
 

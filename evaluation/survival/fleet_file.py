@@ -10,6 +10,8 @@
 * `true_hazard` (optional): the true probability to fail within the next hour;
 * `count:NAME`: what a counter has counted in this hour, empty where nothing was measured;
 * any others: the values of gauges, empty where nothing was measured.
+
+Units that fail, and units that do not, are to be observed for more than a day.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ class _Forecasts:
         self.probability: Array = scores.probability[:, -1]
         self.failed: np.ndarray = (fleet.cause[unit] > 0) & (left <= DAY_HOURS)
         self.hours: np.ndarray = np.minimum(left, DAY_HOURS)
-        self.known: np.ndarray = self.failed | (left > DAY_HOURS)
-        """Whether it is known what came within the day."""
+        self.known: np.ndarray = (self.failed | (left > DAY_HOURS)) & (hour + DAY_HOURS < fleet.window_hours[unit])
+        """Whether it is known what came within the day. Where the observation ends in it, only failures would be."""
 
 
 def _curves(forecasts: _Forecasts, alarm_risk: float) -> list[SurvivalCurve]:

@@ -7,7 +7,7 @@ much that is not so. Archetype groups share coefficients as far as their failure
 Runs that end before a horizon without a failure are no answer for it. Those that stay stand for them, with weights that
 are one over the probability to be still observed (Robins and Rotnitzky 1992): users cancel slow runs more often. That
 probability is the product of those of all hours in between, with what was seen in each of them. Hours from which the
-observation ends before the horizon are left out: of them, only those before failures would be an answer.
+observation ends within the horizon are left out: of them, only those before failures would be an answer.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ _NOTHING = -30.0
 """The logarithm of the hazard, and of the odds, of a resource of which nothing has failed."""
 
 
+class TooLittleSeen(ValueError):
+    """A fleet of which too little is known to fit or to calibrate a model."""
+
+
 class Fleet(NamedTuple):
     """Units that were observed hour by hour from the same hour of their life on."""
 
@@ -57,6 +61,13 @@ class Fleet(NamedTuple):
     """What it failed of within the hour after: 0 when it did not fail, else one plus the number of the resource."""
     group: NDArray[np.intp]
     """The number of its archetype group, -1 for none."""
+    window: NDArray[np.intp] | None = None
+    """For how many hours each unit would have been observed, had it gone on; None for all hours that there are."""
+
+    @property
+    def window_hours(self) -> NDArray[np.intp]:
+        """The same of each unit, shape (units,)."""
+        return np.full(len(self.last), self.features.shape[1]) if self.window is None else self.window
 
     @property
     def observed(self) -> NDArray[np.bool_]:
@@ -76,14 +87,12 @@ class Fleet(NamedTuple):
 
 def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: int = MOST_QUIET_HOURS) -> HazardModel:
     """Fit on one fleet, and calibrate on another one whose units are not in it. Logistic models are fitted on at most
-    so many hours without a failure within the longest horizon. Raises ValueError without a failure in the first, and
-    where one is observed for less than the longest horizon."""
+    so many hours without a failure within the longest horizon. Raises TooLittleSeen without a failure in the first, and
+    where failures or hours without one are known of one of them for no horizon; LinAlgError for a fit that did not
+    converge."""
     rng = np.random.default_rng(seed)
     if not fleet.cause.any():
-        raise ValueError("fleet: nothing has failed")
-    for one in (fleet, held_out):
-        if (hours := one.features.shape[1]) < max(HORIZONS):
-            raise ValueError(f"fleet: observed for {hours} hours, the longest horizon has {max(HORIZONS)}")
+        raise TooLittleSeen("nothing has failed")
     expected = learn_expected_counts(fleet.names, fleet.features, fleet.observed)
     fleet, held_out = (one.relative_to(expected) for one in (fleet, held_out))
     rows = _rows(fleet, most_quiet_hours, rng)
@@ -150,15 +159,15 @@ def _log_hazard(fleet: Fleet, basis: HazardBasis, resource: int, rng: np.random.
 
 def _leaving(fleet: Fleet, rows: _Rows, linear: Columns) -> Array:
     """Coefficients of the end of a run within an hour without a failure, and last the constant."""
-    hours = fleet.features.shape[1]
-    ends = (fleet.last[rows.unit] == rows.hour) & (fleet.cause[rows.unit] == 0) & (rows.hour < hours - 1)
+    over = rows.hour >= fleet.window_hours[rows.unit] - 1
+    ends = (fleet.last[rows.unit] == rows.hour) & (fleet.cause[rows.unit] == 0) & ~over
     penalty = np.append(np.full(linear.shape[1], RIDGE.common), 0.0)
     return fit(_with_one(linear), ends * rows.weight, penalty, rows.weight).value
 
 
 def _stands_for(fleet: Fleet, basis: HazardBasis, leaving: Array) -> Array:
-    """The logarithm of how many units of the first hour those stand for that are observed after so many hours: shape
-    (units, hours + 1). Only up to the last hour of each unit is it of use."""
+    """Minus the logarithm of the probability not to leave before each hour, shape (units, hours + 1): column h is the
+    sum over the hours 0 to h - 1. It means something up to the last hour of each unit. A failure is no leaving."""
     found = np.zeros((len(fleet.last), fleet.features.shape[1] + 1))
     for hour in range(fleet.features.shape[1]):
         logit = basis.linear(fleet.features[:, hour]) @ leaving[:-1] + leaving[-1]
@@ -178,12 +187,16 @@ class _Answers(NamedTuple):
 
 
 def _answers(fleet: Fleet, rows: _Rows, stands_for: Array, horizon: int) -> _Answers:
-    """Failures within a horizon. `stands_for`: what `_stands_for` gives of the fleet."""
+    """Failures within a horizon. `stands_for`: what `_stands_for` gives of the fleet. Raises TooLittleSeen where both
+    answers do not occur."""
     left = fleet.last[rows.unit] - rows.hour
     failed = (fleet.cause[rows.unit] > 0) & (left < horizon)
-    known = (failed | (left >= horizon)) & (rows.hour + horizon <= fleet.features.shape[1])
+    known = (failed | (left >= horizon)) & (rows.hour + horizon < fleet.window_hours[rows.unit])
     until = rows.hour + np.minimum(left, horizon)
     weight = np.exp(stands_for[rows.unit, until] - stands_for[rows.unit, rows.hour]).clip(max=LARGEST_WEIGHT)
+    if not (known & failed).any() or not (known & ~failed).any():
+        what = "no failure" if not (known & failed).any() else "no hour without one"
+        raise TooLittleSeen(f"{what} is known within {horizon} hours after what was observed")
     return _Answers(failed.astype(float), np.where(known, rows.weight * weight, 0.0))
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pharoah_learning.hazard_check import HazardCheck, check_hazards
-from pharoah_learning.hazard_fits import Fleet, learn_hazards
+from pharoah_learning.hazard_fits import Fleet, TooLittleSeen, learn_hazards
 from pharoah_learning.hazards import HORIZONS, HazardModel, Pieces, Scores
 from pharoah_learning.models.alarm_budget import budget_threshold
 from pharoah_learning.models.calibration import Calibration
@@ -89,7 +89,7 @@ def learn_node_hazards(hours: NodeHours, failures: Sequence[NodeFailure], now: f
         second = _fitted(fitted_on, held_out, list(range(len(hours.names))), "all features")
     except np.linalg.LinAlgError:
         return LearnedNodeHazards(None, "hazards of nodes: the fit did not converge")
-    except ValueError as error:
+    except TooLittleSeen as error:
         return LearnedNodeHazards(None, f"hazards of nodes: {error}")
     best = second if _is_better(second.ranked, first.ranked) else first
     nodes = len(set(lives.nodes))
@@ -118,7 +118,7 @@ class _Fitted(NamedTuple):
 
 
 def _fitted(fitted_on: Fleet, held_out: Fleet, kept: Sequence[int], name: str) -> _Fitted:
-    """Fit on the features at some places. Raises LinAlgError."""
+    """Fit on the features at some places. Raises LinAlgError and TooLittleSeen."""
     own = _only(held_out, kept)
     model = learn_hazards(_only(fitted_on, kept), own, _SEED)
     return _Fitted(name, model, own, _ranked(model, own))
@@ -166,7 +166,11 @@ def _split(lives: NodeLives) -> tuple[Fleet, Fleet]:
 
 def _units(fleet: Fleet, chosen: np.ndarray) -> Fleet:
     return fleet._replace(
-        features=fleet.features[chosen], last=fleet.last[chosen], cause=fleet.cause[chosen], group=fleet.group[chosen]
+        features=fleet.features[chosen],
+        last=fleet.last[chosen],
+        cause=fleet.cause[chosen],
+        group=fleet.group[chosen],
+        window=fleet.window_hours[chosen],
     )
 
 
@@ -201,9 +205,7 @@ def _is_better(one: _Ranked, other: _Ranked) -> bool:
 
 
 def _published(model: HazardModel, held_out: Fleet, now: float, failures: int, nodes: int) -> PublishedHazardModel:
-    """Raises ValueError for a model with expected counts, which a published one has no place for."""
-    if model.expected.effects.size:
-        raise ValueError("model: its counts are relative to what is expected of a node, which is not published")
+    assert not model.expected.effects.size, "a published model has no place for expected counts"
     threshold = _alarm_risk(model, held_out)
     return PublishedHazardModel(
         made_at=now,

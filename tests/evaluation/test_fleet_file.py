@@ -66,7 +66,7 @@ def test_models_of_a_fleet_from_a_file_are_measured(tmp_path: Path) -> None:
     columns: dict[str, list[object]] = {name: [] for name in HEADER.strip().split(",")}
     for unit in range(240):
         sick = unit % 4 == 0
-        for hour in range(30):
+        for hour in range(30 if sick else 60):
             errors = rng.poisson(20 if sick and hour > 20 else 1)
             fails = "memory" if sick and hour == 29 else ""
             row = (f"u{unit}", hour, ("train", "calibrate", "test")[unit % 3], "gpt", fails, int(sick), errors, 5.0)

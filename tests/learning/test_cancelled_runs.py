@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from pharoah_learning.hazard_fits import Fleet, learn_hazards
+from pharoah_learning.hazard_fits import Fleet, TooLittleSeen, learn_hazards
 from pharoah_learning.hazards import HORIZONS
 from pharoah_protocol.vocabulary import WorseDirection
 
@@ -58,8 +58,31 @@ def test_probabilities_are_those_of_a_fleet_that_is_left_alone(cancels: float, s
     assert quiet == pytest.approx((alone.fails_at[unit] - hour < DAY).mean(), rel=0.12)
 
 
-def test_a_fleet_that_was_observed_for_less_than_a_horizon_is_an_error() -> None:
-    fleet = simulated(np.random.default_rng(6), 0.0, 0.0).fleet
-    short = fleet._replace(features=fleet.features[:, : DAY - 1], last=fleet.last.clip(max=DAY - 2))
-    with pytest.raises(ValueError, match=f"observed for {DAY - 1} hours"):
-        learn_hazards(short, fleet, seed=1)
+def steady(rng: np.random.Generator, windows: np.ndarray, hazard: float = 0.005) -> Fleet:
+    """Units that fail at one rate, each observed for so many hours at most; a feature that says nothing."""
+    hours = int(windows.max())
+    fails_at = rng.geometric(hazard, len(windows)) - 1
+    last, cause = np.minimum(fails_at, windows - 1), (fails_at < windows).astype(int)
+    features = rng.random((len(windows), hours, 1)).astype(np.float32)
+    group = np.full(len(windows), -1)
+    return Fleet(("noise",), (WorseDirection.HIGHER,), ("compute",), (), features, last, cause, group, windows)
+
+
+@pytest.mark.parametrize("windows", [[27], [48], [168], [36, 168], [30, 72, 168]], ids=str)
+def test_the_end_of_the_observation_is_no_sign(windows: list[int]) -> None:
+    rng = np.random.default_rng(7)
+    hours = np.resize(windows, 12_000)
+    model = learn_hazards(steady(rng, hours), steady(rng, hours), seed=1)
+    found = model.score(rng.random((500, 1)).astype(np.float32), np.full(500, -1)).probability[:, -1].mean()
+    assert found == pytest.approx(1 - (1 - 0.005) ** DAY, rel=0.12), "closed form"
+
+
+@pytest.mark.parametrize("hours", [5, DAY - 1, DAY])
+def test_a_fleet_that_was_observed_for_less_than_a_horizon_is_an_error(hours: int) -> None:
+    whole, short = (steady(np.random.default_rng(6), np.full(500, window)) for window in (3 * DAY, hours))
+    with pytest.raises(TooLittleSeen, match=r"no (failure|hour without one) is known within \d+ hours"):
+        learn_hazards(short, whole, seed=1)
+    with pytest.raises(TooLittleSeen, match=r"no (failure|hour without one) is known within \d+ hours"):
+        learn_hazards(whole, short, seed=1)
+    with pytest.raises(TooLittleSeen, match="nothing has failed"):
+        learn_hazards(whole._replace(cause=np.zeros_like(whole.cause)), whole, seed=1)

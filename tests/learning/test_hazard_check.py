@@ -93,7 +93,9 @@ def test_calibration_bins_are_about_all_forecasts_whose_outcome_is_known() -> No
     fleet = fleet_of(np.random.default_rng(4), 300, 96, 0.01, 5.0)
     check = check_hazards(learn_hazards(fleet, fleet, 0), inf, fleet, fleet, 0)
     assert [one.expected for one in check.bins] == sorted(one.expected for one in check.bins)
-    assert sum(one.failed for one in check.bins) == int((fleet.cause > 0).sum())
+    assert sum(one.failed for one in check.bins) == int((fleet.cause[fleet.last < 96 - DAY_HOURS] > 0).sum())
+    expected = sum(one.expected * one.forecasts for one in check.bins)
+    assert sum(one.failed for one in check.bins) == pytest.approx(expected, rel=0.1)
     assert check.bins[0].expected < 0.4 < 0.5 < check.bins[-1].expected
 
 

@@ -89,7 +89,7 @@ def test_sigterm_reaches_the_job_and_its_code_comes_back(tmp_path: Path) -> None
     import signal, sys, time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))
     print("ready", flush=True)
-    while True:  # one long sleep is not ended by a signal that comes just before it begins
+    for _ in range(600):  # one long sleep is not ended by a signal that comes just before it begins
         time.sleep(0.1)
     """
     command = [sys.executable, "-m", "pharoah", "run", "--", sys.executable, script(tmp_path, source)]
@@ -100,20 +100,22 @@ def test_sigterm_reaches_the_job_and_its_code_comes_back(tmp_path: Path) -> None
         assert process.wait(20) == 42
 
 
-@pytest.mark.parametrize("pidfd", [True, False])
-def test_a_signal_that_does_not_end_the_waiting_reaches_the_job(tmp_path: Path, pidfd: bool) -> None:
+@pytest.mark.parametrize("pidfd", ["there", "not on this kernel", "not in this Python"])
+def test_a_signal_that_does_not_end_the_waiting_reaches_the_job(tmp_path: Path, pidfd: str) -> None:
     """The main thread blocks the signal, so that another one gets it: the wait of the main thread goes on."""
     source = f"""
     import os, signal, subprocess, sys, threading, time
     from pharoah.cli import _job_process
-    if not {pidfd}:
-        def missing(_):
-            raise OSError("no pidfd on this kernel")
+    def missing(_):
+        raise OSError("no pidfd on this kernel")
+    if {pidfd!r} == "not on this kernel":
         os.pidfd_open = missing
+    elif {pidfd!r} == "not in this Python":
+        del os.pidfd_open
     job = (
         "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))\\n"
         "print('ready', flush=True)\\n"
-        "while True: time.sleep(0.1)"
+        "for _ in range(600): time.sleep(0.1)"
     )
     child = subprocess.Popen([sys.executable, "-c", job], stdout=subprocess.PIPE)
     with _job_process.SignalForwarding() as signals:

@@ -20,6 +20,8 @@ LEAST_FAILURES = 100.0
 _PLATT_RIDGE = 1e-3
 """Keeps the curve finite where scores separate the failures; on the scale of scores with a spread of one."""
 _POINTS = 1024
+_LEAST_PROBABILITY = 1e-6
+"""What scores get of which none has failed; its logarithm is finite. An hour of a unit without any sign has more."""
 _TINY = 1e-12
 """Keeps the distance of points and the spread of scores above 0 where all scores are one."""
 
@@ -66,26 +68,25 @@ def calibrate(scores: Array, failed: Array, weights: Array, failures: float) -> 
 
 
 def _isotonic(scores: Array, failed: Array, weights: Array) -> Calibration:
-    """Rows with the same score are one point of the curve: their order must not make a step of it.
-
-    Between steps the curve is linear, where probabilities rise ever faster: it would promise more failures than there
-    were, so it is scaled to as many.
-    """
+    """Rows with the same score are one point of the curve: their order must not make a step of it."""
     places, row = np.unique(scores, return_inverse=True)
     total = np.bincount(row, weights).clip(min=_TINY)
     share = np.bincount(row, failed * weights) / total
-    curve = _knots(places, total, isotonic_regression(share, weights=total).x)
-    scale = (share * total).sum() / max((curve(places) * total).sum(), _TINY)
-    return replace(curve, probabilities=tuple(min(1.0, scale * one) for one in curve.probabilities))
+    return _knots(places, total, isotonic_regression(share, weights=total).x)
 
 
 def _knots(scores: Array, weights: Array, curve: Array) -> Calibration:
-    """The middles of the steps of a curve, so that it rises between them."""
+    """The middles of the steps of a curve, so that it rises between them.
+
+    Between two middles the logarithm of the probability is linear: scores are logits, and most rows of a step have low
+    ones, so a line between probabilities would promise more failures than there were.
+    """
     begins = np.flatnonzero(np.diff(curve, prepend=-1.0) > 0)
     ends = np.append(begins[1:], len(curve))
     steps = [slice(begin, end) for begin, end in zip(begins, ends, strict=True)]
     places = np.array([np.average(scores[step], weights=weights[step]) for step in steps])
-    return _on_grid(places, curve[begins])
+    found = _on_grid(places, np.log(curve[begins].clip(min=_LEAST_PROBABILITY)))
+    return replace(found, probabilities=tuple(map(float, np.exp(found.probabilities))))
 
 
 def _on_grid(places: Array, values: Array) -> Calibration:

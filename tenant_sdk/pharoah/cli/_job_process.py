@@ -19,8 +19,8 @@ from pharoah_protocol.standard_streams import say
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _LONGEST_REPORT_BYTES = 4096
 _LOOK_SECONDS, _LOOK_SECONDS_WITHOUT_PIDFD = 1.0, 0.05
-"""How often `wait_for` looks for signals that have not ended its waiting, and for the end of a job on kernels before
-Linux 5.3, which report it in no descriptor."""
+"""How often `wait_for` looks for signals that have not ended its waiting, and for the end of a job where no descriptor
+reports it: kernels before Linux 5.3, and builds of Python without `os.pidfd_open`."""
 
 
 def start(command: Sequence[str], variables: Mapping[str, str], restrictions: Restrictions) -> subprocess.Popen[bytes]:
@@ -119,7 +119,7 @@ def wait_for(child: subprocess.Popen[bytes]) -> int:
     """
     with contextlib.ExitStack() as stack:
         ended, seconds = select.poll(), _LOOK_SECONDS_WITHOUT_PIDFD
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, AttributeError):
             descriptor = os.pidfd_open(child.pid)
             stack.callback(os.close, descriptor)
             ended.register(descriptor, select.POLLIN)
