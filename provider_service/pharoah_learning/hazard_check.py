@@ -139,7 +139,7 @@ class _Forecasts:
         self.probability: Array = scores.probability[:, -1]
         self.failed: np.ndarray = (fleet.cause[unit] > 0) & (left <= DAY_HOURS)
         self.hours: np.ndarray = np.minimum(left, DAY_HOURS)
-        self.known: np.ndarray = (self.failed | (left > DAY_HOURS)) & (hour + DAY_HOURS < fleet.window_hours[unit])
+        self.known: np.ndarray = (self.failed | (left > DAY_HOURS)) & (hour + DAY_HOURS < fleet.observable_hours[unit])
         """Whether it is known what came within the day. Where the observation ends in it, only failures would be."""
 
 

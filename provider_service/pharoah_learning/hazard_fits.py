@@ -61,13 +61,13 @@ class Fleet(NamedTuple):
     """What it failed of within the hour after: 0 when it did not fail, else one plus the number of the resource."""
     group: NDArray[np.intp]
     """The number of its archetype group, -1 for none."""
-    window: NDArray[np.intp] | None = None
+    observable: NDArray[np.intp] | None = None
     """For how many hours each unit would have been observed, had it gone on; None for all hours that there are."""
 
     @property
-    def window_hours(self) -> NDArray[np.intp]:
+    def observable_hours(self) -> NDArray[np.intp]:
         """The same of each unit, shape (units,)."""
-        return np.full(len(self.last), self.features.shape[1]) if self.window is None else self.window
+        return np.full(len(self.last), self.features.shape[1]) if self.observable is None else self.observable
 
     @property
     def observed(self) -> NDArray[np.bool_]:
@@ -159,7 +159,7 @@ def _log_hazard(fleet: Fleet, basis: HazardBasis, resource: int, rng: np.random.
 
 def _leaving(fleet: Fleet, rows: _Rows, linear: Columns) -> Array:
     """Coefficients of the end of a run within an hour without a failure, and last the constant."""
-    over = rows.hour >= fleet.window_hours[rows.unit] - 1
+    over = rows.hour >= fleet.observable_hours[rows.unit] - 1
     ends = (fleet.last[rows.unit] == rows.hour) & (fleet.cause[rows.unit] == 0) & ~over
     penalty = np.append(np.full(linear.shape[1], RIDGE.common), 0.0)
     return fit(_with_one(linear), ends * rows.weight, penalty, rows.weight).value
@@ -191,7 +191,7 @@ def _answers(fleet: Fleet, rows: _Rows, stands_for: Array, horizon: int) -> _Ans
     answers do not occur."""
     left = fleet.last[rows.unit] - rows.hour
     failed = (fleet.cause[rows.unit] > 0) & (left < horizon)
-    known = (failed | (left >= horizon)) & (rows.hour + horizon < fleet.window_hours[rows.unit])
+    known = (failed | (left >= horizon)) & (rows.hour + horizon < fleet.observable_hours[rows.unit])
     until = rows.hour + np.minimum(left, horizon)
     weight = np.exp(stands_for[rows.unit, until] - stands_for[rows.unit, rows.hour]).clip(max=LARGEST_WEIGHT)
     if not (known & failed).any() or not (known & ~failed).any():

@@ -170,7 +170,7 @@ def _units(fleet: Fleet, chosen: np.ndarray) -> Fleet:
         last=fleet.last[chosen],
         cause=fleet.cause[chosen],
         group=fleet.group[chosen],
-        window=fleet.window_hours[chosen],
+        observable=fleet.observable_hours[chosen],
     )
 
 

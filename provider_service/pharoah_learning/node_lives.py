@@ -117,9 +117,9 @@ def node_lives(hours: NodeHours, failures: Iterable[NodeFailure]) -> NodeLives:
     cause = np.array([0 if life.failure is None else 1 + resources.index(life.failure.resource or "")
                       for _, life in lives])  # fmt: skip
     group = np.full(len(lives), -1)
-    window = np.array([hours.observed.shape[1] - life.first for _, life in lives])
+    observable = np.array([hours.observed.shape[1] - life.first for _, life in lives])
     worse = (WorseDirection.HIGHER,) * len(hours.names)  # each is trouble
-    fleet = Fleet(hours.names, worse, resources, (), features, last, cause, group, window)
+    fleet = Fleet(hours.names, worse, resources, (), features, last, cause, group, observable)
     return NodeLives(fleet, tuple(hours.nodes[row] for row, _ in lives))
 
 

@@ -38,6 +38,13 @@ def test_a_life_ends_with_a_failure_and_the_next_one_begins_when_it_is_over() ->
     assert lives_of([100, 103, 104, 109], failure("a", 106.0, 108.0)) == [(5, 1), (0, 0)]
 
 
+def test_a_life_can_be_observed_until_the_end_of_the_window_of_all_nodes() -> None:
+    hours = node_hours({"a": range(100, 120), "b": range(110, 115)}, [], SIGNALS)
+    fleet = node_lives(hours, [failure("a", 104.5, 108.2)]).fleet
+    assert fleet.last.tolist() == [3, 10, 4]
+    assert fleet.observable_hours.tolist() == [20, 11, 10], "from hours 100, 109 and 110 to hour 119"
+
+
 def test_a_failure_in_the_first_hour_or_before_it_is_no_life() -> None:
     assert lives_of(list(range(100, 110)), failure("a", 100.5, 103.0)) == [(6, 0)]
     assert lives_of(list(range(100, 110)), failure("a", 90.0, 95.0)) == [(9, 0)]
