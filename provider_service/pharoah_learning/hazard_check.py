@@ -134,13 +134,10 @@ class _Forecasts:
     """Forecasts of nodes once a day, and what came of them: days of one node do not overlap."""
 
     def __init__(self, fleet: Fleet, unit: np.ndarray, hour: np.ndarray, scores: Scores) -> None:
-        left = fleet.last[unit] - hour + 1
         self.risk: Array = scores.risk
         self.probability: Array = scores.probability[:, -1]
-        self.failed: np.ndarray = (fleet.cause[unit] > 0) & (left <= DAY_HOURS)
-        self.hours: np.ndarray = np.minimum(left, DAY_HOURS)
-        self.known: np.ndarray = (self.failed | (left > DAY_HOURS)) & (hour + DAY_HOURS < fleet.observable_hours[unit])
-        """Whether it is known what came within the day. Where the observation ends in it, only failures would be."""
+        self.failed, self.known = fleet.within(unit, hour, DAY_HOURS)
+        self.hours: np.ndarray = np.minimum(fleet.last[unit] - hour + 1, DAY_HOURS)
 
 
 def _curves(forecasts: _Forecasts, alarm_risk: float) -> list[SurvivalCurve]:

@@ -44,6 +44,14 @@ class TooLittleSeen(ValueError):
     """A fleet of which too little is known to fit or to calibrate a model."""
 
 
+class Outcomes(NamedTuple):
+    """What came of hours of units, each with the shape (hours,)."""
+
+    failed: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+    """Whether it is known that the unit failed, or that it did not."""
+
+
 class Fleet(NamedTuple):
     """Units that were observed hour by hour from the same hour of their life on."""
 
@@ -74,6 +82,13 @@ class Fleet(NamedTuple):
         """Shape (units, hours)."""
         return np.arange(self.features.shape[1]) <= self.last[:, None]
 
+    def within(self, unit: NDArray[np.intp], hour: NDArray[np.intp], horizon: int) -> Outcomes:
+        """What came of units within so many hours after an hour. Where the observation ends within them, only failures
+        would be known, so neither is."""
+        left = self.last[unit] - hour
+        failed = (self.cause[unit] > 0) & (left < horizon)
+        return Outcomes(failed, (failed | (left >= horizon)) & (hour + horizon < self.observable_hours[unit]))
+
     def placed(self, values: Array) -> Array:
         """Values of the observed hours, unit by unit, in their places: shape (units, hours), NaN elsewhere."""
         found = np.full(self.observed.shape, np.nan)
@@ -88,8 +103,8 @@ class Fleet(NamedTuple):
 def learn_hazards(fleet: Fleet, held_out: Fleet, seed: int, most_quiet_hours: int = MOST_QUIET_HOURS) -> HazardModel:
     """Fit on one fleet, and calibrate on another one whose units are not in it. Logistic models are fitted on at most
     so many hours without a failure within the longest horizon. Raises TooLittleSeen without a failure in the first, and
-    where failures or hours without one are known of one of them for no horizon; LinAlgError for a fit that did not
-    converge."""
+    where for some horizon one of them has no failure, or no hour without one, that is known; LinAlgError for a fit that
+    did not converge."""
     rng = np.random.default_rng(seed)
     if not fleet.cause.any():
         raise TooLittleSeen("nothing has failed")
@@ -189,14 +204,12 @@ class _Answers(NamedTuple):
 def _answers(fleet: Fleet, rows: _Rows, stands_for: Array, horizon: int) -> _Answers:
     """Failures within a horizon. `stands_for`: what `_stands_for` gives of the fleet. Raises TooLittleSeen where both
     answers do not occur."""
-    left = fleet.last[rows.unit] - rows.hour
-    failed = (fleet.cause[rows.unit] > 0) & (left < horizon)
-    known = (failed | (left >= horizon)) & (rows.hour + horizon < fleet.observable_hours[rows.unit])
-    until = rows.hour + np.minimum(left, horizon)
+    failed, known = fleet.within(rows.unit, rows.hour, horizon)
+    until = np.minimum(fleet.last[rows.unit], rows.hour + horizon)
     weight = np.exp(stands_for[rows.unit, until] - stands_for[rows.unit, rows.hour]).clip(max=LARGEST_WEIGHT)
-    if not (known & failed).any() or not (known & ~failed).any():
-        what = "no failure" if not (known & failed).any() else "no hour without one"
-        raise TooLittleSeen(f"{what} is known within {horizon} hours after what was observed")
+    for answers, what in ((known & failed, "no failure"), (known & ~failed, "no hour without one")):
+        if not answers.any():
+            raise TooLittleSeen(f"{what} is known within {horizon} hours after what was observed")
     return _Answers(failed.astype(float), np.where(known, rows.weight * weight, 0.0))
 
 

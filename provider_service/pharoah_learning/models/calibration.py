@@ -21,7 +21,7 @@ _PLATT_RIDGE = 1e-3
 """Keeps the curve finite where scores separate the failures; on the scale of scores with a spread of one."""
 _POINTS = 1024
 _LEAST_PROBABILITY = 1e-6
-"""What scores get of which none has failed; its logarithm is finite. An hour of a unit without any sign has more."""
+"""What scores get of which none has failed: its logarithm is finite, and in a million hours it is one failure."""
 _TINY = 1e-12
 """Keeps the distance of points and the spread of scores above 0 where all scores are one."""
 
