@@ -49,7 +49,6 @@ def test_probabilities_rise_with_the_horizon_and_add_up(fleets: tuple[Fleet, Fle
     assert (np.diff(found.mean(axis=0)) > 0).all()
 
 
-@pytest.mark.timeout(600)  # three fits take 70 s beside another worker, and longer on a busy machine
 def test_probabilities_add_up_to_the_failures_that_there_were_without_cancelling() -> None:
     """Each fleet alone has some 30 units that fail, so three of them are taken together."""
     failures = expected = 0.0
