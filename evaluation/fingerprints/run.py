@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from evaluation.figures import Figures, Peak, timed
 from evaluation.fingerprints import adversarial_scripts
@@ -25,6 +27,7 @@ from evaluation.models.zoo import FAMILIES, VARIATIONS
 from pharoah.dryrun import dry_run
 from pharoah_archetypes import parse
 
+Measured = TypeVar("Measured")
 OVERHEAD = ("gpt2", "llama", "bert", "vit", "resnet", "dlrm", "mlp")
 ACTIVE = ("gpt2", "resnet", "mlp")
 TOOLS = ("pharoah", "ExecutionTraceObserver", "FlopCounterMode", "CommDebugMode", "torch.profiler")
@@ -62,8 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 def archetypes(figures: Figures, names: list[str], prints: dict[str, dict[str, dict[str, Any]]]) -> None:
     equal = dry_equals_real = both = 0
     by_class: dict[str, dict[str, str]] = {}
-    for name in names:
-        dry, real = _worker("fake", name), _worker("real", name)
+    for name, (dry, real) in _beside_each_other(names, lambda name: (_worker("fake", name), _worker("real", name))):
         prints[name] = dry
         for variation, seen in dry.items():
             if not isinstance(seen, dict):
@@ -107,8 +109,7 @@ def _collisions(by_class: dict[str, dict[str, str]]) -> int:
 
 def compiled(figures: Figures, names: list[str], prints: dict[str, dict[str, dict[str, Any]]]) -> None:
     equal = 0
-    for name in names:
-        seen = _worker("compiled", name)
+    for name, seen in _beside_each_other(names, lambda name: _worker("compiled", name)):
         dry = prints[name]["base"]
         was_compiled = isinstance(seen, dict) and seen["features"].get("compiled") == "yes"
         same = was_compiled and isinstance(dry, dict) and seen["compute"] == dry["compute"]
@@ -186,6 +187,12 @@ def _import(figures: Figures) -> None:
     figures.add("import_threads", seen[0][2], "0", seen[0][2] == 0)
     figures.add("import_sockets", seen[0][3], "0", seen[0][3] == 0)
     figures.add("import_grpc", bool(seen[0][4]), "no", not seen[0][4])
+
+
+def _beside_each_other(names: list[str], measure: Callable[[str], Measured]) -> Iterator[tuple[str, Measured]]:
+    """`measure` of each name, on as many names at a time as there are cores. Nothing in it may be a timing."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield from zip(names, pool.map(measure, names), strict=True)
 
 
 def _worker(what: str, family: str, *rest: str, environ: dict[str, str] | None = None) -> Any:

@@ -11,8 +11,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -50,10 +50,21 @@ class Sink(SidecarLink):
 def fake(family: Family, variations: str = "") -> dict[str, Any]:
     """Fingerprints of dry steps, by variation; a reason where there is none."""
     # What a family and a dry run import is imported once, and not in every fork.
-    training_step(family, BASE)
+    with _on_the_cpu():  # a process that has used CUDA cannot be forked
+        training_step(family, BASE)
     import pharoah.dryrun.fake_tensors  # noqa: F401
 
     return {name: in_fork(partial(_fake_step, family, v)) for name, v in _chosen(variations).items()}
+
+
+@contextmanager
+def _on_the_cpu() -> Iterator[None]:
+    device = os.environ.pop(DEVICE, None)
+    try:
+        yield
+    finally:
+        if device is not None:
+            os.environ[DEVICE] = device
 
 
 def _fake_step(family: Family, variation: Variation) -> Any:

@@ -30,14 +30,15 @@ KEPT: list[Tensor] = []
 class Batches(IterableDataset[Tensor]):
     """Random batches, one every so often; later by `pause` seconds once the trigger exists."""
 
-    def __init__(self, trigger: Path, pause: float) -> None:
-        self._trigger, self._pause = trigger, pause
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._trigger, self._pause = args.trigger, args.dose if args.illness == "loader" else 0.0
+        self._batch, self._width = args.batch, args.width
 
     def __iter__(self) -> Iterator[Tensor]:
         while True:
             if self._pause and self._trigger.exists():
                 time.sleep(self._pause)
-            yield torch.rand(BATCH, WIDTH)
+            yield torch.rand(self._batch, self._width)
 
 
 def main() -> None:
@@ -47,6 +48,9 @@ def main() -> None:
     parser.add_argument("--trigger", type=Path, required=True)
     parser.add_argument("--illness", choices=list(ILLNESSES), default="none")
     parser.add_argument("--dose", type=float, default=0.0, help="see the illness")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--width", type=int, default=WIDTH)
+    parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--durations", type=Path, help="write the end and the seconds of each step here")
     parser.add_argument("--checkpoints", type=Path, help="write and sync 1 MiB here after each step")
     args = parser.parse_args()
@@ -62,25 +66,28 @@ def main() -> None:
 
 
 def _train(args: argparse.Namespace, distributed: bool) -> None:
-    model: nn.Module = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(),
-                                     nn.Linear(WIDTH, 1))  # fmt: skip
+    width = args.width
+    model: nn.Module = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+                                     nn.Linear(width, 1)).to(args.device)  # fmt: skip
     if distributed:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    stall = args.dose if args.illness == "loader" else 0.0
-    loader = DataLoader(Batches(args.trigger, stall), batch_size=None, num_workers=1 if args.illness == "loader" else 0)
+    loader = DataLoader(Batches(args), batch_size=None, num_workers=1 if args.illness == "loader" else 0)
     illness, before, began = ILLNESSES[args.illness], time.monotonic(), time.monotonic()
     durations: list[str] = []
     for batch in loader:
+        batch = batch.to(args.device)
         for _ in range(4):  # some steps of 20 to 50 ms
             model(batch).pow(2).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+        if args.device == "cuda":
+            torch.cuda.synchronize()
         now = time.monotonic()
         if args.checkpoints:
             _checkpoint(args.checkpoints)
         if args.trigger.exists():
-            illness(args.dose, now - before)
+            illness(args.dose, now - before, args.device)
         if args.durations:
             durations.append(f"{time.time()} {now - before}")
             if len(durations) >= 20:
@@ -100,16 +107,16 @@ def _over(mine: bool, distributed: bool) -> bool:
     return bool(flag.item())
 
 
-def _leak(dose: float, seconds: float) -> None:
+def _leak(dose: float, seconds: float, device: str) -> None:
     """Keep `dose` bytes per second."""
-    KEPT.append(torch.ones(max(1, int(dose * seconds / 4))))
+    KEPT.append(torch.ones(max(1, int(dose * seconds / 4)), device=device))
 
 
-def _nothing(dose: float, seconds: float) -> None:
+def _nothing(dose: float, seconds: float, device: str) -> None:
     """What happens, happens elsewhere."""
 
 
-ILLNESSES: dict[str, Callable[[float, float], None]] = {
+ILLNESSES: dict[str, Callable[[float, float, str], None]] = {
     "none": _nothing,
     "loader": _nothing,
     "leak": _leak,
