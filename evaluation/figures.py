@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 from scipy import stats
 
+from pharoah.capture.hardware import gpu_names
 from pharoah_learning.models.proportions import wilson
 from pharoah_protocol.files import write_atomically
 
@@ -173,7 +174,8 @@ def command(arguments: argparse.Namespace) -> str:
 def machine() -> str:
     """What a reader must know about the machine to compare figures."""
     cores = len(os.sched_getaffinity(0))
-    return f"{platform.machine()}, {cores} cores, Python {platform.python_version()}, torch {version('torch')}"
+    hardware = ", ".join([f"{cores} cores", *gpu_names()])
+    return f"{platform.machine()}, {hardware}, Python {platform.python_version()}, torch {version('torch')}"
 
 
 def timed(what: str, work: Callable[[], None], only: str | None = None) -> None:

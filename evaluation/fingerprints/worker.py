@@ -24,9 +24,11 @@ from evaluation.models.zoo import BASE, DEVICE, FAMILIES, VARIATIONS, Family, Va
 from pharoah._sidecar_link import SidecarLink
 from pharoah.capture import hooks
 from pharoah.capture.clock import CAPTURE_AFTER_STEP, StepClock
+from pharoah.capture.hardware import DRY_RUN_GPUS, gpu_names
 from pharoah.capture.recorder import Recorder, fingerprint
 from pharoah_protocol.local_messages import Message
 from pharoah_protocol.rank_messages import Capture
+from pharoah_protocol.vocabulary import DeviceKind
 
 Step = Callable[[], None]
 LARGE = Variation(batch=8, length=64, width=256, heads=4, depth=4, vocabulary=4096)
@@ -52,6 +54,8 @@ def fake(family: Family, variations: str = "") -> dict[str, Any]:
     # What a family and a dry run import is imported once, and not in every fork.
     with _on_the_cpu():  # a process that has used CUDA cannot be forked
         training_step(family, BASE)
+    if os.environ.get(DEVICE) == DeviceKind.CUDA:
+        os.environ[DRY_RUN_GPUS] = ",".join(gpu_names())
     import pharoah.dryrun.fake_tensors  # noqa: F401
 
     return {name: in_fork(partial(_fake_step, family, v)) for name, v in _chosen(variations).items()}

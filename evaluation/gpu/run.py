@@ -15,9 +15,12 @@ from evaluation.parts import run_parts
 PARTS = {
     "signals": "signals of the GPU while it is idle and while it works, and what reading them costs",
     "micro_benchmarks": "micro-benchmarks on the GPU, and errors that are planted in its memory",
-    "fingerprints": "archetypes of dry and real steps, compiled steps, and the cost of capture",
+    "fingerprints": "fingerprints of dry and real steps, and of compiled ones",
+    "capture_cost": "what capture costs, beside other tools",
+    "attention": "kernels of attention that torch takes, beside what a dry run expects",
     "memory": "memory that dry runs predict, beside real runs and the allocator of torch",
-    "watched_job": "a job under `pharoah run` with an agent: what watching costs, and a leak in the GPU's memory",
+    "watched_job": "what it costs a job to be watched",
+    "memory_leak": "a leak in the GPU's memory, until the job fails",
 }
 """Module of this room to what it measures, in the order in which they run."""
 

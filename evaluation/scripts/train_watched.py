@@ -32,13 +32,13 @@ class Batches(IterableDataset[Tensor]):
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._trigger, self._pause = args.trigger, args.dose if args.illness == "loader" else 0.0
-        self._batch, self._width = args.batch, args.width
+        self._shape, self._device = (args.batch, args.width), args.device
 
     def __iter__(self) -> Iterator[Tensor]:
         while True:
             if self._pause and self._trigger.exists():
                 time.sleep(self._pause)
-            yield torch.rand(self._batch, self._width)
+            yield torch.rand(self._shape, device=self._device)
 
 
 def main() -> None:
@@ -76,7 +76,6 @@ def _train(args: argparse.Namespace, distributed: bool) -> None:
     illness, before, began = ILLNESSES[args.illness], time.monotonic(), time.monotonic()
     durations: list[str] = []
     for batch in loader:
-        batch = batch.to(args.device)
         for _ in range(4):  # some steps of 20 to 50 ms
             model(batch).pow(2).mean().backward()
         optimizer.step()

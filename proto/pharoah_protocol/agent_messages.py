@@ -47,6 +47,8 @@ class SignalReading:
     resource: Resource
     trouble: bool
     """Whether the value states trouble: 1 while there is some, else 0."""
+    used_share: bool = False
+    """Whether the value is the share of the device's memory that is in use: at 1 nothing is left."""
 
 
 @message_class("signals_request")

@@ -202,7 +202,8 @@ def training(name: str, device: DeviceKind, workload: str, settings: dict[str, A
         return TrainingStep(workload, settings, device)
 
     measures = f"time of a training step of the workload {workload}; size: its batch"
-    return _on_request(name, device, Resource.COMPUTE, measures, settings["batch"], build)
+    dtype = settings.get("dtype", "float32")
+    return _on_request(name, device, Resource.COMPUTE, measures, settings["batch"], build, dtype=dtype)
 
 
 def files(name: str, kind: str, what: str, size_bytes: int, need: Need | None = None) -> MicroBenchmark:

@@ -57,7 +57,7 @@ def build(
     attention: str = "flash",
 ) -> Workload:
     """`length` is in bytes; `attention` is a key of KERNELS."""
-    text = torch.frombuffer(bytearray(_text()), dtype=torch.uint8)
+    text = torch.frombuffer(bytearray(_text()), dtype=torch.uint8).to(torch.get_default_device())
 
     def draw() -> tuple[Tensor, Tensor]:
         starts = torch.randint(len(text) - length - 1, (batch,))

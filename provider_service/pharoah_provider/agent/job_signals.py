@@ -102,4 +102,5 @@ class JobSignals:
                 measures=signal.measures,
                 resource=signal.resource,
                 trouble=signal.unit == TROUBLE_UNIT,
+                used_share=signal.used_share,
             )

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from pharoah.capture import recorder as capture
 from pharoah.capture.hooks import on_stated_step
+from pharoah.dryrun.attention_kernels import attend_as_gpus_do
 from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.exploration import UnknownValues
 from pharoah.dryrun.fake_process_group import install_fake_process_group
@@ -81,6 +82,7 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     save_fakes_as_zeros()
     train_in_this_process()
     with fakes:
+        attend_as_gpus_do(recorder.ledger)
         install_fake_process_group()
         redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU
         reads = ReadablePlaceholders(values, recorder.written, by_hand)

@@ -166,6 +166,10 @@ class AllocationLedger:
         if self.on_gpu is not None:
             self.on_gpu.update(map(self.number_of, tensors))
 
+    def is_on_gpu(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is on the GPU as far as is known; also where everything is."""
+        return self.on_gpu is None or self.number_of(tensor) in self.on_gpu
+
     def everything_on_gpu(self) -> None:
         """Record that the script uses the GPU by default: all allocations count as being there."""
         self.on_gpu = None

@@ -1,4 +1,4 @@
-"""Memory fills up, and will be full before long."""
+"""Memory of the machine or of a device fills up, and will be full before long."""
 
 from __future__ import annotations
 
@@ -20,9 +20,32 @@ class _Coming(NamedTuple):
     """A limit that will be reached."""
 
     seconds: float
-    name: str
+    limit: _Limit
     left: float
     forecast: Forecast
+
+
+@dataclass(frozen=True, order=True)
+class _Limit:
+    """Something that can be full."""
+
+    name: str
+    device: bool = False
+    """Whether it is the memory of a device, of which the share is known and not the bytes."""
+
+    @property
+    def title(self) -> str:
+        if self.device:
+            return f"the memory of {self.name}"
+        return _NAMES.get(self.name, f"the memory limit of {self.name}")
+
+    @property
+    def where(self) -> str:
+        return self.name if self.device or self.name.startswith("rank") else "this node"
+
+    def amount(self, of_supply: float) -> str:
+        """What is left of it, or was used up, in words."""
+        return f"{100 * of_supply:.2g} %" if self.device else size(of_supply)
 
 
 @dataclass
@@ -30,7 +53,7 @@ class _Memory:
     """What is left of each limit, and what the job has."""
 
     wants_lateness = False
-    _supplies: dict[str, Supply] = field(default_factory=dict)
+    _supplies: dict[_Limit, Supply] = field(default_factory=dict)
     _job: Supply = field(default_factory=Supply)
     """Less what the job has: its own growth, as a supply that falls."""
     _stepped: bool = False
@@ -42,30 +65,32 @@ class _Memory:
             return
         self._job.add(view.at, -float(sum(one.resident_bytes + one.worker_bytes for one in view.processes.values())))
         coming: list[_Coming] = []
-        for name, left in _left(view).items():
-            supply = self._supplies.setdefault(name, Supply())
+        for limit, left in _left(view).items():
+            supply = self._supplies.setdefault(limit, Supply())
             supply.add(view.at, left)
             if (found := supply.forecast()) is not None:
-                coming.append(_Coming(found.seconds, name, left, found))
+                coming.append(_Coming(found.seconds, limit, left, found))
         if coming:  # the same growth may reach several limits: the first one matters
             first = min(coming)
-            yield self._condition(first.name, first.left, first.forecast, view)
+            yield self._condition(first.limit, first.left, first.forecast, view)
 
-    def _condition(self, name: str, left: float, found: Forecast, view: View) -> Condition:
+    def _condition(self, limit: _Limit, left: float, found: Forecast, view: View) -> Condition:
         growth = self._job.rate(found.span_seconds)
-        own = name != "machine" or growth >= OWN_SHARE * found.rate  # only the machine is shared with others
+        own = limit != _MACHINE or growth >= OWN_SHARE * found.rate  # only the machine is shared with others
         workers = sum(one.worker_bytes for one in view.processes.values())
         return Condition(
-            key=f"memory:{name}",
+            key=f"memory:{limit.name}",
             resource=Resource.MEMORY_CAPACITY,
             fault_domain=Attribution.USER if own else Attribution.NEIGHBOUR,
-            what=f"{_NAMES.get(name, f'the memory limit of {name}')} will be full in {clock_span(found.seconds)}"
+            what=f"{limit.title} will be full in {clock_span(found.seconds)}"
             f" ({clock_span(found.earliest_seconds)} to {clock_span(found.latest_seconds)})",
-            where=name if name.startswith("rank") else "this node",
-            likely=_likely(own, name == "group" and growth < OWN_SHARE * found.rate, workers),
+            where=limit.where,
+            likely=_ON_DEVICE
+            if limit.device
+            else _likely(own, limit == _GROUP and growth < OWN_SHARE * found.rate, workers),
             action=_CHECKPOINT if own else f"{_CHECKPOINT}; ask the provider who else uses this machine",
-            evidence=f"{size(found.rate * 60)} more in a minute, over {clock_span(found.span_seconds)};"
-            f" {size(left)} left",
+            evidence=f"{limit.amount(found.rate * 60)} more in a minute, over {clock_span(found.span_seconds)};"
+            f" {limit.amount(left)} left",
             since=view.unix - found.span_seconds,
             failure_from=view.unix + found.earliest_seconds,
             failure_until=view.unix + found.latest_seconds,
@@ -73,14 +98,20 @@ class _Memory:
         )
 
 
+_MACHINE, _GROUP = _Limit("machine"), _Limit("group")
 _NAMES = {"machine": "the memory of this machine", "group": "the memory limit of this job"}
+_ON_DEVICE = (
+    "the job keeps more tensors on the device in each step, such as a loss that is added up with its graph, or its "
+    "sizes change all the time, so that the memory of its allocator is fragmented"
+)
 
 
-def _left(view: View) -> dict[str, float]:
-    """What is left, in bytes, by the name of the limit."""
+def _left(view: View) -> dict[_Limit, float]:
+    """What is left of each limit: bytes, or the share of the memory of a device that the job computes on."""
     limits = {f"rank {rank}": one.data_free_bytes for rank, one in view.processes.items()}
     limits |= {"group": view.machine.group_free_bytes, "machine": view.machine.available_bytes}
-    return {name: float(left) for name, left in limits.items() if left is not None}
+    found = {_Limit(name): float(left) for name, left in limits.items() if left is not None}
+    return found | {_Limit(one.device, device=True): 1 - one.value for one in view.signals if one.used_share}
 
 
 def _likely(own: bool, unseen: bool, workers: int) -> str:
@@ -95,6 +126,7 @@ def _likely(own: bool, unseen: bool, workers: int) -> str:
 
 DETECTOR = Detector(
     "memory",
-    "memory that fills up steadily: when the limit of a process, of the control group or of the machine is reached",
+    "memory that fills up steadily: when the limit of a process, of the control group, of the machine or of a device "
+    "of the job is reached",
     _Memory,
 )

@@ -59,6 +59,8 @@ class AgentSignal:
     node has no such device."""
     counter_bits: int = WIDE_BITS
     """The width at which a counter begins again; without meaning for a gauge."""
+    used_share: bool = False
+    """Whether it is the share of a device's memory that is in use: a job is warned before that is 1."""
     period_seconds: float = SHORTEST_PERIOD_SECONDS
     """How often the agent's buffer reads it. What changes slowly, or costs many files, is read less often."""
 
@@ -74,6 +76,10 @@ class AgentSignal:
                 raise ValueError(f"{self.name}: {field}: {getattr(self, field)!r} is not a {kind.__name__}")
         if self.counter_bits not in (NARROW_BITS, WIDE_BITS):
             raise ValueError(f"{self.name}: counter_bits: {self.counter_bits} is neither {NARROW_BITS} nor {WIDE_BITS}")
+        if self.used_share and (self.resource is not Resource.MEMORY_CAPACITY or self.kind is not SignalKind.GAUGE):
+            raise ValueError(
+                f"{self.name}: used_share: only a gauge of the resource memory_capacity can be such a share"
+            )
         if not SHORTEST_PERIOD_SECONDS <= self.period_seconds <= LONGEST_PERIOD_SECONDS:
             raise ValueError(
                 f"{self.name}: period_seconds: {self.period_seconds} is not from {SHORTEST_PERIOD_SECONDS:g} to "

@@ -16,5 +16,6 @@ SIGNAL = AgentSignal(
     resource=Resource.MEMORY_CAPACITY,
     kind=SignalKind.GAUGE,
     leaves_node=False,
+    used_share=True,
     read=lambda: device_readings(DeviceField.MEMORY_USED_RATIO),
 )
