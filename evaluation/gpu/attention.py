@@ -34,7 +34,7 @@ def measure(figures: Figures, _: argparse.Namespace) -> None:
         of_torch, of_dry_run = _chosen_by_torch(call), chosen_kernel(call, capability)
         calls += 1
         seen[of_torch.name] += 1
-        if of_torch is not of_dry_run:
+        if of_torch != of_dry_run:
             shape = f"{call.query.dtype} of {tuple(call.query.shape)} and {tuple(call.key.shape)}"
             mask = "" if call.mask is None else f", mask of {tuple(call.mask.shape)}"
             unlike[f"{shape}{mask}, causal {call.causal}, dropout {call.dropout}, grouped {call.grouped}, gradient "

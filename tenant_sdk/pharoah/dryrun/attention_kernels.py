@@ -29,6 +29,10 @@ _WIDEST_FLASH_HEAD = 256
 _WIDEST_CUDNN_HEAD = 128
 _BIAS_MULTIPLE, _HEAD_MULTIPLE = 16, 8
 """The efficient kernel pads the rows of a mask to such a multiple, the flash kernel the numbers of a head."""
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
+_DROPOUT_IN_SIXTEENTHS, _OFFSETS_ALIGNED = (2, 12), (2, 13)
+"""Releases from which on cuDNN takes such probabilities of dropout only, and the efficient kernel such tensors only."""
 _CUDNN_FIRST = (((2, 10), 91501), ((2, 8), 90900))
 """Releases of torch that take the kernel of cuDNN first on GPUs of the generations 9 and 10, and the version of cuDNN
 that they want; the newest release that is not newer counts."""
@@ -74,7 +78,8 @@ def attend_as_gpus_do(ledger: AllocationLedger) -> None:
             options = {"enable_gqa": True} if enable_gqa else {}  # torch 2.4 has no such argument
             return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **options)
         call = _cast(AttentionCall(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa))
-        return _COMPUTE[chosen_kernel(call, capability)](call, scale)
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):  # the dtypes are chosen
+            return _COMPUTE[chosen_kernel(call, capability)](call, scale)
 
     functional.scaled_dot_product_attention = attend
 
@@ -99,8 +104,7 @@ def _order(capability: tuple[int, int]) -> Sequence[SDPBackend]:
 def _prefers_cudnn(capability: tuple[int, int]) -> bool:
     if os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1":
         return False
-    release = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    wanted = next((version for since, version in _CUDNN_FIRST if release >= since), None)
+    wanted = next((version for since, version in _CUDNN_FIRST if since <= _RELEASE), None)
     if wanted is None or capability not in ((9, 0), (10, 0), (10, 3)):
         return False
     version = torch.backends.cudnn.version()
@@ -169,7 +173,14 @@ def _can_be_efficient(call: AttentionCall, capability: tuple[int, int]) -> bool:
         and query.shape[-1] == key.shape[-1] > 0
         and value.shape[-1] > 0
         and query.shape[-1] % multiple == value.shape[-1] % multiple == 0
+        and (
+            _RELEASE < _OFFSETS_ALIGNED or all(_begins_aligned(tensor, multiple, capability) for tensor in call.inputs)
+        )
     )
+
+
+def _begins_aligned(tensor: Tensor, multiple: int, capability: tuple[int, int]) -> bool:
+    return capability < (8, 0) or tensor.storage_offset() % multiple == 0 or not tensor.numel()
 
 
 def _alignment(dtype: torch.dtype, capability: tuple[int, int]) -> int:
@@ -186,7 +197,7 @@ def _can_use_cudnn(call: AttentionCall, capability: tuple[int, int]) -> bool:
         and capability >= (8, 0)
         and query.dtype in _HALF
         and not torch.are_deterministic_algorithms_enabled()
-        and (call.dropout * 16) % 1 == 0
+        and (_RELEASE < _DROPOUT_IN_SIXTEENTHS or (call.dropout * 16) % 1 == 0)
         and max(query.shape[-1], value.shape[-1]) <= _WIDEST_CUDNN_HEAD
         and query.shape[-1] % 8 == value.shape[-1] % 8 == 0
         and key.shape[-2] != 1

@@ -1,0 +1,95 @@
+"""Autocast as GPUs have it: which operators compute in which dtype there, although a dry run has tensors on the CPU.
+
+The dispatcher of torch says which operators have a kernel for autocast on which device. What a kernel does stands in
+torch's file aten/src/ATen/autocast_mode.h. Runs in the dry-run child only, and is not undone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+_CPU, _GPU = "AutocastCPU", "AutocastCUDA"
+_LOWER = {
+    "_convolution", "convolution", "addmv", "addr", "mv", "chain_matmul", "einsum", "linalg_multi_dot", "lstm_cell",
+    "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell",
+    "_scaled_dot_product_flash_attention", "cudnn_convolution", "cudnn_convolution_transpose",
+}  # fmt: skip
+"""Operators that compute in the dtype of autocast on GPUs only."""
+_WIDEST = {
+    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "index_put", "tensordot", "scatter_add",
+}  # fmt: skip
+"""Operators that compute in the widest dtype of their arguments."""
+_DTYPE_AT = {"softmax.int": 2, "log_softmax.int": 2, "sum": 1, "sum.dim_IntList": 3, "cumsum": 2, "cumprod": 2,
+             "linalg_vector_norm": 4}  # fmt: skip
+"""Operators that convert while they compute: where their argument for the dtype of the result stands."""
+_registered: list[torch.library.Library] = []
+"""Registrations end with the object that made them."""
+
+Kernel = Callable[..., Any]
+
+
+def autocast_as_gpus_do() -> None:
+    """Replace the kernels of autocast on the CPU by what those of GPUs do, for the rest of this process."""
+    library = torch.library.Library("aten", "IMPL")
+    _registered.append(library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that a kernel is replaced
+        for name in _only(_CPU, _GPU):
+            library.impl(name, torch.library.fallthrough_kernel, _CPU)
+        for name in _only(_GPU, _CPU):
+            library.impl(name, _kernel(name), _CPU)
+
+
+def _only(having: str, lacking: str) -> list[str]:
+    """Operators of torch that have a kernel for one key and none for another one, without the namespace."""
+    has: Callable[[str, str], bool] = torch._C._dispatch_has_kernel_for_dispatch_key
+    names: Iterable[str] = torch._C._dispatch_get_all_op_names()
+    chosen = (name for name in names if name.startswith("aten::") and has(name, having) and not has(name, lacking))
+    return [name.removeprefix("aten::") for name in chosen]
+
+
+def _kernel(name: str) -> Kernel:
+    packet, _, overload = name.partition(".")
+    operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _CPU))):
+            if (at := _DTYPE_AT.get(name)) is not None:
+                args, kwargs = _with_dtype(args, kwargs, at, operator)
+            elif (dtype := _dtype(packet, (args, kwargs))) is not None:
+                args, kwargs = tree_map(lambda one: one.to(dtype) if _is_eligible(one) else one, (args, kwargs))
+            return operator(*args, **kwargs)
+
+    return kernel
+
+
+def _dtype(packet: str, arguments: Any) -> torch.dtype | None:
+    """What the arguments of an operator are converted to; None where they stay as they are."""
+    if packet in _LOWER:
+        return torch.get_autocast_dtype("cpu")
+    if packet not in _WIDEST:
+        return torch.float32
+    found: list[torch.dtype] = []
+    tree_map(lambda one: found.append(one.dtype) if _is_eligible(one) else None, arguments)
+    return torch.float32 if torch.float32 in found else None
+
+
+def _with_dtype(args: Any, kwargs: Any, at: int, operator: Any) -> tuple[Any, Any]:
+    """Ask for a result in float32, unless the script asks for another one."""
+    name = "dtype"
+    stated = args[at] if at < len(args) else kwargs.get(name)
+    if stated is not None or not _is_eligible(args[0]):
+        return args, kwargs
+    keyword = next(argument.kwarg_only for argument in operator._schema.arguments if argument.name == name)
+    if keyword or at > len(args):
+        return args, {**kwargs, name: torch.float32}
+    return (*args[:at], torch.float32), kwargs
+
+
+def _is_eligible(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype is not torch.float64
