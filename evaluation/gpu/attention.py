@@ -20,7 +20,7 @@ WIDTHS = (8, 20, 64, 66, 128, 192, 256, 264)
 """Numbers of a head."""
 LENGTHS = ((32, 32), (32, 48), (1, 33), (33, 1), (127, 127))
 """Positions of queries and of keys."""
-MASKS = ("none", "causal", "square", "row", "keys", "gradient")
+MASKS = ("none", "causal", "square", "row", "keys", "gradient", "permuted", "broadcast")
 DROPOUTS = (0.0, 0.1, 0.125)
 BATCH, HEADS, GROUPS = 2, 4, 2
 SHOWN = 12
@@ -61,6 +61,10 @@ def _calls() -> Iterator[AttentionCall]:
 
 def _mask(kind: str, queries: int, keys: int, dtype: torch.dtype) -> Tensor | None:
     shapes = {"square": (queries, keys), "row": (BATCH, 1, 1, keys), "keys": (BATCH, HEADS, queries, keys)}
+    if kind == "permuted":  # as positions that are looked up for each head
+        return torch.zeros(1, queries, keys, HEADS, dtype=dtype, device="cuda").permute(0, 3, 1, 2)
+    if kind == "broadcast":
+        return torch.zeros(queries, 1, dtype=dtype, device="cuda").expand(queries, keys)
     if kind == "gradient":
         return torch.zeros(shapes["square"], dtype=dtype, device="cuda", requires_grad=True)
     return torch.zeros(shapes[kind], dtype=dtype, device="cuda") if kind in shapes else None

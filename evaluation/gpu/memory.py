@@ -38,9 +38,9 @@ CASES = {
     "whisper": "--batch-size 24 --width 512 --length 128 --depth 4",
 }
 """A family's job of one to some gigabytes."""
-FRACTIONS = 3
+FRACTIONS = 2
 """Limits that are drawn for each job, 0.8 to 1.2 times what it is predicted to reserve."""
-AT_ONCE = 6
+AT_ONCE = 12
 """Processes that use the GPU at a time."""
 MIB = 1 << 20
 

@@ -24,7 +24,7 @@ from pharoah_benchmarks.micro_kernels.numbers import bits
 from pharoah_benchmarks.micro_kernels.reproducibility import Reproduced
 from pharoah_protocol.vocabulary import DeviceKind
 
-RUNS = 3
+RUNS = 2
 """Runs of the whole set, each in a process of its own."""
 PLANTED = 10
 """Errors of each kind."""

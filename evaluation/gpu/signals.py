@@ -21,7 +21,7 @@ from pharoah_provider.agent.signals._nvml import gpu_processes
 HELD_BYTES = 8 << 30
 LOAD_SECONDS = 5.0
 """How long the GPU works before its signals are read: the driver averages power over up to a second."""
-READ_SECONDS = 10.0
+READ_SECONDS = 5.0
 """How long the signals are read at full rate to see what that costs."""
 MOST_CORE_RATIO = 0.02
 """What the whole agent may take of a core."""
