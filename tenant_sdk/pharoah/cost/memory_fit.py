@@ -16,8 +16,10 @@ _TIGHT_SHARE = 0.05
 """Share of the budget that covers short-lived memory of kernels, which cannot be predicted."""
 _HEAP = 4 << 20
 """Bytes by which the heap of a training loop grows besides tensors and kernels: `python -m evaluation distributed`."""
-_CONTEXT = 640 << 20
-"""Bytes that a CUDA process allocates before its first tensor, with the workspaces of cuBLAS."""
+_CONTEXT = 760 << 20
+"""Bytes of the GPU that a process takes beside torch's allocator: 632 to 760 MiB (`python -m evaluation gpu`)."""
+_WORKSPACES = 64 << 20
+"""Bytes of torch's allocator that cuBLAS works in: 32 MiB on GPUs of generation 9 for each of its two interfaces."""
 _COMMUNICATOR = 256 << 20
 """Bytes that NCCL allocates for the groups of a distributed job."""
 
@@ -74,7 +76,7 @@ def fit(cost: StepCost, budget: MemoryBudget) -> Fit:
     if not budget.on_gpu:
         outside = 0 if budget.inside else cost.process_bytes
         return Fit(budget, most.bytes + _HEAP + outside, most)
-    outside = _CONTEXT + (_COMMUNICATOR if cost.transfers else 0)
+    outside = _CONTEXT + _WORKSPACES + (_COMMUNICATOR if cost.transfers else 0)
     try:
         reserved = cuda_allocator.most_reserved(cost.memory.events, budget.bytes - outside)
     except cuda_allocator.OutOfMemory:

@@ -26,7 +26,8 @@ from pharoah_archetypes.devices import device_named, usual_device
 aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 _WIDEST_FLASH_HEAD = 256
-_WIDEST_CUDNN_HEAD = 128
+_WIDEST_CUDNN_HEAD, _WIDEST_CUDNN_HEAD_OF_DATA_CENTRES = 128, 256
+"""The second one is for compute capability 9.0 and the generation 10."""
 _BIAS_MULTIPLE, _HEAD_MULTIPLE = 16, 8
 """The efficient kernel pads the rows of a mask to such a multiple, the flash kernel the numbers of a head."""
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -192,13 +193,15 @@ def _alignment(dtype: torch.dtype, capability: tuple[int, int]) -> int:
 
 def _can_use_cudnn(call: AttentionCall, capability: tuple[int, int]) -> bool:
     query, key, value = call.inputs
+    in_data_centre = capability == (9, 0) or capability[0] == 10
+    widest = _WIDEST_CUDNN_HEAD_OF_DATA_CENTRES if in_data_centre else _WIDEST_CUDNN_HEAD
     return bool(
         _is_fusible(call)
         and capability >= (8, 0)
         and query.dtype in _HALF
         and not torch.are_deterministic_algorithms_enabled()
         and (_RELEASE < _DROPOUT_IN_SIXTEENTHS or (call.dropout * 16) % 1 == 0)
-        and max(query.shape[-1], value.shape[-1]) <= _WIDEST_CUDNN_HEAD
+        and max(query.shape[-1], value.shape[-1]) <= widest
         and query.shape[-1] % 8 == value.shape[-1] % 8 == 0
         and key.shape[-2] != 1
         and (not call.dropout or query.shape[-2] != 1)
