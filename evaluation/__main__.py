@@ -38,9 +38,7 @@ EVALUATIONS = {
     "storage": Evaluation("storage.run", "what a day of reports weighs, and whether old rows are deleted"),
     "hardening": Evaluation("hardening.run", "attacks on the whole product: what still gets through"),
     "ingest": Evaluation("ingest.run", "how fast reports and telemetry are taken in, and what a kill loses"),
-    "gpu": Evaluation(
-        "gpu.run", "signals, micro-benchmarks, fingerprints and memory on a CUDA device (`make gpu-check`)"
-    ),
+    "gpu": Evaluation("gpu.run", "what only a machine with a GPU shows (`make gpu-check`)"),
 }
 
 

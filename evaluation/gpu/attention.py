@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from evaluation.figures import Figures
-from pharoah.dryrun.attention_kernels import AttentionCall, chosen_kernel
+from pharoah.dryrun.attention_kernels import AttentionCall, Capability, chosen_kernel
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 WIDTHS = (8, 20, 64, 66, 128, 192, 256, 264)
@@ -28,7 +28,7 @@ SHOWN = 12
 
 def measure(figures: Figures, _: argparse.Namespace) -> None:
     """Ask torch and the dry run for the kernel of many calls."""
-    capability = torch.cuda.get_device_capability()
+    capability = Capability(*torch.cuda.get_device_capability())
     unlike, seen, calls = Counter[str](), Counter[str](), 0
     for call in _calls():
         of_torch, of_dry_run = _chosen_by_torch(call), chosen_kernel(call, capability)
@@ -71,7 +71,8 @@ def _mask(kind: str, queries: int, keys: int, dtype: torch.dtype) -> Tensor | No
 
 
 def _chosen_by_torch(call: AttentionCall) -> SDPBackend:
+    query, key, value = call.inputs
     choice = torch._fused_sdp_choice(
-        *call.inputs, call.mask, call.dropout, call.causal, scale=None, enable_gqa=call.grouped
+        query, key, value, call.mask, call.dropout, call.causal, scale=None, enable_gqa=call.grouped
     )
     return SDPBackend(choice)

@@ -81,7 +81,7 @@ def _row(benchmark: MicroBenchmark, rows: Sequence[dict[str, Any]], device: Devi
 def _rate(benchmark: MicroBenchmark, seconds: float, device: Device | None) -> tuple[float, float]:
     """Operations or bytes a second, and the most of the data sheet; zeros where there is no such thing."""
     if benchmark.name.startswith("gemm"):
-        # torch multiplies float32 without tensor cores unless it is told otherwise
+        # torch multiplies float32 without tensor cores unless a script asks for them
         most = device.flops.get(benchmark.dtype, 0.0) if device else 0.0
         return 2 * benchmark.size**3 / seconds, most
     if benchmark.name == "memory_cuda":  # each byte is read and written

@@ -11,6 +11,7 @@ import pytest
 from evaluation import figures
 from evaluation.__main__ import EVALUATIONS, parser
 from evaluation.figures import DOCS, PAGES, Figures, write_section
+from evaluation.gpu.run import PARTS as GPU
 from evaluation.hardening.run import PARTS as HARDENING
 from evaluation.ingest.run import PARTS as INGEST
 from evaluation.learning.run import PARTS as LEARNING
@@ -19,6 +20,7 @@ from evaluation.survival.run import PARTS as SURVIVAL
 from evaluation.validation.run import PARTS as VALIDATION
 
 ROOMS = {
+    "gpu": GPU,
     "hardening": HARDENING,
     "ingest": INGEST,
     "learning": LEARNING,

@@ -234,6 +234,33 @@ def test_memory_that_others_use_up_is_not_the_jobs_fault() -> None:
     assert raised[0].fault_domain is Attribution.NEIGHBOUR
 
 
+def on_a_gpu(used: float) -> SignalReading:
+    words = "the share of its memory that is in use"
+    return SignalReading("gpu_memory_used_ratio", "gpu1", used, words, Resource.MEMORY_CAPACITY, False, used_share=True)
+
+
+def test_a_leak_on_a_gpu_has_a_time() -> None:
+    """The agent is asked every other second, and a fiftieth of a percent is lost in each."""
+    watching, raised = detectors()["memory"].start(), []
+    for at in range(300):
+        shown = on_a_gpu(0.1 + 0.002 * (at - at % 2))
+        processes = {0: process_reading()}
+        raised += watching.look(View(at=at, unix=at, steps={0: [0.5]}, processes=processes, signals=(shown,)))
+    assert raised[0].what.startswith("the memory of gpu1 will be full in ")
+    assert (raised[0].where, raised[0].fault_domain) == ("gpu1", Attribution.USER)
+    assert raised[0].failure_from < 450 < raised[0].failure_until
+    assert raised[0].evidence.startswith("12 % more in a minute, over ")
+    assert raised[0].checkpoint
+
+
+def test_an_allocator_that_takes_memory_in_the_first_steps_is_no_leak() -> None:
+    watching = detectors()["memory"].start()
+    for at in range(300):
+        used = 0.5 + 0.4 * min(at, 20) / 20 if at < 20 else 0.9
+        view = View(at=at, unix=at, steps={0: [0.5]}, processes={0: process_reading()}, signals=(on_a_gpu(used),))
+        assert not list(watching.look(view)), at
+
+
 def test_what_grows_before_the_first_step_is_loading() -> None:
     watching = detectors()["memory"].start()
     for at in range(300):

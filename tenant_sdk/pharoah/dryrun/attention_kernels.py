@@ -11,7 +11,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,6 +41,13 @@ _NO_KERNEL = "No available kernel. Aborting execution."
 """What torch says when a script has switched off all kernels that could compute a call."""
 
 
+class Capability(NamedTuple):
+    """The compute capability of a GPU."""
+
+    major: int
+    minor: int
+
+
 @dataclass(frozen=True)
 class AttentionCall:
     """The arguments of `scaled_dot_product_attention` that a choice depends on."""
@@ -55,7 +62,7 @@ class AttentionCall:
     """Whether several heads of the queries may share one of the keys."""
 
     @property
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
+    def inputs(self) -> Sequence[Tensor]:
         return self.query, self.key, self.value
 
     @property
@@ -67,7 +74,7 @@ def attend_as_gpus_do(ledger: AllocationLedger) -> None:
     """Replace `scaled_dot_product_attention` for tensors that are on a simulated GPU, for the rest of this process."""
     if not (gpus := simulated_gpus()):
         return
-    capability = (device_named(gpus[0]) or usual_device()).capability
+    capability = Capability(*(device_named(gpus[0]) or usual_device()).capability)
     original = functional.scaled_dot_product_attention
 
     @functools.wraps(original)
@@ -85,7 +92,7 @@ def attend_as_gpus_do(ledger: AllocationLedger) -> None:
     functional.scaled_dot_product_attention = attend
 
 
-def chosen_kernel(call: AttentionCall, capability: tuple[int, int]) -> SDPBackend:
+def chosen_kernel(call: AttentionCall, capability: Capability) -> SDPBackend:
     """The kernel that torch takes on a GPU with this compute capability. Raises RuntimeError where torch does."""
     for kernel in _order(capability):
         if kernel in _CAN and _is_enabled(kernel) and _CAN[kernel](call, capability):
@@ -93,7 +100,7 @@ def chosen_kernel(call: AttentionCall, capability: tuple[int, int]) -> SDPBacken
     raise RuntimeError(_NO_KERNEL)
 
 
-def _order(capability: tuple[int, int]) -> Sequence[SDPBackend]:
+def _order(capability: Capability) -> Sequence[SDPBackend]:
     """The order of preference, which scripts can change."""
     asked: Any = getattr(torch._C, "_get_sdp_priority_order", None)  # older releases have no such function
     order = [SDPBackend(number) for number in asked()] if asked else [*_USUAL_ORDER]
@@ -102,7 +109,7 @@ def _order(capability: tuple[int, int]) -> Sequence[SDPBackend]:
     return order
 
 
-def _prefers_cudnn(capability: tuple[int, int]) -> bool:
+def _prefers_cudnn(capability: Capability) -> bool:
     if os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1":
         return False
     wanted = next((version for since, version in _CUDNN_FIRST if since <= _RELEASE), None)
@@ -142,7 +149,7 @@ def _heads_match(call: AttentionCall) -> bool:
     return bool(query == key == value)
 
 
-def _can_flash(call: AttentionCall, capability: tuple[int, int]) -> bool:
+def _can_flash(call: AttentionCall, capability: Capability) -> bool:
     query, key, value = call.inputs
     width = query.shape[-1]
     return bool(
@@ -162,7 +169,7 @@ def _small_gpus_have_gradient(call: AttentionCall, width: int) -> bool:
     return not call.needs_gradient or width <= 192 or (not call.dropout and width > 224)
 
 
-def _can_be_efficient(call: AttentionCall, capability: tuple[int, int]) -> bool:
+def _can_be_efficient(call: AttentionCall, capability: Capability) -> bool:
     query, key, value = call.inputs
     if capability < (8, 0) and query.dtype is torch.bfloat16:
         return False
@@ -180,18 +187,18 @@ def _can_be_efficient(call: AttentionCall, capability: tuple[int, int]) -> bool:
     )
 
 
-def _begins_aligned(tensor: Tensor, multiple: int, capability: tuple[int, int]) -> bool:
+def _begins_aligned(tensor: Tensor, multiple: int, capability: Capability) -> bool:
     return capability < (8, 0) or tensor.storage_offset() % multiple == 0 or not tensor.numel()
 
 
-def _alignment(dtype: torch.dtype, capability: tuple[int, int]) -> int:
+def _alignment(dtype: torch.dtype, capability: Capability) -> int:
     """The numbers of a head come in such multiples: 16 bytes where tensor cores compute."""
     if dtype in _HALF:
         return 8 if capability >= (7, 0) else 1
     return 4 if capability >= (8, 0) else 1
 
 
-def _can_use_cudnn(call: AttentionCall, capability: tuple[int, int]) -> bool:
+def _can_use_cudnn(call: AttentionCall, capability: Capability) -> bool:
     query, key, value = call.inputs
     in_data_centre = capability == (9, 0) or capability[0] == 10
     widest = _WIDEST_CUDNN_HEAD_OF_DATA_CENTRES if in_data_centre else _WIDEST_CUDNN_HEAD
@@ -245,7 +252,7 @@ def _flash(call: AttentionCall, scale: float | None) -> Any:
     width = call.query.shape[-1]
     inputs = call.inputs
     if missing := -width % _HEAD_MULTIPLE:
-        inputs = tuple(functional.pad(tensor, (0, missing)) for tensor in inputs)  # type: ignore[assignment]
+        inputs = [functional.pad(tensor, (0, missing)) for tensor in inputs]
     scale = width**-0.5 if scale is None else scale
     mixed = aten._scaled_dot_product_flash_attention(*inputs, call.dropout, call.causal, False, scale=scale)[0]
     return mixed[..., :width] if missing else mixed
@@ -270,7 +277,7 @@ def _cudnn(call: AttentionCall, scale: float | None) -> Any:
 
 
 _USUAL_ORDER = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
-_CAN: Mapping[SDPBackend, Callable[[AttentionCall, tuple[int, int]], bool]] = {
+_CAN: Mapping[SDPBackend, Callable[[AttentionCall, Capability], bool]] = {
     SDPBackend.CUDNN_ATTENTION: _can_use_cudnn,
     SDPBackend.FLASH_ATTENTION: _can_flash,
     SDPBackend.EFFICIENT_ATTENTION: _can_be_efficient,
