@@ -52,8 +52,8 @@ def _leak(figures: Figures, site: Site) -> None:
         job.wait()
     out_of_memory = "OutOfMemoryError" in job.output()
     figures.add("gpu_leak_ended_the_job", out_of_memory, "true", out_of_memory)
-    first: dict[str, Any] = next(iter(alerts), {})
-    lead = failed - first["at"] if first else nan
+    first: dict[str, Any] = next((one for one in alerts if one["resource"] == Resource.MEMORY_CAPACITY), {})
+    lead = failed - first["at"] if first and out_of_memory else nan
     figures.add("gpu_leak_alert_lead_seconds", lead, "> 0", lead > 0, f"filled in {failed - began:.0f} s")
     named = first.get("resource") == Resource.MEMORY_CAPACITY
     figures.add("gpu_leak_resource_named", named, "true", named, str(first.get("resource", "")))

@@ -48,7 +48,7 @@ class SignalReading:
     trouble: bool
     """Whether the value states trouble: 1 while there is some, else 0."""
     used_share: bool = False
-    """Whether the value is the share of the device's memory that is in use: at 1 nothing is left."""
+    """Whether the value is the share of the device's memory that is in use, by this job alone: at 1 nothing is left."""
 
 
 @message_class("signals_request")

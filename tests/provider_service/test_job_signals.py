@@ -12,7 +12,7 @@ import pytest
 from pharoah_provider.agent.job_signals import USERS_HOLD_SECONDS, JobSignals
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.signal_buffer import SignalBuffer
-from pharoah_provider.agent.signals import Reading
+from pharoah_provider.agent.signals import Reading, Resource
 from pharoah_provider.agent.telemetry import Telemetry
 from tests.harness.agent_signals import signal_of
 
@@ -76,3 +76,20 @@ def test_a_driver_that_fails_shows_no_device_to_anybody() -> None:
     with ours, theirs:
         answer = asyncio.run(JobSignals(buffer, KnownJobs(), {"hot": signals[0]}, fails).answer(theirs))
     assert [one.device for one in answer.readings] == [""]
+
+
+def test_how_full_a_gpu_is_warns_only_the_job_that_has_it_alone() -> None:
+    readings = [Reading(0.5, "gpu0"), Reading(0.5, "gpu1")]
+    signal = signal_of(name="full", resource=Resource.MEMORY_CAPACITY, used_share=True, read=lambda: readings)
+    buffer = SignalBuffer(Telemetry(signals=[signal]))
+    buffer.sample()
+    users = {"gpu0": {os.getpid()}, "gpu1": {os.getpid(), 1}}
+    shown = JobSignals(buffer, KnownJobs(), {"full": signal}, lambda: users)
+
+    async def inside() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            answer = await shown.answer(theirs)
+        assert {one.device: one.used_share for one in answer.readings} == {"gpu0": True, "gpu1": False}
+
+    asyncio.run(inside())

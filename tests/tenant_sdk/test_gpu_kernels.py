@@ -61,6 +61,7 @@ def _release_of_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
         (call(FULL), EFFICIENT),
         (call(FULL, width=66), MATH),
         (call(FULL, key_heads=2, grouped=True), MATH),
+        (call(FULL, grouped=True), EFFICIENT),
         (call(torch.float64), MATH),
     ],
 )
@@ -135,6 +136,13 @@ def test_a_job_that_no_kernel_can_compute_is_not_called_well(dry_run_script: Dry
         dry_run_script("import torch.nn.attention\n" + script, gpus=GPUS)
 
 
+def test_a_mask_that_torch_refuses_is_refused(dry_run_script: DryRunner) -> None:
+    script = ATTENTION.format(device="cuda", dtype="torch.float32", dropout=0.0, around=PLAIN)
+    script = script.replace("is_causal=True", "attn_mask=torch.ones(16, 16, dtype=torch.int64, device='cuda')")
+    with pytest.raises(UnknownReason, match="attn_mask dtype"):
+        dry_run_script(script, gpus=GPUS)
+
+
 MIXED = """
 import torch
 from torch.nn import functional as F
@@ -164,6 +172,12 @@ def test_autocast_has_the_dtypes_that_are_documented_for_gpus(dry_run_script: Dr
     expected = "".join(lines[-2:])
     body = "".join(lines[:-2]).replace("    loss.backward()", f"{CHECK}    loss.backward()")
     dry_run_script(body.replace("for _ in", expected + "for _ in", 1), gpus=GPUS)
+
+
+def test_a_loss_that_autocast_refuses_on_gpus_is_refused(dry_run_script: DryRunner) -> None:
+    script = MIXED.replace("loss = sum(", "loss = F.binary_cross_entropy(torch.sigmoid(y), torch.zeros_like(y)) + sum(")
+    with pytest.raises(UnknownReason, match="binary_cross_entropy"):
+        dry_run_script(script, gpus=GPUS)
 
 
 DROPOUT = """

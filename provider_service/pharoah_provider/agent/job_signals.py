@@ -28,6 +28,29 @@ USERS_HOLD_SECONDS = 1.0
 """How long it is known who computes on a device: each sidecar asks every two seconds, and they share the answer."""
 
 
+@dataclass(frozen=True)
+class _Access:
+    """What one job may see."""
+
+    users: Mapping[str, set[int]] | None
+    """Processes by the device that they compute on; None while the driver does not say."""
+    own: set[int]
+    """The processes of the job."""
+
+    def shows(self, device: str) -> bool:
+        """Whether a device is shown: not one that only others compute on."""
+        if self.users is None:
+            return not device
+        if device.startswith(ADDRESS_PREFIX):
+            return False  # a GPU of which nobody knows who computes on it
+        return device not in self.users or bool(self.users[device] & self.own)
+
+    def has_alone(self, device: str) -> bool:
+        """Whether nobody else computes on a device: what is used there is used by this job."""
+        users = (self.users or {}).get(device, set())
+        return bool(users) and users <= self.own
+
+
 @dataclass
 class JobSignals:
     """Answers the jobs of one node from what its agent has read last. A driver that takes its time delays the answers
@@ -46,36 +69,31 @@ class JobSignals:
 
     async def answer(self, asker: socket.socket) -> SignalsAnswer:
         """The signals that the process at the other end may see."""
-        visible = await self._visible(asker)
+        access = await self._access(asker)
+        devices = [device for device in self.buffer.devices() if access.shows(device)]
         return SignalsAnswer(
-            tuple(reading for device in self.buffer.devices() if visible(device) for reading in self._readings(device))
+            tuple(reading for device in devices for reading in self._readings(device, access.has_alone(device)))
         )
 
     async def features(self, asker: socket.socket) -> dict[str, float]:
         """Features of the trouble signals that the process at the other end may see, by name."""
-        visible = await self._visible(asker)
+        access = await self._access(asker)
         return node_features(
             {f"{one.series.signal}.{name}": value for name, value in one.features.items()}
             for one in self.buffer.features(
-                lambda series: self.signals[series.signal].leaves_node and visible(series.device)
+                lambda series: self.signals[series.signal].leaves_node and access.shows(series.device)
             )
         )
 
-    async def _visible(self, asker: socket.socket) -> Callable[[str], bool]:
-        """Whether a device is shown: not one that only others compute on."""
+    async def _access(self, asker: socket.socket) -> _Access:
+        """What the process at the other end may see."""
         try:
             users = await self._users()
         except Exception as error:  # noqa: BLE001 - a driver: what nobody knows is shown to nobody
             log.warning("the driver does not say who computes: %s: %s", type(error).__name__, error)
-            return lambda device: not device
+            return _Access(None, set())
         own = await asyncio.to_thread(lambda: set(self.jobs.processes_of(asker))) if users else set()
-
-        def visible(device: str) -> bool:
-            if device.startswith(ADDRESS_PREFIX):
-                return False  # a GPU of which nobody knows who computes on it
-            return device not in users or bool(users[device] & own)
-
-        return visible
+        return _Access(users, own)
 
     async def _users(self) -> Mapping[str, set[int]]:
         """Processes by device. A device that does not answer, as one that is lost, has those that it named last, so
@@ -92,7 +110,7 @@ class JobSignals:
             self._known[device] = self._known.get(device, set()) if processes is None else processes
         self._asked_at = self.clock()
 
-    def _readings(self, device: str) -> Iterator[SignalReading]:
+    def _readings(self, device: str, alone: bool) -> Iterator[SignalReading]:
         for name, value in self.buffer.newest(device).items():
             signal = self.signals[name]
             yield SignalReading(
@@ -102,5 +120,5 @@ class JobSignals:
                 measures=signal.measures,
                 resource=signal.resource,
                 trouble=signal.unit == TROUBLE_UNIT,
-                used_share=signal.used_share,
+                used_share=signal.used_share and alone,
             )

@@ -82,7 +82,11 @@ def attend_as_gpus_do(ledger: AllocationLedger) -> None:
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
         is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
-        if type(query) is not FakeTensor or not ledger.is_on_gpu(query) or (is_causal and attn_mask is not None):
+        if (
+            type(query) is not FakeTensor
+            or not ledger.is_on_gpu(query)
+            or (attn_mask is not None and (is_causal or not _is_accepted(attn_mask, query)))  # torch says what is wrong
+        ):
             options = {"enable_gqa": True} if enable_gqa else {}  # torch 2.4 has no such argument
             return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **options)
         call = _cast(AttentionCall(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa))
@@ -103,7 +107,7 @@ def chosen_kernel(call: AttentionCall, capability: Capability) -> SDPBackend:
 def _order(capability: Capability) -> Sequence[SDPBackend]:
     """The order of preference, which scripts can change."""
     asked: Any = getattr(torch._C, "_get_sdp_priority_order", None)  # older releases have no such function
-    order = [SDPBackend(number) for number in asked()] if asked else [*_USUAL_ORDER]
+    order = [SDPBackend(number) for number in asked()] if asked else [*_USUAL_ORDER, SDPBackend.CUDNN_ATTENTION]
     if order[: len(_USUAL_ORDER)] == [*_USUAL_ORDER] and _prefers_cudnn(capability):
         order = [SDPBackend.CUDNN_ATTENTION, *_USUAL_ORDER]
     return order
@@ -176,7 +180,7 @@ def _can_be_efficient(call: AttentionCall, capability: Capability) -> bool:
     multiple = _alignment(query.dtype, capability)
     return bool(
         _is_fusible(call)
-        and not call.grouped
+        and query.shape[1] == key.shape[1] == value.shape[1]
         and query.dtype in (*_HALF, torch.float32)
         and query.shape[-1] == key.shape[-1] > 0
         and value.shape[-1] > 0
@@ -230,15 +234,20 @@ def _mask_fits(call: AttentionCall) -> bool:
 
 def _cast(call: AttentionCall) -> AttentionCall:
     """The call with the dtype of autocast, and a mask that is added to the scores."""
+    autocast = torch.is_autocast_enabled("cpu")  # where a dry run has autocast of a GPU
     query, key, value = call.inputs
-    if torch.is_autocast_enabled("cpu"):  # where a dry run has autocast of a GPU
+    if autocast and query.dtype is not torch.float64:
         query, key, value = (tensor.to(torch.get_autocast_dtype("cpu")) for tensor in call.inputs)
     mask, dtype = call.mask, query.dtype
     if mask is not None and mask.dtype is torch.bool:
         mask = torch.where(mask, 0.0, torch.full((), float("-inf"), dtype=dtype))
-    elif mask is not None:
+    elif mask is not None and autocast:
         mask = mask.to(dtype)
     return AttentionCall(query, key, value, mask, call.dropout, call.causal, call.grouped)
+
+
+def _is_accepted(mask: Tensor, query: Tensor) -> bool:
+    return mask.dtype in (torch.bool, torch.float32, query.dtype)
 
 
 def _math(call: AttentionCall, scale: float | None) -> Any:

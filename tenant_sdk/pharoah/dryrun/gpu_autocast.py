@@ -6,6 +6,7 @@ torch's file aten/src/ATen/autocast_mode.h. Runs in the dry-run child only, and 
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,11 +23,15 @@ _LOWER = {
 """Operators that compute in the dtype of autocast on GPUs only."""
 _WIDEST = {
     "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "index_put", "tensordot", "scatter_add",
+    "grid_sampler",
 }  # fmt: skip
 """Operators that compute in the widest dtype of their arguments."""
 _DTYPE_AT = {"softmax.int": 2, "log_softmax.int": 2, "sum": 1, "sum.dim_IntList": 3, "cumsum": 2, "cumprod": 2,
-             "linalg_vector_norm": 4}  # fmt: skip
+             "linalg_vector_norm": 4, "prod": 1, "prod.dim_int": 3}  # fmt: skip
 """Operators that convert while they compute: where their argument for the dtype of the result stands."""
+_BANNED = "binary_cross_entropy"
+_UNLIKE = (_BANNED, "grid_sampler", "prod", "prod.dim_int")
+"""Operators that both devices have a kernel for, and other ones."""
 _registered: list[torch.library.Library] = []
 """Registrations end with the object that made them."""
 
@@ -41,8 +46,9 @@ def autocast_as_gpus_do() -> None:
         warnings.simplefilter("ignore")  # torch says that a kernel is replaced
         for name in _only(_CPU, _GPU):
             library.impl(name, torch.library.fallthrough_kernel, _CPU)
-        for name in _only(_GPU, _CPU):
-            library.impl(name, _kernel(name), _CPU)
+        for name in [*_only(_GPU, _CPU), *_UNLIKE]:
+            with contextlib.suppress(AttributeError, RuntimeError):  # an operator that Python cannot call here
+                library.impl(name, _kernel(name), _CPU)
 
 
 def _only(having: str, lacking: str) -> list[str]:
@@ -56,6 +62,8 @@ def _only(having: str, lacking: str) -> list[str]:
 def _kernel(name: str) -> Kernel:
     packet, _, overload = name.partition(".")
     operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    if name == _BANNED:
+        return _refuse
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _CPU))):
@@ -66,6 +74,10 @@ def _kernel(name: str) -> Kernel:
             return operator(*args, **kwargs)
 
     return kernel
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise RuntimeError(f"{_BANNED} is not allowed under autocast on a GPU; use binary_cross_entropy_with_logits")
 
 
 def _dtype(packet: str, arguments: Any) -> torch.dtype | None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pharoah.dryrun.ledger import AllocationLedger
+from pharoah.dryrun.ledger import AllocationLedger, local
 
 aten = torch.ops.aten
 _registered: list[torch.library.Library] = []
@@ -29,7 +29,7 @@ def compute_as_gpus_do(ledger: AllocationLedger) -> None:
             return input
         if p == 1:
             return input * torch.zeros((), dtype=input.dtype)
-        if ledger.is_on_gpu(input):
+        if ledger.is_on_gpu(local(input)):
             return aten.native_dropout(input, p, train)[0]
         return input * torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
 

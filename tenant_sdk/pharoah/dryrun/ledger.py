@@ -164,7 +164,7 @@ class AllocationLedger:
     def place(self, tensors: Iterable[torch.Tensor]) -> None:
         """Record that tensors are on the GPU."""
         if self.on_gpu is not None:
-            self.on_gpu.update(map(self.number_of, tensors))
+            self.on_gpu.update(number for number in map(self.number_of, tensors) if number)
 
     def is_on_gpu(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is on the GPU as far as is known; also where everything is."""

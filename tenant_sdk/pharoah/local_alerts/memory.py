@@ -45,7 +45,7 @@ class _Limit:
 
     def amount(self, of_supply: float) -> str:
         """What is left of it, or was used up, in words."""
-        return f"{100 * of_supply:.2g} %" if self.device else size(of_supply)
+        return f"{100 * of_supply:.0f} %" if self.device else size(of_supply)
 
 
 @dataclass

@@ -31,8 +31,18 @@ def _retired_pages(nvml: Any, gpu: Any) -> int:
 
 
 def _memory_used(nvml: Any, gpu: Any) -> float | None:
+    """None where the GPU is partitioned, because each partition has a memory of its own."""
+    if _is_partitioned(nvml, gpu):
+        return None
     memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
     return memory.used / memory.total if memory.total else None
+
+
+def _is_partitioned(nvml: Any, gpu: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(gpu)[0])
+    except nvml.NVMLError:
+        return False  # an older GPU has no partitions
 
 
 def _link_counts(*names: str) -> Read:
