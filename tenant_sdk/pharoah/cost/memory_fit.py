@@ -19,7 +19,7 @@ _HEAP = 4 << 20
 _CONTEXT = 760 << 20
 """Bytes of the GPU that a process takes beside torch's allocator: 632 to 760 MiB (`python -m evaluation gpu`)."""
 _WORKSPACES = 64 << 20
-"""Bytes of torch's allocator that cuBLAS works in: 32 MiB on GPUs of generation 9 for each of its two interfaces."""
+"""Bytes of torch's allocator that cuBLAS works in, on an H200 (`python -m evaluation gpu --part memory`)."""
 _COMMUNICATOR = 256 << 20
 """Bytes that NCCL allocates for the groups of a distributed job."""
 
