@@ -19,7 +19,7 @@ from evaluation.costs.memory_fit import command_of, what_if
 from evaluation.figures import Figures
 from pharoah.cost import cuda_allocator
 from pharoah.cost.memory import peak
-from pharoah.cost.memory_fit import _CONTEXT, _WORKSPACES
+from pharoah.cost.memory_fit import CONTEXT, reserved_bytes
 from pharoah.cost.mitigation import Mitigation
 from pharoah.cost.step import StepCost
 
@@ -61,13 +61,13 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
         costs = dict(zip(names, pool.map(_dry, names), strict=True))
         real = dict(zip(names, pool.map(_real, names), strict=True))
         _limits(figures, costs, pool, random.Random(arguments.seed))
-    reserved = {name: _WORKSPACES + cuda_allocator.most_reserved(cost.memory.events) for name, cost in costs.items()}
+    reserved = {name: reserved_bytes(cost) for name, cost in costs.items()}
     errors = {name: reserved[name] / real[name].reserved - 1 for name in names}
     worst = max(errors, key=lambda name: abs(errors[name]))
     figures.add("reserved_relative_error_median", median(map(abs, errors.values())), interval=f"n={len(names)}")
     figures.add("reserved_relative_error_worst", errors[worst], interval=worst)
     outside = [one.outside for one in real.values()]
-    figures.add("bytes_besides_allocator_median", median(outside), f"predicted: {_CONTEXT:,}", True)
+    figures.add("bytes_besides_allocator_median", median(outside), f"predicted: {CONTEXT:,}", True)
     rows = [
         (name, *(f"{size / MIB:,.0f}" for size in (peak(costs[name].memory).bytes, real[name].allocated,
          reserved[name], real[name].reserved, real[name].outside)), f"{errors[name]:+.1%}")
@@ -81,7 +81,7 @@ def _limits(figures: Figures, costs: dict[str, StepCost], pool: ThreadPoolExecut
     """Which jobs run out of memory under a limit, and for which was it predicted?"""
     trials = []
     for name, cost in costs.items():
-        needed = _WORKSPACES + cuda_allocator.most_reserved(cost.memory.events)
+        needed = reserved_bytes(cost)
         trials += [(name, int(needed * chance.uniform(0.8, 1.2))) for _ in range(FRACTIONS)]
     failed = list(pool.map(lambda trial: _worker(trial[0], trial[1]) is None, trials))
     predicted = [not _fits(costs[name], limit) for name, limit in trials]
@@ -92,7 +92,7 @@ def _limits(figures: Figures, costs: dict[str, StepCost], pool: ThreadPoolExecut
 
 def _fits(cost: StepCost, limit: int) -> bool:
     try:
-        cuda_allocator.most_reserved(cost.memory.events, limit - _WORKSPACES)
+        reserved_bytes(cost, limit)
     except cuda_allocator.OutOfMemory:
         return False
     return True

@@ -67,7 +67,7 @@ def _listing() -> tuple[dict[str, float], dict[str, str]]:
 def _load() -> Iterator[int]:
     """A process that keeps the GPU busy; its id."""
     command = [sys.executable, "-m", "evaluation.gpu.load", str(HELD_BYTES)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
             if process.stdout.readline() != "ready\n":

@@ -16,7 +16,7 @@ _TIGHT_SHARE = 0.05
 """Share of the budget that covers short-lived memory of kernels, which cannot be predicted."""
 _HEAP = 4 << 20
 """Bytes by which the heap of a training loop grows besides tensors and kernels: `python -m evaluation distributed`."""
-_CONTEXT = 760 << 20
+CONTEXT = 760 << 20
 """Bytes of the GPU that a process takes beside torch's allocator: 632 to 760 MiB (`python -m evaluation gpu`)."""
 _WORKSPACES = 64 << 20
 """Bytes of torch's allocator that cuBLAS works in, on an H200 (`python -m evaluation gpu --part memory`)."""
@@ -76,9 +76,15 @@ def fit(cost: StepCost, budget: MemoryBudget) -> Fit:
     if not budget.on_gpu:
         outside = 0 if budget.inside else cost.process_bytes
         return Fit(budget, most.bytes + _HEAP + outside, most)
-    outside = _CONTEXT + _WORKSPACES + (_COMMUNICATOR if cost.transfers else 0)
+    outside = CONTEXT + (_COMMUNICATOR if cost.transfers else 0)
     try:
-        reserved = cuda_allocator.most_reserved(cost.memory.events, budget.bytes - outside)
+        reserved = reserved_bytes(cost, budget.bytes - outside)
     except cuda_allocator.OutOfMemory:
-        reserved = max(cuda_allocator.most_reserved(cost.memory.events), budget.bytes + 1 - outside)
+        reserved = max(reserved_bytes(cost), budget.bytes + 1 - outside)
     return Fit(budget, reserved + outside, most)
+
+
+def reserved_bytes(cost: StepCost, capacity: int | None = None) -> int:
+    """The bytes of a GPU that torch's allocator reserves. Raises OutOfMemory when a `capacity` is not enough."""
+    left = None if capacity is None else capacity - _WORKSPACES
+    return _WORKSPACES + cuda_allocator.most_reserved(cost.memory.events, left)

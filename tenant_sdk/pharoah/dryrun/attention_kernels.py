@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
-from pharoah.capture.hardware import simulated_gpus
+from pharoah.dryrun.gpu_autocast import is_eligible
 from pharoah.dryrun.ledger import AllocationLedger
 from pharoah_archetypes.devices import device_named, usual_device
 
@@ -70,11 +70,9 @@ class AttentionCall:
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.inputs)
 
 
-def attend_as_gpus_do(ledger: AllocationLedger) -> None:
+def attend_as_gpus_do(gpu: str, ledger: AllocationLedger) -> None:
     """Replace `scaled_dot_product_attention` for tensors that are on a simulated GPU, for the rest of this process."""
-    if not (gpus := simulated_gpus()):
-        return
-    capability = Capability(*(device_named(gpus[0]) or usual_device()).capability)
+    capability = Capability(*(device_named(gpu) or usual_device()).capability)
     original = functional.scaled_dot_product_attention
 
     @functools.wraps(original)
@@ -236,7 +234,7 @@ def _cast(call: AttentionCall) -> AttentionCall:
     """The call with the dtype of autocast, and a mask that is added to the scores."""
     autocast = torch.is_autocast_enabled("cpu")  # where a dry run has autocast of a GPU
     query, key, value = call.inputs
-    if autocast and query.dtype is not torch.float64:
+    if autocast and is_eligible(query):
         query, key, value = (tensor.to(torch.get_autocast_dtype("cpu")) for tensor in call.inputs)
     mask, dtype = call.mask, query.dtype
     if mask is not None and mask.dtype is torch.bool:

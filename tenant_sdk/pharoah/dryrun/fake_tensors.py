@@ -17,11 +17,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from pharoah.capture import recorder as capture
 from pharoah.capture.hardware import simulated_gpus
 from pharoah.capture.hooks import on_stated_step
-from pharoah.dryrun.attention_kernels import attend_as_gpus_do
 from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.exploration import UnknownValues
 from pharoah.dryrun.fake_process_group import install_fake_process_group
-from pharoah.dryrun.gpu_autocast import autocast_as_gpus_do
 from pharoah.dryrun.gpu_kernels import compute_as_gpus_do
 from pharoah.dryrun.patches import (
     follow_resizes,
@@ -84,11 +82,9 @@ def fake_step(report: Callable[[DryRun, bool], None], values: UnknownValues) -> 
     give_addresses_to_fakes()
     save_fakes_as_zeros()
     train_in_this_process()
-    if simulated_gpus():
-        autocast_as_gpus_do()
-        compute_as_gpus_do(recorder.ledger)
+    if gpus := simulated_gpus():
+        compute_as_gpus_do(gpus[0], recorder.ledger)
     with fakes:
-        attend_as_gpus_do(recorder.ledger)
         install_fake_process_group()
         redirect_cuda(recorder.ledger)  # before any tensor is made: fake tensors ask for a GPU
         reads = ReadablePlaceholders(values, recorder.written, by_hand)

@@ -70,7 +70,7 @@ def _kernel(name: str) -> Kernel:
             if (at := _DTYPE_AT.get(name)) is not None:
                 args, kwargs = _with_dtype(args, kwargs, at, operator)
             elif (dtype := _dtype(packet, (args, kwargs))) is not None:
-                args, kwargs = tree_map(lambda one: one.to(dtype) if _is_eligible(one) else one, (args, kwargs))
+                args, kwargs = tree_map(lambda one: one.to(dtype) if is_eligible(one) else one, (args, kwargs))
             return operator(*args, **kwargs)
 
     return kernel
@@ -87,7 +87,7 @@ def _dtype(packet: str, arguments: Any) -> torch.dtype | None:
     if packet not in _WIDEST:
         return torch.float32
     found: list[torch.dtype] = []
-    tree_map(lambda one: found.append(one.dtype) if _is_eligible(one) else None, arguments)
+    tree_map(lambda one: found.append(one.dtype) if is_eligible(one) else None, arguments)
     return torch.float32 if torch.float32 in found else None
 
 
@@ -95,7 +95,7 @@ def _with_dtype(args: Any, kwargs: Any, at: int, operator: Any) -> tuple[Any, An
     """Ask for a result in float32, unless the script asks for another one."""
     name = "dtype"
     stated = args[at] if at < len(args) else kwargs.get(name)
-    if stated is not None or not _is_eligible(args[0]):
+    if stated is not None or not is_eligible(args[0]):
         return args, kwargs
     keyword = next(argument.kwarg_only for argument in operator._schema.arguments if argument.name == name)
     if keyword or at > len(args):
@@ -103,5 +103,6 @@ def _with_dtype(args: Any, kwargs: Any, at: int, operator: Any) -> tuple[Any, An
     return (*args[:at], torch.float32), kwargs
 
 
-def _is_eligible(value: Any) -> bool:
+def is_eligible(value: Any) -> bool:
+    """Whether autocast converts a value: tensors of float64 stay what they are."""
     return isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype is not torch.float64

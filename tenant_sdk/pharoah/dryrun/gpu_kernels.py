@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pharoah.dryrun.attention_kernels import attend_as_gpus_do
+from pharoah.dryrun.gpu_autocast import autocast_as_gpus_do
 from pharoah.dryrun.ledger import AllocationLedger, local
 
 aten = torch.ops.aten
@@ -18,9 +20,15 @@ _registered: list[torch.library.Library] = []
 """Registrations end with the object that made them."""
 
 
-def compute_as_gpus_do(ledger: AllocationLedger) -> None:
-    """Compute dropout of tensors that are on a simulated GPU by one kernel, which keeps a mask of one byte for each
-    number; the CPU multiplies with a mask of the dtype of the input."""
+def compute_as_gpus_do(gpu: str, ledger: AllocationLedger) -> None:
+    """Attention, autocast and dropout as on a GPU of this model, for tensors that the ledger has there."""
+    attend_as_gpus_do(gpu, ledger)
+    autocast_as_gpus_do()
+    _drop_out_as_gpus_do(ledger)
+
+
+def _drop_out_as_gpus_do(ledger: AllocationLedger) -> None:
+    """GPUs have one kernel, which keeps a byte for each number; the CPU multiplies with a mask of the input's dtype."""
     library = torch.library.Library("aten", "IMPL")
     _registered.append(library)
 
