@@ -37,7 +37,7 @@ to_json: Callable[[object], str] = json.JSONEncoder(separators=(",", ":"), defau
 def read_object(kind: type[T], data: object, path: str = "", *, drop_unknown: bool = False) -> T:
     """An instance of a dataclass from a JSON object. `path` names the object in errors. Raises FieldError.
 
-    With `drop_unknown`, fields that this release does not know are left out, of this object alone.
+    With `drop_unknown`, fields that this release does not know are left out, here and in the objects inside.
     """
     path = path or kind.__name__
     if not isinstance(data, dict):
@@ -51,7 +51,7 @@ def read_object(kind: type[T], data: object, path: str = "", *, drop_unknown: bo
     for name in required:
         if name not in data:
             raise FieldError(f"{path}.{name}: the field is missing")
-    return kind(**{name: _read(hints[name], value, f"{path}.{name}") for name, value in data.items()})
+    return kind(**{name: _read(hints[name], value, f"{path}.{name}", drop_unknown) for name, value in data.items()})
 
 
 @cache
@@ -63,20 +63,20 @@ def _described(kind: type) -> tuple[dict[str, Any], tuple[str, ...]]:
     return {field.name: hints[field.name] for field in names}, required
 
 
-def _read(hint: Any, value: Any, path: str) -> Any:
+def _read(hint: Any, value: Any, path: str, drop_unknown: bool) -> Any:
     if hint is Any:
         return value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         wanted = next(argument for argument in arguments if argument is not type(None))
-        return None if value is None and type(None) in arguments else _read(wanted, value, path)
+        return None if value is None and type(None) in arguments else _read(wanted, value, path, drop_unknown)
     if origin in (tuple, Sequence):
-        return tuple(_read(arguments[0], one, path) for one in _checked(list, value, path, "a list"))
+        return tuple(_read(arguments[0], one, path, drop_unknown) for one in _checked(list, value, path, "a list"))
     if origin is dict:
         items = _checked(dict, value, path, "an object").items()
-        return {name: _read(arguments[1], one, f"{path}.{name}") for name, one in items}
+        return {name: _read(arguments[1], one, f"{path}.{name}", drop_unknown) for name, one in items}
     if is_dataclass(hint):
-        return read_object(hint, value, path) if isinstance(hint, type) else value
+        return read_object(hint, value, path, drop_unknown=drop_unknown) if isinstance(hint, type) else value
     return _plain(hint, value, path)
 
 

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_protocol import agent_messages, rank_messages
-from pharoah_protocol.local_messages import MESSAGES, Message, MessageError, Packet, decode, encode, wants_answer
+from pharoah_protocol.local_messages import (
+    MESSAGES,
+    Message,
+    MessageError,
+    Packet,
+    decode,
+    decode_answer,
+    encode,
+    wants_answer,
+)
+from pharoah_protocol.vocabulary import Resource
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
@@ -81,3 +91,14 @@ def test_any_bytes_are_a_message_or_an_error(data: bytes) -> None:
         decode(data)
     except MessageError:
         pass
+
+
+def test_answers_of_a_later_release_lose_what_this_one_does_not_know_also_inside() -> None:
+    answer = agent_messages.SignalsAnswer(
+        (agent_messages.SignalReading("power", "gpu0", 0.5, "power", Resource.COMPUTE, trouble=False),)
+    )
+    data = json.loads(encode(answer))
+    data["readings"][0]["mood"] = data["mood"] = "later"
+    assert decode_answer(json.dumps(data).encode(), agent_messages.SignalsAnswer) == answer
+    with pytest.raises(MessageError, match="mood"):
+        decode(json.dumps(data).encode())

@@ -12,8 +12,24 @@ from pharoah.dryrun.extensions._extension import Extension
 
 
 def _modules() -> Mapping[str, Mapping[str, Any]]:
+    from torch import nn
+    from torch.nn import functional
+
+    attention = _attention()
+    return {
+        "flash_attn": attention,
+        "flash_attn.flash_attn_interface": attention,
+        "flash_attn.bert_padding": _padding(),
+        "flash_attn.layers.rotary": _rotation(),
+        "flash_attn.ops.rms_norm": {"RMSNorm": nn.RMSNorm, "rms_norm": lambda x, weight, eps: functional.rms_norm(
+            x, weight.shape, weight, eps)},
+        "flash_attn.losses.cross_entropy": {"CrossEntropyLoss": nn.CrossEntropyLoss},
+    }  # fmt: skip
+
+
+def _attention() -> Mapping[str, Any]:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
     from torch.nn import functional
 
     def attend(
@@ -68,6 +84,21 @@ def _modules() -> Mapping[str, Mapping[str, Any]]:
     ) -> Any:  # fmt: skip
         return attend(q, k_cache, v_cache, softmax_scale=softmax_scale, causal=causal)
 
+    return {
+        "flash_attn_func": attend,
+        "flash_attn_qkvpacked_func": attend_packed,
+        "flash_attn_kvpacked_func": attend_keys_packed,
+        "flash_attn_varlen_func": attend_ragged,
+        "flash_attn_varlen_qkvpacked_func": attend_ragged_packed,
+        "flash_attn_varlen_kvpacked_func": attend_ragged_keys_packed,
+        "flash_attn_with_kvcache": attend_with_cache,
+    }
+
+
+def _padding() -> Mapping[str, Any]:
+    import torch
+    from torch import Tensor
+
     def unpad(hidden: Tensor, mask: Tensor, unused_mask: Tensor | None = None) -> Any:
         """(batch, positions, ...): all positions count, as if nothing was padded."""
         batch, positions = hidden.shape[:2]
@@ -79,6 +110,13 @@ def _modules() -> Mapping[str, Mapping[str, Any]]:
     def pad(hidden: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
         return hidden.reshape(batch, seqlen, *hidden.shape[1:])
 
+    return {"unpad_input": unpad, "pad_input": pad, "index_first_axis": lambda x, indices: x[indices]}
+
+
+def _rotation() -> Mapping[str, Any]:
+    import torch
+    from torch import Tensor
+
     def rotate(
         x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False, inplace: bool = False, **_: Any
     ) -> Tensor:
@@ -88,29 +126,7 @@ def _modules() -> Mapping[str, Mapping[str, Any]]:
         c, s = cos[: x.shape[1], None], sin[: x.shape[1], None]
         return torch.cat([first * c - second * s, first * s + second * c, x[..., width:]], -1)
 
-    attention = {
-        "flash_attn_func": attend,
-        "flash_attn_qkvpacked_func": attend_packed,
-        "flash_attn_kvpacked_func": attend_keys_packed,
-        "flash_attn_varlen_func": attend_ragged,
-        "flash_attn_varlen_qkvpacked_func": attend_ragged_packed,
-        "flash_attn_varlen_kvpacked_func": attend_ragged_keys_packed,
-        "flash_attn_with_kvcache": attend_with_cache,
-    }
-    padding = {
-        "unpad_input": unpad,
-        "pad_input": pad,
-        "index_first_axis": lambda x, indices: x[indices],
-    }
-    return {
-        "flash_attn": attention,
-        "flash_attn.flash_attn_interface": attention,
-        "flash_attn.bert_padding": padding,
-        "flash_attn.layers.rotary": {"apply_rotary_emb": rotate, "apply_rotary_emb_func": rotate},
-        "flash_attn.ops.rms_norm": {"RMSNorm": nn.RMSNorm, "rms_norm": lambda x, weight, eps: functional.rms_norm(
-            x, weight.shape, weight, eps)},
-        "flash_attn.losses.cross_entropy": {"CrossEntropyLoss": nn.CrossEntropyLoss},
-    }  # fmt: skip
+    return {"apply_rotary_emb": rotate, "apply_rotary_emb_func": rotate}
 
 
 EXTENSION = Extension(
