@@ -85,7 +85,7 @@ def test_a_model_of_somebody_else_an_old_one_and_nonsense_are_not_used(tmp_path:
     assert forecasts(tmp_path, [answer()], lambda: MODEL.made_at + OLDEST_SECONDS + 1) == [None]
 
 
-def test_a_node_that_is_likely_to_fail_is_an_alert_until_it_is_not() -> None:
+def test_a_node_that_is_likely_to_fail_is_one_alert_until_the_horizon_of_the_last_forecast_is_over() -> None:
     forecast = NodeForecast(
         probability=0.31, hours=24, resource=Resource.MEMORY_CAPACITY, alarming=True, failures=30, nodes=100
     )
@@ -97,6 +97,9 @@ def test_a_node_that_is_likely_to_fail_is_an_alert_until_it_is_not() -> None:
     assert found.what == "this node fails within 24 hours with a probability of 31%"
     assert found.fault_domain is Attribution.NODE and found.resource is Resource.MEMORY_CAPACITY
     assert found.checkpoint and not found.validation, "a question would show the provider which node somebody is on"
-    assert not list(watching.look(View(at=4.0, unix=103.0, forecast=replace(forecast, alarming=False))))
-    (unclear,) = watching.look(View(at=5.0, unix=104.0, forecast=replace(forecast, resource=None)))
-    assert unclear.resource is None and unclear.likely.startswith("its trouble")
+    calm, day = replace(forecast, alarming=False, probability=0.01), 24 * 3600.0
+    for view in (View(at=2.0 + day, unix=0.0, forecast=calm), View(at=2.5 + day, unix=0.0)):
+        assert list(watching.look(view)) == [later], "a risk that falls below its threshold for a while"
+    assert not list(watching.look(View(at=3.0 + day, unix=102.0, forecast=calm)))
+    (unclear,) = watching.look(View(at=4.0 + day, unix=103.0, forecast=replace(forecast, resource=None)))
+    assert unclear.since == 103.0 and unclear.resource is None and unclear.likely.startswith("its trouble")

@@ -1,27 +1,38 @@
-"""The node is likely to fail, by the hazard model that the provider has learned from all its nodes."""
+"""The node is likely to fail, by the hazard model that the provider has learned from all its nodes.
+
+A forecast speaks of the hours of its horizon, so an alert stands until so long after the last forecast that alarmed.
+Risks move around their threshold, and the false alarms that the provider allows are not repeated within a day.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pharoah.local_alerts._detector import Condition, Detector, View
+from pharoah.local_alerts._detector import Condition, Detector, NodeForecast, View
 from pharoah_protocol.vocabulary import Attribution
 
 
 @dataclass
 class _NodeFailure:
-    """Since when the node has been likely to fail, in unix seconds; 0 while it is not."""
-
     wants_lateness = False
+    _last: NodeForecast | None = None
+    """The last forecast that alarmed, while it stands."""
+    _last_at: float = 0.0
+    """When it was seen, in seconds of the monotonic clock."""
     _since: float = 0.0
+    """Since when one of them has stood, in unix seconds."""
 
     def look(self, view: View) -> Iterator[Condition]:
-        forecast = view.forecast
-        if forecast is None or not forecast.alarming:
-            self._since = 0.0
+        if view.forecast is not None and view.forecast.alarming:
+            self._since = self._since if self._last else view.unix
+            self._last, self._last_at = view.forecast, view.at
+        forecast = self._last
+        if forecast is None:
             return
-        self._since = self._since or view.unix
+        if view.at - self._last_at >= forecast.hours * 3600.0:
+            self._last = None
+            return
         known = f"trouble of its {forecast.resource.replace('_', ' ')}" if forecast.resource else "its trouble"
         yield Condition(
             key="node_failure",
