@@ -24,6 +24,7 @@ from pharoah_protocol.trusted_paths import private_content
 from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf.libsodium import SodiumMissing
 from pharoah_serving import token_command
+from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
 from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.listener import Tls
@@ -50,12 +51,14 @@ def main(argv: list[str] | None = None) -> int:
     _add_token(commands)
     arguments = parser.parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        with end_when_output_is_closed():
+            return int(arguments.run(arguments))
     except (UsageError, AuditBundleError, ProviderError, SodiumMissing, OSError) as error:
         print(f"pharoah-auditor: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
-    return 1
+    return 0
 
 
 def entry() -> None:

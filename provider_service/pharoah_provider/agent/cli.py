@@ -44,6 +44,7 @@ from pharoah_provider.agent.stream import AgentStream
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import Node
 from pharoah_provider.owned_tasks import OwnedTasks
+from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
 
 log = logging.getLogger("pharoah.agent")
@@ -110,12 +111,14 @@ def main(argv: list[str] | None = None) -> int:
     check.set_defaults(run=_check)
     arguments = parser.parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        with end_when_output_is_closed():
+            return int(arguments.run(arguments))
     except (ProfileError, ChildDied, ProviderError, OSError) as error:
         print(f"pharoah-agent: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+    return 0
 
 
 def entry() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from pharoah_protocol.registry import RegistryError
@@ -33,6 +32,7 @@ from pharoah_provider.cli import (
     table,
     token,
 )
+from pharoah_serving.closed_output import end_when_output_is_closed
 from pharoah_serving.errors import ProviderError
 
 EXIT_CODES = """\
@@ -47,15 +47,14 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     try:
         arguments = _parser().parse_args(argv)
-        return int(arguments.run(arguments))
+        with end_when_output_is_closed():
+            return int(arguments.run(arguments))
     except (ProviderError, SodiumMissing, RegistryError) as error:
         print(f"pharoah-provider: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return 0
 
 
 def entry() -> None:
