@@ -61,6 +61,8 @@ class AlertSender:
         self._alerts: dict[str, OutsideAlert] = {}
         """The newest state of each alert that goes on, or whose end was not sent yet, by its key."""
         self._changed = asyncio.Event()
+        self._failed = False
+        """Whether the receiver did not take the last call."""
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -83,7 +85,7 @@ class AlertSender:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        if self._changed.is_set():
+        if self._changed.is_set() or self._failed:
             try:
                 async with asyncio.timeout(seconds):
                     await self._post()
@@ -114,7 +116,9 @@ class AlertSender:
             raise
         except Exception as error:  # noqa: BLE001 - what answers at the address may be anything
             log.warning("%s did not take alerts: %s: %s", self._url, type(error).__name__, error)
+            self._failed = True
             return
+        self._failed = False
         for key, alert in sent.items():
             if alert.ended_at is not None and self._alerts.get(key) is alert:
                 del self._alerts[key]

@@ -122,9 +122,11 @@ class _Rates(NamedTuple):
 def _rates(checks: Iterable[PastCheck], resource_of: Mapping[str, Resource], now: float) -> _Rates:
     faults: dict[_Subject, int] = defaultdict(int)
     first: dict[_Subject, float] = {}
-    for check in checks:
-        subject = _Subject(check.node, resource_of[check.benchmark])
-        faults[subject] += check.found
+    was_found: dict[tuple[str, str], bool] = {}
+    for check in sorted(checks, key=lambda check: check.at):
+        subject, key = _Subject(check.node, resource_of[check.benchmark]), (check.node, check.benchmark)
+        faults[subject] += check.found and not was_found.get(key, False)  # one fault is found as long as it lasts
+        was_found[key] = check.found
         first[subject] = min(first.get(subject, check.at), check.at)
     days = {subject: max(0.0, now - at) / DAY_SECONDS for subject, at in first.items()}
     fleet: dict[Resource, float] = {}

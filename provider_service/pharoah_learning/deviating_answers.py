@@ -6,7 +6,7 @@ A core that is always wrong in the same way reproduces its own result. Its diges
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pharoah_protocol.answer_digests import software_of
@@ -44,16 +44,35 @@ def deviations(digests: Iterable[NodeDigest]) -> list[Deviation]:
 
     The newest digest of a node must come last; it replaces earlier ones of the same software.
     """
+    found = [
+        Deviation(node, group.benchmark, digest, group.expected, group.agreeing, len(group.by_node))
+        for group in _groups(digests)
+        for node, digest in group.by_node.items()
+        if digest != group.expected
+    ]
+    return sorted(found, key=lambda deviation: (deviation.benchmark, deviation.node))
+
+
+def agreeing_nodes(digests: Iterable[NodeDigest]) -> set[str]:
+    """Nodes whose newest digests are those of more than half of at least LEAST_NODES nodes."""
+    return {node for group in _groups(digests) for node, digest in group.by_node.items() if digest == group.expected}
+
+
+class _Group(NamedTuple):
+    """Nodes of which most have the same digest."""
+
+    benchmark: str
+    by_node: Mapping[str, str]
+    """The newest digest of each."""
+    expected: str
+    agreeing: int
+
+
+def _groups(digests: Iterable[NodeDigest]) -> Iterator[_Group]:
     groups: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
     for one in digests:
         groups[one.benchmark, one.context_id, software_of(one.digest)][one.node] = one.digest
-    found = []
     for (benchmark, _, _), by_node in groups.items():
         expected, agreeing = Counter(by_node.values()).most_common(1)[0]
         if len(by_node) >= LEAST_NODES and 2 * agreeing > len(by_node):
-            found += [
-                Deviation(node, benchmark, digest, expected, agreeing, len(by_node))
-                for node, digest in by_node.items()
-                if digest != expected
-            ]
-    return sorted(found, key=lambda deviation: (deviation.benchmark, deviation.node))
+            yield _Group(benchmark, by_node, expected, agreeing)

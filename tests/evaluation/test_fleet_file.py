@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from evaluation.figures import Figures
@@ -17,10 +18,13 @@ HEADER = "unit,hour,part,archetype,failed_of,degraded,count:errors,heat\n"
 ROWS = HEADER + (
     "a,0,train,gpt,,0,3,20.0\n"
     "a,1,train,gpt,memory,1,4,21.0\n"
-    "b,0,calibrate,mlp,,0,0,\n"
-    "c,0,test,gpt,,0,1,19.0\n"
-    "c,1,test,gpt,,0,,19.5\n"
-    "c,2,test,gpt,,0,2,19.0\n"
+    "b,0,train,mlp,,0,0,\n"
+    "c,0,calibrate,gpt,network,0,0,18.0\n"
+    "d,0,calibrate,mlp,,0,0,\n"
+    "e,0,test,gpt,memory,1,9,25.0\n"
+    "f,0,test,gpt,,0,1,19.0\n"
+    "f,1,test,gpt,,0,,19.5\n"
+    "f,2,test,gpt,,0,2,19.0\n"
 )
 
 
@@ -30,34 +34,164 @@ def _written(folder: Path, rows: str) -> Path:
     return path
 
 
+def _parquet(folder: Path, rows: str, **columns: pa.Array) -> Path:
+    """The same rows as Parquet, with some columns replaced."""
+    table = arrow_csv.read_csv(_written(folder, rows))
+    for name, column in columns.items():
+        table = table.set_column(table.column_names.index(name), name, column)
+    path = folder / "fleet.parquet"
+    parquet.write_table(table, path)
+    return path
+
+
+def _refused(path: Path, message: str) -> None:
+    with pytest.raises(FleetFileError, match=message):
+        read_fleets(path)
+
+
 def test_units_hours_and_failures_are_read(tmp_path: Path) -> None:
     found = read_fleets(_written(tmp_path, ROWS))
-    assert found.train.fleet.resources == ("memory",) and found.train.fleet.groups == ("gpt", "mlp")
-    assert found.train.fleet.last.tolist() == [1] and found.train.fleet.cause.tolist() == [1]
-    assert found.train.degrading.tolist() == [True] and not found.has_hazard
-    assert found.test.fleet.last.tolist() == [2] and found.test.fleet.cause.tolist() == [0]
+    assert found.train.fleet.resources == ("memory", "network") and found.train.fleet.groups == ("gpt", "mlp")
+    assert found.train.fleet.last.tolist() == [1, 0] and found.train.fleet.cause.tolist() == [1, 0]
+    assert found.calibrate.fleet.cause.tolist() == [2, 0] and found.calibrate.fleet.group.tolist() == [0, 1]
+    assert found.train.degrading.tolist() == [True, False] and not found.has_hazard
+    assert found.test.fleet.last.tolist() == [0, 2] and found.test.fleet.cause.tolist() == [1, 0]
     at = found.test.fleet.names.index("errors.recent")
-    assert found.test.fleet.features[0, :, at] == pytest.approx(np.log1p([1, 1, 3]))
+    assert found.test.fleet.features[1, :, at] == pytest.approx(np.log1p([1, 1, 3]))
     at = found.test.fleet.names.index("heat.level")
-    assert found.test.fleet.features[0, :2, at] == pytest.approx([19.0, 19.25])
+    assert found.test.fleet.features[1, :2, at] == pytest.approx([19.0, 19.25])
+
+
+def test_rows_may_be_in_any_order(tmp_path: Path) -> None:
+    ordered = read_fleets(_written(tmp_path, ROWS))
+    turned = read_fleets(_written(tmp_path, HEADER + "".join(reversed(ROWS.splitlines(keepends=True)[1:]))))
+    for one, other in zip(ordered[:3], turned[:3], strict=True):
+        assert one.fleet.last.tolist() == other.fleet.last.tolist()
+        assert one.fleet.cause.tolist() == other.fleet.cause.tolist()
+        assert np.array_equal(one.fleet.features, other.fleet.features)
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
         (ROWS.replace("part", "set"), "there is no column part"),
-        (ROWS.replace("calibrate", "other"), "column part: 'other' is none of"),
-        (ROWS.replace("test", "train"), "no unit is in test"),
-        (ROWS.replace("memory", ""), "no unit fails"),
-        (ROWS.replace("c,2", "c,1"), "two rows of one unit have the same hour"),
-        (ROWS.replace("c,2", "c,-2"), "whole numbers from 0 on"),
-        (ROWS.replace("21.0", "hot"), "column heat must hold numbers"),
+        (ROWS.replace("calibrate", "other"), "column part: 'other' is none of train, calibrate, test"),
+        (ROWS.replace("test", "train"), "column part: no unit is in test"),
+        (ROWS.replace("c,0", ",0"), "column unit: it is empty in 1 rows, the first of them row 4"),
+        (ROWS.replace("f,2", "f,"), "column hour: it is empty in 1 rows, the first of them row 9"),
+        (ROWS.replace("f,2", "f,-2"), "column hour: it must hold whole numbers from 0 on"),
+        (ROWS.replace("f,2", "f,1.5"), "column hour: it must hold whole numbers from 0 on; its type is double"),
+        (ROWS.replace("21.0", "hot"), "column heat: it must hold numbers; its type is string"),
+        (ROWS.replace("21.0", "inf"), "column heat: it holds inf in hour 1 of unit 'a'; expected are finite numbers"),
         (ROWS + "d,0\n", "fleet.csv"),
     ],
 )
 def test_a_file_that_holds_no_fleet_is_named(tmp_path: Path, rows: str, message: str) -> None:
-    with pytest.raises(FleetFileError, match=message):
-        read_fleets(_written(tmp_path, rows))
+    _refused(_written(tmp_path, rows), message)
+
+
+def test_hours_with_a_gap_are_refused(tmp_path: Path) -> None:
+    _refused(
+        _written(tmp_path, ROWS.replace("f,1", "f,3")), "column hour: unit 'f' has no row of hour 1; expected is one"
+    )
+
+
+def test_units_that_begin_late_are_refused(tmp_path: Path) -> None:
+    _refused(_written(tmp_path, ROWS.replace("d,0", "d,1")), "column hour: unit 'd' has no row of hour 0")
+
+
+def test_hours_since_1970_are_refused_before_arrays_are_made_of_them(tmp_path: Path) -> None:
+    """Arrays of so many hours would not fit into any memory."""
+    rows = ROWS.replace("\nf,", f"\nf,{10**15}")
+    _refused(_written(tmp_path, rows), "column hour: unit 'f' has no row of hour 0")
+
+
+def test_two_rows_of_an_hour_are_refused(tmp_path: Path) -> None:
+    _refused(_written(tmp_path, ROWS.replace("f,2", "f,1")), "column hour: two rows of unit 'f' have hour 1")
+
+
+def test_a_unit_in_two_parts_is_refused(tmp_path: Path) -> None:
+    message = "column part: it holds 'train' in hour 1 of unit 'f', and 'test' in the last hour of that unit"
+    _refused(_written(tmp_path, ROWS.replace("f,1,test", "f,1,train")), message)
+
+
+def test_a_unit_of_two_archetypes_is_refused(tmp_path: Path) -> None:
+    message = "column archetype: it holds 'mlp' in hour 0 of unit 'a', and 'gpt' in the last hour of that unit"
+    _refused(_written(tmp_path, ROWS.replace("a,0,train,gpt", "a,0,train,mlp")), message)
+
+
+def test_a_failure_before_the_last_row_of_a_unit_is_refused(tmp_path: Path) -> None:
+    message = "column failed_of: it holds 'disk' in hour 1 of unit 'f', whose last hour is 2; expected is"
+    _refused(_written(tmp_path, ROWS.replace("f,1,test,gpt,", "f,1,test,gpt,disk")), message)
+
+
+def test_a_negative_count_is_refused(tmp_path: Path) -> None:
+    message = "column count:errors: it holds -4 in hour 1 of unit 'a'; expected are finite numbers from 0 on"
+    _refused(_written(tmp_path, ROWS.replace("1,4,21.0", "1,-4,21.0")), message)
+
+
+def test_a_negative_gauge_is_read(tmp_path: Path) -> None:
+    found = read_fleets(_written(tmp_path, ROWS.replace("25.0", "-25.0")))
+    assert found.test.fleet.features[0, 0, found.test.fleet.names.index("heat.level")] == -25
+
+
+def test_a_column_of_dates_is_refused(tmp_path: Path) -> None:
+    rows = ROWS.replace("0,\n", "0,2024-05-01\n").replace("21.0", "2024-05-02")
+    for heat in ("20.0", "18.0", "25.0", "19.0", "19.5"):
+        rows = rows.replace(f"{heat}\n", "2024-05-03\n")
+    _refused(_written(tmp_path, rows), r"column heat: it must hold numbers; its type is date32\[day\]")
+
+
+def test_a_column_of_lists_is_refused_where_text_is_expected(tmp_path: Path) -> None:
+    path = _parquet(tmp_path, ROWS, archetype=pa.array([["gpt"]] * 9))
+    _refused(path, "column archetype: it must hold text; its type is list")
+
+
+def test_an_empty_archetype_is_refused(tmp_path: Path) -> None:
+    rows = ROWS.replace("mlp", "")
+    message = "column archetype: it is empty in 2 rows, the first of them row 3 after the header; expected is a value"
+    _refused(_written(tmp_path, rows), message)
+    _refused(_parquet(tmp_path, rows, archetype=pa.array(["gpt", "gpt", None, "gpt", None, *["gpt"] * 4])), message)
+
+
+def test_a_gauge_with_the_name_of_a_counter_is_refused(tmp_path: Path) -> None:
+    message = "column heat: 2 columns have this name, with or without count:; expected is one"
+    _refused(_written(tmp_path, ROWS.replace("count:errors", "count:heat")), message)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    _refused(_written(tmp_path, ROWS.replace("degraded", "hour")), "column hour: 2 columns have this name")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (ROWS.replace("1,train,gpt,memory", "1,train,gpt,"), "column failed_of: no unit of part train fails; expected"),
+        (ROWS.replace("test,gpt,memory", "test,gpt,"), "column failed_of: no unit of part test fails"),
+        (ROWS.replace("calibrate,mlp,", "calibrate,mlp,disk"), "column failed_of: each unit of part calibrate fails"),
+    ],
+)
+def test_a_part_without_failing_or_without_healthy_units_is_refused(tmp_path: Path, rows: str, message: str) -> None:
+    _refused(_written(tmp_path, rows), message)
+
+
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.uint8(), pa.int32()])
+def test_parquet_hours_may_be_of_any_whole_type(tmp_path: Path, kind: pa.DataType) -> None:
+    found = read_fleets(_parquet(tmp_path, ROWS, hour=pa.array([0, 1, 0, 0, 0, 0, 0, 1, 2], kind)))
+    assert found.train.fleet.last.tolist() == [1, 0] and found.test.fleet.last.tolist() == [0, 2]
+
+
+def test_parquet_hours_beyond_all_signed_numbers_are_refused(tmp_path: Path) -> None:
+    path = _parquet(tmp_path, ROWS, hour=pa.array([0, 1, 0, 0, 0, 0, 0, 1, 2**64 - 1], pa.uint64()))
+    _refused(path, "column hour: it must hold whole numbers from 0 on")
+
+
+def test_a_file_without_a_row_is_refused(tmp_path: Path) -> None:
+    message = "there is no row; expected is one for each unit and hour"
+    _refused(_written(tmp_path, HEADER), message)
+    path = tmp_path / "fleet.parquet"
+    parquet.write_table(arrow_csv.read_csv(_written(tmp_path, ROWS)).slice(0, 0), path)
+    _refused(path, message)
 
 
 def test_models_of_a_fleet_from_a_file_are_measured(tmp_path: Path) -> None:

@@ -56,6 +56,15 @@ def test_a_node_with_earlier_faults_comes_before_one_without() -> None:
     assert (chosen.node, chosen.benchmark) == ("n2", "memory")
 
 
+def test_a_fault_that_lasted_for_a_week_is_one_fault() -> None:
+    """It was measured each hour. Another node had two faults in the same time."""
+    past = [passed(node, name, days) for node in ("n1", "n2") for name in RESOURCES for days in (60, 2)]
+    past += [passed("n1", "gemm", 20 + hour / 24, found=True) for hour in range(168)]
+    past += [passed("n2", "gemm", days, found=True) for days in (10, 30)] + [passed("n2", "gemm", 20)]
+    chosen = best(candidates("n1", "n2"), past)
+    assert (chosen.node, chosen.benchmark) == ("n2", "gemm")
+
+
 def test_of_what_finds_as_much_the_shorter_one_is_chosen() -> None:
     long, short = candidates("n1", seconds=40.0)[0], candidates("n2", seconds=4.0)[0]
     assert best([long, short], []) == short

@@ -157,6 +157,25 @@ def test_the_last_alert_is_sent_when_the_run_ends(receiver: Receiver) -> None:
     assert receiver.bodies
 
 
+def test_an_alert_that_was_not_taken_is_sent_when_the_run_ends() -> None:
+    """The next regular call is an hour away."""
+    receiver = Receiver(failing=1)
+
+    async def inside() -> None:
+        sender = AlertSender(receiver.url, again_seconds=3600.0)
+        sender.send(ALERT)
+        await until(lambda: receiver.asked == 1, "the call that fails", 20)
+        await asyncio.sleep(0.1)
+        assert not receiver.bodies
+        await sender.close(10.0)
+
+    try:
+        asyncio.run(inside())
+        assert len(receiver.bodies) == 1
+    finally:
+        receiver.close()
+
+
 def test_a_receiver_that_is_away_delays_the_end_no_longer_than_stated() -> None:
     async def inside() -> None:
         sender = AlertSender("http://127.0.0.1:1/nobody")

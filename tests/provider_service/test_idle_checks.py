@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.fleet_comparison import LEAST_PAST_RUNS
 from pharoah_protocol.answer_digests import answer_digest
 from pharoah_protocol.vocabulary import DeviceKind, Resource
-from pharoah_provider.domain import CheckResult
+from pharoah_provider.domain import CheckResult, Transition
 from pharoah_provider.monitoring import idle_checks
 from pharoah_provider.monitoring.follow_ups import FollowUps
 from pharoah_provider.monitoring.idle_judgement import judged
+from pharoah_provider.monitoring.incident_book import IncidentBook
+from pharoah_serving.errors import StoreError
 from tests.harness.listings import listed
 from tests.harness.monitored import HandClock, MonitoredSite, monitored_site
 
@@ -330,6 +333,84 @@ def test_a_node_that_is_always_wrong_in_the_same_way_is_known_by_its_peers(tmp_p
         site.digests["n3"] = right
         await hours(site, 10)  # whether it is as fast as before is known after three checks
         assert await incidents(site) == [("n3", "wrong_answer", "cleared")]
+
+    at_site(tmp_path, work)
+
+
+@pytest.mark.usefixtures("only_gemm")
+def test_a_node_whose_numbers_cannot_be_compared_any_more_stays_wrong(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        await site.add_node("n3", 3)
+        right, wrong = (answer_digest("torch", numbers) for numbers in (b"right", b"wrong"))
+        site.digests = dict.fromkeys(("n1", "n2", "n3"), right)
+        await hours(site, 6)
+        site.digests["n3"] = wrong
+        await hours(site, 2)
+        assert await incidents(site) == [("n3", "wrong_answer", "confirmed")]
+        await site.disconnect("n2")
+        await hours(site, 4)
+        assert await incidents(site) == [("n3", "wrong_answer", "confirmed")], "as fast as before, and as wrong"
+
+    at_site(tmp_path, work)
+
+
+def test_an_incident_ends_by_what_has_raised_it_and_by_nothing_of_a_similar_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = tuple(MICRO_BENCHMARKS[name] for name in ("step_convolution", "convolution"))
+    monkeypatch.setattr(idle_checks, "suitable", lambda *_, **__: both)
+
+    async def work(site: MonitoredSite) -> None:
+        measured = site._probed
+
+        def slow_steps(node: str, order_id: str, content: Mapping[str, Any]) -> list[BenchmarkResult]:
+            slow = node == "n1" and content["benchmarks"] == ["step_convolution"] and site.time.now > slow_from
+            site.seconds["n1"] = 0.011 if slow else 0.01
+            return measured(node, order_id, content)
+
+        site._probed = slow_steps  # type: ignore[method-assign]
+        slow_from = inf
+        await hours(site, 16)
+        slow_from = site.time.now
+        await hours(site, 10)
+        assert await incidents(site) == [("n1", "below_fleet", "confirmed")]
+
+    at_site(tmp_path, work)
+
+
+@pytest.mark.usefixtures("only_gemm")
+def test_an_incident_that_cannot_be_stored_is_raised_by_the_next_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, failures = IncidentBook.put, [True]
+
+    async def failing(self: IncidentBook, change: Transition) -> None:
+        if failures:
+            failures.pop()
+            raise StoreError("the disk is full")
+        await put(self, change)
+
+    async def work(site: MonitoredSite) -> None:
+        site.wrong.add("n2")
+        monkeypatch.setattr(IncidentBook, "put", failing)
+        await hours(site, 2)
+        assert not failures
+        await hours(site, 2)
+        assert await incidents(site) == [("n2", "wrong_answer", "confirmed")]
+
+    at_site(tmp_path, work)
+
+
+@pytest.mark.usefixtures("only_gemm")
+def test_an_incident_of_a_node_that_is_gone_for_a_day_ends(tmp_path: Path) -> None:
+    async def work(site: MonitoredSite) -> None:
+        site.wrong.add("n2")
+        await hours(site, 2)
+        await site.disconnect("n2")
+        await hours(site, 22)
+        assert await incidents(site) == [("n2", "wrong_answer", "confirmed")]
+        await hours(site, 4)
+        assert await incidents(site) == [("n2", "wrong_answer", "cleared")]
 
     at_site(tmp_path, work)
 

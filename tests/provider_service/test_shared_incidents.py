@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from pharoah_protocol.incident_states import CLEARED
 from pharoah_provider.cli import main
-from pharoah_provider.domain import Run
+from pharoah_provider.domain import Run, SubjectKind, Transition
+from pharoah_provider.monitoring.incident_book import IncidentBook
 from pharoah_provider.monitoring.shared_incidents import LOOK_SECONDS, LOOKS
+from pharoah_serving.errors import StoreError
 from tests.harness.alert_receiver import Receiver
 from tests.harness.listings import listed
 from tests.harness.monitored import HandClock, MonitoredSite, monitored_site
@@ -53,6 +56,71 @@ def test_a_slow_switch_is_one_incident_until_its_nodes_are_as_fast_as_before(tmp
             assert all("switch" not in state.evidence for state in site.states["n04"]), "it stays with the provider"
             await seconds_pass(site, runs, range(0), looks)
             assert await shared(site) == [("switch=s1", "cleared")]
+
+    asyncio.run(inside())
+
+
+def test_a_shared_incident_goes_on_while_it_is_not_known_where_its_nodes_are(tmp_path: Path) -> None:
+    """A restart, after which agents connect one by one, and a switch that has become so bad that its agents are away,
+    do not show that the switch is good again."""
+    looks = int(LOOK_SECONDS * (LOOKS + 1))
+    time = HandClock()
+
+    async def inside() -> None:
+        async with monitored_site(tmp_path, time=time) as site:
+            runs = await runs_behind_switches(site)
+            await seconds_pass(site, runs, range(4, 8), looks)
+            for name in ("n05", "n06", "n07"):
+                await site.disconnect(name)
+            await seconds_pass(site, runs, range(4, 8), looks)
+            assert await shared(site) == [("switch=s1", "confirmed")]
+        async with monitored_site(tmp_path, time=time) as again:
+            await again.passes(looks)
+            assert await shared(again) == [("switch=s1", "confirmed")]
+
+    asyncio.run(inside())
+
+
+def test_questions_of_tenants_show_no_slow_switch(tmp_path: Path) -> None:
+    looks = int(LOOK_SECONDS * (LOOKS + 1))
+
+    async def inside() -> None:
+        async with monitored_site(tmp_path, time=HandClock()) as site:
+            runs = await runs_behind_switches(site)
+            await seconds_pass(site, runs, range(0), 5)
+            for run in runs[4:8]:
+                await site.monitor.ask(run)
+            await seconds_pass(site, runs, range(0), looks)
+            assert await shared(site) == []
+            await seconds_pass(site, runs, range(4, 8), looks)
+            assert await shared(site) == [("switch=s1", "confirmed")], "they became slow as well"
+
+    asyncio.run(inside())
+
+
+def test_a_shared_incident_that_cannot_be_stored_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = int(LOOK_SECONDS * (LOOKS + 1))
+    put, failures = IncidentBook.put, [True, True]
+
+    async def failing(self: IncidentBook, change: Transition) -> None:
+        if change.subject.kind is SubjectKind.SHARED and failures and (change.state is CLEARED) is (len(failures) == 1):
+            failures.pop()
+            raise StoreError("the disk is full")
+        await put(self, change)
+
+    monkeypatch.setattr(IncidentBook, "put", failing)
+
+    async def inside() -> None:
+        async with monitored_site(tmp_path, time=HandClock()) as site:
+            runs = await runs_behind_switches(site)
+            for slow, state in ((range(4, 8), "confirmed"), (range(0), "cleared")):
+                with pytest.raises(StoreError):
+                    await seconds_pass(site, runs, slow, 2 * looks)
+                await seconds_pass(site, runs, slow, 2 * looks)
+                assert await shared(site) == [("switch=s1", state)]
+            assert not failures
 
     asyncio.run(inside())
 

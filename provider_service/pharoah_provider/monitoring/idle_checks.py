@@ -26,7 +26,7 @@ from pharoah_protocol.vocabulary import Purpose, Resource
 from pharoah_provider.domain import CheckResult, IdleCheck, IncidentKind, Node, Subject, Transition
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.monitoring.follow_ups import FollowUps
-from pharoah_provider.monitoring.idle_judgement import evidence_of, judged
+from pharoah_provider.monitoring.idle_judgement import DIFFERS, evidence_of, judged
 from pharoah_provider.monitoring.incident_book import IncidentBook
 from pharoah_provider.monitoring.orders import Orders
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -48,6 +48,9 @@ PARTNERS_CONSIDERED = 16
 """Nodes of which one is to be free to measure together with another one."""
 CONSIDERED = 32
 """Nodes that have waited longest and are considered for the next check."""
+KEPT_SECONDS = 86_400.0
+"""An incident of a node that could not be measured for a day ends: the node, its partners or a device may be gone for
+good. A node that is still sick when it is back is found again."""
 
 
 class IdleChecks:
@@ -81,6 +84,8 @@ class IdleChecks:
         self._going: dict[str, asyncio.Task[None]] = {}
         self._open: dict[str, Transition] = {}
         """The incidents that go on, by node."""
+        self._unmeasurable_since: dict[str, float] = {}
+        """Node with an incident to when it could not be measured first, seconds of the steady clock."""
 
     async def restore(self, changes: Iterable[Transition]) -> None:
         """After a restart: go on with the open incidents, and with the pauses."""
@@ -94,6 +99,7 @@ class IdleChecks:
     async def look(self) -> None:
         """Start the next check, if one is due; once a second. Raises StoreError."""
         self._going = {node: task for node, task in self._going.items() if not task.done()}
+        await self._end_what_cannot_be_measured()
         if not self._pause or len(self._going) >= AT_ONCE or not (nodes := self._waiting()):
             return
         past = await self._store.idle_checks.of_nodes([node.node for node in nodes])
@@ -101,6 +107,28 @@ class IdleChecks:
             node = choice.candidate.node
             self._due_at[node] = self._clock.steady() + self._pause
             self._going[node] = self._background.start(self._check(choice))
+
+    async def _end_what_cannot_be_measured(self) -> None:
+        now = self._clock.steady()
+        self._unmeasurable_since = {
+            node: self._unmeasurable_since.get(node, now) for node in self._open if not self._can_be_measured(node)
+        }
+        for node, since in self._unmeasurable_since.items():
+            if now - since >= KEPT_SECONDS:
+                incident = self._open[node]
+                await self._book.put(incident.changed(CLEARED, self._clock.wall(), "it was not measurable for a day"))
+                del self._open[node]
+
+    def _can_be_measured(self, name: str) -> bool:
+        """Whether what has raised the incident of a node can be run there again, if not now, then later."""
+        node = self._fleet.node(name)
+        if node is None or not self._pause or not self._fleet.is_connected(name):
+            return False
+        has_partners = any(True for _ in self._partners(node))
+        return any(
+            self._is_wanted(name, one.name, one.resource) and (one.need is None or has_partners)
+            for one in _benchmarks(node)
+        )
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """All checks that go on."""
@@ -127,6 +155,8 @@ class IdleChecks:
         for node in nodes:
             own = self._candidates(node)
             times = {one.benchmark: checked[node.node, one.benchmark] for one in own}
+            if not own:  # it makes place for others
+                self._due_at[node.node] = max(self._due_at[node.node], self._clock.steady() + RETRY_SECONDS)
             candidates += own if self._due_at[node.node] <= self._clock.steady() else ()
             following += self._follow_ups.chosen_from(own, self._measurable(node), times)
         resource_of = {one.name: one.resource for one in MICRO_BENCHMARKS}
@@ -150,7 +180,7 @@ class IdleChecks:
     def _is_wanted(self, node: str, benchmark: str, resource: Resource) -> bool:
         """A node with an open incident is measured by what has raised it, until it is over."""
         known = self._open.get(node)
-        return known is None or (known.resource is resource and f"{benchmark}:" in known.evidence)
+        return known is None or (known.resource is resource and known.evidence.startswith(f"{benchmark}:"))
 
     def _partners(self, node: Node) -> Iterator[Node]:
         """The nodes with which a node can measure its network: on other hosts, in the same context, and within reach of
@@ -212,10 +242,15 @@ class IdleChecks:
         nodes = {one.node for one in self._fleet.connected() if known and self._same_context(one, known)}
         past = await self._store.idle_checks.results(benchmark, sorted(nodes | {node}), 1 + PAST_RUNS)
         same_facts = {one.node for one in self._fleet.connected() if known and one.facts_id == known.facts_id}
-        check = await asyncio.to_thread(judged, result, past, same_facts, propensity, self._clock.wall())
+        incident = self._open.get(node)
+        differed = incident is not None and DIFFERS in incident.evidence
+        check = await asyncio.to_thread(
+            judged, result, past, same_facts, propensity, self._clock.wall(), differed=differed
+        )
         # What was slow is no reference: with it a node that stays slow would soon look as it always did. And of a node
-        # that a job suspects it is not known whether it is slow already.
-        doubtful = self._is_suspected(node) and check.result is not CheckResult.HEALTHY
+        # that a job suspects, or that was slow, it is not known whether it is slow now.
+        was_slow = incident is not None and incident.kind is IncidentKind.BELOW_FLEET
+        doubtful = (was_slow or self._is_suspected(node)) and check.result is not CheckResult.HEALTHY
         purpose = Purpose.VALIDATION if check.found or doubtful else Purpose.CHECK
         await self._store.evidence.append_probes([result], purpose)
         await self._store.idle_checks.put(check)
@@ -227,8 +262,9 @@ class IdleChecks:
     async def _changed(self, check: IdleCheck) -> None:
         """Twice in a row a check has shown something else than what is known of the node."""
         now, evidence = self._clock.wall(), evidence_of(check)
-        if (known := self._open.pop(check.node, None)) is not None:
+        if (known := self._open.get(check.node)) is not None:
             await self._book.put(known.changed(CLEARED, now, evidence))
+            del self._open[check.node]
             return
         wrong = check.result is CheckResult.WRONG
         what = "computes something wrong" if wrong else "is slower than healthy nodes"
@@ -245,8 +281,8 @@ class IdleChecks:
             step_ratio=1.0,
             resource=MICRO_BENCHMARKS[check.benchmark].resource,
         )
-        self._open[check.node] = incident
         await self._book.put(incident)
+        self._open[check.node] = incident
 
 
 def _benchmarks(node: Node) -> list[MicroBenchmark]:

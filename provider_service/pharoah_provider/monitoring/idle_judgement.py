@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import isnan
 
-from pharoah_learning.deviating_answers import NodeDigest, deviations
+from pharoah_learning.deviating_answers import NodeDigest, agreeing_nodes, deviations
 from pharoah_learning.evidence import BenchmarkResult
 from pharoah_learning.fleet_comparison import REPEATS, Difference
 from pharoah_learning.node_validation import learn_criteria, validate_node
 from pharoah_provider.domain import CheckResult, IdleCheck
+
+DIFFERS = "its numbers differ from those of"
+"""Begins the reason for which a node is wrong whose result was right by itself."""
 
 
 def judged(
@@ -18,13 +21,18 @@ def judged(
     same_facts: Collection[str],
     propensity: float,
     now: float,
+    *,
+    differed: bool = False,
 ) -> IdleCheck:
     """What the newest result of a node says, beside earlier ones of it and of its context, `results`, which are all of
     the same micro-benchmark, oldest first. `same_facts` are the nodes with the facts of this one. `now` in unix
-    seconds."""
+    seconds. `differed`: whether the numbers of the node differed from those of others before; it is healthy only where
+    they could be compared again."""
     what, ratio, reason = CheckResult.UNDECIDED, None, newest.error
     if wrong := _wrong(newest, results, same_facts):
         what, reason = CheckResult.WRONG, wrong
+    elif differed and newest.digest and not _agrees(newest, results, same_facts):
+        reason = "too few nodes with the same facts are there to compare its numbers"
     elif newest.seconds:
         repeats = min([REPEATS, *(len(one.seconds) for one in (newest, *results) if one.seconds)])
         fleet = [one for one in results if one.node != newest.node and one.seconds]
@@ -50,15 +58,25 @@ def _wrong(newest: BenchmarkResult, results: Collection[BenchmarkResult], same_f
     a node that is always wrong in the same way differs from them."""
     if newest.correct is False:
         return "its answer was wrong"
-    digests = [
+    for one in deviations(_digests(newest, results, same_facts)):
+        if one.node == newest.node:
+            return f"{DIFFERS} {one.agreeing} of {one.nodes} nodes with the same facts"
+    return ""
+
+
+def _agrees(newest: BenchmarkResult, results: Collection[BenchmarkResult], same_facts: Collection[str]) -> bool:
+    """Whether most of enough nodes with the same facts have computed the same numbers."""
+    return newest.node in agreeing_nodes(_digests(newest, results, same_facts))
+
+
+def _digests(
+    newest: BenchmarkResult, results: Collection[BenchmarkResult], same_facts: Collection[str]
+) -> list[NodeDigest]:
+    return [
         NodeDigest(one.node, "", one.benchmark, one.digest)
         for one in (*results, newest)
         if one.correct and one.digest and one.node in same_facts
     ]
-    for one in deviations(digests):
-        if one.node == newest.node:
-            return f"its numbers differ from those of {one.agreeing} of {one.nodes} nodes with the same facts"
-    return ""
 
 
 def evidence_of(check: IdleCheck) -> str:

@@ -53,27 +53,32 @@ class SharedIncidents:
             return
         self._looked_at = self._clock.steady()
         affected = self._affected()
-        causes = {cause.name: cause for cause in self._causes(affected)} if affected else {}
-        changing = causes.keys() ^ self._open.keys()
+        shared = {node.node: tuple(self._shared(node)) for node in self._fleet.connected()} if affected else {}
+        causes = {cause.name: cause for cause in shared_causes(affected, shared)}
+        # Of affected nodes whose agents are away, as after a restart, it is not known what they share.
+        over = set() if set(affected) - shared.keys() else self._open.keys() - causes.keys()
+        changing = over | (causes.keys() - self._open.keys())
         self._looks = {name: self._looks.get(name, 0) + 1 for name in changing}
         for name in sorted(name for name, looks in self._looks.items() if looks >= LOOKS):
             if name in causes:
                 await self._raise(causes[name])
             else:
-                await self._book.put(
-                    self._open.pop(name).changed(CLEARED, self._clock.wall(), "its nodes are no longer slow at once")
-                )
+                slow = {node for node, names in shared.items() if node in affected and name in names}
+                others = [other for other, cause in causes.items() if slow.intersection(cause.nodes)]
+                await self._clear(self._open[name], others)
             del self._looks[name]
-
-    def _causes(self, affected: Collection[str]) -> list[SharedCause]:
-        nodes = {node.node: node for node in self._fleet.connected()}
-        return shared_causes(affected, {name: tuple(self._shared(node)) for name, node in nodes.items()})
 
     def _shared(self, node: Node) -> Iterator[str]:
         yield from node.places
         for watched in self._runs.on(node.node):
             if watched.run.job_id:
                 yield f"job={watched.run.job_id.hex()[:8]}"
+
+    async def _clear(self, incident: Transition, others: Collection[str]) -> None:
+        """`others`: the causes that explain nodes of this one now."""
+        why = f"its nodes are explained by {', '.join(others)}" if others else "its nodes are no longer slow at once"
+        await self._book.put(incident.changed(CLEARED, self._clock.wall(), why))
+        del self._open[incident.subject.name]
 
     async def _raise(self, cause: SharedCause) -> None:
         now = self._clock.wall()
@@ -91,5 +96,5 @@ class SharedIncidents:
             step_ratio=1.0,
             established=False,
         )
-        self._open[cause.name] = incident
         await self._book.put(incident)
+        self._open[cause.name] = incident
