@@ -67,19 +67,22 @@ def decide(
     context_of: Mapping[str, str],
     drained: Collection[str] = (),
     breaker: Breaker | None = None,
+    gone: Collection[str] = (),
 ) -> list[NodeDecision]:
     """One decision for each node that has a class and is known, in the order of the names.
 
     `context_of` gives the context of each node that is known, whether it has a class or not. `drained` are the nodes
-    that are drained now: they come first, so that one node does not take the place of another one.
+    that are drained now: they come first, so that one node does not take the place of another one. `gone` are nodes
+    that were not seen for long: what is drained of them stays so, and takes no place of a node that is there.
     """
     breaker = breaker or Breaker()
     wanted = [_wanted(one, one.node in drained) for one in classed if one.node in context_of]
-    sizes, used, total = Counter(context_of.values()), Counter[str](), 0
+    sizes = Counter(context for node, context in context_of.items() if node not in gone)
+    used, total = Counter[str](), 0
     decided = []
     for one in sorted(wanted, key=lambda one: (one.node not in drained, -one.sick_probability, one.node)):
         context = context_of[one.node]
-        if one.action is NodeAction.DRAIN:
+        if one.action is NodeAction.DRAIN and not (one.node in gone and one.node in drained):
             fits = total < breaker.most_nodes and used[context] < breaker.of_context(sizes[context])
             total, used[context] = total + fits, used[context] + fits
             if not fits:

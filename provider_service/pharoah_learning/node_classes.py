@@ -36,14 +36,23 @@ class ClassedNode(NamedTuple):
 def classed_nodes(trials: Iterable[Trial], returned: Mapping[str, float] | None = None) -> list[ClassedNode]:
     """The nodes on which a cell has failed that also ran elsewhere, in the order of their names.
 
-    `returned` is when an operator has returned a node to service (unix seconds): what it did before does not count.
+    `returned` is when an operator has returned a node to service (unix seconds): what it did before does not count. A
+    node is judged by what it did in the context of its newest cell: after an update it is another node. What it did
+    before says what other nodes of that context should do.
     """
     counted_from = returned or {}
     contexts: dict[str, list[Trial]] = defaultdict(list)
+    context_of: dict[str, str] = {}
     for trial in sorted(trials, key=lambda trial: trial.ran_at):
         if trial.node and trial.ran_at >= counted_from.get(trial.node, 0.0):
             contexts[trial.context_id].append(trial)
-    found = [one for trials_there in contexts.values() for one in _of_context(trials_there)]
+            context_of[trial.node] = trial.context_id
+    found = [
+        one
+        for name, trials_there in contexts.items()
+        for one in _of_context(trials_there)
+        if context_of[one.node] == name
+    ]
     return sorted(found, key=lambda one: one.node)
 
 

@@ -13,8 +13,13 @@ import logging
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 
+from pharoah_learning.context_evidence import in_contexts
+from pharoah_learning.context_rule import ContextRule
+from pharoah_learning.evidence import LeftOut
 from pharoah_learning.node_actions import Breaker, NodeDecision, decide, fleet_health_ratio
-from pharoah_learning.node_classes import classed_nodes
+from pharoah_learning.node_classes import ClassedNode, classed_nodes
+from pharoah_learning.usable_trials import usable_trials
+from pharoah_learning.wrong_trials import mark_wrong
 from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider.domain import NodeAdvice
 from pharoah_provider.fleet import Fleet
@@ -25,6 +30,10 @@ from pharoah_serving.errors import Invalid
 from pharoah_serving.metrics import Metrics
 
 log = logging.getLogger("pharoah.provider.node_actions")
+
+
+GONE_SECONDS = 7 * 86_400.0
+"""A node that was not seen for a week may be gone for good. A choice: repairs take days."""
 
 
 class ActionMode(StrEnum):
@@ -66,11 +75,10 @@ class NodeActions:
         """Look at all classes again; a line about what is to be done now, for the operator."""
         async with self._alone:
             nodes = await self._store.nodes.nodes()
-            trials, returned = await self._store.evidence.trials(), await self._store.node_actions.returned()
             newest = {one.decision.node: one for one in await self._store.node_actions.newest()}
-            classed = await asyncio.to_thread(classed_nodes, trials, returned)
+            classed = await classed_of(self._store, self._fleet.contexts.rule, self._clock.wall())
             context_of = {node.node: self._fleet.contexts.of(node) for node in nodes}
-            decisions = decide(classed, context_of, _drained(newest), self._breaker)
+            decisions = decide(classed, context_of, _drained(newest), self._breaker, await self._gone())
             decisions += [_healthy(name, newest) for name in newest.keys() - {one.node for one in decisions}]
             changed = [one for one in decisions if one.node not in newest or _differs(one, newest[one.node].decision)]
             await self._store.node_actions.put(changed, self._clock.wall())
@@ -78,6 +86,12 @@ class NodeActions:
                 self._announce(one)
             self._count(decisions, len(nodes))
             return _line(decisions, self._mode)
+
+    async def _gone(self) -> set[str]:
+        """Nodes that were not seen for long."""
+        since = self._clock.wall() - GONE_SECONDS
+        seen = await self._store.nodes.last_seen()
+        return {node for node, at in seen.items() if at < since and not self._fleet.is_connected(node)}
 
     async def return_node(self, node: str) -> None:
         """An operator returns a node to service. Raises Invalid for a node that is not known."""
@@ -96,6 +110,16 @@ class NodeActions:
         self._metrics.fleet_health.set(fleet_health_ratio(decisions, nodes))
         for action in NodeAction:
             self._metrics.node_actions.labels(action).set(sum(one.action is action for one in decisions))
+
+
+async def classed_of(store: Storage, rule: ContextRule, now: float) -> list[ClassedNode]:
+    """The classes of nodes from the trials that learning uses, in the contexts of a rule. `now` in unix seconds."""
+    trials, returned = await store.evidence.trials(before=now), await store.node_actions.returned()
+
+    def classed() -> list[ClassedNode]:
+        return classed_nodes(in_contexts(mark_wrong(usable_trials(trials, LeftOut())), rule), returned)
+
+    return await asyncio.to_thread(classed)
 
 
 def named_work(content: str) -> str:

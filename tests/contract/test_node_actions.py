@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_archetypes import Fingerprint
 from pharoah_auditor.replay import replay
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
+from pharoah_learning.context_rule import ALL_FACTS
 from pharoah_protocol.incident_states import CONFIRMED, QUIET
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import ExportAuditBundleRequest, GetOfferRequest, LearnRequest, ListRequest, ReturnNodeRequest
 from pharoah_protocol.v1 import NodeAction as ActionCode
-from pharoah_protocol.vocabulary import NodeAction, Outcome
-from pharoah_provider.node_actions import ActionMode
+from pharoah_protocol.vocabulary import NodeAction, NodeClass, Outcome
+from pharoah_provider.node_actions import ActionMode, classed_of
 from pharoah_provider.schedulers import SCHEDULERS, NodeOrder, commands
 from pharoah_provider.storage.duckdb import DuckStorage
 from tests.contract.test_incidents import first_state
@@ -204,15 +207,47 @@ def test_the_commands_of_a_scheduler_name_the_node_and_hold_no_trap(name: str) -
     assert left_out.startswith("#") and "left out" in left_out
 
 
-def test_slurm_resumes_only_what_was_drained_for_our_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reason", "drained", "resumed"),
+    [("pharoah: persistent", True, True), ("disk replaced by ops", False, False), ("none", True, False)],
+)
+def test_slurm_drains_and_resumes_nothing_that_people_have_drained(
+    tmp_path: Path, reason: str, drained: bool, resumed: bool
+) -> None:
     """The line runs in a real shell, with a `sinfo` that knows why each node is drained."""
     (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@"\n')
-    for reason, resumed in (("pharoah: persistent", True), ("disk replaced by ops", False), ("none", False)):
-        (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho '{reason}'\n")
-        for program in ("sinfo", "scontrol"):
-            (tmp_path / program).chmod(0o755)
-        (line,) = commands(SCHEDULERS["slurm"], [NodeOrder("n1", False)])
-        assert ("State=RESUME" in shell(line, tmp_path)) is resumed
+    (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho '{reason}'\necho '{reason}'\n")
+    for program in ("sinfo", "scontrol"):
+        (tmp_path / program).chmod(0o755)
+    orders = [NodeOrder("n1", True, "persistent (0.99)"), NodeOrder("n1", False)]
+    drain, back = (shell(line, tmp_path) for line in commands(SCHEDULERS["slurm"], orders))
+    assert drain == ("update NodeName=n1 State=DRAIN Reason=pharoah: persistent (0.99)\n" if drained else "")
+    assert back == ("update NodeName=n1 State=RESUME\n" if resumed else "")
+
+
+def test_a_node_whose_cells_end_well_with_wrong_losses_has_a_class(tmp_path: Path) -> None:
+    """Learning knows from the other nodes that its losses are wrong, and so do actions."""
+
+    async def inside() -> None:
+        async with loopback(tmp_path):
+            pass
+        store = DuckStorage(tmp_path / "p.duckdb")
+        for number in range(8):
+            for workload in WORKLOADS:
+                cell = Cell(f"c{number}", workload, {"batch": 8})
+                await store.dry_runs.put(cell, "software", DryCell(fingerprint=OTHER.to_json()))
+                for name in ("n1", "n2", "n3"):
+                    losses = [2.0, 1.0] if name != "n1" else [2.5, 7.0]
+                    result = CellResult(
+                        cell=cell.id, outcome=Outcome.OK, step_seconds=[0.1] * 2, fingerprint=OTHER.to_json(),
+                        losses=losses,
+                    )  # fmt: skip
+                    await store.evidence.append_cell("c", replace(node("n1"), node=name), cell, result)
+        (found,) = await classed_of(store, ALL_FACTS, time.time() + 1)
+        assert (found.node, found.estimate.node_class) == ("n1", NodeClass.PERSISTENT)
+        store.close()
+
+    asyncio.run(inside())
 
 
 def shell(line: str, programs: Path) -> str:

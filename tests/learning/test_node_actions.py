@@ -55,6 +55,17 @@ def test_a_node_that_is_not_known_any_more_is_left_out() -> None:
     assert decide([classed("gone", NodeClass.PERSISTENT)], context_of(30)) == []
 
 
+def test_nodes_that_are_gone_neither_take_places_nor_make_a_context_larger() -> None:
+    sick = [classed(node, NodeClass.PERSISTENT) for node in ("n0", "n1", "n2")]
+    decided = {one.node: one for one in decide(sick, context_of(3), drained={"n0"}, gone={"n0"})}
+    assert decided["n0"].action is NodeAction.DRAIN, "it stays drained, should it come back"
+    assert [decided[node].held_back for node in ("n1", "n2")] == [False, True], (
+        "two nodes are left, of which one may go"
+    )
+    (last,) = decide(sick[1:2], context_of(2), gone={"n0"})
+    assert last.held_back, "the last node of a context stays"
+
+
 def test_a_context_of_one_node_loses_it_never_and_a_small_one_loses_one() -> None:
     (alone,) = decide([classed("n0", NodeClass.PERSISTENT)], context_of(1))
     assert alone.held_back

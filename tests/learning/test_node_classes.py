@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pharoah_learning.evidence import Trial
@@ -53,6 +55,19 @@ def test_a_workload_that_fails_everywhere_speaks_against_no_node() -> None:
 
 def test_what_no_other_node_of_the_context_has_run_says_nothing() -> None:
     assert classed_nodes(_trials("n1", {"gpt": 8}) + _trials("n2", {}, context="c2")) == []
+
+
+def test_a_node_is_judged_by_what_it_does_in_its_newest_context() -> None:
+    """It failed before and after an update: one class. It failed before an update and not after it: none."""
+    before = _trials("n1", dict.fromkeys(WORKLOADS, 8)) + _trials("n2", {}) + _trials("n3", {})
+
+    def updated(failing: dict[str, int]) -> list[Trial]:
+        trials = _trials("n1", failing, context="c2") + _trials("n2", {}, context="c2")
+        return [replace(trial, ran_at=trial.ran_at + 100) for trial in trials]
+
+    (found,) = classed_nodes(before + updated(dict.fromkeys(WORKLOADS, 8)))
+    assert found.node == "n1"
+    assert classed_nodes(before + updated({})) == []
 
 
 def test_a_node_without_a_failure_is_not_listed() -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from pharoah_learning.node_classes import ClassedNode, classed_nodes
+from pharoah_learning.node_classes import ClassedNode
+from pharoah_provider.listings._context_rules import served_rule
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
-from pharoah_provider.node_actions import named_work
+from pharoah_provider.node_actions import classed_of, named_work
 
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each node; nodes without a failure have none."""
-    trials = await sources.storage.evidence.trials()
-    returned = await sources.storage.node_actions.returned()
-    return [_shown(one) for one in await asyncio.to_thread(classed_nodes, trials, returned)]
+    rule = await served_rule(sources)
+    return [_shown(one) for one in await classed_of(sources.storage, rule, sources.now)]
 
 
 def _shown(one: ClassedNode) -> Row:
