@@ -35,7 +35,7 @@ from pharoah_protocol.vocabulary import NodeAction
 from pharoah_provider.agent import cli, environment_children
 from pharoah_provider.agent.child_processes import Child, ChildDied, read_json
 from pharoah_provider.agent.environment_children import EnvironmentChildren
-from pharoah_provider.agent.job_signals import JobSignals
+from pharoah_provider.agent.job_signals import LEAST_MINUTES, JobSignals
 from pharoah_provider.agent.known_jobs import KnownJobs
 from pharoah_provider.agent.local_socket import load_key, ticket_socket
 from pharoah_provider.agent.signal_buffer import SignalBuffer
@@ -125,9 +125,13 @@ def test_a_job_gets_the_hazard_model_and_features_of_its_own_devices(tmp_path: P
         signal_of(name="kept", read=lambda: [Reading(1.0)]),
     ]
     buffer = SignalBuffer(Telemetry(lambda: now[0], signals), clock=lambda: now[0])
-    for _ in range(4):
-        buffer.sample()
-        now[0] += 60.0
+
+    def minutes_pass(count: int) -> None:
+        for _ in range(count):
+            buffer.sample()
+            now[0] += 60.0
+
+    minutes_pass(LEAST_MINUTES)
     users = {"gpu0": {1}, "gpu1": {os.getpid()}}
     shown = JobSignals(buffer, KnownJobs(), signals={one.name: one for one in signals}, users=lambda: users)
 
@@ -138,6 +142,9 @@ def test_a_job_gets_the_hazard_model_and_features_of_its_own_devices(tmp_path: P
             return ForecastAnswer("model", "ab", await shown.features(asker))
 
         async with ticket_socket(path, "n1", "boot", key, NO_LIMITS, NodeStateAnswer, forecast=forecast):
+            early = await ask_forecast(str(path), 5.0)
+            assert early == ForecastAnswer("model", "ab"), "an agent that has just begun knows no share of an hour"
+            minutes_pass(1)
             answer = await ask_forecast(str(path), 5.0)
             assert (answer.model, answer.signature) == ("model", "ab")
             assert answer.features == {"hot.level": 0.5, "hot.slope": 0.0, "hot.excess": 0.0, "hot.outlook": 0.5}

@@ -253,6 +253,29 @@ def test_a_leak_on_a_gpu_has_a_time() -> None:
     assert raised[0].checkpoint
 
 
+def test_one_leak_on_eight_gpus_is_one_alert() -> None:
+    """Forecasts differ by noise, so that now one GPU and now another one seems to be full first."""
+    watching, book, chance, raised = detectors()["memory"].start(), AlertBook("run"), random.Random(3), []
+    for at in range(300):
+        used = [0.1 + 0.002 * at + chance.gauss(0, 0.003) for _ in range(8)]
+        signals = tuple(replace(on_a_gpu(one), device=f"gpu{gpu}") for gpu, one in enumerate(used))
+        view = View(at=at, unix=at, steps={0: [0.5]}, processes={0: process_reading()}, signals=signals)
+        raised += book.update(at, at, list(watching.look(view)))
+    assert [one.state for one in raised] == [CONFIRMED]
+
+
+def test_a_limit_that_fills_up_stays_an_alert_when_another_one_will_be_full_earlier() -> None:
+    watching, book, raised = detectors()["memory"].start(), AlertBook("run"), []
+    for at in range(900):
+        used = 0.1 + max(0, at - 600) * 0.005
+        process = process_reading(data_free_bytes=3_000_000_000 - at * 2_000_000)
+        view = View(at=at, unix=at, steps={0: [0.5]}, processes={0: process}, signals=(on_a_gpu(min(used, 0.99)),))
+        raised += book.update(at, at, list(watching.look(view)))
+        if used >= 0.95:
+            break
+    assert [(one.node_alias, one.state) for one in raised] == [("rank 0", CONFIRMED), ("gpu1", CONFIRMED)]
+
+
 def test_an_allocator_that_takes_memory_in_the_first_steps_is_no_leak() -> None:
     watching = detectors()["memory"].start()
     for at in range(300):

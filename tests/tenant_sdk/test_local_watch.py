@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -90,6 +91,43 @@ def test_detectors_begin_anew_with_another_program_of_a_rank(noting: list[Detect
                 process.wait()
 
     asyncio.run(inside())
+
+
+def test_what_looks_at_the_machine_goes_on_when_a_rank_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    Noting.begun = []
+    both = [Detector("job", "notes", Noting), Detector("machine", "notes", Noting, of_machine=True)]
+    monkeypatch.setattr(local_watch_module, "detectors", lambda: both)
+
+    async def inside() -> None:
+        watch = local_watch(lambda _: None, look_seconds=0.01)
+        first, second = (subprocess.Popen(["sleep", "600"]) for _ in range(2))
+        try:
+            watch.rank_connected(0, first.pid)
+            await until(lambda: len(Noting.begun[1]) >= 3, "looks", 20)
+            first.kill()
+            first.wait()
+            watch.rank_connected(0, second.pid)
+            watch.stepped(0, second.pid, [10**9])
+            await until(lambda: any(view.steps for view in Noting.begun[1]), "its steps", 20)
+            assert len(Noting.begun) == 3, "the detector of the job has begun anew"
+        finally:
+            watch.stop()
+            for process in (first, second):
+                process.kill()
+                process.wait()
+
+    asyncio.run(inside())
+
+
+def test_folders_of_checkpoints_that_come_and_go_are_one_file_system(tmp_path: Path) -> None:
+    known: list[str] = []
+    for number in range(40):
+        folder = tmp_path / f"checkpoint-{number}"
+        folder.mkdir()
+        with (folder / "model.pt").open("w"):
+            known = local_watch_module._folders({0: os.getpid()}, known)
+        folder.rename(tmp_path / f"done-{number}")
+    assert all(Path(folder).is_mount() for folder in known) and len(set(known)) == len(known) <= 4
 
 
 def test_steps_of_a_job_that_serves_are_not_judged(noting: list[Detector]) -> None:

@@ -24,6 +24,7 @@ from pharoah_provider.agent.xid_events import ADDRESS_PREFIX
 
 log = logging.getLogger("pharoah.agent")
 
+LEAST_MINUTES = 60
 USERS_HOLD_SECONDS = 1.0
 """How long it is known who computes on a device: each sidecar asks every two seconds, and they share the answer."""
 
@@ -76,13 +77,18 @@ class JobSignals:
         )
 
     async def features(self, asker: socket.socket) -> dict[str, float]:
-        """Features of the trouble signals that the process at the other end may see, by name."""
+        """Features of the trouble signals that the process at the other end may see, by name.
+
+        A signal that was not measured for an hour yet has none: the hazard model knows shares of hours, and trouble in
+        one of two minutes would be half of the time.
+        """
         access = await self._access(asker)
         return node_features(
             {f"{one.series.signal}.{name}": value for name, value in one.features.items()}
             for one in self.buffer.features(
                 lambda series: self.signals[series.signal].leaves_node and access.shows(series.device)
             )
+            if one.minutes >= LEAST_MINUTES
         )
 
     async def _access(self, asker: socket.socket) -> _Access:

@@ -50,6 +50,8 @@ class SeriesFeatures(NamedTuple):
     kind: SignalKind
     features: dict[str, float]
     """By name, as `pharoah_protocol.signal_features.FEATURES` lists them."""
+    minutes: int
+    """Whole minutes in which it was measured."""
 
 
 @dataclass
@@ -65,6 +67,7 @@ class _Kept:
     samples: int = 0
     newest: float = _MISSING
     newest_second: int = -1
+    measured_minutes: int = 0
     _last_minute: float | None = None
     _features: dict[str, float] | None = None
 
@@ -81,6 +84,7 @@ class _Kept:
         """Close the minute. A value that stays the same is one object in the history, which is most of its memory."""
         value = None if not self.samples else self.total / (self.samples if self.kind is SignalKind.GAUGE else 1)
         self.total, self.samples = 0.0, 0
+        self.measured_minutes += value is not None
         self._last_minute = self._last_minute if value == self._last_minute else value
         self.minutes[minute % KEPT_MINUTES] = _MISSING if value is None else value
         self.history.add(self._last_minute)
@@ -171,7 +175,7 @@ class SignalBuffer:
         """Features of the series for which `wanted` is true, of the whole minutes so far."""
         with self._lock:
             return [
-                SeriesFeatures(series, kept.kind, kept.features())
+                SeriesFeatures(series, kept.kind, kept.features(), kept.measured_minutes)
                 for series, kept in self._kept.items()
                 if wanted(series)
             ]

@@ -112,6 +112,8 @@ class Detector:
     help: str
     """What it finds, and by what."""
     start: Callable[[], Watching]
+    of_machine: bool = False
+    """Whether it looks at the machine alone, so that a job whose ranks start again changes nothing for it."""
     judges_steps: bool = False
     """Whether it takes a step for all of the time between two ends of steps. Such detectors are left out of a job that
     serves, which waits for its requests between its steps."""

@@ -163,6 +163,14 @@ def used_folders(pid: int) -> Iterator[str]:
                     yield str(Path(target).parent)
 
 
+def mount_point_of(folder: str) -> str:
+    """Where the file system of a folder is mounted, also of a folder that is gone."""
+    path = Path(folder)
+    while not path.is_mount():
+        path = path.parent
+    return str(path)
+
+
 def free_bytes_of(folders: Iterable[str]) -> dict[str, int]:
     """Free space of each file system once, under the first of its folders. A server that is away does not answer, and
     then this waits for it."""

@@ -44,4 +44,5 @@ DETECTOR = Detector(
     "disk",
     "a file system that the job uses fills up steadily: when it will be full",
     _Disk,
+    of_machine=True,
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from pharoah.local_alerts._detector import Condition, Detector, View
@@ -56,6 +57,8 @@ class _Memory:
     _supplies: dict[_Limit, Supply] = field(default_factory=dict)
     _job: Supply = field(default_factory=Supply)
     """Less what the job has: its own growth, as a supply that falls."""
+    _announced: set[_Limit] = field(default_factory=set)
+    """The limits that people have been warned of, or would be by the next looks."""
     _stepped: bool = False
     """Before the first step a job loads what it needs."""
 
@@ -70,9 +73,19 @@ class _Memory:
             supply.add(view.at, left)
             if (found := supply.forecast()) is not None:
                 coming.append(_Coming(found.seconds, limit, left, found))
-        if coming:  # the same growth may reach several limits: the first one matters
-            first = min(coming)
-            yield self._condition(first.limit, first.left, first.forecast, view)
+        for one in self._chosen(coming):
+            yield self._condition(one.limit, one.left, one.forecast, view)
+
+    def _chosen(self, coming: Sequence[_Coming]) -> Sequence[_Coming]:
+        """The same growth may reach several limits: the first one matters, and it stays the one that people hear of
+        until it does not fill up any more. Another one is added where it is clearly earlier."""
+        chosen = [one for one in coming if one.limit in self._announced]
+        first = min(coming, default=None)
+        earliest = min((one.forecast.earliest_seconds for one in chosen), default=inf)
+        if first is not None and first.forecast.latest_seconds < earliest:
+            chosen.append(first)
+        self._announced = {one.limit for one in chosen}
+        return chosen
 
     def _condition(self, limit: _Limit, left: float, found: Forecast, view: View) -> Condition:
         growth = self._job.rate(found.span_seconds)

@@ -52,4 +52,5 @@ DETECTOR = Detector(
     "node_failure",
     "a node that is likely to fail, by its own signals and the hazard model of the provider",
     _NodeFailure,
+    of_machine=True,
 )

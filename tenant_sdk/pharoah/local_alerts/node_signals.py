@@ -39,4 +39,5 @@ DETECTOR = Detector(
     "node_signals",
     "trouble of the node, or of a device that the job computes on, as the agent of the node shows it",
     _NodeSignals,
+    of_machine=True,
 )

@@ -25,6 +25,7 @@ from pharoah.local_alerts._readings import (
     ProcessReading,
     cores_of,
     free_bytes_of,
+    mount_point_of,
     read_machine,
     read_process,
     used_folders,
@@ -136,7 +137,9 @@ class LocalWatch:
             self._begin()
 
     def _begin(self) -> None:
-        self._watching = [_AtWork(detector, detector.start()) for detector in detectors()]
+        """Watch anew. What looks at the machine goes on, so that a rank that starts again ends none of its alerts."""
+        going = {one.detector.name: one.watching for one in self._watching if one.detector.of_machine}
+        self._watching = [_AtWork(one, going.get(one.name) or one.start()) for one in detectors()]
         self._steps.clear()
         self._starts.clear()
 
@@ -240,6 +243,8 @@ def _look(processes: Mapping[int, int], workers: Mapping[int, Sequence[int]], fr
 
 
 def _folders(processes: Mapping[int, int], known: Sequence[str]) -> list[str]:
-    """Where the job writes: the folders that are known, and those in use now."""
-    now = [folder for process in processes.values() for folder in used_folders(process)]
-    return list(dict.fromkeys([*known, tempfile.gettempdir(), *now]))[:MOST_FOLDERS]
+    """Where the job writes: the file systems that are known, and those in use now, each by its mount point: folders of
+    checkpoints come and go."""
+    used = [folder for process in processes.values() for folder in used_folders(process)]
+    now = [mount_point_of(folder) for folder in (tempfile.gettempdir(), *used)]
+    return list(dict.fromkeys([*known, *now]))[:MOST_FOLDERS]
