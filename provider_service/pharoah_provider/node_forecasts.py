@@ -81,8 +81,10 @@ class NodeForecasts:
         """Make the forecasts that are due; once a minute. Raises StoreError."""
         if self._model is None or self._clock.steady() < self._due_at:
             return
-        self._due_at = self._clock.steady() + AGAIN_SECONDS
-        self._rates = {one.node: _rates(self._model, one) for one in await forecasts(self._store, self._clock.wall())}
+        model = self._model
+        self._rates = {one.node: _rates(model, one) for one in await forecasts(self._store, self._clock.wall())}
+        if model is self._model:  # else another one was learned meanwhile
+            self._due_at = self._clock.steady() + AGAIN_SECONDS
 
     def rates(self, node: str) -> Mapping[Resource, float]:
         """Failures of each resource of a node that are expected in a day; empty where nothing is known."""
