@@ -17,7 +17,8 @@ def end_when_output_is_closed() -> Iterator[None]:
     """
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may be closed from the start on
+            sys.stdout.flush()
     except BrokenPipeError:
         if not _is_closed():
             raise
@@ -26,6 +27,8 @@ def end_when_output_is_closed() -> Iterator[None]:
 
 def _is_closed() -> bool:
     """Whether standard output is a pipe or a socket whose other end is closed (poll(2))."""
+    if sys.stdout is None:
+        return False
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # errors are stated without being asked for
     return any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))

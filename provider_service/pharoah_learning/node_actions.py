@@ -73,7 +73,7 @@ def decide(
 
     `context_of` gives the context of each node that is known, whether it has a class or not. `drained` are the nodes
     that are drained now: they come first, so that one node does not take the place of another one. `gone` are nodes
-    that were not seen for long: what is drained of them stays so, and takes no place of a node that is there.
+    that were not seen for long: they take no place of a node that is there.
     """
     breaker = breaker or Breaker()
     wanted = [_wanted(one, one.node in drained) for one in classed if one.node in context_of]
@@ -82,7 +82,7 @@ def decide(
     decided = []
     for one in sorted(wanted, key=lambda one: (one.node not in drained, -one.sick_probability, one.node)):
         context = context_of[one.node]
-        if one.action is NodeAction.DRAIN and not (one.node in gone and one.node in drained):
+        if one.action is NodeAction.DRAIN and one.node not in gone:
             fits = total < breaker.most_nodes and used[context] < breaker.of_context(sizes[context])
             total, used[context] = total + fits, used[context] + fits
             if not fits:

@@ -55,6 +55,9 @@ class Fleet:
         self._states: dict[str, NodeState] = {}
         self._advice: dict[str, NodeAdvice] = {}
         self._hazard_model = HazardModelOrder()
+        self._began_at = self._clock.steady()
+        self._left_at: dict[str, float] = {}
+        """Node to when its agent was connected last, seconds of the steady clock."""
         self._probed: dict[str, list[list[float]]] = {}
         """Node to [start, end] of its newest orders, in unix seconds."""
 
@@ -80,6 +83,7 @@ class Fleet:
         connection.fail()
         if self._connections.get(connection.node.node) is connection:
             del self._connections[connection.node.node]
+            self._left_at[connection.node.node] = self._clock.steady()
 
     def connected(self) -> list[Node]:
         """Nodes that can be measured now."""
@@ -101,6 +105,12 @@ class Fleet:
         """How long nothing was heard of a node's agent; infinite for one that is not connected."""
         connection = self._connections.get(node)
         return self._clock.steady() - connection.heard_at if connection else inf
+
+    def away_seconds(self, node: str) -> float:
+        """For how long the agent of a node was not connected, as far as this process knows."""
+        if node in self._connections:
+            return 0.0
+        return self._clock.steady() - self._left_at.get(node, self._began_at)
 
     def node(self, name: str) -> Node | None:
         """A node as its agent described it last, connected or not."""

@@ -20,7 +20,7 @@ from pharoah_learning.node_actions import Breaker, NodeDecision, decide, fleet_h
 from pharoah_learning.node_classes import ClassedNode, classed_nodes
 from pharoah_learning.usable_trials import usable_trials
 from pharoah_learning.wrong_trials import mark_wrong
-from pharoah_protocol.vocabulary import NodeAction
+from pharoah_protocol.vocabulary import NodeAction, Outcome
 from pharoah_provider.domain import NodeAdvice
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.storage.base import Storage
@@ -78,7 +78,8 @@ class NodeActions:
             newest = {one.decision.node: one for one in await self._store.node_actions.newest()}
             classed = await classed_of(self._store, self._fleet.contexts.rule, self._clock.wall())
             context_of = {node.node: self._fleet.contexts.of(node) for node in nodes}
-            decisions = decide(classed, context_of, _drained(newest), self._breaker, await self._gone())
+            gone = {name for name in context_of if self._fleet.away_seconds(name) >= GONE_SECONDS}
+            decisions = decide(classed, context_of, _drained(newest), self._breaker, gone)
             decisions += [_healthy(name, newest) for name in newest.keys() - {one.node for one in decisions}]
             changed = [one for one in decisions if one.node not in newest or _differs(one, newest[one.node].decision)]
             await self._store.node_actions.put(changed, self._clock.wall())
@@ -86,12 +87,6 @@ class NodeActions:
                 self._announce(one)
             self._count(decisions, len(nodes))
             return _line(decisions, self._mode)
-
-    async def _gone(self) -> set[str]:
-        """Nodes that were not seen for long."""
-        since = self._clock.wall() - GONE_SECONDS
-        seen = await self._store.nodes.last_seen()
-        return {node for node, at in seen.items() if at < since and not self._fleet.is_connected(node)}
 
     async def return_node(self, node: str) -> None:
         """An operator returns a node to service. Raises Invalid for a node that is not known."""
@@ -113,11 +108,19 @@ class NodeActions:
 
 
 async def classed_of(store: Storage, rule: ContextRule, now: float) -> list[ClassedNode]:
-    """The classes of nodes from the trials that learning uses, in the contexts of a rule. `now` in unix seconds."""
+    """The classes of nodes in the contexts of a rule, from the trials before `now` (unix seconds).
+
+    They are the trials that learning uses, and all that failed: of one that ended before it had a fingerprint, learning
+    does not know which job it was, but it is known where it failed.
+    """
     trials, returned = await store.evidence.trials(before=now), await store.node_actions.returned()
 
     def classed() -> list[ClassedNode]:
-        return classed_nodes(in_contexts(mark_wrong(usable_trials(trials, LeftOut())), rule), returned)
+        usable = mark_wrong(usable_trials(trials, LeftOut()))
+        used = {(one.node, one.content, one.ran_at) for one in usable}
+        failed = [one for one in trials if one.outcome is not Outcome.OK and one.context_id]
+        others = [one for one in failed if (one.node, one.content, one.ran_at) not in used]
+        return classed_nodes(in_contexts([*usable, *others], rule), returned)
 
     return await asyncio.to_thread(classed)
 

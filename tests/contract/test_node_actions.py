@@ -193,6 +193,26 @@ def test_a_job_learns_that_this_node_is_wrong_for_it_and_an_auditor_follows(tmp_
     asyncio.run(inside())
 
 
+def test_a_node_on_which_cells_crash_before_they_have_a_fingerprint_has_a_class(tmp_path: Path) -> None:
+    """Learning does not know which jobs they were."""
+
+    async def inside() -> None:
+        async with loopback(tmp_path):
+            pass
+        store = DuckStorage(tmp_path / "p.duckdb")
+        await append_cells(store, lambda *_: False, rounds=8)
+        for number in range(8):
+            for workload in WORKLOADS:
+                cell = Cell(f"d{number}", workload, {"batch": 8})
+                crashed = CellResult(cell=cell.id, outcome=Outcome.CRASH, detail="exit status 139")
+                await store.evidence.append_cell("c", replace(node("n1"), node="n3"), cell, crashed)
+        (found,) = await classed_of(store, ALL_FACTS, time.time() + 1)
+        assert (found.node, found.estimate.node_class) == ("n3", NodeClass.PERSISTENT)
+        store.close()
+
+    asyncio.run(inside())
+
+
 @pytest.mark.parametrize("name", list(SCHEDULERS.entries))
 def test_the_commands_of_a_scheduler_name_the_node_and_hold_no_trap(name: str) -> None:
     orders = [

@@ -78,6 +78,24 @@ def test_a_shared_incident_goes_on_while_it_is_not_known_where_its_nodes_are(tmp
             await again.passes(looks)
             assert await shared(again) == [("switch=s1", "confirmed")]
 
+
+def test_a_slow_node_that_is_away_keeps_no_incident_of_others_open(tmp_path: Path) -> None:
+    looks = int(LOOK_SECONDS * (LOOKS + 1))
+
+    async def inside() -> None:
+        async with monitored_site(tmp_path, time=HandClock()) as site:
+            runs = await runs_behind_switches(site)
+            await seconds_pass(site, runs, range(4, 8), looks)
+            await seconds_pass(site, runs, range(4, 9), looks)
+            assert await shared(site) == [("switch=s1", "confirmed")], "one more slow node makes it no better"
+            await site.disconnect("n08")
+            for _ in range(looks):
+                await site.passes(1.0)
+                for number, run in enumerate(runs):
+                    if number != 8:
+                        await site.feel_now(run, 1.0)
+            assert await shared(site) == [("switch=s1", "cleared")]
+
     asyncio.run(inside())
 
 

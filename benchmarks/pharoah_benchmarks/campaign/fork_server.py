@@ -71,13 +71,13 @@ def _room_bytes(cell: Cell) -> int:
 
 def _result(cell: Cell, answer: ForkedAnswer) -> CellResult:
     """What came of a cell, whatever its process did."""
+    nothing = CellResult(cell=cell.id, outcome=Outcome.CRASH, device=cell.ordered_device)
     if answer.late:
-        late = f"longer than {cell.limit_seconds:g} s"
-        return CellResult(cell=cell.id, outcome=Outcome.TIMEOUT, detail=late)
+        return replace(nothing, outcome=Outcome.TIMEOUT, detail=f"longer than {cell.limit_seconds:g} s")
     if answer.beyond:
-        return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=answer.beyond)
+        return replace(nothing, detail=answer.beyond)
     if not answer.text:
-        return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=f"exit status {answer.status}")
+        return replace(nothing, detail=f"exit status {answer.status}")
     result = read_result(cell, answer.text)
     if answer.outlived:
         left = f"{answer.outlived} of its processes lived on and were ended"

@@ -28,4 +28,4 @@ async def cell_answer(servers: EnvironmentChildren, cell: Cell) -> str:
         return NotBuilt(cell=cell.id, not_built=str(error)).to_json()
     except (ChildDied, TimeoutError) as error:
         detail = f"the campaign process ended: {error}"
-        return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail).to_json()
+        return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail, device=cell.ordered_device).to_json()

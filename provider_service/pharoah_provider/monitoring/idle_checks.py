@@ -124,11 +124,8 @@ class IdleChecks:
         node = self._fleet.node(name)
         if node is None or not self._pause or not self._fleet.is_connected(name):
             return False
-        has_partners = any(True for _ in self._partners(node))
-        return any(
-            self._is_wanted(name, one.name, one.resource) and (one.need is None or has_partners)
-            for one in _benchmarks(node)
-        )
+        wanted = [one for one in _benchmarks(node) if self._is_wanted(name, one.name, one.resource)]
+        return any(one.need is None or any(True for _ in self._partners(node)) for one in wanted)
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """All checks that go on."""

@@ -61,6 +61,8 @@ SUSPICION_SECONDS = 86_400.0
 slow there raises another one within seconds; if it is not, nobody has to look at it any more."""
 IDLE = ""
 """The witness of a validation on an idle node: no run can have caused what it shows."""
+ASKED = "the tenant of a run on it has asked for a validation"
+"""The evidence of a suspicion that a question has raised, until it is validated."""
 LEAST_ORGANISATIONS = 2
 """Organisations whose runs establish an incident together."""
 
@@ -88,6 +90,8 @@ class Incident:
     """Whether the idle node or runs of two organisations have shown it."""
     resource: Resource | None = None
     """What is short or sick, as far as validations have shown it."""
+    asked: bool = False
+    """Whether a question of a tenant has raised it, and nothing else."""
     validations: dict[str, dict[str, list[Comparison]]] = field(default_factory=lambda: defaultdict(dict))
     """What the validations of this incident showed, oldest first, by witness and by benchmark."""
     _validate_at: float = 0.0
@@ -108,6 +112,7 @@ class Incident:
             changed_at=last.changed_at,
             step_ratio=last.step_ratio,
             text=last.evidence,
+            asked=last.evidence == ASKED,
             established=last.established and last.state.is_reported,
             resource=last.resource,
         )
@@ -151,7 +156,7 @@ class Incident:
         self.since, self.step_ratio, self.kind = since, step_ratio, kind
         self._validate_at, self._pause, self.text = 0.0, FIRST_PAUSE_SECONDS, ""
         self.validations, self.established, self.resource = defaultdict(dict), False, None
-        self.state = SUSPECTED
+        self.state, self.asked = SUSPECTED, False
         return self.state
 
     def calmed(self) -> IncidentState | None:

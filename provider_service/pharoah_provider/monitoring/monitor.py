@@ -25,7 +25,7 @@ from pharoah_provider.monitoring.follow_ups import FollowUps
 from pharoah_provider.monitoring.guest_orders import GuestOrders
 from pharoah_provider.monitoring.idle_checks import PAUSE_SECONDS, IdleChecks
 from pharoah_provider.monitoring.incident_book import IncidentBook
-from pharoah_provider.monitoring.incidents import Incident
+from pharoah_provider.monitoring.incidents import ASKED, Incident
 from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.monitoring.operator_webhook import OperatorWebhook
 from pharoah_provider.monitoring.orders import Orders
@@ -48,8 +48,6 @@ REPORT_SECONDS = 1.0
 """How often a sidecar reports: it hears of a benchmark's end that much later than of its last steps."""
 WEBHOOK_SECONDS = 1.0
 """Time for the last incidents to be sent when the provider stops."""
-ASKED = "the tenant of a run on it has asked for a validation"
-"""The evidence of a suspicion that only a question has raised."""
 TICK_SECONDS = 1.0
 """How often silent runs and idle nodes with open incidents are looked at."""
 
@@ -242,7 +240,7 @@ class Monitor:
         watched.asked = True
         incident = self._raised_by(run)
         if change := incident.suspect(self._clock.wall(), run):
-            incident.text = ASKED
+            incident.text, incident.asked = ASKED, True
             await self._incidents.change(incident, change, 1.0)
         self._validations.probe_if_wanted(watched, incident)
 
@@ -261,10 +259,9 @@ class Monitor:
         return {incident.subject.name for incident in self._incidents.open() if not self._is_only_asked(incident)}
 
     def _is_only_asked(self, incident: Incident) -> bool:
-        """Whether nothing but the question of a tenant speaks against a node, as far as its run still shows."""
-        watched = self.runs.get(incident.raised_by)
-        is_slow = incident.confirmed or (watched is not None and watched.counters.raised)
-        return incident.text == ASKED and not is_slow
+        """Whether nothing but the question of a tenant speaks against a node."""
+        is_slow = incident.confirmed or incident.doubted or not self._all_clean(incident.subject.name)
+        return incident.asked and not is_slow
 
     def _has_other_use(self, node: str) -> bool:
         """Whether no check of an idle node may run there: a run may go on, or an incident is or can be validated."""

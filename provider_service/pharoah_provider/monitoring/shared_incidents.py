@@ -9,9 +9,9 @@ it is about the nodes of several tenants.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from pharoah_learning.shared_causes import SharedCause, shared_causes
+from pharoah_learning.shared_causes import LEAST_NODES, LEAST_SHARE, SharedCause, shared_causes
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
 from pharoah_provider.domain import IncidentKind, Node, Subject, Transition
 from pharoah_provider.fleet import Fleet
@@ -55,17 +55,21 @@ class SharedIncidents:
         affected = self._affected()
         shared = {node.node: tuple(self._shared(node)) for node in self._fleet.connected()} if affected else {}
         causes = {cause.name: cause for cause in shared_causes(affected, shared)}
-        # Of affected nodes whose agents are away, as after a restart, it is not known what they share.
-        over = set() if set(affected) - shared.keys() else self._open.keys() - causes.keys()
-        changing = over | (causes.keys() - self._open.keys())
+        # Affected nodes whose agents are away, as after a restart, are not counted, and do not show that it is over.
+        away = {node for name in affected if name not in shared and (node := self._fleet.node(name))}
+        unclear = causes.keys() | {name for node in away for name in self._shared(node)}
+        over = {
+            name: why
+            for name in self._open.keys() - unclear
+            if (why := _why_over({node: name in names for node, names in shared.items()}, affected, causes.values()))
+        }
+        changing = over.keys() | (causes.keys() - self._open.keys())
         self._looks = {name: self._looks.get(name, 0) + 1 for name in changing}
         for name in sorted(name for name, looks in self._looks.items() if looks >= LOOKS):
             if name in causes:
                 await self._raise(causes[name])
             else:
-                slow = {node for node, names in shared.items() if node in affected and name in names}
-                others = [other for other, cause in causes.items() if slow.intersection(cause.nodes)]
-                await self._clear(self._open[name], others)
+                await self._clear(self._open[name], over[name])
             del self._looks[name]
 
     def _shared(self, node: Node) -> Iterator[str]:
@@ -74,9 +78,7 @@ class SharedIncidents:
             if watched.run.job_id:
                 yield f"job={watched.run.job_id.hex()[:8]}"
 
-    async def _clear(self, incident: Transition, others: Collection[str]) -> None:
-        """`others`: the causes that explain nodes of this one now."""
-        why = f"its nodes are explained by {', '.join(others)}" if others else "its nodes are no longer slow at once"
+    async def _clear(self, incident: Transition, why: str) -> None:
         await self._book.put(incident.changed(CLEARED, self._clock.wall(), why))
         del self._open[incident.subject.name]
 
@@ -98,3 +100,14 @@ class SharedIncidents:
         )
         await self._book.put(incident)
         self._open[cause.name] = incident
+
+
+def _why_over(shares: Mapping[str, bool], affected: Collection[str], causes: Iterable[SharedCause]) -> str:
+    """Why the incident of a cause is over; empty while as many of its nodes are affected as it needs to begin. Further
+    affected nodes make a cause less clear, and do not end it. `shares`: whether each node has it in common."""
+    members = [node for node, has in shares.items() if has]
+    slow = {node for node in members if node in affected}
+    if others := [cause.name for cause in causes if slow.intersection(cause.nodes)]:
+        return f"its nodes are explained by {', '.join(others)}"
+    enough = max(LEAST_NODES, LEAST_SHARE * len(members))
+    return "" if len(slow) >= enough else "its nodes are no longer slow at once"

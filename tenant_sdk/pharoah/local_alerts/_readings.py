@@ -165,10 +165,10 @@ def used_folders(pid: int) -> Iterator[str]:
 
 def mount_point_of(folder: str) -> str:
     """Where the file system of a folder is mounted, also of a folder that is gone."""
-    path = Path(folder)
-    while not path.is_mount():
-        path = path.parent
-    return str(path)
+    path = folder
+    while not os.path.ismount(path) and path != os.path.dirname(path):  # noqa: PTH120 - pathlib raises for some errors
+        path = os.path.dirname(path)  # noqa: PTH120
+    return path
 
 
 def free_bytes_of(folders: Iterable[str]) -> dict[str, int]:

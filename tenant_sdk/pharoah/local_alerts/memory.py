@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from pharoah.local_alerts._book import CALM_SECONDS
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._exhaustion import Forecast, Supply
 from pharoah.local_alerts._words import clock_span, size
@@ -57,8 +58,9 @@ class _Memory:
     _supplies: dict[_Limit, Supply] = field(default_factory=dict)
     _job: Supply = field(default_factory=Supply)
     """Less what the job has: its own growth, as a supply that falls."""
-    _announced: set[_Limit] = field(default_factory=set)
-    """The limits that people have been warned of, or would be by the next looks."""
+    _announced: dict[_Limit, float] = field(default_factory=dict)
+    """The limits that people have been warned of, or would be by the next looks, and when each was seen to fill up
+    last, in seconds of the monotonic clock."""
     _stepped: bool = False
     """Before the first step a job loads what it needs."""
 
@@ -73,18 +75,19 @@ class _Memory:
             supply.add(view.at, left)
             if (found := supply.forecast()) is not None:
                 coming.append(_Coming(found.seconds, limit, left, found))
-        for one in self._chosen(coming):
+        for one in self._chosen(coming, view.at):
             yield self._condition(one.limit, one.left, one.forecast, view)
 
-    def _chosen(self, coming: Sequence[_Coming]) -> Sequence[_Coming]:
+    def _chosen(self, coming: Sequence[_Coming], at: float) -> Sequence[_Coming]:
         """The same growth may reach several limits: the first one matters, and it stays the one that people hear of
         until it does not fill up any more. Another one is added where it is clearly earlier."""
+        self._announced = {limit: seen for limit, seen in self._announced.items() if at - seen < CALM_SECONDS}
         chosen = [one for one in coming if one.limit in self._announced]
+        earliest = min((one.forecast.earliest_seconds for one in chosen), default=0.0 if self._announced else inf)
         first = min(coming, default=None)
-        earliest = min((one.forecast.earliest_seconds for one in chosen), default=inf)
         if first is not None and first.forecast.latest_seconds < earliest:
             chosen.append(first)
-        self._announced = {one.limit for one in chosen}
+        self._announced |= {one.limit: at for one in chosen}
         return chosen
 
     def _condition(self, limit: _Limit, left: float, found: Forecast, view: View) -> Condition:

@@ -35,9 +35,6 @@ class DuckNodeStore:
     async def nodes(self) -> list[Node]:
         return [_node(row) for row in await self._db.read(SQL["nodes"])]
 
-    async def last_seen(self) -> dict[str, float]:
-        return {row["node"]: row["last_seen"] for row in await self._db.read(SQL["last_seen"])}
-
     async def append_telemetry(
         self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
     ) -> None:

@@ -10,9 +10,6 @@ SELECT * FROM nodes WHERE node = ?
 -- name: nodes
 SELECT * FROM nodes ORDER BY node
 
--- name: last_seen
-SELECT node, last_seen FROM nodes
-
 -- name: put_context_change
 INSERT INTO context_changes (node, changed_at) VALUES (?, ?)
 
