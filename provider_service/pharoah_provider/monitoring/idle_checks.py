@@ -117,7 +117,7 @@ class IdleChecks:
             if now - since >= KEPT_SECONDS:
                 incident = self._open[node]
                 await self._book.put(incident.changed(CLEARED, self._clock.wall(), "it was not measurable for a day"))
-                del self._open[node]
+                self._open.pop(node, None)
 
     def _can_be_measured(self, name: str) -> bool:
         """Whether what has raised the incident of a node can be run there again, if not now, then later."""
@@ -261,7 +261,7 @@ class IdleChecks:
         now, evidence = self._clock.wall(), evidence_of(check)
         if (known := self._open.get(check.node)) is not None:
             await self._book.put(known.changed(CLEARED, now, evidence))
-            del self._open[check.node]
+            self._open.pop(check.node, None)
             return
         wrong = check.result is CheckResult.WRONG
         what = "computes something wrong" if wrong else "is slower than healthy nodes"
