@@ -156,6 +156,7 @@ class Session:
         for held in (self._link, self._listener):
             if held is not None:
                 held.forget()
+        self._listener = None  # a forked child hears no alerts of its parent
 
 
 def _clock_of(link: SidecarLink, settings: Settings) -> StepClock:

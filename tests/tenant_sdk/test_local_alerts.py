@@ -329,8 +329,27 @@ def test_steps_beside_a_micro_benchmark_are_no_evidence(measuring: bool) -> None
 def test_a_rank_that_was_stopped_is_named() -> None:
     watching = detectors()["stopped"].start()
     processes = {0: process_reading(), 1: process_reading(stopped=True)}
-    assert [one.where for one in watching.look(View(at=1, unix=1, processes=processes))] == ["this node, rank 1"]
+    view = View(at=1, unix=1, processes=processes, distributed=True)
+    assert [one.where for one in watching.look(view)] == ["this node, rank 1"]
     assert not list(watching.look(View(at=2, unix=2, processes={0: process_reading(), 1: process_reading()})))
+
+
+@pytest.mark.parametrize(
+    ("stopped", "running", "distributed", "what"),
+    [
+        ([0], [], False, "the job is stopped"),
+        ([3], [], True, "rank 3 stopped, and the other ranks wait"),
+        ([1, 2], [0, 3], True, "ranks 1, 2 stopped, and the other ranks wait"),
+        ([0, 1, 2, 3], [], True, "all ranks of the job on this machine are stopped"),
+    ],
+)
+def test_a_job_that_is_stopped_is_one_alert_that_says_who_waits(
+    stopped: list[int], running: list[int], distributed: bool, what: str
+) -> None:
+    processes = {rank: process_reading(stopped=rank in stopped) for rank in stopped + running}
+    view = View(at=1, unix=1, processes=processes, distributed=distributed)
+    (found,) = detectors()["stopped"].start().look(view)
+    assert found.what == what and ("other ranks" in found.action) is ("wait" in what)
 
 
 def test_trouble_of_a_device_of_the_job_is_named() -> None:

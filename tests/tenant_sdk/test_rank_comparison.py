@@ -43,6 +43,16 @@ def test_a_rank_that_chose_otherwise_is_named(features: dict[str, str], operator
     assert finding.what == f"rank 2 does not run what ranks 0, 1 run: {difference}"
 
 
+def test_the_next_program_is_not_compared_with_the_one_before() -> None:
+    """Both have two ranks; so have two captures of a step that has changed."""
+    ranks = RankComparison()
+    ranks.expect(2)
+    assert [ranks.add(rank, seen(USUAL)) for rank in (0, 1)] == [(), ()]
+    assert [ranks.add(rank, seen(ODD)) for rank in (0, 1)] == [(), ()]
+    ranks.add(0, seen(ODD))
+    assert ranks.add(1, seen(USUAL)), "ranks of one program that differ"
+
+
 def test_equal_ranks_pipelines_and_compiled_steps_are_no_finding() -> None:
     same, pipeline, compiled = RankComparison(), RankComparison(), RankComparison()
     for ranks in (same, pipeline, compiled):

@@ -82,9 +82,11 @@ class AgentStream:
         """The notice of the newest acknowledgement."""
         self._backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._orders = OwnedTasks()
-        """Work that the provider has ordered; it goes on while the connection is made again."""
+        """Work that the provider has ordered. Cells go on while the connection is made again."""
         self._by_id: dict[str, asyncio.Task[None]] = {}
         """The same work by the id of its order, so that it can be stopped."""
+        self._of_connection: set[asyncio.Task[None]] = set()
+        """Work whose result nobody takes when the connection has ended: all but cells."""
         self._kept: OrderedDict[str, AgentMessage] = OrderedDict()
         """Results of cells by the id of their order, until the provider has stored them."""
         self.node_state = NodeStateAnswer()
@@ -93,7 +95,7 @@ class AgentStream:
         """The newest hazard model of the provider, without features. Whoever uses it checks its signature."""
 
     def restate(self, node: Node) -> None:
-        """The node has other facts: they are sent at once, on a new connection. Orders go on meanwhile."""
+        """The node has other facts: they are sent at once, on a new connection. Cells go on meanwhile."""
         self._node = node
         self._out.put_nowait(None)
 
@@ -142,16 +144,18 @@ class AgentStream:
                         case "hazard_model":
                             self.hazard_model = _hazard_model(order.hazard_model)
                         case "stop":
-                            self._kept.pop(order.stop.order_id, None)
-                            if going := self._by_id.get(order.stop.order_id):
-                                going.cancel()
+                            self._stop(order.stop.order_id)
                         case "probe":
-                            self._start(order.probe.order_id, self._probe(order.probe))
+                            self._of_connection.add(self._start(order.probe.order_id, self._probe(order.probe)))
                         case "cell":
                             self._start(order.cell.order_id, self._cell(order.cell))
                         case "look":
-                            self._start(order.look.order_id, self._answer_look(order.look.order_id))
+                            look = self._answer_look(order.look.order_id)
+                            self._of_connection.add(self._start(order.look.order_id, look))
         finally:
+            for task in self._of_connection:
+                task.cancel()
+            self._of_connection.clear()
             out.put_nowait(None)  # gRPC reads from the queue in a task that it does not end with the call
 
     def _note(self, notice: str) -> None:
@@ -195,14 +199,25 @@ class AgentStream:
             self._unacknowledged.append(message)
             await self._out.put(AgentMessage(telemetry=message))
 
-    def _start(self, order_id: str, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, order_id: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Orders run beside each other: a probe may be wanted while a cell trains. One that runs already, because the
         provider has sent it again after a restart, goes on."""
-        if order_id in self._by_id:
+        if (going := self._by_id.get(order_id)) is not None:
             work.close()
-            return
+            return going
         task = self._by_id[order_id] = self._orders.start(work)
-        task.add_done_callback(lambda _: self._by_id.pop(order_id, None))
+        task.add_done_callback(lambda done: self._ended(order_id, done))
+        return task
+
+    def _stop(self, order_id: str) -> None:
+        self._kept.pop(order_id, None)
+        if (going := self._by_id.pop(order_id, None)) is not None:
+            going.cancel()
+
+    def _ended(self, order_id: str, task: asyncio.Task[None]) -> None:
+        self._of_connection.discard(task)
+        if self._by_id.get(order_id) is task:  # one that was stopped may have been ordered again
+            del self._by_id[order_id]
 
     async def _answer_look(self, order_id: str) -> None:
         await self._out.put(AgentMessage(look=LookResult(order_id=order_id, idle=await self._look.idle())))
@@ -244,7 +259,7 @@ class AgentStream:
         """Start the child that measures, at a share of the time; why it does not start, or an empty text."""
         try:
             await self._probes.warm(duty)
-        except (ChildDied, TimeoutError) as error:
+        except (ChildDied, TimeoutError, OSError) as error:
             return f"{type(error).__name__}: {error}"
         return ""
 
@@ -268,7 +283,7 @@ class AgentStream:
             wanted = measure_order(benchmark, order, self._remote_folder)
             slow = SLOW_SECONDS * device_count(benchmark, self._node.server_facts)
             return Answer.from_json(await self._probes.ask(wanted.to_json(), wanted.longest_seconds + slow))
-        except (ChildDied, TimeoutError, ValueError) as error:
+        except (ChildDied, TimeoutError, ValueError, OSError) as error:
             return Answer(error=f"{type(error).__name__}: {error}")
 
     async def _cell(self, order: CellOrder) -> None:

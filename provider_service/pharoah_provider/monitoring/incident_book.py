@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 
 from pharoah_protocol.incident_states import SUSPECTED, IncidentState
@@ -13,6 +14,7 @@ from pharoah_provider.monitoring.notifier import Notifier
 from pharoah_provider.monitoring.operator_webhook import OperatorWebhook
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.clock import Clock
+from pharoah_serving.errors import StoreError
 
 log = logging.getLogger("pharoah.provider.monitoring")
 
@@ -25,6 +27,9 @@ class IncidentBook:
         self._store, self._notifier, self._webhook, self._clock = store, notifier, webhook, clock
         self._incidents: dict[str, Incident] = {}
         self._set_aside: dict[str, Incident] = {}
+        self._unsaved: deque[Transition] = deque()
+        """Changes that could not be stored yet, the oldest first."""
+        self._saving = asyncio.Lock()
 
     async def restore(self) -> list[Transition]:
         """After a restart: go on with the open incidents of nodes. Returns those of other resources."""
@@ -87,7 +92,7 @@ class IncidentBook:
         return self.of(node).confirmed or (node in self._set_aside and self._set_aside[node].confirmed)
 
     async def change(self, incident: Incident, state: IncidentState, step_ratio: float) -> None:
-        """Store a change, then report it to those who subscribe."""
+        """Store a change, then report it to those who subscribe. Raises StoreError; `save` then tries again."""
         incident.changed_at = self._clock.wall()
         if state is SUSPECTED:
             incident.raised_at = incident.changed_at
@@ -105,7 +110,20 @@ class IncidentBook:
             established=incident.established,
             resource=incident.resource,
         )
-        await self.put(change)
+        self._unsaved.append(change)
+        await self.save()
+
+    async def save(self) -> None:
+        """Store and report what could not be stored before, in its order: incidents have changed already, and nothing
+        would change them again. Raises StoreError."""
+        async with self._saving:
+            while self._unsaved:
+                change = self._unsaved.popleft()
+                try:
+                    await self.put(change)
+                except StoreError:
+                    self._unsaved.appendleft(change)
+                    raise
 
     async def put(self, change: Transition) -> None:
         """Store a change, then report it to those who subscribe."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
+from typing import NamedTuple
 
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, MicroBenchmark
 from pharoah_learning.evidence import BenchmarkResult
@@ -26,17 +27,30 @@ LEAST_ERROR = 0.03
 noise leave 4 %; and taken beside this very job, at least."""
 
 
+class _Measured(NamedTuple):
+    """What a baseline was measured of."""
+
+    node: str
+    benchmark: str
+    beside_job: bool
+
+
 class NodeLevels:
     """Levels by run, and the baselines of the release in force."""
 
     def __init__(self) -> None:
         self._rounds: dict[tuple[bytes, str], list[float]] = defaultdict(list)
-        self._release = Release(0)
+        self._baselines: dict[_Measured, float] = {}
+        """Seconds, of the campaigns of the release."""
+        self._nodes: set[tuple[str, bool]] = set()
+        """Nodes with a baseline, and whether it was taken beside a job."""
         self._by_sidecar: set[bytes] = set()
         """Runs beside which their own sidecars measure."""
 
     def use(self, release: Release) -> None:
-        self._release = release
+        measured = [(_Measured(one.node, one.benchmark, one.beside_job), one.seconds) for one in release.baselines]
+        self._baselines = dict(reversed(measured))  # of two equal ones the first one counts
+        self._nodes = {(one.node, one.beside_job) for one in self._baselines}
 
     def measured_by(self, run: Run, *, sidecar: bool) -> None:
         """Who measures beside a run from now on: its sidecar, or the agent of its node. They work at different
@@ -60,13 +74,11 @@ class NodeLevels:
 
     def known_idle(self, node: str) -> bool:
         """Whether a campaign has measured the node while it was idle."""
-        return any(baseline.node == node and not baseline.beside_job for baseline in self._release.baselines)
+        return (node, False) in self._nodes
 
     def has_baseline(self, run: Run) -> bool:
         """Whether what is measured beside a run can be compared with a baseline of a campaign on its node."""
-        return run.run_id not in self._by_sidecar and any(
-            baseline.node == run.node and baseline.beside_job for baseline in self._release.baselines
-        )
+        return run.run_id not in self._by_sidecar and (run.node, True) in self._nodes
 
     def forget(self, run_id: bytes) -> None:
         self.learn_again(run_id)
@@ -100,10 +112,8 @@ class NodeLevels:
 
     def _baseline(self, node: str, run: Run | None, benchmark: str) -> BenchmarkLevel | None:
         """What a campaign has measured, idle or beside its own job."""
-        for baseline in self._release.baselines:
-            if (baseline.node, baseline.benchmark, baseline.beside_job) == (node, benchmark, run is not None):
-                return BenchmarkLevel(baseline.seconds, IDLE_ERROR if run is None else OTHER_JOB_ERROR)
-        return None
+        seconds = self._baselines.get(_Measured(node, benchmark, run is not None))
+        return None if seconds is None else BenchmarkLevel(seconds, IDLE_ERROR if run is None else OTHER_JOB_ERROR)
 
 
 def _settled(benchmark: MicroBenchmark, rounds: Sequence[float]) -> bool:

@@ -113,7 +113,6 @@ class Monitor:
     async def restore(self) -> None:
         """After a restart: go on with the open incidents and the runs that had not ended."""
         self._fleet.remember(await self._store.nodes.nodes())
-        await self._orders.restore()
         await self._watch_fleet.restore(await self._incidents.restore())
         for run in await self._store.runs.lost_runs():
             self.runs.add_lost(run)
@@ -121,6 +120,7 @@ class Monitor:
         missed = await self._incidents.changes_since(active)
         for run in active:
             self._watch(run, missed[run.run_id], restored=True)
+        await self._orders.restore()  # the budgets of a tenant depend on the nodes of its runs
 
     def use(self, release: Release) -> None:
         """Score with this release and compare with its baselines from now on."""
@@ -172,6 +172,7 @@ class Monitor:
 
     async def tick(self) -> None:
         """End runs that are lost; look after agents; validate and expire incidents that no report moves on."""
+        await self._incidents.save()
         for watched in self.runs.silent():
             await self._lose(watched)
         await self._watch_fleet.look()

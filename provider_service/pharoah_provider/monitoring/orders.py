@@ -119,7 +119,8 @@ class Orders:
         """A run has come to a node: nothing may go on on its host that it was not asked about."""
         host = {other.node for other in self._fleet.host_of(node)} | {node}
         for ending in [ending for ending, measured in self._going.items() if measured in host]:
-            ending.reschedule(asyncio.get_running_loop().time())
+            if not ending.expired():  # it ends already, because another run has come at the same moment
+                ending.reschedule(asyncio.get_running_loop().time())
 
     async def look_after_lost(self) -> None:
         """Ask for the nodes of lost runs whether they are empty, so that they can be measured again."""

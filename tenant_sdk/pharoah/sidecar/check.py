@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pharoah._settings import Settings
@@ -18,6 +19,11 @@ from pharoah_protocol.vocabulary import VerdictStatus
 LATE_LEAD_SECONDS = 1.5
 """A late question is prepared this long before it is sent: at half a second, when no report leaves, and longer than the
 preparation takes (at most 0.3 s without libsodium, `batch_client_seconds_python` of `python -m evaluation privacy`)."""
+
+
+MOST_OF_CODE = 8
+"""Findings of one code that are kept, the newest: ranks that wait again and again are a finding each time, and all of
+them must fit into a packet."""
 
 
 class JobCheck:
@@ -67,7 +73,7 @@ class JobCheck:
         """What is found while the job runs: the status of its launch stays as it was."""
         new = tuple(finding for finding in findings if finding not in self.verdict.findings)
         if new:
-            self._set(replace(self.verdict, findings=(*self.verdict.findings, *new)))
+            self._set(replace(self.verdict, findings=_newest_of_each([*self.verdict.findings, *new])))
 
     def launched(self, join_time: float) -> None:
         """The job has started: accept the offer, now or when a real step could be asked about.
@@ -142,3 +148,14 @@ def _difference(checked: Fingerprint, step: Fingerprint, compiled: bool) -> str:
     if checked.archetype == step.archetype:
         return ""
     return "; ".join(differences(parse(checked.grammar), parse(step.grammar))[:3]) or "the number of nested repeats"
+
+
+def _newest_of_each(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings of which there are not MOST_OF_CODE newer ones of the same code, in their order."""
+    found: list[Finding] = []
+    of_code = Counter[str]()
+    for finding in reversed(findings):
+        of_code[finding.code] += 1
+        if of_code[finding.code] <= MOST_OF_CODE:
+            found.insert(0, finding)
+    return tuple(found)

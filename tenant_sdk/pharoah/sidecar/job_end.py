@@ -26,9 +26,10 @@ class JobEnd:
         self._terminated_at: float | None = None
 
     def reported(self, message: messages.End) -> None:
-        """A rank, or the command that launched the job, has reported an end. What is reported last stands, apart from
-        the error: the rank that fails first knows why."""
-        self._last = message
+        """A rank, or the command that launched the job, has reported an end. What is reported last stands, but what a
+        script states stands over what is read off the end of a process, and the rank that fails first knows why."""
+        if self._last is None or message.stated or not self._last.stated:
+            self._last = message
         self._error = self._error or message.error
 
     def terminated(self) -> None:

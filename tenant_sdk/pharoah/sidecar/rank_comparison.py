@@ -33,7 +33,12 @@ class RankComparison:
         self.expected = max(self.expected, count)
 
     def add(self, rank: int, seen: Fingerprint, operators: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
-        """Note what a rank runs. Findings once all ranks are known, about those that differ from most."""
+        """Note what a rank runs. Findings once all ranks are known, about those that differ from most.
+
+        A rank that is seen again runs another step, or another program: what the others ran before is not compared.
+        """
+        if rank in self._seen:
+            self._seen.clear()
         self._seen[rank] = _Seen(parse(seen.grammar), frozenset(seen.features.items()), operators)
         if len(self._seen) < self.expected or "compiled" in seen.features:
             return ()

@@ -135,7 +135,12 @@ class TableCache:
 
     def _discard(self, epoch: int, part: Path | None) -> None:
         """Delete tables of epochs that are over, the beginning of a table that is now whole, and scratch files."""
-        for path in self._folder.glob("*-*.*") if self._folder else ():
+        try:
+            paths = list(self._folder.glob("*-*.*")) if self._folder else []
+        except OSError as error:
+            log.info("old tables cannot be looked for: %s", error)
+            return
+        for path in paths:
             number, unfinished = path.name.partition("-")[0], path.name.startswith(".")
             if unfinished:
                 outdated = _is_old(path)

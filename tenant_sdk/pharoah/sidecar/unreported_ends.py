@@ -62,7 +62,12 @@ class UnreportedEnds:
         """The ends of the last day. What is older, or cannot be read as an end, is deleted."""
         if self._folder is None:
             return []
-        return [end for path in sorted(self._folder.glob(f"*{SUFFIX}")) if (end := self._read(path)) is not None]
+        try:
+            paths = sorted(self._folder.glob(f"*{SUFFIX}"))
+        except OSError as error:
+            log.info("the ends of earlier runs cannot be looked for: %s", error)
+            return []
+        return [end for path in paths if (end := self._read(path)) is not None]
 
     def _read(self, path: Path) -> EndRunRequest | None:
         try:
