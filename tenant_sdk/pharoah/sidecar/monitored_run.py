@@ -60,6 +60,12 @@ class MonitoredRun:
         by_provider = self.reporter is not None and self.reporter.measuring
         return by_provider or (self._guests is not None and self._guests.measuring)
 
+    def next_program(self, rank: int, plan: MonitoringPlan = PLAIN) -> None:
+        """The rank was started again, or another program has its number now: its steps are compared with its own. The
+        position of the rank stays."""
+        if rank in self._windows:
+            self._windows[rank] = RankWindows(plan)
+
     def stepped(self, rank: int, durations: Sequence[int], resident: int, plan: MonitoringPlan = PLAIN) -> None:
         """Steps of a rank: nanoseconds in order, and bytes of memory after the last."""
         windows = self._windows.setdefault(rank, RankWindows(plan))

@@ -21,6 +21,7 @@ from pharoah.sidecar.local_watch import LocalWatch
 from pharoah.sidecar.monitored_run import MonitoredRun
 from pharoah.sidecar.node_forecaster import NodeForecaster
 from pharoah.sidecar.node_verdicts import NodeVerdicts
+from pharoah.sidecar.rank_processes import RankProcesses, Standing
 from pharoah.sidecar.server import Connection, ConnectionServer, ConnectionUse, Handler
 from pharoah_archetypes import Fingerprint
 from pharoah_protocol import rank_messages as messages
@@ -80,6 +81,8 @@ class Sidecar:
             serves=lambda: self._job.serves,
             forecaster=NodeForecaster(settings),
         )
+        self._ranks = RankProcesses()
+        """Whose steps are reported."""
         self._hangs = HangWatch(settings, self._request_records, lambda found: self._job.add_findings(*found))
 
     async def serve(self) -> None:
@@ -127,6 +130,11 @@ class Sidecar:
     async def _steps(self, message: messages.Steps, connection: Connection) -> None:
         self._hangs.stepped()
         self._local.stepped(message.rank, connection.process, message.durations)
+        standing = self._ranks.stepped(message.rank, connection.process)
+        if standing is Standing.OTHER:
+            return
+        if standing is Standing.NEXT:
+            self._run.next_program(message.rank, self._job.client.plan)
         self._run.stepped(message.rank, message.durations, message.resident, self._job.client.plan)
 
     async def _capture(self, message: messages.Capture, _: Connection) -> None:
