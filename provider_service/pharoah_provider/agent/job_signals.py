@@ -25,6 +25,7 @@ from pharoah_provider.agent.xid_events import ADDRESS_PREFIX
 log = logging.getLogger("pharoah.agent")
 
 LEAST_MINUTES = 60
+"""Minutes that a signal was measured for before a forecast uses it: the model is learned from hours."""
 USERS_HOLD_SECONDS = 1.0
 """How long it is known who computes on a device: each sidecar asks every two seconds, and they share the answer."""
 
