@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluation.figures import Figures
-from evaluation.survival.fleet_file import FleetFileError, Fleets, read_fleets
+from evaluation.survival.fleet_file import FleetFileError, Fleets, check_comparable, read_fleets
 from evaluation.survival.metrics import Alarms, Ranking, alarms_of, ranking
 from evaluation.survival.simple_detectors import simple_scores
 from evaluation.survival.simulated_fleet import FleetTruth, Simulated, drifted, simulate
@@ -69,7 +69,9 @@ def measure(figures: Figures, arguments: argparse.Namespace) -> None:
 def measure_file(figures: Figures, path: Path, seed: int) -> None:
     """The same for a fleet of others (`fleet_file`). When runs that were cancelled would have failed is not known."""
     try:
-        draw, _, _ = _measured(figures, read_fleets(path), seed)
+        fleets = read_fleets(path)
+        check_comparable(fleets, path)
+        draw, _, _ = _measured(figures, fleets, seed)
     except (FleetFileError, TooLittleSeen, OSError) as error:
         raise SystemExit(f"--simulator-data: {error}") from None
     _add_draws(figures, [draw])
@@ -137,7 +139,8 @@ def _all_scores(
         "horizon of a day alone": truth.fleet.placed(found.logit[:, -1].astype(float)),
     }
     scores |= simple_scores(train, truth)
-    return scores | {ORACLE: np.log(truth.hazard)} if has_hazard else scores
+    possible = np.maximum(truth.hazard, np.finfo(float).tiny)  # a file may state that nothing can fail
+    return scores | {ORACLE: np.log(possible)} if has_hazard else scores
 
 
 def _add_draws(figures: Figures, draws: Sequence[Draw]) -> None:

@@ -32,6 +32,9 @@ from pharoah_learning.hazard_fits import Fleet
 from pharoah_learning.models.mantel_haenszel import Array
 from pharoah_protocol.signal_features import FEATURES, SignalKind, worse_features
 
+DAY_HOURS = 24
+"""How long before a failure an hour is to be distinguished from others."""
+
 
 class Fleets(NamedTuple):
     """The parts of a file."""
@@ -56,6 +59,20 @@ def read_fleets(path: Path) -> Fleets:
     return Fleets(train, calibrate, test, columns.has("true_hazard"))
 
 
+def check_comparable(fleets: Fleets, path: Path) -> None:
+    """Raises FleetFileError for a part in which failures cannot be compared with other hours or with other units."""
+    for name, truth in zip(PARTS, (fleets.train, fleets.calibrate, fleets.test), strict=True):
+        last, fails = truth.fleet.last, truth.fleet.cause > 0
+        if last.max() < DAY_HOURS:
+            raise FleetFileError(f"{path}: no unit of part {name} is observed for more than {DAY_HOURS} hours")
+        first = last[fails].min()
+        if not ((last > first) | ((last == first) & ~fails)).any():
+            what = f"no unit of part {name} is observed after hour {first}, the first in which one fails"
+            raise FleetFileError(f"{path}: {what}")
+    if not fleets.test.degrading.any():
+        raise FleetFileError(f"{path}: column degraded: no failure of part test has 1; expected is at least one")
+
+
 def _whole(columns: FleetColumns, rows: FleetRows) -> FleetTruth:
     """All units, and what is known of them."""
     found, cause = np.unique(rows.failed_of, return_inverse=True)
@@ -66,8 +83,10 @@ def _whole(columns: FleetColumns, rows: FleetRows) -> FleetTruth:
     # nobody says in which direction a gauge is worse
     worse = tuple(one for name in columns.signals() for one in worse_features(_kind(name), None))
     ends = np.arange(len(cause)), rows.last
-    degraded = _samples(rows, "degraded")[ends] == 1 if columns.has("degraded") else True
-    hazard = _samples(rows, "true_hazard") if columns.has("true_hazard") else np.full(values.shape[:2], np.nan)
+    degraded = _by_hour(rows, rows.flags("degraded"))[ends] == 1 if columns.has("degraded") else True
+    hazard = np.full(values.shape[:2], np.nan)
+    if columns.has("true_hazard"):
+        hazard = _by_hour(rows, rows.probabilities("true_hazard"))
     fleet = Fleet(names, worse, resources, tuple(groups.tolist()), values, rows.last, cause, group)
     never = 10 * values.shape[1]  # of who did not fail nobody knows when that would have been
     return FleetTruth(fleet, hazard, (cause > 0) & degraded, np.where(cause > 0, rows.last, never))
@@ -77,15 +96,14 @@ def _features(rows: FleetRows, signals: Sequence[str]) -> Mapping[str, Array]:
     found: dict[str, Array] = {}
     for name in signals:
         kind = _kind(name)
-        columns = fleet_features(_samples(rows, name), kind)
+        columns = fleet_features(_by_hour(rows, rows.numbers(name)), kind)
         signal = name.removeprefix(PREFIX)
         found |= {f"{signal}.{feature}": columns[..., at] for at, feature in enumerate(FEATURES[kind])}
     return found
 
 
-def _samples(rows: FleetRows, name: str) -> Array:
-    """What a column of numbers holds, shape (units, hours), NaN where there is nothing."""
-    numbers = rows.numbers(name)
+def _by_hour(rows: FleetRows, numbers: Array) -> Array:
+    """A number of each row, as an array of the shape (units, hours), NaN where there is nothing."""
     found = np.full((len(rows.last), rows.last.max() + 1), np.nan)
     found[rows.unit, rows.hour] = numbers
     return found

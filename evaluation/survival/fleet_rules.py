@@ -53,7 +53,7 @@ class FleetColumns:
     def hours(self) -> NDArray[np.int64]:
         """The hour of each row, a whole number from 0 on."""
         column = self._column("hour")
-        self._check_filled("hour", np.asarray(column.is_null()))
+        self.check_filled("hour", np.asarray(column.is_null()))
         try:
             hours: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
         except NOT_READ:
@@ -81,7 +81,7 @@ class FleetColumns:
         texts, number = np.unique(encoded.dictionary.to_numpy(zero_copy_only=False).astype(str), return_inverse=True)
         text = number[encoded.indices.to_numpy()]
         if not may_be_empty:
-            self._check_filled(name, (texts == "")[text])
+            self.check_filled(name, (texts == "")[text])
         return texts, text
 
     def error(self, column: str, message: str) -> FleetFileError:
@@ -94,7 +94,8 @@ class FleetColumns:
             raise FleetFileError(f"{self._path}: there is no column {name}; it has {has}")
         return self._table.column(name)
 
-    def _check_filled(self, name: str, empty: np.ndarray) -> None:
+    def check_filled(self, name: str, empty: np.ndarray) -> None:
+        """Raises FleetFileError where a row of a column is empty."""
         if empty.any():
             rows = f"{np.count_nonzero(empty)} rows, the first of them row {empty.argmax() + 1} after the header"
             raise self.error(name, f"it is empty in {rows}; expected is a value in each row")
@@ -119,11 +120,31 @@ class FleetRows:
 
     def numbers(self, name: str) -> Array:
         """The numbers of a column in each row, NaN where it is empty. What was counted is never negative."""
-        values, counts = self._columns.numbers(name), name.startswith(PREFIX)
-        wrong = np.flatnonzero(np.isinf(values) | (values < (0 if counts else -np.inf)))
+        least, expected = (0.0, "finite numbers from 0 on") if name.startswith(PREFIX) else (-np.inf, "finite numbers")
+        return self._numbers_between(name, least, np.inf, f"{expected}, or nothing")
+
+    def probabilities(self, name: str) -> Array:
+        """The numbers from 0 to 1 that a column holds in each row."""
+        values = self._numbers_between(name, 0.0, 1.0, "numbers from 0 to 1")
+        self._columns.check_filled(name, np.isnan(values))
+        return values
+
+    def flags(self, name: str) -> np.ndarray:
+        """Whether a column holds 1 in a row, and not 0 or nothing."""
+        values = self._numbers_between(name, 0.0, 1.0, "0 and 1")
+        fractions = np.flatnonzero(values % 1 > 0)
+        if len(fractions):
+            what = f"it holds {values[fractions[0]]:g} in {self._place(fractions[0])}"
+            raise self._columns.error(name, f"{what}; expected are 0 and 1")
+        found: np.ndarray = values == 1
+        return found
+
+    def _numbers_between(self, name: str, least: float, most: float, expected: str) -> Array:
+        values = self._columns.numbers(name)
+        wrong = np.flatnonzero(np.isinf(values) | (values < least) | (values > most))
         if len(wrong):
-            expected = f"expected are finite numbers{' from 0 on' if counts else ''}, or nothing"
-            raise self._columns.error(name, f"it holds {values[wrong[0]]:g} in {self._place(wrong[0])}; {expected}")
+            what = f"it holds {values[wrong[0]]:g} in {self._place(wrong[0])}"
+            raise self._columns.error(name, f"{what}; expected are {expected}")
         return values
 
     def _ends(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from pyarrow import parquet
 
 from evaluation.figures import Figures
 from evaluation.survival.fleet import measure_file
-from evaluation.survival.fleet_file import FleetFileError, read_fleets
+from evaluation.survival.fleet_file import FleetFileError, check_comparable, read_fleets
 
 HEADER = "unit,hour,part,archetype,failed_of,degraded,count:errors,heat\n"
 ROWS = HEADER + (
@@ -184,6 +185,50 @@ def test_parquet_hours_may_be_of_any_whole_type(tmp_path: Path, kind: pa.DataTyp
 def test_parquet_hours_beyond_all_signed_numbers_are_refused(tmp_path: Path) -> None:
     path = _parquet(tmp_path, ROWS, hour=pa.array([0, 1, 0, 0, 0, 0, 0, 1, 2**64 - 1], pa.uint64()))
     _refused(path, "column hour: it must hold whole numbers from 0 on")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (ROWS.replace("memory,1,9", "memory,0.5,9"), "column degraded: it holds 0.5 in hour 0 of unit 'e'; expected"),
+        (ROWS.replace("memory,1,9", "memory,2,9"), "column degraded: it holds 2 in hour 0 of unit 'e'; expected"),
+        (ROWS.replace("heat", "true_hazard"), "column true_hazard: it holds 20 in hour 0 of unit 'a'; expected are"),
+        (
+            re.sub(r"[\d.]+$", "0.1", ROWS, flags=re.M).replace("heat", "true_hazard"),
+            "true_hazard: it is empty in 2 rows",
+        ),
+    ],
+)
+def test_flags_and_probabilities_are_between_0_and_1(tmp_path: Path, rows: str, message: str) -> None:
+    _refused(_written(tmp_path, rows), message)
+
+
+def _long(first_test_hours: int, other_test_hours: int, degraded: int) -> str:
+    """Units that are observed for so many hours, the first of each part failing in its last one."""
+    lines = []
+    for part, hours in (("train", (30, 30)), ("calibrate", (30, 30)), ("test", (first_test_hours, other_test_hours))):
+        for number, last in enumerate(hours):
+            for hour in range(last):
+                ends = number == 0 and hour == last - 1
+                cause, flag = ("memory", degraded) if ends else ("", 0)
+                lines.append(f"{part}{number},{hour},{part},gpt,{cause},{flag},1,20.0\n")
+    return HEADER + "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (_long(20, 24, 1), "no unit of part test is observed for more than 24 hours"),
+        (_long(30, 29, 1), "no unit of part test is observed after hour 29, the first in which one fails"),
+        (_long(30, 30, 0), "column degraded: no failure of part test has 1"),
+    ],
+)
+def test_a_fleet_whose_failures_have_nothing_to_be_compared_with_is_named(
+    tmp_path: Path, rows: str, message: str
+) -> None:
+    path = _written(tmp_path, rows)
+    with pytest.raises(FleetFileError, match=message):
+        check_comparable(read_fleets(path), path)
 
 
 def test_a_file_without_a_row_is_refused(tmp_path: Path) -> None:
