@@ -73,6 +73,10 @@ class _Allowance:
         self.left(now, scale)
         self._left -= seconds
 
+    def limit_overdraft(self) -> None:
+        """What is overdrawn comes back in the time that it takes from empty to full."""
+        self._left = max(self._left, -self.most)
+
 
 @dataclass
 class _Healthy:
@@ -129,9 +133,16 @@ class Budgets:
         self._count_healthy(order, now)
 
     def restore(self, orders: Iterable[MeasuredOrder], wall: float, steady: float) -> None:
-        """Count stored orders, oldest first, after a restart; `wall` (unix) and `steady` are now on both clocks."""
+        """Count stored orders, oldest first, after a restart; `wall` (unix) and `steady` are now on both clocks.
+
+        Orders of a large job that has ended are counted by the nodes that its organisation has now, so that they
+        overdraw its allowances. That must not keep its next job from being measured for a day.
+        """
         for order in orders:
             self.count(order, steady - max(0.0, wall - order.ended_at))
+        for allowances in (self._levels, self._validations, self._slow, self._peers):
+            for allowance in allowances.values():
+                allowance.limit_overdraft()
 
     def _count_healthy(self, order: MeasuredOrder, now: float) -> None:
         key = _OfOrganisation(order.organisation, order.suspected)
