@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
-_RANKS = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-_RANKS_HERE = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+_LAUNCHED_LOCALLY = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+_LOCAL_RANK = (*_LAUNCHED_LOCALLY, "SLURM_LOCALID")
+_RANKS = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+_RANKS_HERE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+_STEP = "SLURM_STEP_ID"
 _LONGEST_COMMAND = 4000
+_MOST_NODES = 1 << 16
+"""More than any cluster has; a number in a variable must not fill the memory."""
 
 
 def rank() -> int:
@@ -28,7 +33,8 @@ def rank() -> int:
 
 def ranks_here() -> int:
     """Ranks on this node; those that a script spawned are all taken to be here."""
-    return (_from_group("get_world_size") if _spawned() else None) or _from_launcher(*_RANKS_HERE) or 1
+    here = _from_group("get_world_size") if _spawned() else _from_launcher(*_RANKS_HERE) or _tasks_here()
+    return here or 1
 
 
 def is_one_of_several() -> bool:
@@ -64,11 +70,23 @@ def shown(words: Sequence[str]) -> str:
 
 
 def job_key() -> str:
-    """The same for all ranks of a job on this node, and for no other job's."""
-    job = os.environ.get("TORCHELASTIC_RUN_ID") or os.environ.get("SLURM_JOB_ID")
-    parent = multiprocessing.parent_process()
-    owner = parent.pid if parent else os.getppid() if job else os.getpid()
-    return f"{os.getuid()}/{job}/{owner}"
+    """The same for all ranks of a job on this node, and for no other job's.
+
+    Ranks are known by the process that started them, unless their launcher names what it has launched: a script may
+    stand between them and the launcher.
+    """
+    environ = os.environ
+    if parent := multiprocessing.parent_process():
+        launch = f"spawn/{parent.pid}"
+    elif run := environ.get("TORCHELASTIC_RUN_ID"):
+        launch = f"torchrun/{run}/{os.getppid()}"
+    elif _tasks_here() > 1:
+        launch = f"srun/{environ.get('SLURM_JOB_ID')}.{environ[_STEP]}"
+    elif is_one_of_several() and _from_launcher(*_LAUNCHED_LOCALLY) is not None:
+        launch = f"launcher/{environ.get('PMIX_NAMESPACE') or os.getppid()}"
+    else:
+        launch = f"process/{os.getpid()}"
+    return f"{os.getuid()}/{launch}"
 
 
 def _spawned() -> bool:
@@ -76,8 +94,21 @@ def _spawned() -> bool:
 
 
 def _from_launcher(*variables: str) -> int | None:
-    numbers = (os.environ.get(variable, "") for variable in variables)
+    """The first of these that is a number. Slurm's describe a task in a job step only: in a batch script, they describe
+    what was allocated to it (srun(1), OUTPUT ENVIRONMENT VARIABLES)."""
+    known = (variable for variable in variables if _STEP in os.environ or not variable.startswith("SLURM_"))
+    numbers = (os.environ.get(variable, "") for variable in known)
     return next((int(number) for number in numbers if number.isdecimal()), None)
+
+
+def _tasks_here() -> int:
+    """Tasks of this job step of Slurm on this node: the word of this node in a list such as `4(x2),3`. 0 outside of
+    a step."""
+    words = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "") if _STEP in os.environ else ""
+    found = re.findall(r"(\d+)(?:\(x(\d+)\))?", words)
+    counts = [int(tasks) for tasks, nodes in found for _ in range(min(int(nodes or 1), _MOST_NODES))]
+    node = _from_launcher("SLURM_NODEID") or 0
+    return counts[node] if node < len(counts) else _from_launcher("SLURM_NTASKS_PER_NODE") or 0
 
 
 _remembered: dict[str, int] = {}

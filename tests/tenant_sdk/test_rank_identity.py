@@ -1,0 +1,78 @@
+"""Which processes are ranks of one job: read off what launchers set, in processes started as launchers start them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+SAYS = "from pharoah._rank_identity import *; print(job_key(), ranks_here(), is_one_of_several(), may_ask())"
+LAUNCHERS = ("SLURM", "OMPI", "PMIX", "TORCHELASTIC")
+ALLOCATION = {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "7"}
+"""What a batch script of Slurm inherits."""
+STEP = {**ALLOCATION, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "7", "SLURM_STEP_TASKS_PER_NODE": "3(x2),1"}
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "2"}
+MPIRUN = {"PMIX_NAMESPACE": "prterun-a-1@1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+
+
+def started(count: int, environ: Mapping[str, str], variables: tuple[str, ...], *, wrapped: bool) -> list[str]:
+    """What processes say that one shell starts together, each perhaps by a script of its own."""
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    rank = f'"{sys.executable}" -c "{SAYS}"'
+    one = f"sh -c '{rank}; true'" if wrapped else rank
+    commands = (" ".join([*(f"{variable}={number}" for variable in variables), one]) for number in range(count))
+    line = "; ".join(f"{command} & first_pid=$!; wait $first_pid" for command in commands)
+    done = subprocess.run(["sh", "-c", line], env={**bare, **environ}, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("environ", [{}, ALLOCATION, {**STEP, "SLURM_NODEID": "2"}])
+def test_scripts_that_a_shell_starts_one_by_one_are_jobs_of_their_own(
+    environ: Mapping[str, str], wrapped: bool
+) -> None:
+    said = started(2, environ, (), wrapped=wrapped)
+    assert len({line.split()[0] for line in said}) == 2
+    assert [line.split()[1] for line in said] == ["1", "1"]
+
+
+def test_a_batch_script_is_no_task_of_a_step() -> None:
+    """Its variables are of the allocation: it may start torchrun, or train in one process."""
+    [said] = started(1, ALLOCATION, (), wrapped=False)
+    assert said.split()[1:] == ["1", "False", "True"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "variables", "wrapped"),
+    [
+        (STEP, ("SLURM_LOCALID", "SLURM_PROCID"), False),
+        (STEP, ("SLURM_LOCALID", "SLURM_PROCID"), True),
+        (TORCHRUN, ("LOCAL_RANK", "RANK"), False),
+        ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, ("LOCAL_RANK", "RANK"), False),
+        (MPIRUN, ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"), False),
+        (MPIRUN, ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"), True),
+    ],
+    ids=["srun", "srun script", "torchrun", "deepspeed", "mpirun", "mpirun script"],
+)
+def test_ranks_of_a_launcher_are_one_job(environ: Mapping[str, str], variables: tuple[str, ...], wrapped: bool) -> None:
+    said = [line.split() for line in started(2, environ, variables, wrapped=wrapped)]
+    assert len({line[0] for line in said}) == 1
+    assert {line[1] for line in said} == {"3" if "SLURM_STEP_ID" in environ else "2"}
+    assert [line[2:] for line in said] == [["True", "True"], ["True", "False"]]
+    others = {"PMIX_NAMESPACE": "prterun-a-2@1"} if "PMIX_NAMESPACE" in environ else {}
+    again = started(2, {**environ, **others}, variables, wrapped=wrapped)
+    if "SLURM_STEP_ID" not in environ:
+        assert again[0].split()[0] != said[0][0], "two launches on one node are two jobs"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "node", "here"),
+    [("4", "0", 4), ("4(x2),3", "1", 4), ("4(x2),3", "2", 3), ("4(x2),3", "3", 1), ("4(x99999999999)", "5", 4)],
+)
+def test_tasks_of_a_node_are_read_from_the_list_of_its_step(tasks: str, node: str, here: int) -> None:
+    environ = {**STEP, "SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_NODEID": node}
+    [said] = started(1, environ, (), wrapped=False)
+    assert said.split()[1] == f"{here}"
