@@ -81,10 +81,28 @@ def test_the_next_run_reports_how_an_earlier_one_ended(tmp_path: Path, attempts:
 def test_an_end_that_the_provider_never_takes_is_sent_once(tmp_path: Path) -> None:
     async def inside() -> None:
         async with loopback(tmp_path) as site:
-            UnreportedEnds(site.settings()).keep(EndRunRequest(run_id=b"of another tenant", state=1))
+            await UnreportedEnds(site.settings()).keep(EndRunRequest(run_id=b"of another tenant", state=1))
             async with aclosing(ReportedRun(site)) as run:
                 await run.joined()
             assert kept(site) == [] and await end_states(site) == ["ok"]
+
+    asyncio.run(inside())
+
+
+def test_a_home_that_does_not_answer_delays_neither_reports_nor_the_end(tmp_path: Path) -> None:
+    async def inside() -> None:
+        async with loopback(tmp_path) as site:
+            folder = exchange_folder(site.settings())
+            assert folder is not None
+            (folder / "ends").mkdir(parents=True)
+            silent = folder / "ends" / "silent.end"
+            os.mkfifo(silent)  # who reads it waits for a writer, as for a server of files that is away
+            try:
+                async with aclosing(ReportedRun(site)) as run:
+                    await run.joined()
+                assert await end_states(site) == ["ok"]
+            finally:
+                os.close(os.open(silent, os.O_RDWR))
 
     asyncio.run(inside())
 
@@ -95,18 +113,22 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(state_folder=str(tmp_path / "state"), provider_key_file=str(tmp_path / "provider.pub"))
 
 
+def all_of(ends: UnreportedEnds) -> list[EndRunRequest]:
+    return asyncio.run(ends.all())
+
+
 def test_ends_are_bounded_in_number_and_in_age(settings: Settings) -> None:
     ends = UnreportedEnds(settings)
     numbers = [bytes([number]) * 16 for number in range(KEPT_ENDS.most_files + 3)]
     folder = exchange_folder(settings)
     assert folder is not None
     for second, run_id in enumerate(numbers):
-        ends.keep(EndRunRequest(run_id=run_id, state=1))
+        asyncio.run(ends.keep(EndRunRequest(run_id=run_id, state=1)))
         os.utime(folder / "ends" / f"{run_id.hex()}.end", (second, second))
     now = len(numbers) + KEPT_SECONDS
-    assert {end.run_id for end in UnreportedEnds(settings, lambda: now - KEPT_SECONDS).all()} == {*numbers[3:]}
+    assert {end.run_id for end in all_of(UnreportedEnds(settings, lambda: now - KEPT_SECONDS))} == {*numbers[3:]}
     (folder / "ends" / "damaged.end").write_bytes(b"\xff")
-    assert UnreportedEnds(settings, lambda: time.time() + now).all() == []
+    assert all_of(UnreportedEnds(settings, lambda: time.time() + now)) == []
     assert list((folder / "ends").iterdir()) == []
 
 
@@ -114,16 +136,16 @@ def test_an_end_that_can_neither_be_read_nor_deleted_is_left_where_it_is(setting
     folder = exchange_folder(settings)
     assert folder is not None
     (folder / "ends" / "damaged.end").mkdir(parents=True)  # neither a file to read nor one to delete
-    assert UnreportedEnds(settings).all() == []
-    assert UnreportedEnds(settings, lambda: time.time() + 2 * KEPT_SECONDS).all() == []
+    assert all_of(UnreportedEnds(settings)) == []
+    assert all_of(UnreportedEnds(settings, lambda: time.time() + 2 * KEPT_SECONDS)) == []
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_memory(settings: Settings) -> None:
     ends, end = UnreportedEnds(settings), EndRunRequest(run_id=bytes(16), state=1)
     Path(settings.state_folder).write_text("a file")
-    ends.keep(end)
-    ends.forget(end)
-    assert ends.all() == []
+    asyncio.run(ends.keep(end))
+    asyncio.run(ends.forget(end))
+    assert all_of(ends) == []
 
 
 def test_a_run_that_ends_while_it_joins_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from pharoah import _runtime_folder, _sidecar_start
 from pharoah._settings import Settings
+from pharoah._sidecar_start import wait_for
 from pharoah_protocol.local_messages import encode
-from pharoah_protocol.rank_messages import Status
+from pharoah_protocol.rank_messages import RunStarted, Status
 
 
 def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +49,33 @@ def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: py
         rank.send(encode(Status(), wants_answer=True))
         assert rank.recv(1 << 16)
     assert started[2].wait(10) == 0
+
+
+SILENT = """
+import threading
+import pharoah.sidecar.__main__ as sidecar
+from pharoah.comparison.history import History
+sidecar.LEAVING_SECONDS = 0.5
+History.write = lambda *_: threading.Event().wait()
+sidecar.main()
+"""
+"""A sidecar whose home never answers."""
+
+
+def test_a_sidecar_ends_although_the_home_of_its_user_does_not_answer(tmp_path: Path) -> None:
+    path = tmp_path / "own" / "sidecar.sock"
+    path.parent.mkdir(mode=0o700)
+    settings = Settings(state_folder=str(tmp_path / "state"), shutdown_timeout_seconds=0.5)
+    command = [sys.executable, "-c", SILENT, str(path), json.dumps(asdict(settings)), ""]
+    with subprocess.Popen(command, cwd=path.parent) as process:
+        wait_for(path, process, 30)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rank:
+            rank.connect(str(path))
+            rank.send(encode(RunStarted("python train.py", {})))
+            rank.send(encode(Status(), wants_answer=True))
+            assert rank.recv(1 << 16)
+        assert process.wait(30) == 0
+    assert not path.exists()
 
 
 def test_a_long_folder_for_temporary_files_does_not_keep_the_sidecar_from_listening(

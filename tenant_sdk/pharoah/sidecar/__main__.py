@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+import threading
 from pathlib import Path
 
 from pharoah._guard import DEBUG
@@ -13,16 +14,26 @@ from pharoah._settings import Settings
 from pharoah.sidecar.job_identity import job_identity
 from pharoah.sidecar.sidecar import Sidecar
 
+LEAVING_SECONDS = 10.0
+"""How long threads may take after the end, which write to a file system that may not answer. Python waits for them."""
+
 
 def main() -> None:
     path, settings, run_id = Path(sys.argv[1]), Settings(**json.loads(sys.argv[2])), sys.argv[3]
     logging.basicConfig(level=logging.DEBUG if os.environ.get(DEBUG) else logging.WARNING)
     own_id = bytes.fromhex(run_id) if run_id else os.urandom(16)
     sidecar = Sidecar(path, settings, own_id, job_identity(os.environ, settings))
+    asyncio.run(_serve(sidecar, path))
+
+
+async def _serve(sidecar: Sidecar, path: Path) -> None:
     try:
-        asyncio.run(sidecar.serve())
+        await sidecar.serve()
     finally:
         remove_folder(path)
+        leaving = threading.Timer(LEAVING_SECONDS, os._exit, [0])
+        leaving.daemon = True
+        leaving.start()
 
 
 if __name__ == "__main__":

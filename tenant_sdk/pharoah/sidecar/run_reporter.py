@@ -171,9 +171,9 @@ class RunReporter:
             period=shared.period,
             pseudonym=shared.value,
         )
-        self._ends.keep(end)  # this process may be killed before the provider answers
         try:
             async with asyncio.timeout(0.9 * self._settings.shutdown_timeout_seconds):
+                await self._ends.keep(end)  # this process may be killed before the provider answers
                 if self._joining:
                     await asyncio.wait({self._joining})
                 await self._send_rest()
@@ -201,11 +201,11 @@ class RunReporter:
             if error.code() not in FINAL_ANSWERS:
                 raise
             log.info("the provider does not take the end of a run: %s", error.details())
-        self._ends.forget(end)
+        await self._ends.forget(end)
 
     async def _send_earlier_ends(self) -> None:
         """What earlier runs of this user could not report. Raises AioRpcError."""
-        for end in self._ends.all():
+        for end in await self._ends.all():
             if end.run_id != self._run_id:
                 await self._send_end(end)
 

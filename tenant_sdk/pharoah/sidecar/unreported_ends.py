@@ -6,11 +6,14 @@ it empty, because a run that is silent may go on (docs/adr/0022).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -20,16 +23,23 @@ from pharoah.sidecar.evidence import exchange_folder
 from pharoah_protocol.v1 import EndRunRequest
 
 log = logging.getLogger("pharoah.sidecar")
+T = TypeVar("T")
 
 KEPT_ENDS = Bound(most_files=64, most_bytes=64 << 10)
 """One end has less than 100 bytes. A user who has more of them waiting has a provider that has been away for long."""
 KEPT_SECONDS = 86400.0
 """A day. The provider takes a pseudonym for a week after its period."""
 SUFFIX = ".end"
+ANSWER_SECONDS = 0.5
+"""How long the file system of a home may take before the run goes on without it. What was begun goes on in a thread."""
 
 
 class UnreportedEnds:
-    """Files of one folder, for this user's eyes. Machines that share a home share it: an end may be sent twice."""
+    """Files of one folder, for this user's eyes. Machines that share a home share it: an end may be sent twice.
+
+    One thread does all work on files, in order: where a home does not answer, no other work of the sidecar waits for
+    a thread.
+    """
 
     def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
         """`now` gives unix seconds.
@@ -39,9 +49,30 @@ class UnreportedEnds:
         folder = exchange_folder(settings)
         self._folder = folder / "ends" if folder else None
         self._now = now
+        self._thread = ThreadPoolExecutor(1, "pharoah-ends")
 
-    def keep(self, end: EndRunRequest) -> None:
+    async def keep(self, end: EndRunRequest) -> None:
         """Before the end is sent, so that it is not forgotten when this process is killed meanwhile."""
+        await self._answer(lambda: self._write(end), None)
+
+    async def forget(self, end: EndRunRequest) -> None:
+        """The provider has answered."""
+        await self._answer(lambda: self._delete(end), None)
+
+    async def all(self) -> list[EndRunRequest]:
+        """The ends of the last day. What is older, or cannot be read as an end, is deleted."""
+        return await self._answer(self._read_all, [])
+
+    async def _answer(self, work: Callable[[], T], otherwise: T) -> T:
+        """The result of work on files; `otherwise` when the file system does not answer in time."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except TimeoutError:
+            log.info("the folder of ends that wait does not answer within %g s", ANSWER_SECONDS)
+            return otherwise
+
+    def _write(self, end: EndRunRequest) -> None:
         if self._folder is None:
             return
         try:
@@ -49,8 +80,7 @@ class UnreportedEnds:
         except OSError as error:
             log.info("the end of the run is not kept: %s", error)
 
-    def forget(self, end: EndRunRequest) -> None:
-        """The provider has answered."""
+    def _delete(self, end: EndRunRequest) -> None:
         if self._folder is None:
             return
         try:
@@ -58,8 +88,7 @@ class UnreportedEnds:
         except OSError as error:
             log.info("the end of a run that was reported stays on this machine: %s", error)
 
-    def all(self) -> list[EndRunRequest]:
-        """The ends of the last day. What is older, or cannot be read as an end, is deleted."""
+    def _read_all(self) -> list[EndRunRequest]:
         if self._folder is None:
             return []
         try:
