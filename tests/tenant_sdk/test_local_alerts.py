@@ -326,6 +326,24 @@ def test_steps_beside_a_micro_benchmark_are_no_evidence(measuring: bool) -> None
         assert raised[0].since == pytest.approx(200, abs=10)
 
 
+def test_a_neighbour_that_begins_slowly_is_found_although_at_first_the_job_mostly_computes_longer() -> None:
+    """From second 200 on, a step takes 1.3 times as long: the neighbour at first mostly takes the caches of the core,
+    and then half of its time."""
+    watching, raised = detectors()["slow_steps"].start(), []
+    process = process_reading()
+    for at in range(300):
+        queued = 0.0 if at < 200 else 0.08 if at < 220 else 0.5
+        process = replace(
+            process,
+            computed_seconds=process.computed_seconds + 1 - queued,
+            main_computed_seconds=process.main_computed_seconds + 1 - queued,
+            main_queued_seconds=process.main_queued_seconds + queued,
+        )
+        steps = [0.13] * 8 if at >= 200 else [0.1] * 10
+        raised += watching.look(View(at=at, unix=at, steps={0: steps}, processes={0: process}))
+    assert raised and raised[0].resource is Resource.COMPUTE
+
+
 def test_a_rank_that_was_stopped_is_named() -> None:
     watching = detectors()["stopped"].start()
     processes = {0: process_reading(), 1: process_reading(stopped=True)}

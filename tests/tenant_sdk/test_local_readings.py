@@ -23,6 +23,25 @@ from tests.harness.local_views import process_reading
 MEMORY_STAT = "anon 600\ninactive_file 100\nactive_file 120\nslab_reclaimable 30\nshmem 50\n"
 
 
+@pytest.mark.parametrize("schedstat", [None, "0 0 0\n", ""])
+def test_without_times_of_the_scheduler_the_main_thread_is_read_from_its_ticks(
+    tmp_path: Path, schedstat: str | None
+) -> None:
+    columns = ["S", *["0"] * 10, "300", "50", "0", "0", *["0"] * 20]
+    (tmp_path / "7/task/7").mkdir(parents=True)
+    (tmp_path / "7/stat").write_text(f"7 (python) {' '.join(columns)}\n")
+    columns[11] = "200"
+    (tmp_path / "7/task/7/stat").write_text(f"7 (python) {' '.join(columns)}\n")
+    (tmp_path / "7/statm").write_text("100 50 10 1 0 40 0\n")
+    if schedstat is not None:
+        (tmp_path / "7/schedstat").write_text(schedstat)
+    process = read_process(7, (), tmp_path)
+    assert process is not None
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert (process.computed_seconds, process.main_computed_seconds) == (350 / ticks, 250 / ticks)
+    assert process.main_queued_seconds == 0
+
+
 def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:
     process = read_process(os.getpid())
     assert process is not None

@@ -91,3 +91,17 @@ def test_a_limit_that_is_tightened_explains_the_change_where_the_job_was_throttl
     after = window_of(took=0.8, computed=0.1, queued=0.7, throttled=0.7)
     cause = explain({0: Change(before, after)}, {}, distributed=False).cause
     assert cause is not None and cause.fault_domain is Attribution.PLATFORM
+
+
+@pytest.mark.parametrize(
+    ("after", "undecided"),
+    [
+        ({"took": 0.15, "computed": 0.13, "queued": 0.02}, True),  # a neighbour that takes turns, and fills the caches
+        ({"took": 0.15, "computed": 0.149, "queued": 0.001}, False),  # longer sequences
+    ],
+)
+def test_the_cause_of_a_change_may_show_later_while_a_job_is_queued_more(
+    after: dict[str, float], undecided: bool
+) -> None:
+    found = explain({0: Change(USUAL, window_of(**after))}, {}, distributed=False)
+    assert (found.cause, found.undecided) == (None, undecided)

@@ -41,9 +41,11 @@ class ProcessReading:
     computed_seconds: float
     """Processor time of all its threads."""
     main_computed_seconds: float
-    """Processor time of its main thread, the one that steps."""
+    """Processor time of its main thread, the one that steps; in hundredths of a second where the kernel keeps no times
+    of the scheduler."""
     main_queued_seconds: float
-    """How long the main thread was ready to run, and waited for a core (schedstats, docs.kernel.org)."""
+    """How long the main thread was ready to run, and waited for a core (schedstats, docs.kernel.org); 0 where the
+    kernel does not count it."""
     blocked: bool
     """Whether the main thread waits for a device now and cannot be interrupted, as it does for a disk."""
     stopped: bool
@@ -101,15 +103,15 @@ def read_process(
         folder = proc / str(pid)
         stat = (folder / "stat").read_text().rpartition(")")[2].split()
         pages = (folder / "statm").read_text().split()
-        computed, queued = map(int, (folder / "schedstat").read_text().split()[:2])
     except (OSError, ValueError, IndexError):
         return None
+    computed, queued = _main_thread(folder, stat)
     data = int(pages[_DATA_PAGES]) * _PAGE_BYTES
     limit = _data_limit(pid)
     return ProcessReading(
         computed_seconds=_seconds(stat[_TICKS]),
-        main_computed_seconds=computed / NANOSECONDS,
-        main_queued_seconds=queued / NANOSECONDS,
+        main_computed_seconds=computed,
+        main_queued_seconds=queued,
         blocked=stat[_STATE] == "D",
         stopped=stat[_STATE] in ("T", "t"),
         moved_bytes=_moved_bytes(folder),
@@ -241,6 +243,16 @@ def _data_limit(pid: int) -> int | None:
     except (OSError, ValueError):
         return None
     return None if soft == resource.RLIM_INFINITY or soft >= UNLIMITED_BYTES else soft
+
+
+def _main_thread(folder: Path, stat: Sequence[str]) -> tuple[float, float]:
+    """How long the main thread of a process has computed, and was queued for a core. Kernels that do not count the
+    second (a build without CONFIG_SCHEDSTATS, gVisor) have no file, or one of zeros."""
+    counts = _text(folder / "schedstat").split()[:2]
+    if len(counts) == 2 and all(map(str.isdecimal, counts)) and int(counts[0]):
+        return int(counts[0]) / NANOSECONDS, int(counts[1]) / NANOSECONDS
+    own = _text(folder / "task" / folder.name / "stat").rpartition(")")[2].split()
+    return _seconds((own or stat)[_TICKS]), 0.0
 
 
 def _seconds(ticks: Iterable[str]) -> float:

@@ -16,6 +16,8 @@ from pharoah_protocol.vocabulary import Attribution, Resource
 
 LEAST_SHARE = 0.5
 """The share of the additional time that a part must have to be the cause."""
+LEAST_QUEUED_RATIO = 0.03
+"""From this share of a step on, a process that takes turns with the job may soon take more."""
 LEAST_CORES, LEAST_CORES_RATIO = 0.3, 0.02
 """From so many cores on, and from such a share of all cores on, another process counts as one that began to compute:
 less does not fill the memory bandwidth of a large machine, and its daemons use as much."""
@@ -88,10 +90,11 @@ class Explanation(NamedTuple):
     late_rank: int | None
     """The one that the other ranks wait for."""
     undecided: bool = False
-    """Whether the job waits for something that has not shown yet."""
+    """Whether a cause may show yet: the job waits for something, or is queued more than before."""
 
 
-NO_CAUSE = Explanation(None, None)
+TOO_SMALL = Explanation(None, None, undecided=True)
+"""What is known of a change that may grow."""
 
 
 def explain(changes: Mapping[int, Change], lateness: Mapping[int, float], distributed: bool) -> Explanation:
@@ -102,7 +105,8 @@ def explain(changes: Mapping[int, Change], lateness: Mapping[int, float], distri
     one = max(changes, key=lambda number: changes[number].own)
     found = _of_rank(changes[one], distributed)
     waits = changes[one].waited >= LEAST_SHARE * changes[one].extra
-    return Explanation(found, None, undecided=found is None and waits)
+    queued = changes[one].queued_for_others >= LEAST_QUEUED_RATIO * changes[one].after.took
+    return Explanation(found, None, undecided=found is None and (waits or queued))
 
 
 def _late_rank(changes: Mapping[int, Change], lateness: Mapping[int, float]) -> int | None:

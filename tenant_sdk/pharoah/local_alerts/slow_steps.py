@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from math import log
 
 from pharoah.local_alerts._detector import Condition, Detector, View
-from pharoah.local_alerts._slow_causes import BENCHMARKED, NO_CAUSE, Cause, Change, Explanation, explain
+from pharoah.local_alerts._slow_causes import BENCHMARKED, TOO_SMALL, Cause, Change, Explanation, explain
 from pharoah.local_alerts._step_change import StepChange
 from pharoah.local_alerts._step_windows import Moment, RankSteps, mean_window, own_seconds
 
 LEAST_RATIO = 1.05
 """Steps that take less than so many times as long are no reason for an alert."""
 PATIENT_WINDOWS = 8
-"""For so long after a change it is looked for what the job waits for, 40 s, when nothing has shown it."""
+"""For so long after a change its cause is looked for, 40 s, where it may show yet: a neighbour may begin slowly."""
 MOST_BEFORE = 60
 """Windows before the change that are compared with those since: five minutes."""
 
@@ -99,7 +99,7 @@ class _SlowSteps:
         found = {number: rank.change(rank.steps.count - age) for number, rank in self._ranks.items() if rank.known}
         changes = {number: change for number, change in found.items() if change is not None}
         ratio = max((change.after.took / change.before.took for change in changes.values()), default=1.0)
-        explanation = explain(changes, view.lateness, view.distributed) if ratio >= LEAST_RATIO else NO_CAUSE
+        explanation = explain(changes, view.lateness, view.distributed) if ratio >= LEAST_RATIO else TOO_SMALL
         if explanation.cause is not None:
             began = min(change.after.began_at for change in changes.values())
             shown = _condition(explanation.cause, explanation, changes, ratio)
