@@ -212,7 +212,6 @@ def test_given_numbers_take_precedence_over_those_of_the_launcher() -> None:
         ("srun -N 2 ./simulation", "`simulation` is not a program"),
         ("srun -n many python train.py", "--ntasks=many: not a number"),
         ("mpirun --hostfile /no/such/file python train.py", "/no/such/file: No such file"),
-        ("accelerate launch --config_file /no/such.yaml train.py", "there is no file /no/such.yaml"),
         ("accelerate config", "only `accelerate launch` starts a job"),
         ("fabric consolidate checkpoints", "only `fabric run` starts a job"),
         ("deepspeed --hostfile=/no/such train.py", "there is no file /no/such"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,13 +17,14 @@ _CUDA = Path("/usr/local")
 """The folder in which the packages of the CUDA toolkit have theirs, `cuda-12.4` or `cuda`."""
 
 
-def gpu_names() -> list[str]:
-    """Model names of the NVIDIA GPUs the job would see, in the job's order."""
+def gpu_names(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Model names of the NVIDIA GPUs that a job would see in an environment, in the job's order. Without an environment
+    it is that of this process."""
     cards = [
         (_field(card / "information", "Model:"), _field(card / "information", "GPU UUID:"))
         for card in sorted(_NVIDIA.glob("gpus/*"))
     ]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return [name for name, _ in cards]
     names: list[str] = []

@@ -43,14 +43,15 @@ def child_environment(
 
     `substitutes` are the extensions (`pharoah.dryrun.extensions`) that get some. `mail` is what an earlier stage of a
     pipeline has sent.
-    `gpus` takes precedence over PHAROAH_GPUS. Raises UnknownReason when either is not a list of known GPUs. For GPUs
+    `gpus` takes precedence over PHAROAH_GPUS. Without either the GPUs are those of this machine that the job would see:
+    its command may set CUDA_VISIBLE_DEVICES. Raises UnknownReason when either is not a list of known GPUs. For GPUs
     that this machine does not have, the driver is `gpu_driver` or unknown.
     """
     simulated = _simulated_gpus(gpus)
     return {
         **{name: value for name, value in variables.items() if name not in _WAYS_OUT_OF_THE_SANDBOX},
         DRY_RUN: "1",
-        DRY_RUN_GPUS: ",".join(simulated or gpu_names()),
+        DRY_RUN_GPUS: ",".join(simulated or gpu_names(variables)),
         DRY_RUN_DRIVER: gpu_driver or ("" if simulated else driver()),
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -37,9 +37,10 @@ class Launcher:
     programs: tuple[str, ...]
     """Names of its programs, without folders."""
     launch: Callable[[Sequence[str]], Launch]
-    """What a command line of it starts; the first word is the program. Raises UnknownReason."""
+    """What a command line of it starts; the first word is the program. Raises UnknownReason, but not for what the
+    launcher's own parser reports."""
     modules: tuple[str, ...] = ()
-    """Modules that `python -m` runs as this launcher."""
+    """Modules that `python -m` runs as this launcher. `launch` then gets the module's name as its first word."""
     first_process: FirstProcess = _nothing_to_parse
     """Parses the launcher's arguments by its own library, in the child of a dry run: the program that it starts, with
     the number of processes. It may set variables. Raises UnknownReason."""

@@ -11,6 +11,11 @@ from enum import StrEnum
 from typing import Any
 
 from pharoah._errors import UnknownReason
+from pharoah.capture.hardware import gpu_names
+
+PER_GPU = ("gpu", "auto")
+"""Values of `--nproc-per-node` that ask for one process for each GPU."""
+_COUNT = re.compile(r"[1-9]\d{0,5}")
 
 
 class RankVariables(StrEnum):
@@ -82,11 +87,14 @@ class Launch:
     """The folder that it changes to."""
     processes_here: int = 1
     """Number of processes on this node, as far as the command line shows it without the launcher's library."""
+    one_per_gpu: bool = False
+    """Whether there is a process for each GPU that the launcher sees, instead of `processes_here`."""
 
     @property
     def processes(self) -> int:
         """Number of processes on this node."""
-        return self.program.processes or self.processes_here
+        gpus = gpu_names(self.environment()) if self.one_per_gpu else []
+        return self.program.processes or len(gpus) or self.processes_here
 
     def on(self, nodes: int | None, processes: int | None) -> Launch:
         """The same program on other nodes; None leaves a number to the command line."""
@@ -137,14 +145,19 @@ class Launch:
 
 def process_count(value: str, gpus: Sequence[str]) -> int:
     """The number of processes that `--nproc-per-node` asks for on a node with these GPUs. Raises UnknownReason."""
-    if value in ("gpu", "auto"):
+    if value in PER_GPU:
         return max(1, len(gpus))
     return os.cpu_count() or 1 if value == "cpu" else positive_number("--nproc-per-node", value)
 
 
+def count_or_one(value: str | None) -> int:
+    """A number on a command line of a launcher; 1 for everything else, which the launcher's own parser refuses."""
+    return int(value) if value and _COUNT.fullmatch(value) else 1
+
+
 def positive_number(option: str, value: str) -> int:
     """Raises UnknownReason."""
-    if not re.fullmatch(r"[1-9]\d{0,5}", value):
+    if not _COUNT.fullmatch(value):
         raise UnknownReason(f"{option}={value}: not a number of {'nodes' if 'nodes' in option else 'processes'}")
     return int(value)
 
@@ -173,6 +186,7 @@ def _slurm_variables(nodes: int, processes: int) -> dict[str, str]:
         "SLURM_NTASKS": ranks, "SLURM_NPROCS": ranks,
         "SLURM_NNODES": str(nodes), "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_TASKS_PER_NODE": tasks,
         "SLURM_NTASKS_PER_NODE": str(processes), "SLURM_STEP_NUM_TASKS": ranks, "SLURM_STEP_ID": "0",
+        "SLURM_STEP_TASKS_PER_NODE": tasks,
         "SLURM_JOB_ID": os.environ.get("SLURM_JOB_ID", "1"),
         "SLURM_JOB_NODELIST": os.environ.get("SLURM_JOB_NODELIST", "localhost"),
         "SLURM_NODELIST": os.environ.get("SLURM_NODELIST", "localhost"),

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from pharoah._errors import UnknownReason
 from pharoah.launchers._gpus import torch_counts_simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
-from pharoah.launchers._options import value_of
-from pharoah.launchers._program import Launch, Program, positive_number
+from pharoah.launchers._options import before_program, value_of
+from pharoah.launchers._program import Launch, Program, count_or_one
 from pharoah.launchers.torchrun import refuse_by_reason
 
 _NAME = "accelerate"
@@ -26,10 +26,9 @@ def _launch(words: Sequence[str]) -> Launch:
         if rest[:1] != ["launch"]:
             raise UnknownReason("cannot dry-run `accelerate ...`: only `accelerate launch` starts a job")
         rest = rest[1:]
-    if (file := value_of(rest, "--config-file")) and not Path(file).is_file():
-        raise UnknownReason(f"cannot dry-run `accelerate launch`: there is no file {file}")
-    count = value_of(rest, "--num-processes")
-    here = positive_number("--num_processes", count) if count else 1
+    own = before_program(rest)
+    # The processes are counted over all machines.
+    here = max(1, count_or_one(value_of(own, "--num-processes")) // count_or_one(value_of(own, "--num-machines")))
     return Launch(python_beside(words[0]), Program(tuple(rest), _NAME), processes_here=here)
 
 

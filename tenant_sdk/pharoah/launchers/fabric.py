@@ -6,13 +6,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import takewhile
 from typing import Any
 
 from pharoah._errors import UnknownReason
 from pharoah.launchers._gpus import torch_counts_simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
 from pharoah.launchers._options import value_of
-from pharoah.launchers._program import Launch, Program
+from pharoah.launchers._program import Launch, Program, count_or_one
 
 _NAME = "fabric"
 _LIBRARIES = ("lightning.fabric.cli", "lightning_fabric.cli")
@@ -22,8 +23,9 @@ _LIBRARIES = ("lightning.fabric.cli", "lightning_fabric.cli")
 def _launch(words: Sequence[str]) -> Launch:
     if list(words[1:2]) != ["run"]:
         raise UnknownReason("cannot dry-run `fabric ...`: only `fabric run` starts a job")
-    count = value_of(words[2:], "--devices") or ""
-    here = int(count) if count.isdecimal() and int(count) > 0 else 1
+    # Fabric reads its options also behind the script, up to `--`.
+    own = list(takewhile(lambda word: word != "--", words[2:]))
+    here = count_or_one(value_of(own, "--devices"))
     return Launch(python_beside(words[0]), Program(tuple(words[2:]), _NAME), processes_here=here)
 
 

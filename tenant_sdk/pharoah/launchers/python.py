@@ -27,7 +27,7 @@ def _launch(words: Sequence[str]) -> Launch:
     options, program = _split(list(words[1:]))
     if program[:1] == ["-m"] and (launcher := module_launcher("".join(program[1:2]))):
         # The launcher starts its ranks without the options of its own interpreter.
-        return replace(launcher.launch([launcher.programs[0], *program[2:]]), python=words[0])
+        return replace(launcher.launch(program[1:]), python=words[0])
     if not program or (program[0].startswith("-") and program[0] != "-m") or program == ["-m"]:
         raise UnknownReason(f"cannot dry-run `{' '.join(words[:3])} ...`: no script or module in it")
     return Launch(words[0], Program(tuple(program)), tuple(options))

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 from pharoah._errors import UnknownReason
-from pharoah.capture.hardware import gpu_names, simulated_gpus
+from pharoah.capture.hardware import simulated_gpus
 from pharoah.launchers._launcher import Launcher, python_beside
-from pharoah.launchers._options import value_of
-from pharoah.launchers._program import Launch, Program, positive_number, process_count
+from pharoah.launchers._options import before_program, value_of
+from pharoah.launchers._program import PER_GPU, Launch, Program, count_or_one, positive_number, process_count
 
 
 def launch_with(words: Sequence[str], launcher: str) -> Launch:
     """`words` are those of torchrun; `launcher` names who parses them. The number of processes on a node is read here
     already, where the command line gives it: the sidecar waits for so many ranks."""
-    asked = value_of(words[1:], "--nproc-per-node")
-    count = process_count(asked, gpu_names()) if asked else 1
-    return Launch(python_beside(words[0]), Program(tuple(words[1:]), launcher), processes_here=count)
+    asked = value_of(before_program(words[1:]), "--nproc-per-node")
+    count = os.cpu_count() or 1 if asked == "cpu" else count_or_one(asked)
+    program = Program(tuple(words[1:]), launcher)
+    return Launch(python_beside(words[0]), program, processes_here=count, one_per_gpu=asked in PER_GPU)
 
 
 def _launch(words: Sequence[str]) -> Launch:

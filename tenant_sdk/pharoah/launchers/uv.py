@@ -34,8 +34,8 @@ def _launch(words: Sequence[str]) -> Launch:
     folder = options.get("directory")
     python = _python(Path(options.get("project") or folder or "."))
     if "m" in options or "module" in options:
-        return Launch(python, Program(("-m", *command)), folder=folder)
-    if command and (command[0].endswith(".py") or "s" in options or "script" in options):
+        command = ["python", "-m", *command]  # the module may be a launcher
+    elif command and (command[0].endswith(".py") or "s" in options or "script" in options):
         _refuse_own_requirements(Path(folder or ".", command[0]))
         return Launch(python, Program(tuple(command)), folder=folder)
     launch = launch_of(command)
