@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-_LAUNCHED_LOCALLY = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
-_LOCAL_RANK = (*_LAUNCHED_LOCALLY, "SLURM_LOCALID")
-_RANKS = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+# Those of Open MPI before those of Slurm: mpirun starts its daemons by srun, whose variables its ranks inherit.
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+_RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 _RANKS_HERE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _STEP = "SLURM_STEP_ID"
 _LONGEST_COMMAND = 4000
@@ -32,9 +32,12 @@ def rank() -> int:
 
 
 def ranks_here() -> int:
-    """Ranks on this node; those that a script spawned are all taken to be here."""
-    here = _from_group("get_world_size") if _spawned() else _from_launcher(*_RANKS_HERE) or _tasks_here()
-    return here or 1
+    """Ranks on this node; those that a script spawned are all taken to be here, also by the dry run of the script."""
+    if not _spawned():
+        launched = _from_launcher(*_RANKS_HERE) or _tasks_here()
+        if launched or _from_launcher(*_RANK) is not None:
+            return launched or 1
+    return _from_group("get_world_size") or 1
 
 
 def is_one_of_several() -> bool:
@@ -80,10 +83,12 @@ def job_key() -> str:
         launch = f"spawn/{parent.pid}"
     elif run := environ.get("TORCHELASTIC_RUN_ID"):
         launch = f"torchrun/{run}/{os.getppid()}"
+    elif "OMPI_COMM_WORLD_LOCAL_RANK" in environ:
+        launch = f"mpirun/{environ.get('PMIX_NAMESPACE') or os.getppid()}"
     elif _tasks_here() > 1:
         launch = f"srun/{environ.get('SLURM_JOB_ID')}.{environ[_STEP]}"
-    elif is_one_of_several() and _from_launcher(*_LAUNCHED_LOCALLY) is not None:
-        launch = f"launcher/{environ.get('PMIX_NAMESPACE') or os.getppid()}"
+    elif is_one_of_several() and "LOCAL_RANK" in environ:
+        launch = f"launcher/{os.getppid()}"
     else:
         launch = f"process/{os.getpid()}"
     return f"{os.getuid()}/{launch}"

@@ -132,7 +132,7 @@ def test_what_one_rank_cannot_know_or_torch_refuses_is_the_reason(
         dry([str(script)], nodes=1, processes=8)
 
 
-def test_spawned_ranks_are_the_first_of_them(dry: DryFingerprint, tmp_path: Path) -> None:
+def test_spawned_ranks_are_the_first_of_them(dry_run: DryRunner, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import torch, torch.distributed as dist, torch.multiprocessing as mp\n"
@@ -146,7 +146,9 @@ def test_spawned_ranks_are_the_first_of_them(dry: DryFingerprint, tmp_path: Path
         "if __name__ == '__main__':\n"
         "    mp.spawn(main, args=(4,), nprocs=4)\n"
     )
-    assert dry([str(script)]).grammar == "fwd: gemm\nbwd: grad AR"
+    found = dry_run([sys.executable, str(script)], 60.0)
+    assert found.fingerprint.grammar == "fwd: gemm\nbwd: grad AR"
+    assert found.processes == 4
 
 
 def test_attention_whose_heads_are_spread_over_gpus_is_one_kernel(

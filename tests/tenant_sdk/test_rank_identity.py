@@ -14,6 +14,8 @@ LAUNCHERS = ("SLURM", "OMPI", "PMIX", "TORCHELASTIC")
 ALLOCATION = {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "7"}
 """What a batch script of Slurm inherits."""
 STEP = {**ALLOCATION, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "7", "SLURM_STEP_TASKS_PER_NODE": "3(x2),1"}
+DAEMON = {**ALLOCATION, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_TASKS_PER_NODE": "1"}
+"""What ranks of mpirun inherit from the daemon that srun has started on their node."""
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "2"}
 MPIRUN = {"PMIX_NAMESPACE": "prterun-a-1@1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
 
@@ -54,17 +56,18 @@ def test_a_batch_script_is_no_task_of_a_step() -> None:
         ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, ("LOCAL_RANK", "RANK"), False),
         (MPIRUN, ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"), False),
         (MPIRUN, ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"), True),
+        ({**DAEMON, **MPIRUN}, ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"), False),
     ],
-    ids=["srun", "srun script", "torchrun", "deepspeed", "mpirun", "mpirun script"],
+    ids=["srun", "srun script", "torchrun", "deepspeed", "mpirun", "mpirun script", "mpirun within Slurm"],
 )
 def test_ranks_of_a_launcher_are_one_job(environ: Mapping[str, str], variables: tuple[str, ...], wrapped: bool) -> None:
     said = [line.split() for line in started(2, environ, variables, wrapped=wrapped)]
     assert len({line[0] for line in said}) == 1
-    assert {line[1] for line in said} == {"3" if "SLURM_STEP_ID" in environ else "2"}
+    assert {line[1] for line in said} == {"3" if environ is STEP else "2"}
     assert [line[2:] for line in said] == [["True", "True"], ["True", "False"]]
     others = {"PMIX_NAMESPACE": "prterun-a-2@1"} if "PMIX_NAMESPACE" in environ else {}
     again = started(2, {**environ, **others}, variables, wrapped=wrapped)
-    if "SLURM_STEP_ID" not in environ:
+    if environ is not STEP:
         assert again[0].split()[0] != said[0][0], "two launches on one node are two jobs"
 
 

@@ -45,6 +45,7 @@ def test_a_shell_script_is_followed_to_its_training_step(folder: Path) -> None:
     for command in (["sh", "train.sh", "0.1"], ["./train.sh", "0.1"], ["env", "A=1", "bash", "train.sh", "0.1"]):
         dry = dry_run(command, 60.0)
         assert dry.fingerprint.sizes["parameters"] == 4 * (8 * 4 + 4)  # four ranks, by the number of processes
+        assert dry.processes == 4
     assert sorted(path.name for path in folder.iterdir()) == before  # what the script writes stays in the sandbox
 
 

@@ -25,6 +25,7 @@ from pharoah._sidecar_start import START_SECONDS
 from pharoah._verdict import Verdict, unknown
 from pharoah.cli import _check, _common
 from pharoah.comparison.record import record_of
+from pharoah.dryrun import DryRun
 from pharoah.launchers import launch_of
 from pharoah.node_restrictions import NO_RESTRICTIONS, Restrictions
 from pharoah_protocol.rank_messages import End, Ended, Findings, Launch, LaunchAnswer, RunStarted
@@ -130,13 +131,17 @@ def _prepared(
     else:
         link.send(RunStarted(shown(command), record_of(checked.dry).groups if checked.dry else {}))
         with contextlib.suppress(OSError, ValueError):  # a run that is not monitored is one that was not launched here
-            link.ask(Launch(_ranks(command, arguments)), LaunchAnswer, settings.timeout_seconds)
+            ranks = _ranks(command, arguments, checked.dry)
+            link.ask(Launch(ranks), LaunchAnswer, settings.timeout_seconds)
     variables = _common.inside_pharoah(link, command, checked.dry)
     return Prepared("\n".join(words), code, verdict, link, variables, judged.restrictions, shutdown)
 
 
-def _ranks(command: list[str], arguments: argparse.Namespace) -> int:
-    """How many ranks there will be on this node, as far as the command line gives it."""
+def _ranks(command: list[str], arguments: argparse.Namespace, dry: DryRun | None) -> int:
+    """How many ranks there will be on this node: as the launcher itself has parsed it in the dry run, else as far as
+    the command line gives it."""
+    if dry is not None:
+        return dry.processes
     try:
         return launch_of(command).on(arguments.nnodes, arguments.nproc_per_node).processes
     except UnknownReason:

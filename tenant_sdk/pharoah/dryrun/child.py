@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pharoah._rank_identity import ranks_here
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.audit_hook import install_audit_hook
 from pharoah.dryrun.enter import entered
@@ -65,7 +66,7 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
     def step_seen(found: DryRun, final: bool) -> None:
         fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
         result = with_next_stage(found)._replace(
-            fingerprint=fingerprint, assumptions=(*found.assumptions, *values.assumed)
+            fingerprint=fingerprint, assumptions=(*found.assumptions, *values.assumed), processes=ranks_here()
         )
         # A shell may run one program that evaluates a model, and then the one that trains it.
         is_last = final and not (fingerprint.serves and InsideShell.from_environment())

@@ -33,6 +33,8 @@ class DryRun(NamedTuple):
     """How long branches were followed after the first result."""
     next_stage: NextStage | None = None
     """In a pipeline, the stage that follows."""
+    processes: int = 1
+    """Processes of the job on this node, as its launcher would start them."""
 
     def to_json(self) -> str:
         return json.dumps([self.fingerprint.to_json(), self.cost.to_json(), *self[2:]])
@@ -40,7 +42,7 @@ class DryRun(NamedTuple):
     @classmethod
     def from_json(cls, text: str) -> DryRun:
         """Read what `to_json` wrote in the same release."""
-        fingerprint, cost, settings, assumptions, seconds, stage = json.loads(text)
+        fingerprint, cost, settings, assumptions, seconds, stage, processes = json.loads(text)
         return cls(
             Fingerprint.from_json(fingerprint),
             StepCost.from_json(cost),
@@ -48,4 +50,5 @@ class DryRun(NamedTuple):
             tuple(assumptions),
             seconds,
             NextStage(*stage) if stage else None,
+            processes,
         )
