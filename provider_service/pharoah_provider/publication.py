@@ -48,7 +48,7 @@ class RestoredRelease(NamedTuple):
 
     release: int
     epoch: int
-    """The new epoch that holds the release."""
+    """The epoch that holds the release."""
 
 
 class Publisher:
@@ -125,16 +125,23 @@ class Publisher:
             if self._guard.jumped and not self.in_force:
                 self._guard.accept("shows another time than before, and nothing that was sealed is in force")
             release = await self._store.published.newest_release()
-            if release is not None and await self._due(release):
-                try:
-                    await self._seal(release)
-                except ValueError:  # the current epoch stays served
-                    log.exception("release %d cannot be sealed: roll it back", release.release)
-            elif self.log.tip != self.log.view:  # it could not be signed when it was committed
-                await self._serve_tip()
-            elif self.log.cosigned_seconds_ago > COSIGN_SECONDS:
-                await self._serve(self.log.view)
+            if release is None or not await self._sealed_if_due(release):
+                if self.log.tip != self.log.view and self.log.tip.epoch == self._current:
+                    await self._serve_tip()  # it could not be signed when it was committed
+                elif self.log.cosigned_seconds_ago > COSIGN_SECONDS:
+                    await self._serve(self.log.view)
             await self._destroy_seeds()
+
+    async def _sealed_if_due(self, release: Release) -> bool:
+        """Seal a release if that is due; whether it was sealed. One that cannot be leaves the current epoch served."""
+        if not await self._due(release):
+            return False
+        try:
+            await self._seal(release)
+        except ValueError:
+            log.exception("release %d cannot be sealed: roll it back", release.release)
+            return False
+        return True
 
     async def _destroy_seeds(self) -> None:
         """Destroy seeds that are past their audit retention by every clock, and were so a day ago as well."""
@@ -172,6 +179,14 @@ class Publisher:
         """Append other entries to the log, and serve it."""
         await complete_despite_cancellation(self._append(*entries))
 
+    async def _catch_up(self) -> None:
+        """Serve what was committed when it could not be signed: what follows is signed together with it. Raises
+        NotReady where an epoch is among it, which the next rotation replaces, and StoreError."""
+        if self._current and self.log.tip.epoch != self._current:
+            raise NotReady("an epoch could not be signed when it was made; the next one is made within a minute")
+        if self.log.tip != self.log.view:
+            await self._serve_tip()
+
     async def _publish(self, release: Release) -> int:
         async with self._lock:
             self.require_time()
@@ -207,15 +222,19 @@ class Publisher:
     async def _rollback(self) -> RestoredRelease:
         async with self._lock:
             self.require_time()
-            served = self.epoch().head.release
-            before = await self._store.published.release_before(served)
+            served, newest = self.epoch().head.release, await self._store.published.newest_release()
+            withdrawn = newest.release if newest else served
+            before = await self._store.published.release_before(withdrawn)
             if before is None:
-                raise NotReady(f"release {served} is the only one")
-            await self._store.published.roll_back_release(served)
+                raise NotReady(f"release {withdrawn} is the only one")
+            await self._store.published.roll_back_release(withdrawn)
+            if withdrawn != served:  # it could not be sealed: what is served stays
+                return RestoredRelease(release=served, epoch=self._current)
             return RestoredRelease(release=before.release, epoch=await self._seal(before))
 
     async def _revoke(self, ids: list[str]) -> int:
         async with self._lock:
+            await self._catch_up()
             current = self.epoch()
             found = _rows_of(current, ids)
             if missing := [i for i in ids if i not in found]:
@@ -241,6 +260,7 @@ class Publisher:
 
     async def _forget(self, change: ForgetChange) -> None:
         async with self._lock:
+            await self._catch_up()
             changes = await self._store.log.forgotten()
             held = ForgottenEvidence.after(changes)
             is_held = change.name in (held.nodes if change.kind is ForgetKind.NODE else held.cells)
@@ -249,13 +269,13 @@ class Publisher:
             if is_held and not change.undone and change.kind is ForgetKind.CELL:
                 raise Invalid(f"name: {change.kind} {change.name!r} is forgotten already")
             entry = entry_of([*changes, change]).encode()
-            view = self.log.view.read([entry])
+            self.log.tip.read([entry])
             await self._store.log.put_forgotten(change, self._position, entry)
-            self.log.append(entry)
-            await self._serve(view)
+            await self._serve(self.log.append(entry))
 
     async def _append(self, *entries: Entry) -> None:
         async with self._lock:
+            await self._catch_up()
             encoded = [entry.encode() for entry in entries]
             self.log.tip.read(encoded)
             await self._store.log.put_log_entries(self._position, encoded)
