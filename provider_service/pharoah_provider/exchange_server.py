@@ -231,7 +231,7 @@ class ExchangeServer:
         key = (tenant.name, epoch.head.epoch, class_id)
         if (known := self._lookups.get(key)) is None:
             if len(self._lookups) >= KEPT_LOOKUPS:
-                self._lookups.pop(next(iter(self._lookups)))
+                self._lookups.pop(next(iter(self._lookups)), None)  # several threads look up
             hashed_key = self.hashed_key(tenant, epoch.head.epoch)
             sealed: SealedClass = epoch.classes[class_id]
             known = {

@@ -203,12 +203,17 @@ def register(
     _session = Session(unknown("pharoah failed to start"))
     with Guard("register"):
         _session = _begin(job, settings)
-    if settings.gate == LaunchGate.BLOCK and _session.verdict.blocking and not os.environ.get(SIDECAR):
+    if _is_refused(_session.verdict, settings) and not os.environ.get(SIDECAR):
         verdict, failed = _session.verdict, _session
         _session = None
         failed.finish("cancelled")
         raise IncompatibleError(verdict)
     return _session
+
+
+def _is_refused(verdict: Verdict, settings: Settings) -> bool:
+    """Whether the user wants no start with this verdict."""
+    return settings.gate == LaunchGate.BLOCK and verdict.blocking
 
 
 def _begin(job: StepFn | None, settings: Settings) -> Session:
@@ -235,7 +240,8 @@ def _join(path: str, settings: Settings, dry_run: Callable[[], DryRun] | None = 
         verdict, serves = Verdict.from_dict(answer.verdict), answer.serves
         if dry_run is not None and answer.dry_run_needed:
             verdict, serves = _check(link, settings, dry_run)
-            link.send(Launch(ranks_here()))
+            if not _is_refused(verdict, settings):
+                link.send(Launch(ranks_here()))
     except (OSError, ValueError) as error:
         if link is not None:
             link.close()

@@ -14,6 +14,7 @@ import pytest
 from pharoah._settings import Settings
 from pharoah._verdict import Verdict
 from pharoah.end_causes import JudgedEnd
+from pharoah.findings.rank_differs import RANK_DIFFERS
 from pharoah.sidecar import exchange_client, verdict_client
 from pharoah.sidecar.agent_client import NodeAnswer
 from pharoah.sidecar.check import JobCheck
@@ -97,6 +98,22 @@ def test_a_compiled_job_asks_a_covering_question_at_the_same_time(
         assert job.check.verdict.status == VerdictStatus.UNKNOWN
         await until(lambda: "Decide" in job.seen(), "the call of Decide", 30)
         assert job.seen().count("Evaluate") == 1 and job.check.verdict.status == VerdictStatus.UNKNOWN
+
+    launched(tmp_path, monkeypatch, work)
+
+
+@pytest.mark.parametrize("step", [KNOWN, COMPILED], ids=["visible", "compiled"])
+def test_a_late_verdict_keeps_what_this_machine_has_found_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Fingerprint
+) -> None:
+    found = RANK_DIFFERS.found(difference="rank 1 calls aten.gelu")
+
+    async def work(job: LaunchedJob) -> None:
+        job.check.add_findings(found)
+        job.check.captured(0, step, frozenset())
+        await until(lambda: job.check.verdict.status != VerdictStatus.PENDING, "the verdict", 30)
+        await until(lambda: "Decide" in job.seen(), "the call of Decide", 30)
+        assert found in job.check.verdict.findings
 
     launched(tmp_path, monkeypatch, work)
 

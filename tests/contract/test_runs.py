@@ -66,6 +66,18 @@ def test_a_run_hears_that_its_node_is_measured(tmp_path: Path) -> None:
     on_loopback(tmp_path, work, RELEASE)
 
 
+@pytest.mark.parametrize("attempt", [0, 2])
+def test_who_reports_another_attempt_is_asked_to_join_again(tmp_path: Path, attempt: int) -> None:
+    """The provider may have another database than the one that the run joined."""
+
+    async def work(site: Loopback) -> None:
+        run_id = await join(site)
+        code, message = await refused(site.call("Runs", "Report", report(run_id, 0, 1.0, attempt=attempt)))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION and "join again" in message
+
+    on_loopback(tmp_path, work, RELEASE)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -78,7 +90,6 @@ def test_a_run_hears_that_its_node_is_measured(tmp_path: Path) -> None:
         {"first_ended_at": 0.0},
         {"first_ended_at": 2e9},
         {"first_second": 2**63},
-        {"attempt": 2},
     ],
     ids=str,
 )

@@ -129,7 +129,7 @@ class RunsServicer:
     async def Report(self, request: ReportRequest, _: Context) -> ReportResponse:
         run = self._active(request.run_id) or await self._run(request.run_id)
         if request.attempt != run.attempt:
-            raise Invalid(f"attempt: {request.attempt} is over; the run is at attempt {run.attempt}")
+            raise NotReady(f"attempt: {request.attempt} is over; the run is at attempt {run.attempt}; join again")
         reports = decode(request, run.ranks, self._clock.wall())
         if not self._monitor.watches(run):
             raise NotReady(f"attempt {run.attempt} of the run has ended; join again")
@@ -202,11 +202,15 @@ class RunsServicer:
         return RevealResponse()
 
     async def _outcome_report(self, run: Run, request: EndRunRequest, *, failed: bool) -> OutcomeReport | None:
-        """How a run ended, under the job's name; None when it is no vote. Raises Invalid."""
+        """How a run ended, under the job's name; None when it is no vote. The name of a run is made when it begins, so
+        that of a long run is no vote any more. Raises Invalid."""
         if len(request.pseudonym) != PSEUDONYM_BYTES:
             raise Invalid(f"pseudonym: {len(request.pseudonym)} bytes, expected {PSEUDONYM_BYTES}")
-        if abs(request.period - period_at(self._clock.wall())) > 1:
-            raise Invalid(f"period: {request.period} is over, or has not begun")
+        current = period_at(self._clock.wall())
+        if request.period > current + 1:
+            raise Invalid(f"period: {request.period} has not begun")
+        if request.period < current - 1:
+            return None
         node, who, name = await self._nodes.node(run.node), caller().organisation, request.pseudonym.hex()
         now = self._clock.wall()
         if node is None or not await shared_votes.counts(self._sharing, run, who, request.period, name, now):

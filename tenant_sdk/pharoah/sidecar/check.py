@@ -92,7 +92,7 @@ class JobCheck:
         if self.verdict.status == VerdictStatus.PENDING and compiled:
             reason = f"{self.verdict.reason}; and a compiled step does not show its structure"
             self._compiled = True
-            self._set(unknown(reason, self._run_id))
+            self._set_late(unknown(reason, self._run_id))
         elif self.verdict.status == VerdictStatus.PENDING:
             self._captured = self._captured or step
         elif rank and self.client.checked and is_staged(parse(self.client.checked.grammar)):
@@ -127,8 +127,12 @@ class JobCheck:
         await _sleep_until(at)
         verdict = await self.client.ask(prepared)
         if prepared.fingerprint is not None or prepared.flaw:
-            self._set(verdict)
+            self._set_late(verdict)
         self.client.decide(accept=True)
+
+    def _set_late(self, verdict: Verdict) -> None:
+        """A verdict in place of the pending one, whose findings stay: this machine has found them out since."""
+        self._set(replace(verdict, findings=_newest_of_each([*verdict.findings, *self.verdict.findings])))
 
     def _set(self, verdict: Verdict) -> None:
         self.verdict = verdict

@@ -231,6 +231,8 @@ class RunReporter:
                     log.warning("this run is not monitored: %s", error.details())
                     self._tried = False
                     return
+                if error.code() is grpc.StatusCode.NOT_FOUND:  # a provider with another database than before
+                    self._attempt = 0
                 if refused or error.code() is grpc.StatusCode.FAILED_PRECONDITION:
                     await self._show_ticket_or_join()
                 pause = backoff.next_pause()
@@ -245,6 +247,7 @@ class RunReporter:
             await self._call("AskValidation", AskValidationRequest(run_id=self._run_id))
         except grpc.aio.AioRpcError as error:
             if error.code() not in (*FINAL_ANSWERS, grpc.StatusCode.RESOURCE_EXHAUSTED):
+                self._asked.wanted = True
                 raise
             log.info("the provider does not validate this node: %s", error.details())
 
