@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, Answer, MeasureOrder
+from pharoah_benchmarks.micro._answer_stream import answer_stream
 from pharoah_benchmarks.micro._measure import measure
 from pharoah_protocol.parent_process import end_with_parent
 
@@ -55,8 +56,9 @@ def main() -> None:
     """Answer one order."""
     end_with_parent()
     be_modest()
-    sys.stdout.write(answered(sys.stdin.readline()).to_json() + "\n")
-    sys.stdout.flush()
+    answers = answer_stream()
+    answers.write(answered(sys.stdin.readline()).to_json() + "\n")
+    answers.flush()
 
 
 if __name__ == "__main__":

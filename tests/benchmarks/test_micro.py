@@ -142,6 +142,16 @@ def test_a_plug_in_adds_a_benchmark_to_registry_worker_and_campaign(tmp_path: Pa
     assert "(('gemm', 'memory'), 100, 4.0)" in done.stdout and "(('interpreter',), 7, 2.0)" in done.stdout
 
 
+@pytest.mark.parametrize("module", ["pharoah_benchmarks.micro", "pharoah_benchmarks.guest_probe"])
+def test_what_libraries_print_is_no_answer(module: str) -> None:
+    order = json.dumps({"benchmark": "gemm", "repeats": 3, "limit_seconds": 5})
+    environ = {**os.environ, "MKL_VERBOSE": "1", "ONEDNN_VERBOSE": "1"}
+    worker = [sys.executable, "-m", module]
+    done = subprocess.run(worker, input=order + "\n", capture_output=True, text=True, env=environ, check=True)
+    (line,) = done.stdout.splitlines()
+    assert len(json.loads(line)["seconds"]) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "size", "named"),
     [

@@ -11,6 +11,7 @@ import sys
 
 import torch
 
+from pharoah_benchmarks.micro._answer_stream import answer_stream
 from pharoah_benchmarks.micro._measure import measure
 from pharoah_benchmarks.micro._order import Answer, MeasureOrder
 from pharoah_protocol.parent_process import end_with_parent
@@ -18,6 +19,7 @@ from pharoah_protocol.parent_process import end_with_parent
 
 def main() -> None:
     end_with_parent()
+    answers = answer_stream()
     # One thread: a micro-benchmark beside a job must not take more cores than the job leaves.
     torch.set_num_threads(1)
     for line in sys.stdin:
@@ -25,8 +27,8 @@ def main() -> None:
             answer = measure(MeasureOrder.from_json(line)) if line.strip() else Answer()
         except Exception as fault:  # noqa: BLE001 - a failing benchmark is a result
             answer = Answer(error=f"{type(fault).__name__}: {fault}")
-        sys.stdout.write(answer.to_json() + "\n")
-        sys.stdout.flush()
+        answers.write(answer.to_json() + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

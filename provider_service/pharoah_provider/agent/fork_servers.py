@@ -26,6 +26,8 @@ async def cell_answer(servers: EnvironmentChildren, cell: Cell) -> str:
         return (await servers.ask(cell.environment, cell.to_json(), cell.limit_seconds + START_SECONDS)).strip()
     except BuildError as error:
         return NotBuilt(cell=cell.id, not_built=str(error)).to_json()
-    except (ChildDied, TimeoutError, OSError) as error:
+    except (ChildDied, TimeoutError) as error:
         detail = f"the campaign process ended: {error}"
         return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail, device=cell.ordered_device).to_json()
+    except OSError as error:  # of this machine, such as a full disk: it says nothing about the cell
+        return NotBuilt(cell=cell.id, not_built=f"no process could be started: {error}").to_json()
