@@ -286,7 +286,7 @@ def _controls(scope: Scope, treated: list[_Known], known: Iterable[_Known]) -> l
 
     def differs_in_one_thing(trial: _Known, settings: tuple[tuple[str, object], ...]) -> bool:
         elsewhere = trial.settings == settings and trial.group(scope) not in here
-        return elsewhere or _differing(trial.settings, settings) == 1
+        return elsewhere or len(_differing(trial.settings, settings)) == 1
 
     return [
         trial
@@ -298,23 +298,24 @@ def _controls(scope: Scope, treated: list[_Known], known: Iterable[_Known]) -> l
     ]
 
 
-def _differing(left: tuple[tuple[str, object], ...], right: tuple[tuple[str, object], ...]) -> int:
-    """In how many settings two trials differ; an absent setting is the workload's default, which is a value too."""
+def _differing(left: tuple[tuple[str, object], ...], right: tuple[tuple[str, object], ...]) -> set[str]:
+    """The settings in which two trials differ; an absent setting is the workload's default, which is a value too."""
     a, b = dict(left), dict(right)
-    return sum(a.get(key) != b.get(key) for key in a.keys() | b.keys())
+    return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
 
 
 def _remedy(treated: list[_Known], controls: Sequence[_Known], outcome: Outcome) -> _Remedy:
     """The one change that made it work: a setting in this context if there is one, else another context."""
     here = {trial.row.context_id for trial in treated}
+    failing = {(trial.row.workload, trial.settings) for trial in treated if trial.row.outcome is outcome}
     nodes: dict[str, set[str]] = defaultdict(set)
-    """Setting to the nodes of this context where changing it has worked."""
+    """Setting to the nodes of this context where changing it alone has worked."""
     for control in controls:
         if control.row.outcome is Outcome.OK and control.row.context_id in here:
-            a, b = dict(control.settings), dict(treated[0].settings)
-            for key in a.keys() | b.keys():
-                if a.get(key) != b.get(key):
-                    nodes[key].add(control.row.node)
+            for workload, settings in failing:
+                changed = _differing(control.settings, settings) if workload == control.row.workload else set()
+                if len(changed) == 1:
+                    nodes[changed.pop()].add(control.row.node)
     worked = {key for key, found in nodes.items() if len(found) >= LEAST_NODES}
     if "dtype" in worked and outcome in _REMEDY_OF_DTYPE:
         return _REMEDY_OF_DTYPE[outcome]

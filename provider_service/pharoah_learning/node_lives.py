@@ -102,11 +102,7 @@ def node_lives(hours: NodeHours, failures: Iterable[NodeFailure]) -> NodeLives:
     for failure in failures:
         by_node[failure.node].append(failure)
     resources = tuple(sorted({one.resource or "" for found in by_node.values() for one in found})) or ("",)
-    lives = [
-        (row, life)
-        for row, node in enumerate(hours.nodes)
-        for life in _lives(np.flatnonzero(hours.observed[row]), by_node[node], hours.first_hour)
-    ]
+    lives = [(row, life) for row, node in enumerate(hours.nodes) for life in _lives(hours, row, by_node[node])]
     if not lives:
         raise ValueError("lives: there are none")
     longest = max(life.last - life.first + 1 for _, life in lives)
@@ -131,16 +127,19 @@ class _Life(NamedTuple):
     failure: NodeFailure | None
 
 
-def _lives(seen: np.ndarray, failures: Sequence[NodeFailure], first_hour: int) -> Iterator[_Life]:
-    """The lives of one node, which was seen at these places of the window."""
+def _lives(hours: NodeHours, row: int, failures: Sequence[NodeFailure]) -> Iterator[_Life]:
+    """The lives of the node of a row. What fails later than in the hour after the window ends none of them."""
+    seen = np.flatnonzero(hours.observed[row])
     begins = int(seen[0])
     for failure in sorted(failures, key=lambda one: one.since):
-        failed = floor(failure.since / HOUR_SECONDS) - first_hour
+        failed = floor(failure.since / HOUR_SECONDS) - hours.first_hour
+        if failed > hours.observed.shape[1]:
+            break
         if failed > begins:
             before = seen[seen < failed]
             if len(before):
                 yield _Life(begins, failed - 1, failure)
-        later = seen[seen >= ceil(failure.until / HOUR_SECONDS) - first_hour] if failure.until < inf else seen[:0]
+        later = seen[seen >= ceil(failure.until / HOUR_SECONDS) - hours.first_hour] if failure.until < inf else seen[:0]
         if not len(later):
             return
         begins = max(begins, int(later[0]))

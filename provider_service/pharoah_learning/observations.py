@@ -149,7 +149,8 @@ class Adjusted(NamedTuple):
     """What each context does within each archetype."""
 
     odds: LogOddsRatio
-    """Shape (archetypes, contexts), adjusted for the other contexts and the confounders."""
+    """Shape (archetypes, contexts), adjusted for the other contexts and the confounders. NaN where all runs of the
+    archetype are in the context, or none: there is nothing to compare, and the penalty alone would give the value."""
     together: tuple[tuple[tuple[int, ...], ...], ...]
     """For each archetype and context: the contexts that cannot be separated from it; they share one estimate."""
 
@@ -169,13 +170,20 @@ def adjusted(seen: Observations) -> Adjusted:
         weights[np.arange(len(first)), place] = signs[np.arange(len(first)), first]
         opposite = signs[np.arange(len(first)), first] < 0
         weights = _against_other_values(weights, group, seen.facts, first, opposite)
-        values.append(weights @ found.value)
-        variances.append(np.einsum("ci,ij,cj->c", weights, found.covariance, weights))
+        compared = _vary(group.in_context)
+        values.append(np.where(compared, weights @ found.value, np.nan))
+        variances.append(np.where(compared, np.einsum("ci,ij,cj->c", weights, found.covariance, weights), np.nan))
         np.fill_diagonal(signs, 0)
         for own in seen.facts:
             signs[np.ix_(own, own)] = 0
         together.append(tuple(tuple(int(other) for other in np.flatnonzero(row)) for row in signs))
     return Adjusted(LogOddsRatio(np.array(values), np.array(variances)), tuple(together))
+
+
+def _vary(in_context: Flags) -> Flags:
+    """Which contexts some runs of an archetype are in and others are not, shape (contexts,)."""
+    in_it: NDArray[np.int64] = np.count_nonzero(in_context, axis=0)
+    return (in_it > 0) & (in_it < len(in_context))
 
 
 def _against_other_values(
@@ -211,7 +219,7 @@ def _columns(group: RunGroups, chosen: Codes, levels: Sequence[int]) -> Flags:
 
 def _inseparable(in_context: Flags, runs: NDArray[np.float64]) -> NDArray[np.int64]:
     """Shape (contexts, contexts): 1 where two contexts nearly always come together, -1 where one nearly always comes
-    when the other does not, 0 otherwise."""
+    when the other does not, 0 otherwise. One that all runs have, or none, says nothing about another one."""
     both = np.zeros((in_context.shape[1], in_context.shape[1]))
     for begin in range(0, len(runs), CHUNK_RUNS):
         present = in_context[begin : begin + CHUNK_RUNS].T.astype(np.float32)
@@ -221,7 +229,9 @@ def _inseparable(in_context: Flags, runs: NDArray[np.float64]) -> NDArray[np.int
     one = counts[:, None] + counts - 2 * both
     same = np.minimum(_share(both, one), _share(neither, one)) >= INSEPARABLE_RATIO
     opposite = np.minimum(_share(one, both), _share(one, neither)) >= INSEPARABLE_RATIO
-    return np.where(np.eye(len(counts), dtype=bool) | same, 1, np.where(opposite, -1, 0)).astype(np.int64)
+    varies = _vary(in_context)
+    signs = np.where(same, 1, np.where(opposite, -1, 0)) * (varies & varies[:, None])
+    return np.where(np.eye(len(counts), dtype=bool), 1, signs).astype(np.int64)
 
 
 def _share(part: NDArray[np.float64], rest: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -208,6 +208,40 @@ def test_an_opposite_context_has_the_opposite_effect_and_one_that_everybody_has_
     assert found.odds.value[0, 0] == -found.odds.value[0, 1] == pytest.approx(math.log(0.25 * 19), abs=0.15)
 
 
+def in_three_contexts(archetypes: int, runs: int = 2_000) -> Observations:
+    """The first archetype always runs in the second context, and the second one never; the first context is rare."""
+    rng = np.random.default_rng(6)
+    archetype = np.repeat(np.arange(archetypes), runs)
+    contexts = rng.random((len(archetype), 3)) < (0.5, 0.5, 0.03)
+    contexts[archetype == 0, 1], contexts[archetype == 1, 1] = True, False
+    failed = rng.random(len(archetype)) < np.where(contexts[:, 2], 0.4, 0.1)
+    return Observations(tuple(map(str, range(archetypes))), ("c", "d", "e"), archetype, contexts, {}, failed)
+
+
+def test_a_context_in_which_an_archetype_always_or_never_runs_is_not_estimated() -> None:
+    found = adjusted(in_three_contexts(3)).odds
+    nothing = [[False, True, False], [False, True, False], [False, False, False]]
+    assert np.isnan(found.value).tolist() == nothing and np.isnan(found.variance).tolist() == nothing
+
+
+def test_a_rare_context_is_not_the_opposite_of_one_in_which_all_runs_are() -> None:
+    found = adjusted(in_three_contexts(2))
+    assert found.together == (((),) * 3,) * 2
+    assert found.odds.value[:, 2] == pytest.approx([math.log((0.4 / 0.6) / (0.1 / 0.9))] * 2, abs=0.7)
+
+
+def test_pairs_without_a_comparison_change_no_contrast_and_no_spread() -> None:
+    """Half of all pairs are those of archetypes that run in one context only, as where software is installed once."""
+    rng = np.random.default_rng(7)
+    value = rng.normal(0, 1, (40, 1))
+    plain = LogOddsRatio(value, np.full(value.shape, 0.04))
+    beside = LogOddsRatio(*(np.concatenate([part, np.full((60, 1), np.nan)]) for part in plain))
+    one, other = (contrasts.contrasts(own, np.full(own.value.shape, 1e-9)) for own in (plain, beside))
+    assert other.excess.value[:40] == pytest.approx(one.excess.value)
+    assert other.excess.variance[:40] == pytest.approx(one.excess.variance)
+    assert (other.p[40:] == 1).all() and float(one.excess.variance.min()) > 0.5
+
+
 def test_strata_are_made_coarser_until_most_runs_have_a_counterpart() -> None:
     seen = simulate(3_000, 1, hidden=False).seen
     counted = stratified(seen)

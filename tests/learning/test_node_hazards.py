@@ -54,6 +54,12 @@ def test_a_failure_in_the_first_hour_or_before_it_is_no_life() -> None:
         node_hours({"a": []}, [], SIGNALS)
 
 
+def test_a_failure_after_the_last_hour_that_was_observed_is_within_the_window_or_none() -> None:
+    assert lives_of(list(range(100, 110)), failure("a", 110.5)) == [(9, 1)], "within the hour after"
+    assert lives_of(list(range(100, 110)), failure("a", 111.5)) == [(9, 0)], "nobody saw the hours before it"
+    assert lives_of(list(range(100, 110)), failure("a", 104.5, 106.0), failure("a", 150.0)) == [(3, 1), (3, 0)]
+
+
 def test_features_are_those_that_an_agent_computes() -> None:
     """The worst of two devices, hour by hour, with hours in which nobody saw the node."""
     rng = np.random.default_rng(3)
