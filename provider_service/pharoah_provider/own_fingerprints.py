@@ -29,7 +29,7 @@ because all cores are busy with cells."""
 
 
 class OwnFingerprints:
-    """Dry-runs cells once for each release of the software; what it finds is stored."""
+    """Dry-runs cells for each release of the software; what it finds is stored."""
 
     def __init__(self, dry_runs: DryRunStore) -> None:
         self._dry_runs = dry_runs
@@ -37,7 +37,8 @@ class OwnFingerprints:
         """Names the release of torch and Pharoah with which cells are dry-run here."""
 
     async def complete(self, cells: Iterable[Cell]) -> None:
-        """Dry-run what was not dry-run before. A cell that cannot be dry-run is stored with the reason."""
+        """Dry-run what has no fingerprint yet. A dry run that gives none is stored with the reason; the next campaign
+        tries the cell again, a few times in all, because the machine may only have been busy."""
         missing = await self._dry_runs.missing(list(cells), self.software)
         if not missing:
             return

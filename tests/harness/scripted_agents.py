@@ -31,6 +31,7 @@ from pharoah_protocol.v1 import (
     ProbeResult,
     RunCampaignRequest,
 )
+from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.campaigns import run as campaign_run
 from pharoah_provider.campaigns.executors import agents as agent_executor
 from pharoah_provider.first_start import make_provider
@@ -184,7 +185,8 @@ async def scripted_site(
 def replayed(results: dict[str, str]) -> Callable[[Cell], str]:
     """An honest answer: the measured result of the same workload and settings (`content_of`), for this cell.
 
-    The companion of a baseline trains what no cell does, and the campaign does not read its result: any will do.
+    The companion of a baseline trains what no cell does, and the campaign reads only when it trained: any result will
+    do, because `_with_times` adds them.
     """
     any_result = next(iter(results.values()))
 
@@ -218,13 +220,23 @@ def _hello(agent: ScriptedAgent) -> Hello:
 def _answers(agent: ScriptedAgent, order: AgentOrder) -> list[AgentMessage]:
     match order.WhichOneof("content"):
         case "cell":
-            outcome = agent.answer(Cell.from_json(order.cell.cell))
+            cell = Cell.from_json(order.cell.cell)
+            outcome = agent.answer(cell)
             if outcome is None:
                 return []
+            outcome = _with_times(cell, outcome)
             return [AgentMessage(cell=CellResult(order_id=order.cell.order_id, outcome=outcome))]
         case "probe":
             return [AgentMessage(probe=result) for result in _probe_results(agent, order.probe)]
     return []
+
+
+def _with_times(cell: Cell, outcome: str) -> str:
+    """What the script answers; a companion that worked trains from now on, for as long as it was ordered to."""
+    if not cell.id.startswith(agent_executor.COMPANION.id) or json.loads(outcome).get("outcome") != Outcome.OK:
+        return outcome
+    times = {"began_at": time.time(), "step_seconds": [cell.seconds]}
+    return json.dumps({**json.loads(outcome), **times})
 
 
 def _probe_results(agent: ScriptedAgent, order: ProbeOrder) -> list[ProbeResult]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import torch
@@ -29,6 +30,8 @@ _PLAIN_DATA_BYTES = data_bytes()
 
 BOUNDS = Bounds(seconds=0.0)
 """Bounds of a cell; its own limit takes the place of the seconds."""
+MOST_DRY_RUNS = 3
+"""How often it dry-runs a cell that gives no fingerprint: a dry run may only have been late, or killed for memory."""
 
 # Imported after the measurement above and before any fork.
 from pharoah_benchmarks.campaign.cell_runner import read_result, run_trial  # noqa: E402
@@ -42,17 +45,29 @@ class ForkServer:
         """The seconds of `bounds` are those of each cell."""
         self._limit, self._bounds = memory_limit_bytes, bounds
         self._fingerprints: dict[str, str] = {}
+        """`Cell.content` to its fingerprint."""
+        self._without: Counter[str] = Counter()
+        """`Cell.content` to how many of its dry runs gave none."""
         self._versions = installed_versions()
 
     def run(self, cell: Cell) -> CellResult:
         """The result of one cell, with the fingerprint of what it trains."""
-        if cell.content not in self._fingerprints:
-            self._fingerprints[cell.content] = dry_cell(cell).fingerprint
+        fingerprint = self._fingerprint(cell)
         with Record() as record:
             answer = in_child(lambda: self._trial(cell, record), replace(self._bounds, seconds=cell.limit_seconds))
             result = record.added_to(_result(cell, answer))
         context = {**result.context, "versions": self._versions}  # also of a cell that fails before it has a model
-        return replace(result, fingerprint=self._fingerprints[cell.content], context=context)
+        return replace(result, fingerprint=fingerprint, context=context)
+
+    def _fingerprint(self, cell: Cell) -> str:
+        """The fingerprint of a cell; empty where its dry run gave none now, or has given none often enough."""
+        content = cell.content
+        if content not in self._fingerprints and self._without[content] < MOST_DRY_RUNS:
+            if fingerprint := dry_cell(cell).fingerprint:
+                self._fingerprints[content] = fingerprint
+            else:
+                self._without[content] += 1
+        return self._fingerprints.get(content, "")
 
     def _trial(self, cell: Cell, record: Record) -> str:
         if self._limit:

@@ -218,7 +218,8 @@ class DryRunStore(Protocol):
         """What the provider's own dry run of a cell gave, under this release of its software."""
 
     async def missing(self, cells: Sequence[Cell], software: str) -> list[Cell]:
-        """One cell for each workload and settings that was not dry-run under this release of the software."""
+        """One cell for each workload and settings that is still to be dry-run under this release of the software: none
+        of its dry runs gave a fingerprint, and there were few."""
         ...
 
     async def fingerprints(self, cells: Sequence[Cell], software: str) -> dict[str, str]:

@@ -12,6 +12,10 @@ from pharoah_provider.storage.duckdb.statements import statements
 
 SQL = statements("dry_runs")
 
+MOST_ATTEMPTS = 3
+"""How often a cell is dry-run that gives no fingerprint: a dry run may have been late on a busy machine, or killed when
+memory was short, and its reason does not show whether another one would be as well."""
+
 
 class DuckDryRunStore:
     """See `storage.base.DryRunStore`."""
@@ -24,7 +28,8 @@ class DuckDryRunStore:
         await self._db.execute(SQL["put"], values)
 
     async def missing(self, cells: Sequence[Cell], software: str) -> list[Cell]:
-        done = {(row["workload"], row["settings"]) for row in await self._db.read(SQL["contents"], [software])}
+        rows = await self._db.read(SQL["contents"], [software, MOST_ATTEMPTS])
+        done = {(row["workload"], row["settings"]) for row in rows}
         wanted = {(cell.workload, settings_of(cell)): cell for cell in cells}
         return [cell for content, cell in wanted.items() if content not in done]
 
