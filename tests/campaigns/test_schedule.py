@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pharoah_benchmarks.campaign.plan import parse_plan
+from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_provider.campaigns.open_works import OpenWorks
 from pharoah_provider.campaigns.schedule import scheduled
 from pharoah_provider.campaigns.works import Work, WorkKind, WorkState
@@ -125,3 +126,9 @@ def test_what_a_node_leaves_behind_begins_again_as_a_complete_block() -> None:
     assert all(work.state is WorkState.WAITING for work in added)
     assert works.total == total + len(begun), "the results of an incomplete block count, too"
     assert {work.number for work in done_by(works, "n2", 1)} >= {work.number for work in added}
+
+
+def test_a_cell_has_a_step_at_least() -> None:
+    with pytest.raises(PlanError, match="steps: 0 is not a whole number from 1 to"):
+        parse_plan('[[workload]]\nname = "mlp"\nsteps = 0\n')
+    assert [cell.steps for cell in parse_plan('repeats = 1\n[[workload]]\nname = "mlp"\nsteps = 1\n').cells] == [1]

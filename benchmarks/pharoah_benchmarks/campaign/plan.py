@@ -137,7 +137,7 @@ def _workload_cells(
     repeats = _number(entry, "repeats", repeats, MOST_CELLS)
     if (math.prod(map(len, vary.values())) + len(also)) * repeats > most:
         raise PlanError(f"workload: {name}: the file asks for more than {MOST_CELLS:,} cells")
-    steps = _number(entry, "steps", 4, MOST_STEPS)
+    steps = _number(entry, "steps", 4, MOST_STEPS, least=1)  # a cell without a step would be OK and has trained nothing
     grid = [dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values())]
     return [
         Cell(

@@ -79,13 +79,16 @@ class Campaigns:
         """`in_use(node)`: whether a run may go on on the host of a node."""
         self._store, self._fleet, self._in_use, self._clock = store, fleet, in_use, clock
         self._going: _Going | None = None
+        self._changing = asyncio.Lock()
+        """Is held while a campaign begins or ends: whether one runs stays true while its state is stored."""
 
     async def restore(self) -> None:
         """Go on with the campaign that ran when the process before ended."""
-        for campaign in await self._store.campaigns.campaigns():
-            if campaign.state is CampaignState.RUNNING and self._going is None:
-                log.info("campaign %s goes on", campaign.campaign_id)
-                await self._start(campaign)
+        async with self._changing:
+            for campaign in await self._store.campaigns.campaigns():
+                if campaign.state is CampaignState.RUNNING and self._going is None:
+                    log.info("campaign %s goes on", campaign.campaign_id)
+                    await self._start(campaign)
 
     async def plan(self, text: str, options: PlanOptions = NO_OPTIONS) -> Campaign:
         """Store a new campaign: with the executor `agents` for the nodes that are connected and not in use.
@@ -174,25 +177,15 @@ class Campaigns:
         """
         budget_seconds = checked_budget(budget_minutes)
         self.check_free(campaign_id)
-        if self._going is None:
-            campaign = await self._known(campaign_id)
-            if campaign.state is CampaignState.DONE:
-                raise NotReady(f"campaign {campaign_id} is done already")
-            if campaign.state is CampaignState.SPENT and not budget_seconds:
-                raise NotReady(
-                    f"the budget of campaign {campaign_id}, {campaign.budget_seconds / 60:g} minutes, is used up; go "
-                    f"on with `pharoah-provider campaign resume {campaign_id} --budget-minutes N`, N minutes in all"
-                )
+        events = asyncio.Queue[Progress | BaseException | None]()
+        async with self._changing:
             self.check_free(campaign_id)
-            if budget_seconds:
-                await self._store.campaigns.set_budget(campaign_id, budget_seconds)
-                campaign = replace(campaign, budget_seconds=budget_seconds)
-            await self._start(campaign)
-        elif budget_seconds:
-            raise NotReady(f"campaign {campaign_id} runs; its budget can be changed while it does not")
-        assert self._going is not None
-        going, events = self._going, asyncio.Queue[Progress | BaseException | None]()
-        going.followers.add(events)
+            going = self._going
+            if going is None:
+                going = await self._start(await self._resumable(campaign_id, budget_seconds))
+            elif budget_seconds:
+                raise NotReady(f"campaign {campaign_id} runs; its budget can be changed while it does not")
+            going.followers.add(events)
         try:
             while (event := await events.get()) is not None:
                 if isinstance(event, BaseException):
@@ -201,28 +194,44 @@ class Campaigns:
         finally:
             going.followers.discard(events)
 
+    async def _resumable(self, campaign_id: str, budget_seconds: float) -> Campaign:
+        """A campaign that may begin or go on, with its new budget where there is one. Raises like `follow`."""
+        campaign = await self._known(campaign_id)
+        if campaign.state is CampaignState.DONE:
+            raise NotReady(f"campaign {campaign_id} is done already")
+        if campaign.state is CampaignState.SPENT and not budget_seconds:
+            raise NotReady(
+                f"the budget of campaign {campaign_id}, {campaign.budget_seconds / 60:g} minutes, is used up; go "
+                f"on with `pharoah-provider campaign resume {campaign_id} --budget-minutes N`, N minutes in all"
+            )
+        if budget_seconds:
+            await self._store.campaigns.set_budget(campaign_id, budget_seconds)
+            campaign = replace(campaign, budget_seconds=budget_seconds)
+        return campaign
+
     async def cancel(self, campaign_id: str) -> None:
         """End a campaign. What is done stays. Raises Invalid for one that is not known or has ended."""
-        campaign = await self._known(campaign_id)
-        if campaign.state in (CampaignState.DONE, CampaignState.CANCELLED):
-            raise Invalid(f"campaign_id: campaign {campaign_id} is {campaign.state}")
-        await self._store.campaigns.set_state(campaign_id, CampaignState.CANCELLED)
-        if self._going is not None and self._going.campaign.campaign_id == campaign_id:
-            going = await self._end_task()
-            going.publish(NotReady(f"campaign {campaign_id} was cancelled"))
+        async with self._changing:
+            campaign = await self._known(campaign_id)
+            if campaign.state in (CampaignState.DONE, CampaignState.CANCELLED):
+                raise Invalid(f"campaign_id: campaign {campaign_id} is {campaign.state}")
+            await self._store.campaigns.set_state(campaign_id, CampaignState.CANCELLED)
+            if self._going is not None and self._going.campaign.campaign_id == campaign_id:
+                await self._end_task(NotReady(f"campaign {campaign_id} was cancelled"))
 
     async def close(self) -> None:
         """End the task; the next process goes on with the campaign."""
-        if self._going is not None:
-            going = await self._end_task()
-            going.publish(NotReady("the provider ends; the campaign goes on when it is back"))
+        async with self._changing:
+            if self._going is not None:
+                await self._end_task(NotReady("the provider ends; the campaign goes on when it is back"))
 
-    async def _end_task(self) -> _Going:
+    async def _end_task(self, reason: NotReady) -> None:
+        """End the task of the campaign that runs; the caller holds the lock, so that the task stores no state."""
         going, self._going = self._going, None
         assert going is not None and going.task is not None
         going.task.cancel()
         await asyncio.wait({going.task})
-        return going
+        going.publish(reason)
 
     async def _known(self, campaign_id: str) -> Campaign:
         for campaign in await self._store.campaigns.campaigns():
@@ -230,26 +239,36 @@ class Campaigns:
                 return campaign
         raise Invalid(f"campaign_id: {campaign_id!r} is not known (see `pharoah-provider campaigns`)")
 
-    async def _start(self, campaign: Campaign) -> None:
+    async def _start(self, campaign: Campaign) -> _Going:
+        """Begin a campaign or go on with it; the caller holds the lock, and no other campaign runs."""
         await self._store.campaigns.set_state(campaign.campaign_id, CampaignState.RUNNING)
-        going = _Going(replace(campaign, state=CampaignState.RUNNING))
-        self._going = going
+        going = self._going = _Going(replace(campaign, state=CampaignState.RUNNING))
         going.task = asyncio.create_task(self._to_its_end(going))
+        return going
 
     async def _to_its_end(self, going: _Going) -> None:
         campaign_id = going.campaign.campaign_id
-        ended: BaseException | None = None
+        state, ended = CampaignState.PAUSED, None
         try:
-            all_done = await self._run(going)
-            await self._store.campaigns.set_state(campaign_id, CampaignState.DONE if all_done else CampaignState.SPENT)
+            state = CampaignState.DONE if await self._run(going) else CampaignState.SPENT
         except* Exception as failures:  # noqa: BLE001 - whoever follows the campaign raises it
-            ended = failures.exceptions[0]
-            while isinstance(ended, BaseExceptionGroup):
-                ended = ended.exceptions[0]
+            ended = _first(failures)
             log.warning("campaign %s is paused: %s: %s", campaign_id, type(ended).__name__, ended)
-            await self._store.campaigns.set_state(campaign_id, CampaignState.PAUSED, str(ended))
-        self._going = None
-        going.publish(ended)
+        async with self._changing:
+            await self._store_end(going, state, ended)
+
+    async def _store_end(self, going: _Going, state: CampaignState, ended: Exception | None) -> None:
+        """The campaign has ended, and those who follow it hear of it, also where its state cannot be stored; then the
+        campaign goes on when it is resumed, or when the provider is restarted."""
+        campaign_id = going.campaign.campaign_id
+        try:
+            await self._store.campaigns.set_state(campaign_id, state, str(ended or ""))
+        except Exception as error:  # noqa: BLE001 - whoever follows the campaign raises it
+            log.warning("campaign %s: its state %s is not stored: %s", campaign_id, state, error)
+            ended = ended or error
+        finally:
+            self._going = None
+            going.publish(ended)
 
     async def _run(self, going: _Going) -> bool:
         """Run what is left on its executor. Whether all is done."""
@@ -271,6 +290,14 @@ class Campaigns:
                 clock=self._clock,
             )
             return await run.run(OwnFingerprints(self._store.dry_runs))
+
+
+def _first(failures: ExceptionGroup[Exception]) -> Exception:
+    """The first exception of a group and of the groups in it."""
+    found: Exception = failures
+    while isinstance(found, ExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 def checked_budget(minutes: float) -> float:

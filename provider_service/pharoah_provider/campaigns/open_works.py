@@ -62,7 +62,7 @@ class OpenWorks:
         else:
             owners = self._owners_of_subjects(context)
             mine = ([work] for work in own)
-            blocks = _blocks_of(work for work in free if not work.node and work.context_id == context)
+            blocks = blocks_of(work for work in free if not work.node and work.context_id == context)
             may = (block for block in blocks if self._may(node, block[0], usable, owners[block[0].subject]))
             chosen = next(iter(choose(chain(mine, may)) or ()), None)
         if chosen is None:
@@ -130,7 +130,7 @@ class OpenWorks:
         return len(owners) - taken.total() > max(0, others_needed)
 
 
-def _blocks_of(works: Iterable[Work]) -> Iterator[list[Work]]:
+def blocks_of(works: Iterable[Work]) -> Iterator[list[Work]]:
     """Works by block, in their order."""
     found: dict[int, list[Work]] = defaultdict(list)
     for work in works:

@@ -1,9 +1,10 @@
 """One campaign while it runs: each free node of its executor does the next work of its block.
 
 A node that goes away keeps its block for a while, because agents are restarted; then its blocks begin again on other
-nodes of the context. A node that answers what it was not asked is excluded from the campaign. Nodes that share cores
-take turns. Beside the cells the provider dry-runs them itself (`own_fingerprints`). A suspect that is decided needs no
-more blocks, and a campaign whose budget is used up ends.
+nodes of the context. A node that answers what it was not asked is excluded from the campaign; where attempts fail,
+`failed_attempts` decides whether the work is the cause, or the node. Nodes that share cores take turns. Beside the
+cells the provider dry-runs them itself (`own_fingerprints`). A suspect that is decided needs no more blocks, and a
+campaign whose budget is used up ends.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from pharoah_learning.confirmations import Decision
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.agent_connection import NotBuiltThere, WrongAnswer
 from pharoah_provider.campaigns.budget import Budget
+from pharoah_provider.campaigns.campaign_time import campaign_time
 from pharoah_provider.campaigns.executors import EXECUTORS, Executor
-from pharoah_provider.campaigns.open_works import OpenWorks
+from pharoah_provider.campaigns.failed_attempts import MOST_ATTEMPTS, Consequence, FailedAttempts
+from pharoah_provider.campaigns.open_works import OpenWorks, blocks_of
 from pharoah_provider.campaigns.same_code import same_code
 from pharoah_provider.campaigns.suspect_pairs import with_its_pairs
 from pharoah_provider.campaigns.works import Campaign, SuspectPair, Work, WorkKind, WorkResult, WorkState
@@ -31,8 +34,6 @@ from pharoah_serving.errors import NotReady
 
 POLL_SECONDS = 1.0
 """How often a campaign looks whether a node has come back, or its host is free again."""
-MOST_ATTEMPTS = 3
-"""A node that has not done the same work so often is excluded: the work may end its agent."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class CampaignRun:
         self._campaign, self._executor, self._store = campaign, executor, store
         self._in_use, self._report, self._clock = in_use, report, clock
         self._works, self._budget = OpenWorks(works), Budget(campaign.budget_seconds, works)
+        self._now = campaign_time(clock, works)
         self._suspects = {suspect.suspect_id: suspect for suspect in suspects}
         self._contexts = {work.node: work.context_id for work in self._works.left() if work.node}
         """Node to its context: those that were there when the campaign was planned, and those that have come since."""
@@ -77,8 +79,7 @@ class CampaignRun:
         """Node to when it was connected last, or the campaign began or went on; steady seconds."""
         self._excluded: dict[str, NotReady] = {}
         """Nodes that are excluded from this campaign, and why."""
-        self._attempts: Counter[tuple[str, int]] = Counter()
-        """Attempts of a node to do a work (its number) that failed."""
+        self._failures = FailedAttempts()
 
     async def run(self, own: OwnFingerprints) -> bool:
         """Returns when all works are done, or when the budget is used up; whether all are done. Raises NotReady when no
@@ -135,7 +136,7 @@ class CampaignRun:
 
     def _next_work(self, node: Node, measured: bool) -> Work | None:
         """The next work for a node, which has it from now on; None without one."""
-        context, now = self._campaign.context_of(node), self._clock.wall()
+        context, now = self._campaign.context_of(node), self._now()
         usable = len(self._usable(context))
 
         def choose(blocks: Iterable[list[Work]]) -> list[Work] | None:
@@ -144,11 +145,21 @@ class CampaignRun:
         return self._works.take(node.node, context, usable, measured, choose)
 
     def _is_spent(self) -> bool:
-        """Whether nothing that is left can end within the budget, so that the campaign is over."""
+        """Whether nothing that a node which is there could begin can end within the budget, so that the campaign is
+        over. Where no node is there, all that is left counts."""
         left = self._works.left()
-        blocks = [self._works.block(block) for block in sorted({work.block for work in left})]
-        begun = {work.block for work in left if work.node and work.cell}
-        return not begun and bool(left) and self._budget.choose(blocks, 1, self._clock.wall()) is None
+        there = [work for work in left if not self._is_unattended(work)] or left
+        return bool(left) and not self._can_go_on(there)
+
+    def _can_go_on(self, works: Iterable[Work]) -> bool:
+        """Whether one of these works belongs to a block of cells that was begun, which is completed, or can end within
+        the budget."""
+        waiting: list[Work] = []
+        for work in works:
+            if work.node and work.cell:
+                return True
+            waiting.append(work)
+        return self._budget.choose(blocks_of(waiting), 1, self._now()) is not None
 
     def _free_nodes(self, busy: Iterable[Node]) -> Iterator[Node]:
         """Nodes that may be given work, those of the rarest context first; `busy` may grow meanwhile."""
@@ -174,13 +185,19 @@ class CampaignRun:
                 self._budget.move(blocks)
                 await self._store.move_blocks(campaign, blocks, self._works.release(owner))
         somebody = any(not self._is_gone(node) for node in self._contexts)
+        cells_left = bool(self._works.left(WorkKind.CELL, WorkKind.DEGRADED))
         for work in self._works.left():
-            candidates = self._candidates(work)
-            excluded = bool(candidates) and all(node in self._excluded for node in candidates)
             # Nobody else can measure a node that is gone; the campaign of the others need not wait for it.
-            if excluded or (not work.cell and somebody and self._all_measured() and self._is_gone(work.node)):
+            needless = not work.cell and not cells_left and self._is_gone(work.node)
+            if somebody and (needless or self._has_only_rejected(work)):
                 dropped = replace(work, state=WorkState.DROPPED)
                 await self._end([dropped], "all nodes that could do it have left the campaign")
+
+    def _has_only_rejected(self, work: Work) -> bool:
+        """Whether all nodes that may do a work have answered what they were not asked. A node that is excluded because
+        it fails may do its works when the campaign is resumed."""
+        candidates = self._candidates(work) if self._excluded else []
+        return bool(candidates) and all(isinstance(self._excluded.get(node), WrongAnswer) for node in candidates)
 
     async def _end(self, works: Sequence[Work], reason: str) -> None:
         """Nobody will do these works; each has its new state."""
@@ -189,9 +206,18 @@ class CampaignRun:
             self._works.finish(work, work.state)
 
     def _all_measured(self) -> bool:
-        """Whether no cell is left that a node could run."""
+        """Whether no cell is left that a node could run within the budget."""
         left = self._works.left(WorkKind.CELL, WorkKind.DEGRADED)
-        return all(self._is_gone(node) for work in left for node in self._candidates(work))
+        return not self._can_go_on(work for work in left if not self._is_unattended(work))
+
+    def _is_unattended(self, work: Work) -> bool:
+        """Whether no node is there that may do a work. Nodes that are not known yet have as long to come as others."""
+        candidates = self._candidates(work)
+        return all(self._is_gone(node) for node in candidates) if candidates else self._has_waited()
+
+    def _has_waited(self) -> bool:
+        """Whether all nodes had time to come since the campaign began or went on."""
+        return self._looked - self._began > self._executor.away_seconds
 
     def _is_gone(self, node: str) -> bool:
         return node in self._excluded or self._looked - self._last_there[node] > self._executor.away_seconds
@@ -208,24 +234,24 @@ class CampaignRun:
 
     def _check_hope(self) -> None:
         """Raises NotReady when nobody was there for long who could do what is left."""
-        left = self._works.left()
+        left, resume = self._works.left(), f"`pharoah-provider campaign resume {self._campaign.campaign_id}`"
+        first = next(iter(self._excluded.values()), None)
         if self._excluded and self._excluded.keys() == self._contexts.keys():
-            raise NotReady(f"every node has left the campaign; the first: {next(iter(self._excluded.values()))}")
-        waited = self._looked - self._began > self._executor.away_seconds
-        if left and waited and all(self._is_gone(node) for work in left for node in self._candidates(work)):
+            raise NotReady(f"every node has left the campaign; the first: {first}; {resume} goes on with them")
+        if left and self._has_waited() and all(self._is_unattended(work) for work in left):
             contexts = ", ".join(sorted({work.context_id for work in left} - {""}))
             where = (
                 f"node of context {contexts}" if contexts else f"process of the executor {self._campaign.executor.name}"
             )
             raise NotReady(
-                f"no {where} is connected to do the {len(left)} works that are left; "
-                f"{EXECUTORS[self._campaign.executor.name].remedy}, then "
-                f"`pharoah-provider campaign resume {self._campaign.campaign_id}`"
+                f"no {where} is connected to do the {len(left)} works that are left"
+                + (f" (the first that has left the campaign: {first})" if first else "")
+                + f"; {EXECUTORS[self._campaign.executor.name].remedy}, then {resume}"
             )
 
     async def _do(self, node: Node, work: Work) -> None:
         """Do one work and store its result. A node that cannot leaves the work as it was."""
-        began_at, order_id = self._clock.wall(), self._campaign.order_id(work)
+        began_at, order_id = self._now(), self._campaign.order_id(work)
         self._budget.begin(work, self._works.block(work.block), began_at)
         try:
             result = await self._executor.do(node, work, order_id)
@@ -233,8 +259,7 @@ class CampaignRun:
             self._budget.end(work)
             await self._failed(node, work, next(iter(_leaves(failures))))
         else:
-            ended_at = max(began_at, self._clock.wall())
-            done = replace(work, began_at=began_at, ended_at=ended_at, state=WorkState.DONE)
+            done = replace(work, began_at=began_at, ended_at=self._now(), state=WorkState.DONE)
             await self._finish(node, done, result)
             self._executor.release(node.node, order_id)
 
@@ -247,6 +272,7 @@ class CampaignRun:
         await self._store.finish_work(self._campaign, done, node, result)
         self._budget.end(done)
         self._works.finish(done)
+        self._failures.succeeded(node.node)
         self._report_work(node.node, done.name, what)
         if done.suspect:
             await self._update_suspect(done.suspect)
@@ -266,14 +292,22 @@ class CampaignRun:
 
     async def _failed(self, node: Node, work: Work, error: NotReady) -> None:
         if isinstance(error, NotBuiltThere):  # other nodes may have what this one lacks; their blocks go on
-            await self._end([replace(work, state=WorkState.DROPPED)], str(error))
-            self._report_work(node.node, work.name, f"not built: {error}")
+            await self._drop(node, work, "not built", str(error))
+            return
+        wrong = isinstance(error, WrongAnswer)
+        consequence = Consequence.EXCLUDE_NODE if wrong else self._failures.count(node.node, work)
+        if consequence is Consequence.DROP_WORK:
+            await self._drop(node, work, "not done", f"{MOST_ATTEMPTS} attempts have failed; the last: {error}")
             return
         self._works.put_back(work)
-        self._attempts[node.node, work.number] += 1
-        if isinstance(error, WrongAnswer) or self._attempts[node.node, work.number] >= MOST_ATTEMPTS:
+        if consequence is Consequence.EXCLUDE_NODE:
             self._excluded[node.node] = error
             self._report_work(node.node, "leaves the campaign", str(error))
+
+    async def _drop(self, node: Node, work: Work, what: str, reason: str) -> None:
+        """Nobody will do this one work; the others of its block go on."""
+        await self._end([replace(work, state=WorkState.DROPPED)], reason)
+        self._report_work(node.node, work.name, f"{what}: {reason}")
 
     def _report_work(self, node: str, what: str, outcome: str) -> None:
         self._report(Progress(self._works.done, self._works.total, node, what, outcome))

@@ -51,8 +51,8 @@ class WorkState(StrEnum):
     SAME_CODE = "same code"
     """Not run: its environment executes the same code as another one, whose results hold for it as well."""
     DROPPED = "dropped"
-    """Nobody will do it: all nodes that could have left the campaign, its node cannot build its environment, or the
-    suspect that it was about is decided."""
+    """Nobody will do it: all nodes that could have left the campaign, its node cannot build its environment or has
+    failed at it again and again, or the suspect that it was about is decided."""
 
 
 @dataclass(frozen=True, kw_only=True)

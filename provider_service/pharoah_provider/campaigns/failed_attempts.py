@@ -1,0 +1,47 @@
+"""Where a node does not do a work, either the work is the cause, or the node."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from enum import Enum, auto
+
+from pharoah_provider.campaigns.works import Work
+
+MOST_ATTEMPTS = 3
+"""A node is not given a work again that it has not done so often: the work may end its agent."""
+MOST_CONTENTS = 2
+"""A node that can do none of so many different cells, one after another, is taken to be the cause itself."""
+
+
+class Consequence(Enum):
+    """This follows from an attempt that failed."""
+
+    TRY_AGAIN = auto()
+    DROP_WORK = auto()
+    """The work may be the cause. It is lost for this campaign, and its node goes on."""
+    EXCLUDE_NODE = auto()
+    """The node is the cause; its works can be done later, or by others."""
+
+
+class FailedAttempts:
+    """It counts the attempts that failed since the campaign began or went on."""
+
+    def __init__(self) -> None:
+        self._attempts: Counter[tuple[str, int]] = Counter()
+        """Attempts of a node to do a work (its number)."""
+        self._not_done: defaultdict[str, set[str]] = defaultdict(set)
+        """Node to the contents of works that it could not do since it did one. Repeats of one cell count once, because
+        what ends an agent once does so again."""
+
+    def count(self, node: str, work: Work) -> Consequence:
+        """An attempt of a node has failed."""
+        self._attempts[node, work.number] += 1
+        if self._attempts[node, work.number] < MOST_ATTEMPTS:
+            return Consequence.TRY_AGAIN
+        contents = self._not_done[node]
+        contents.add(work.cell.content if work.cell else "")
+        return Consequence.DROP_WORK if len(contents) < MOST_CONTENTS else Consequence.EXCLUDE_NODE
+
+    def succeeded(self, node: str) -> None:
+        """A node has done a work."""
+        self._not_done.pop(node, None)
