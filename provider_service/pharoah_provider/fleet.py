@@ -239,8 +239,9 @@ class Fleet:
         return probes
 
     async def run_cell(self, node: str, cell: Cell, order_id: str = "") -> CellResult:
-        """Run one cell on a node. Raises NotReady when the node is not there or goes away, WrongAnswer when its agent
-        answers another order, NotBuiltThere when it cannot build the environment of the cell.
+        """Run one cell on a node. Raises NotReady when the node is not there or goes away, or has no room for a
+        process, WrongAnswer when its agent answers another order, NotBuiltThere when it cannot build the environment of
+        the cell.
 
         With an `order_id` the order can be sent again, and the agent keeps its result until `release`.
         """
@@ -253,6 +254,8 @@ class Fleet:
                     connection.order(OrderKind.CELL, content, order_id) as results,
                 ):
                     answer = await results.get()
+                    if isinstance(answer, NotBuilt) and answer.cell == cell.id and answer.may_be_tried_again:
+                        raise NotReady(f"node {node}: {answer.not_built}")
                     if isinstance(answer, NotBuilt) and answer.cell == cell.id and cell.environment:
                         raise NotBuiltThere(f"node {node}: {cell.environment}: {answer.not_built}")
                     result = _expected(answer, CellResult, node)

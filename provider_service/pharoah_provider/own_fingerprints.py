@@ -35,11 +35,16 @@ class OwnFingerprints:
         self._dry_runs = dry_runs
         self.software = identity([f"torch={_torch_version()}", f"pharoah={__version__}"])
         """Names the release of torch and Pharoah with which cells are dry-run here."""
+        self._tried = set[str]()
+        """`Cell.content` of the cells that this campaign has dry-run."""
 
     async def complete(self, cells: Iterable[Cell]) -> None:
         """Dry-run what has no fingerprint yet. A dry run that gives none is stored with the reason; the next campaign
         tries the cell again, a few times in all, because the machine may only have been busy."""
-        missing = await self._dry_runs.missing(list(cells), self.software)
+        missing = await self._dry_runs.missing(
+            [cell for cell in cells if cell.content not in self._tried], self.software
+        )
+        self._tried |= {cell.content for cell in missing}
         if not missing:
             return
         missing.sort(key=lambda cell: cell.environment)  # each child does all its cells, then the next one starts

@@ -89,7 +89,7 @@ def test_rounds_beside_a_companion_that_trains_are_the_baseline() -> None:
         Companion(outcome=Outcome.ERROR),
         Companion(outcome=Outcome.CRASH, began=False, trained=0.0),
         Companion(trained=0.03),
-        Companion(began_after=0.1),
+        Companion(began_after=5.0),
         Companion(began=False),
     ],
     ids=["it failed", "it crashed", "it ended at once", "it began late", "it never began"],

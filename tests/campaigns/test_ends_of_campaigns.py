@@ -268,3 +268,10 @@ def test_repeats_of_one_cell_are_one_reason_to_exclude_a_node() -> None:
     failures.succeeded("n1")
     assert thrice(other) == [*again, Consequence.DROP_WORK], "the node has worked since"
     assert thrice(baseline_of(3, N1)) == [*again, Consequence.EXCLUDE_NODE]
+
+
+def test_a_node_that_fails_at_repeat_after_repeat_leaves_the_others_to_other_nodes() -> None:
+    failures = FailedAttempts()
+    repeats = [replace(cell_work(0), number=number, block=number) for number in range(3)]
+    last = [[failures.count("n1", work) for _ in range(3)][-1] for work in repeats]
+    assert last == [Consequence.DROP_WORK, Consequence.DROP_WORK, Consequence.EXCLUDE_NODE]

@@ -95,6 +95,33 @@ def test_a_work_whose_environment_is_not_built_is_dropped_and_makes_no_trial(tmp
     asyncio.run(inside())
 
 
+def no_room(cell: Cell) -> str:
+    """An agent on a node whose disk is full."""
+    return NotBuilt(cell=cell.id, not_built="no process could be started", may_be_tried_again=True).to_json()
+
+
+def test_a_node_without_room_for_a_process_leaves_and_others_do_its_works(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    agents = [
+        ScriptedAgent(name, FACTS, ("device=cpu",), cpu, answer)
+        for cpu, (name, answer) in enumerate((("n1", no_room), ("n2", result_of)))
+    ]
+
+    async def inside() -> None:
+        async with scripted_site(tmp_path, agents) as site:
+            lines = await site.campaign(PLAN.format(skip="false"))
+            (left,) = [line for line in lines if "leaves the campaign" in line]
+            assert "n1" in left and "no process could be started" in left
+            works = await site.listing("campaign-works")
+            lost = [work for work in works if work["state"] == "dropped" and work["node"] == "n1"]
+            assert len(lost) <= 2 and all(
+                "attempts have failed" in work["reason"] or "left the campaign" in work["reason"] for work in lost
+            )
+            assert sum(work["state"] in ("done", "moved") for work in works) >= len(works) - 2
+
+    asyncio.run(inside())
+
+
 def test_of_environments_with_the_same_code_one_runs(tmp_path: Path) -> None:
     prepared(tmp_path)
     agents = [ScriptedAgent(name, FACTS, ("device=cpu",), cpu, result_of) for cpu, name in enumerate(("n1", "n2"))]

@@ -52,11 +52,17 @@ class Book(Campaigns):
         super().__init__(store, fleet, lambda _: False, Clock())
         self.finish = asyncio.Event()
         self.failure: Exception | None = None
+        self.instead_of_cancelled: Exception | None = None
+        """What a task group raises that has failed already when it is cancelled."""
 
     async def _run(self, _: object) -> bool:
         self.begun += 1
         try:
             await self.finish.wait()
+        except asyncio.CancelledError:
+            if self.instead_of_cancelled:
+                raise self.instead_of_cancelled from None
+            raise
         finally:
             self.ended += 1
         if self.failure:
@@ -133,6 +139,25 @@ def test_a_campaign_that_is_cancelled_while_it_begins_is_ended(tmp_path: Path) -
             await following
         assert book.begun == book.ended
         assert await state_of(book, campaign_id) is CampaignState.CANCELLED
+        book.check_free()
+
+    with_book(tmp_path, work)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_campaign_that_fails_while_it_is_cancelled_does_not_hang(tmp_path: Path, closed: bool) -> None:
+    async def work(book: Book, gate: Gate) -> None:
+        campaign_id = await planned(book)
+        gate.open.set()
+        book.instead_of_cancelled = NotReady("no node is left")
+        following = asyncio.create_task(follow(book, campaign_id))
+        while not book.begun:
+            await asyncio.sleep(0)
+        await (book.close() if closed else book.cancel(campaign_id))
+        with pytest.raises(NotReady, match="the provider ends" if closed else "was cancelled"):
+            await following
+        expected = CampaignState.RUNNING if closed else CampaignState.CANCELLED
+        assert await state_of(book, campaign_id) is expected
         book.check_free()
 
     with_book(tmp_path, work)

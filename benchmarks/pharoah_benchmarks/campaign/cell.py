@@ -158,11 +158,14 @@ class CellResult:
 
 @dataclass(frozen=True)
 class NotBuilt:
-    """The answer to a cell whose environment its node cannot build. The cell did not run: this is no outcome."""
+    """The answer to a cell whose environment its node cannot build, or for which it could start no process. The cell
+    did not run: this is no outcome."""
 
     cell: str
     not_built: str
     """The reason."""
+    may_be_tried_again: bool = False
+    """Whether the node may run the cell later: its disk was full, or its memory."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -174,7 +177,8 @@ def read_answer(text: str) -> CellResult | NotBuilt:
     if not isinstance(data, dict) or "not_built" not in data:
         return CellResult.from_json(text)
     cell, reason = sanitize_text(str(data["cell"]), LONGEST_DETAIL), str(data["not_built"])
-    return NotBuilt(cell=cell, not_built=sanitize_text(reason, LONGEST_DETAIL))
+    again = data.get("may_be_tried_again") is True
+    return NotBuilt(cell=cell, not_built=sanitize_text(reason, LONGEST_DETAIL), may_be_tried_again=again)
 
 
 @dataclass(frozen=True)

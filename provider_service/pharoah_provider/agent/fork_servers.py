@@ -30,4 +30,5 @@ async def cell_answer(servers: EnvironmentChildren, cell: Cell) -> str:
         detail = f"the campaign process ended: {error}"
         return CellResult(cell=cell.id, outcome=Outcome.CRASH, detail=detail, device=cell.ordered_device).to_json()
     except OSError as error:  # of this machine, such as a full disk: it says nothing about the cell
-        return NotBuilt(cell=cell.id, not_built=f"no process could be started: {error}").to_json()
+        reason = f"no process could be started: {error}"
+        return NotBuilt(cell=cell.id, not_built=reason, may_be_tried_again=True).to_json()

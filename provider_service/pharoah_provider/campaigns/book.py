@@ -254,8 +254,11 @@ class Campaigns:
         except* Exception as failures:  # noqa: BLE001 - whoever follows the campaign raises it
             ended = _first(failures)
             log.warning("campaign %s is paused: %s: %s", campaign_id, type(ended).__name__, ended)
-        async with self._changing:
-            await self._store_end(going, state, ended)
+        # Whoever ends this task holds the lock and waits for it. A task group may lose the cancellation.
+        if self._going is going:
+            async with self._changing:
+                if self._going is going:
+                    await self._store_end(going, state, ended)
 
     async def _store_end(self, going: _Going, state: CampaignState, ended: Exception | None) -> None:
         """The campaign has ended, and those who follow it hear of it, also where its state cannot be stored; then the

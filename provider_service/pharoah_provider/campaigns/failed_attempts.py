@@ -13,6 +13,11 @@ MOST_CONTENTS = 2
 """A node that can do none of so many different cells, one after another, is taken to be the cause itself."""
 
 
+MOST_WORKS = 3
+"""So is one that could do none of so many works, one after another, also where all are repeats of one cell: others may
+do the works that are left."""
+
+
 class Consequence(Enum):
     """This follows from an attempt that failed."""
 
@@ -29,9 +34,8 @@ class FailedAttempts:
     def __init__(self) -> None:
         self._attempts: Counter[tuple[str, int]] = Counter()
         """Attempts of a node to do a work (its number)."""
-        self._not_done: defaultdict[str, set[str]] = defaultdict(set)
-        """Node to the contents of works that it could not do since it did one. Repeats of one cell count once, because
-        what ends an agent once does so again."""
+        self._not_done: defaultdict[str, list[str]] = defaultdict(list)
+        """Node to the contents of works that it could not do since it did one."""
 
     def count(self, node: str, work: Work) -> Consequence:
         """An attempt of a node has failed."""
@@ -39,8 +43,9 @@ class FailedAttempts:
         if self._attempts[node, work.number] < MOST_ATTEMPTS:
             return Consequence.TRY_AGAIN
         contents = self._not_done[node]
-        contents.add(work.cell.content if work.cell else "")
-        return Consequence.DROP_WORK if len(contents) < MOST_CONTENTS else Consequence.EXCLUDE_NODE
+        contents.append(work.cell.content if work.cell else "")
+        excluded = len(set(contents)) >= MOST_CONTENTS or len(contents) >= MOST_WORKS
+        return Consequence.EXCLUDE_NODE if excluded else Consequence.DROP_WORK
 
     def succeeded(self, node: str) -> None:
         """A node has done a work."""

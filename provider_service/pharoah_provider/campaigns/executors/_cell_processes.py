@@ -6,6 +6,7 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt
 from pharoah_provider.agent_connection import NotBuiltThere, WrongAnswer
 from pharoah_provider.cell_results import is_of, read_result
 from pharoah_provider.domain import Node
+from pharoah_serving.errors import NotReady
 
 
 def node_without_context(name: str) -> Node:
@@ -14,12 +15,14 @@ def node_without_context(name: str) -> Node:
 
 
 def checked_result(node: Node, cell: Cell, text: str) -> CellResult:
-    """The result of a cell from a text. Raises WrongAnswer for one that cannot be that of the cell, and NotBuiltThere
-    where its environment was not built."""
+    """The result of a cell from a text. Raises WrongAnswer for one that cannot be that of the cell, NotBuiltThere where
+    its environment was not built, and NotReady where there was no room for a process."""
     try:
         result = read_result(text)
     except ValueError as error:
         raise WrongAnswer(f"{node.node}: the result of cell {cell.id} cannot be read: {error}") from None
+    if isinstance(result, NotBuilt) and result.may_be_tried_again:
+        raise NotReady(f"{node.node}: {result.not_built}")
     if isinstance(result, NotBuilt):
         raise NotBuiltThere(f"{node.node}: {cell.environment}: {result.not_built}")
     if not is_of(result, cell):
