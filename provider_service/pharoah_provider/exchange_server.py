@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -111,6 +112,7 @@ class ExchangeServer:
     _offers: dict[bytes, Offer] = field(default_factory=dict)
     _forgotten_at: float = 0.0
     _lookups: dict[tuple[str, int, bytes], dict[bytes, tuple[bytes, bytes]]] = field(default_factory=dict)
+    _lookups_change: threading.Lock = field(default_factory=threading.Lock)
 
     async def offer(self, tenant: Principal, body: bytes, signature: bytes) -> NumberedOffer:
         """An offer for the node a ticket names. Raises Refused, NotReady, Exhausted."""
@@ -230,8 +232,6 @@ class ExchangeServer:
         """A class's rows, each with its name, by the tokens this tenant has for them in this epoch."""
         key = (tenant.name, epoch.head.epoch, class_id)
         if (known := self._lookups.get(key)) is None:
-            if len(self._lookups) >= KEPT_LOOKUPS:
-                self._lookups.pop(next(iter(self._lookups)), None)  # several threads look up
             hashed_key = self.hashed_key(tenant, epoch.head.epoch)
             sealed: SealedClass = epoch.classes[class_id]
             known = {
@@ -241,7 +241,10 @@ class ExchangeServer:
                 )
                 for row in sealed.rows
             }
-            self._lookups[key] = known
+            with self._lookups_change:  # several threads look up
+                while len(self._lookups) >= KEPT_LOOKUPS:
+                    del self._lookups[next(iter(self._lookups))]
+                self._lookups[key] = known
         return known
 
 

@@ -183,7 +183,10 @@ class Publisher:
         """Serve what was committed when it could not be signed: what follows is signed together with it. Raises
         NotReady where an epoch is among it, which the next rotation replaces, and StoreError."""
         if self._current and self.log.tip.epoch != self._current:
-            raise NotReady("an epoch could not be signed when it was made; the next one is made within a minute")
+            raise NotReady(
+                "an epoch could not be signed when it was made; another one is made within a minute, unless the clock "
+                "has jumped (`pharoah-provider confirm-time`) or the newest release cannot be sealed (`rollback`)"
+            )
         if self.log.tip != self.log.view:
             await self._serve_tip()
 
@@ -223,7 +226,7 @@ class Publisher:
         async with self._lock:
             self.require_time()
             served, newest = self.epoch().head.release, await self._store.published.newest_release()
-            withdrawn = newest.release if newest else served
+            withdrawn = max(served, newest.release if newest else 0)  # a rollback that was cut off is completed
             before = await self._store.published.release_before(withdrawn)
             if before is None:
                 raise NotReady(f"release {withdrawn} is the only one")

@@ -381,6 +381,25 @@ def test_a_release_that_is_not_served_is_the_one_that_is_rolled_back(
     with_publisher(tmp_path, work)
 
 
+def test_a_rollback_that_was_cut_off_is_completed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
+        for number in (2, 3):
+            await store.published.put_release(replace(RELEASE, release=number))
+        await publisher.open()
+        with monkeypatch.context() as full:
+            full.setattr(HighWater, "extend", no_space)
+            with pytest.raises(StoreError):
+                await publisher.rollback()
+        assert (await publisher.rollback()).release == 2
+        assert publisher.epoch().head.release == 2
+        newest = await store.published.newest_release()
+        assert newest is not None and newest.release == 2
+
+    with_publisher(tmp_path, work)
+
+
 def cannot_be_sealed(*_: object) -> None:
     raise ValueError("a row is too long")
 

@@ -21,5 +21,5 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Raises ProviderError for a call that is refused."""
     answer = call(arguments, "Rollback", RollbackRequest())
-    print(f"release {answer.release} sealed as epoch {answer.epoch}")
+    print(f"release {answer.release} is served as epoch {answer.epoch}")
     return 0
