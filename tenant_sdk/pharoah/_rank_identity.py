@@ -32,12 +32,9 @@ def rank() -> int:
 
 
 def ranks_here() -> int:
-    """Ranks on this node; those that a script spawned are all taken to be here, also by the dry run of the script."""
-    if not _spawned():
-        launched = _from_launcher(*_RANKS_HERE) or _tasks_here()
-        if launched or _from_launcher(*_RANK) is not None:
-            return launched or 1
-    return _from_group("get_world_size") or 1
+    """Ranks on this node; those that a script spawned are all taken to be here."""
+    here = _from_group("get_world_size") if _spawned() else _from_launcher(*_RANKS_HERE) or _tasks_here()
+    return here or 1
 
 
 def is_one_of_several() -> bool:

@@ -49,6 +49,16 @@ def test_a_shell_script_is_followed_to_its_training_step(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == before  # what the script writes stays in the sandbox
 
 
+def test_a_program_that_srun_has_started_beside_others_is_one_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them may be `pharoah run`, with a sidecar of its own."""
+    for name, value in {"SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_STEP_NUM_TASKS": "4"}.items():
+        monkeypatch.setenv(name, value)
+    (folder / "data.txt").write_text("8")
+    assert dry_run([sys.executable, "train.py", "0.1"], 60.0).processes == 1
+
+
 def test_a_makefile_and_a_line_of_commands_are_followed(folder: Path) -> None:
     for command in (["make", "train"], ["sh", "-c", "python prepare.py && python train.py 0.1"]):
         assert dry_run(command, 60.0).fingerprint.sizes["parameters"] == 4 * 9

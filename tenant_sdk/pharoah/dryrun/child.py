@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pharoah._rank_identity import ranks_here
 from pharoah.cost.mitigation import Mitigation
 from pharoah.dryrun.audit_hook import install_audit_hook
 from pharoah.dryrun.enter import entered
-from pharoah.dryrun.environment import EXTENSIONS, MAIL, MITIGATION, RECORD_CODE
+from pharoah.dryrun.environment import EXTENSIONS, MAIL, MITIGATION, PROCESSES, RECORD_CODE
 from pharoah.dryrun.late_path import search_as_the_job
 from pharoah.dryrun.reports import ENDED, Report, ReportKind, reporting
 from pharoah.dryrun.result import DryRun
@@ -66,7 +65,9 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
     def step_seen(found: DryRun, final: bool) -> None:
         fingerprint = replace(found.fingerprint, code=code.digests() if code else {})
         result = with_next_stage(found)._replace(
-            fingerprint=fingerprint, assumptions=(*found.assumptions, *values.assumed), processes=ranks_here()
+            fingerprint=fingerprint,
+            assumptions=(*found.assumptions, *values.assumed),
+            processes=int(os.environ.get(PROCESSES, "1")),
         )
         # A shell may run one program that evaluates a model, and then the one that trains it.
         is_last = final and not (fingerprint.serves and InsideShell.from_environment())
@@ -102,16 +103,24 @@ def _step(prepare: Callable[[], Callable[[], object]], report: Report, sandbox: 
 def prepared(program: Program) -> Callable[[], Callable[[], object]]:
     """What `run` needs to run the first rank of a job. A launcher's arguments are parsed later, as that takes torch."""
     if not program.launcher:
-        os.environ.update(program.rank_environment())
+        _number(program)
         script = _script(program.arguments)
         return lambda: script
 
     def parse() -> Callable[[], object]:
         direct = launchers()[program.launcher].first_process(program)
-        os.environ.update(direct.rank_environment())
+        _number(direct)
         return _script(direct.arguments)
 
     return parse
+
+
+def _number(program: Program) -> None:
+    """Set what the launcher of a program would set. A program without ranks leaves what the one before it has set: a
+    launcher may start it by a shell script."""
+    os.environ.update(program.rank_environment())
+    if program.is_distributed:
+        os.environ[PROCESSES] = str(program.processes or 1)
 
 
 def _script(arguments: Sequence[str]) -> Callable[[], object]:

@@ -21,6 +21,8 @@ MAIL = "PHAROAH_DRY_RUN_MAIL"
 """Objects that the stage before this one of a pipeline has sent."""
 MITIGATION = "PHAROAH_DRY_RUN_MITIGATION"
 """The mitigation to apply, as `Mitigation.to_json` writes it."""
+PROCESSES = "PHAROAH_DRY_RUN_PROCESSES"
+"""How many processes of the job its launcher would start on this node, or the script itself."""
 SIMULATED_GPUS = "PHAROAH_GPUS"
 """Set by the user: check a job for these GPUs instead of this machine's, `8x NVIDIA H100 80GB HBM3` or a list with
 commas."""

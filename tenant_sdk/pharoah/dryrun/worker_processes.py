@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from pharoah.dryrun.environment import PROCESSES
+
 _WAITING = "_pharoah_waiting"
 """Attribute of processes that were started and have not done their work."""
 
@@ -49,6 +51,7 @@ def train_in_this_process() -> None:
 def _spawn(fn: Any, args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
     os.environ.setdefault("LOCAL_RANK", "0")
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(nprocs))
+    os.environ[PROCESSES] = str(nprocs)
     fn(0, *args)
 
 
