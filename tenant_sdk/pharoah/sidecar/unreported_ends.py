@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -37,8 +38,8 @@ ANSWER_SECONDS = 0.5
 class UnreportedEnds:
     """Files of one folder, for this user's eyes. Machines that share a home share it: an end may be sent twice.
 
-    One thread does all work on files, in order: where a home does not answer, no other work of the sidecar waits for
-    a thread.
+    A thread of its own does each work on files: where a home does not answer, no other work of the sidecar waits for a
+    thread, and the end of the sidecar does not wait for that one.
     """
 
     def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
@@ -49,28 +50,32 @@ class UnreportedEnds:
         folder = exchange_folder(settings)
         self._folder = folder / "ends" if folder else None
         self._now = now
-        self._thread = ThreadPoolExecutor(1, "pharoah-ends")
+        self._answer: Future[Any] | None = None
+        """Of the newest work."""
 
     async def keep(self, end: EndRunRequest) -> None:
         """Before the end is sent, so that it is not forgotten when this process is killed meanwhile."""
-        await self._answer(lambda: self._write(end), None)
+        await self._answered(lambda: self._write(end), None)
 
     async def forget(self, end: EndRunRequest) -> None:
         """The provider has answered."""
-        await self._answer(lambda: self._delete(end), None)
+        await self._answered(lambda: self._delete(end), None)
 
     async def all(self) -> list[EndRunRequest]:
         """The ends of the last day. What is older, or cannot be read as an end, is deleted."""
-        return await self._answer(self._read_all, [])
+        return await self._answered(self._read_all, [])
 
-    async def _answer(self, work: Callable[[], T], otherwise: T) -> T:
-        """The result of work on files; `otherwise` when the file system does not answer in time."""
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except TimeoutError:
-            log.info("the folder of ends that wait does not answer within %g s", ANSWER_SECONDS)
-            return otherwise
+    async def _answered(self, work: Callable[[], T], otherwise: T) -> T:
+        """The result of work on files; `otherwise` when the file system does not answer in time, or has not answered
+        yet."""
+        if self._answer is None or self._answer.done():
+            self._answer = answer = Future[T]()
+            answer.set_running_or_notify_cancel()  # who waits no longer does not end the work
+            threading.Thread(target=_into, args=(answer, work), name="pharoah-ends", daemon=True).start()
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_SECONDS)
+        log.info("the folder of ends that wait does not answer within %g s", ANSWER_SECONDS)
+        return otherwise
 
     def _write(self, end: EndRunRequest) -> None:
         if self._folder is None:
@@ -107,3 +112,11 @@ class UnreportedEnds:
         except OSError as error:
             log.info("the end of an earlier run is left where it is: %s", error)
         return None
+
+
+def _into(answer: Future[T], work: Callable[[], T]) -> None:
+    """Do some work and put what comes of it into a future."""
+    try:
+        answer.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is waited for
+        answer.set_exception(error)
