@@ -36,7 +36,7 @@ def devices() -> tuple[Device, ...]:
 def device_named(name: str) -> Device | None:
     """`NVIDIA H100 80GB HBM3` as the data file knows it. A part is no part of a longer number: an A4000 is no A40. And
     a laptop's GPU is not the one whose name it has."""
-    return next((one for one in devices() if re.search(rf"(?<![A-Za-z0-9]){one.part}(?![0-9]| Laptop)", name)), None)
+    return next((one for one in devices() if re.search(rf"(?<![0-9]){one.part}(?![0-9]| Laptop)", name)), None)
 
 
 def usual_device() -> Device:

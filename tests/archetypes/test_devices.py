@@ -26,6 +26,8 @@ from pharoah_archetypes.devices import device_named
         ("NVIDIA GeForce RTX 4090", "4090"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
         ("NVIDIA RTX A6000", "A6000"),
+        ("RTX4090", "4090"),
+        ("NVIDIA GB200", "GB200"),
         ("NVIDIA RTX A4000", None),
         ("NVIDIA RTX A1000", None),
         ("NVIDIA T400", None),
