@@ -51,7 +51,7 @@ class UnreportedEnds:
         self._folder = folder / "ends" if folder else None
         self._now = now
         self._answer: Future[Any] | None = None
-        """Of the newest work."""
+        """What comes of the newest work."""
 
     async def keep(self, end: EndRunRequest) -> None:
         """Before the end is sent, so that it is not forgotten when this process is killed meanwhile."""
