@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import secrets
+import threading
 import time
 from contextlib import aclosing
 from pathlib import Path
@@ -105,6 +106,32 @@ def test_a_home_that_does_not_answer_delays_neither_reports_nor_the_end(tmp_path
                 os.close(os.open(silent, os.O_RDWR))
 
     asyncio.run(inside())
+
+
+def test_an_end_is_kept_also_while_earlier_ends_are_being_read(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = threading.Event()
+
+    def slow(_: UnreportedEnds) -> list[EndRunRequest]:
+        going.wait(10)
+        return []
+
+    async def inside() -> None:
+        ends = UnreportedEnds(settings)
+        monkeypatch.setattr(UnreportedEnds, "_read_all", slow)
+        reading = asyncio.create_task(ends.all())
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        keeping = asyncio.create_task(ends.keep(EndRunRequest(run_id=bytes(16), state=1)))
+        await asyncio.sleep(0)
+        going.set()
+        await keeping
+
+    asyncio.run(inside())
+    monkeypatch.undo()
+    assert [end.run_id for end in all_of(UnreportedEnds(settings))] == [bytes(16)]
 
 
 @pytest.fixture

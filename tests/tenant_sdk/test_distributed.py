@@ -132,7 +132,17 @@ def test_what_one_rank_cannot_know_or_torch_refuses_is_the_reason(
         dry([str(script)], nodes=1, processes=8)
 
 
-def test_spawned_ranks_are_the_first_of_them(dry_run: DryRunner, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "starts",
+    [
+        "    mp.spawn(main, args=(4,), nprocs=4)\n",
+        "    workers = [mp.Process(target=main, args=(rank, 4)) for rank in range(4)]\n"
+        "    [worker.start() for worker in workers]\n"
+        "    [worker.join() for worker in workers]\n",
+    ],
+    ids=["spawn", "processes"],
+)
+def test_spawned_ranks_are_the_first_of_them(dry_run: DryRunner, tmp_path: Path, starts: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import torch, torch.distributed as dist, torch.multiprocessing as mp\n"
@@ -143,8 +153,7 @@ def test_spawned_ranks_are_the_first_of_them(dry_run: DryRunner, tmp_path: Path)
         "    for _ in range(2):\n"
         "        model(torch.randn(4, 8)).sum().backward()\n"
         "        optimizer.step()\n"
-        "if __name__ == '__main__':\n"
-        "    mp.spawn(main, args=(4,), nprocs=4)\n"
+        f"if __name__ == '__main__':\n{starts}"
     )
     found = dry_run([sys.executable, str(script)], 60.0)
     assert found.fingerprint.grammar == "fwd: gemm\nbwd: grad AR"

@@ -8,7 +8,9 @@ only.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -26,19 +28,23 @@ def train_in_this_process() -> None:
     start: Any = BaseProcess.start
     join: Any = BaseProcess.join
     share: Any = torch.Tensor.share_memory_
+    started = Counter[Any]()
+    """Function to how many processes were started that call it."""
 
     def start_later(self: Any) -> None:
         if _communicates(self):
             start(self)
         else:
             setattr(self, _WAITING, True)
+            started[self._target] += 1
 
     def work_now(self: Any, timeout: float | None = None) -> None:
         if not hasattr(self, _WAITING):
             join(self, timeout)
         elif getattr(self, _WAITING):
             setattr(self, _WAITING, False)
-            self.run()
+            with _as_one_of(started[self._target]):
+                self.run()
 
     def share_memory(self: Any) -> Any:
         return self if isinstance(self, FakeTensor) else share(self)
@@ -51,8 +57,21 @@ def train_in_this_process() -> None:
 def _spawn(fn: Any, args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
     os.environ.setdefault("LOCAL_RANK", "0")
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(nprocs))
-    os.environ[PROCESSES] = str(nprocs)
-    fn(0, *args)
+    with _as_one_of(nprocs):
+        fn(0, *args)
+
+
+@contextmanager
+def _as_one_of(processes: int) -> Iterator[None]:
+    """While a worker trains here, the job has so many processes, unless a launcher has started each of them."""
+    launched = PROCESSES in os.environ
+    if not launched:
+        os.environ[PROCESSES] = str(max(1, processes))
+    try:
+        yield
+    finally:
+        if not launched:
+            os.environ.pop(PROCESSES, None)
 
 
 def _communicates(process: Any) -> bool:

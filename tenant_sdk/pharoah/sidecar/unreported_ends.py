@@ -68,10 +68,13 @@ class UnreportedEnds:
     async def _answered(self, work: Callable[[], T], otherwise: T) -> T:
         """The result of work on files; `otherwise` when the file system does not answer in time, or has not answered
         yet."""
+        if self._answer is not None:
+            await asyncio.wait({asyncio.wrap_future(self._answer)}, timeout=ANSWER_SECONDS)
         if self._answer is None or self._answer.done():
-            self._answer = answer = Future[T]()
+            answer = Future[T]()
             answer.set_running_or_notify_cancel()  # who waits no longer does not end the work
             threading.Thread(target=_into, args=(answer, work), name="pharoah-ends", daemon=True).start()
+            self._answer = answer
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_SECONDS)
         log.info("the folder of ends that wait does not answer within %g s", ANSWER_SECONDS)
