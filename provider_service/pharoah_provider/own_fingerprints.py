@@ -53,7 +53,7 @@ class OwnFingerprints:
                 try:
                     answer = await children.ask(cell.environment, cell.to_json(), DRY_RUN_SECONDS)
                     dry = DryCell.from_json(answer)
-                except (BuildError, ChildDied, TimeoutError, ValueError, KeyError, TypeError) as error:
+                except (BuildError, ChildDied, OSError, ValueError, KeyError, TypeError) as error:
                     # Nothing is known of the cell: the next campaign tries again.
                     log.warning("cell %s was not dry-run: %s: %s", cell.id, type(error).__name__, error)
                     continue

@@ -89,7 +89,7 @@ class EnvironmentChildren:
             async with asyncio.timeout(BUILD_SECONDS):
                 answer = await read_json(_BUILDER, NO_LIMITS, environment)
             interpreter, reason = str(answer["python"]), sanitize_text(str(answer["reason"]), 1000)
-        except (ChildDied, OSError, ValueError, KeyError) as error:
+        except (ChildDied, TimeoutError, ValueError, KeyError) as error:
             interpreter, reason = "", f"{type(error).__name__}: {error}"
         if reason:
             log.warning("environment %s is not built: %s", environment, reason)

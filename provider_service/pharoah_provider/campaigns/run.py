@@ -34,6 +34,8 @@ from pharoah_serving.errors import NotReady
 
 POLL_SECONDS = 1.0
 """How often a campaign looks whether a node has come back, or its host is free again."""
+RETRY_POLLS = 10
+"""A node is left alone for so many polls after an attempt that failed: it may lack memory or space for a moment."""
 
 
 @dataclass(frozen=True)
@@ -303,6 +305,8 @@ class CampaignRun:
         if consequence is Consequence.EXCLUDE_NODE:
             self._excluded[node.node] = error
             self._report_work(node.node, "leaves the campaign", str(error))
+        else:
+            await asyncio.sleep(RETRY_POLLS * POLL_SECONDS)
 
     async def _drop(self, node: Node, work: Work, what: str, reason: str) -> None:
         """Nobody will do this one work; the others of its block go on."""
