@@ -18,10 +18,8 @@ from pharoah.sidecar.exchange_client import ExchangeClient
 from pharoah.sidecar.log_client import VerificationError
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.verdict_rules import verdict_from_rows
-from pharoah_archetypes import rung_tokens
 from pharoah_auditor.replay import replay
 from pharoah_learning.release import Release
-from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.log.view import AUDIT, HEAD, Entry, LogError, View
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import (
@@ -32,19 +30,17 @@ from pharoah_protocol.v1 import (
     RevokeRequest,
     RollbackRequest,
 )
-from pharoah_protocol.vocabulary import Rung, Severity
-from pharoah_provider import publication
-from pharoah_provider.high_water import HighWater
+from pharoah_protocol.vocabulary import Severity
 from pharoah_provider.publication import AUDIT_RETENTION_SECONDS, Publisher
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_provider.transparency_log import TransparencyLog
-from pharoah_serving.errors import Invalid, NotReady, StoreError, Unknown
+from pharoah_serving.errors import Invalid, NotReady, Unknown
 from pharoah_serving.keys import open_keys
 from tests.harness.clock import SimulatedClock
 from tests.harness.exchange import KNOWN, RELEASE, ROW, ask, on_loopback, refused
 from tests.harness.loopback import Loopback, loopback, node, ticket
-from tests.harness.publisher import fill, forget_signatures, publisher_site, with_publisher
+from tests.harness.publisher import forget_signatures, publisher_site, with_publisher
 from tests.harness.until import until
 
 DAY = 86_400
@@ -193,39 +189,6 @@ def test_rows_are_revoked_inside_the_epoch_also_over_a_restart(tmp_path: Path) -
     with_publisher(tmp_path, remembers)
 
 
-@pytest.mark.parametrize("change", ["forget", "revoke"])
-def test_a_change_after_one_that_could_not_be_signed_is_signed_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
-    other = replace(ROW, rung=Rung.MINOR, tokens=rung_tokens(KNOWN, Rung.MINOR))
-
-    async def work(publisher: Publisher, _: Storage) -> None:
-        await publisher.open()
-        with monkeypatch.context() as full:
-            full.setattr(HighWater, "extend", no_space)
-            with pytest.raises(StoreError):
-                await publisher.revoke([ROW.id])
-        if change == "forget":
-            await publisher.forget(ForgetChange(ForgetKind.NODE, "n1", 1.0))
-        else:
-            await publisher.revoke([other.id])
-        assert publisher.log.view == publisher.log.tip
-        assert len(publisher.revoked_rows(1)) == (1 if change == "forget" else 2)
-        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
-
-    async def again(publisher: Publisher, _: Storage) -> None:
-        await publisher.open()
-        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
-
-    asyncio.run(fill(tmp_path, replace(RELEASE, rows=(ROW, other))))
-    with_publisher(tmp_path, work)
-    with_publisher(tmp_path, again)
-
-
-def no_space(*_: object) -> None:
-    raise StoreError("no space left on the device")
-
-
 def test_a_second_request_to_witnesses_does_not_undo_what_happens_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,47 +324,6 @@ def test_a_release_is_rolled_back_and_stays_so_over_a_restart(tmp_path: Path) ->
             assert (await ask(site.settings())).served.head.release == 1
 
     asyncio.run(inside())
-
-
-def test_a_release_that_is_not_served_is_the_one_that_is_rolled_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def work(publisher: Publisher, store: Storage) -> None:
-        await store.published.put_release(replace(RELEASE, release=2))
-        await publisher.open()
-        await store.published.put_release(replace(RELEASE, release=3))
-        with monkeypatch.context() as broken:
-            broken.setattr(publication, "seal", cannot_be_sealed)
-            await publisher.rotate()
-        assert await publisher.rollback() == (2, 1)
-        assert publisher.epoch().head.release == 2 and publisher.epoch().head.epoch == 1
-        newest = await store.published.newest_release()
-        assert newest is not None and newest.release == 2
-
-    with_publisher(tmp_path, work)
-
-
-def test_a_rollback_that_was_cut_off_is_completed_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def work(publisher: Publisher, store: Storage) -> None:
-        for number in (2, 3):
-            await store.published.put_release(replace(RELEASE, release=number))
-        await publisher.open()
-        with monkeypatch.context() as full:
-            full.setattr(HighWater, "extend", no_space)
-            with pytest.raises(StoreError):
-                await publisher.rollback()
-        assert (await publisher.rollback()).release == 2
-        assert publisher.epoch().head.release == 2
-        newest = await store.published.newest_release()
-        assert newest is not None and newest.release == 2
-
-    with_publisher(tmp_path, work)
-
-
-def cannot_be_sealed(*_: object) -> None:
-    raise ValueError("a row is too long")
 
 
 def test_a_machine_remembers_the_log_and_reads_only_what_is_new(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""Changes that are committed and cannot be signed or sealed, because a disk is full or a release is at fault."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pharoah_archetypes import rung_tokens
+from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
+from pharoah_protocol.vocabulary import Rung
+from pharoah_provider import publication
+from pharoah_provider.high_water import HighWater
+from pharoah_provider.publication import Publisher
+from pharoah_provider.storage.base import Storage
+from pharoah_serving.errors import StoreError
+from tests.harness.exchange import KNOWN, RELEASE, ROW
+from tests.harness.publisher import fill, with_publisher
+
+
+def no_space(*_: object) -> None:
+    raise StoreError("no space left on the device")
+
+
+def cannot_be_sealed(*_: object) -> None:
+    raise ValueError("a row is too long")
+
+
+@pytest.mark.parametrize("change", ["forget", "revoke"])
+def test_a_change_after_one_that_could_not_be_signed_is_signed_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    other = replace(ROW, rung=Rung.MINOR, tokens=rung_tokens(KNOWN, Rung.MINOR))
+
+    async def work(publisher: Publisher, _: Storage) -> None:
+        await publisher.open()
+        with monkeypatch.context() as full:
+            full.setattr(HighWater, "extend", no_space)
+            with pytest.raises(StoreError):
+                await publisher.revoke([ROW.id])
+        if change == "forget":
+            await publisher.forget(ForgetChange(ForgetKind.NODE, "n1", 1.0))
+        else:
+            await publisher.revoke([other.id])
+        assert publisher.log.view == publisher.log.tip
+        assert len(publisher.revoked_rows(1)) == (1 if change == "forget" else 2)
+        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+
+    async def again(publisher: Publisher, _: Storage) -> None:
+        await publisher.open()
+        publisher.log.view.check(publisher.epoch().body, publisher.revoked())
+
+    asyncio.run(fill(tmp_path, replace(RELEASE, rows=(ROW, other))))
+    with_publisher(tmp_path, work)
+    with_publisher(tmp_path, again)
+
+
+def test_a_rollback_that_was_cut_off_is_completed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
+        for number in (2, 3):
+            await store.published.put_release(replace(RELEASE, release=number))
+        await publisher.open()
+        with monkeypatch.context() as full:
+            full.setattr(HighWater, "extend", no_space)
+            with pytest.raises(StoreError):
+                await publisher.rollback()
+        assert (await publisher.rollback()).release == 2
+        assert publisher.epoch().head.release == 2
+        newest = await store.published.newest_release()
+        assert newest is not None and newest.release == 2
+
+    with_publisher(tmp_path, work)
+
+
+def test_a_release_that_is_not_served_is_the_one_that_is_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
+        await store.published.put_release(replace(RELEASE, release=2))
+        await publisher.open()
+        await store.published.put_release(replace(RELEASE, release=3))
+        with monkeypatch.context() as broken:
+            broken.setattr(publication, "seal", cannot_be_sealed)
+            await publisher.rotate()
+        assert await publisher.rollback() == (2, 1)
+        assert publisher.epoch().head.release == 2 and publisher.epoch().head.epoch == 1
+        newest = await store.published.newest_release()
+        assert newest is not None and newest.release == 2
+
+    with_publisher(tmp_path, work)
