@@ -18,6 +18,7 @@ from evaluation.privacy.exchange_site import ExchangeSite, exchange_site, releas
 from evaluation.privacy.synthetic_release import Universe
 from evaluation.privacy.table_enumeration import auc
 from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.file_work import FileWork
 from pharoah.sidecar.message_times import MessageTimes
 from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.verdict_rules import verdict_from_rows
@@ -148,7 +149,8 @@ async def _launches(
             hit = number % 2 == 0
             source = universe if hit else stranger
             exchange = copy.copy(warm[number % CONNECTIONS])  # one sidecar per job, all of one machine
-            exchange.times = MessageTimes()
+            exchange.times, exchange._files = MessageTimes(), FileWork(settings.timeout_seconds)
+            exchange._trust = copy.copy(exchange._trust)
             watched = _Watched(exchange._sent)
             exchange._sent = watched.call  # type: ignore[method-assign]
             await exchange.ask(source.jobs[number % len(source.jobs)], ticket())

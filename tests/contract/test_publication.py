@@ -24,7 +24,6 @@ from pharoah_protocol.log.view import AUDIT, HEAD, Entry, LogError, View
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import (
     ExportAuditBundleRequest,
-    GetEpochRequest,
     ListRequest,
     ReinstateRequest,
     RevokeRequest,
@@ -326,20 +325,6 @@ def test_a_release_is_rolled_back_and_stays_so_over_a_restart(tmp_path: Path) ->
     asyncio.run(inside())
 
 
-def test_a_machine_remembers_the_log_and_reads_only_what_is_new(tmp_path: Path) -> None:
-    async def work(site: Loopback) -> None:
-        settings = site.settings()
-        await ask(settings)
-        again = ExchangeClient(ProviderConnection(settings), settings)
-        assert again._trust.size == 2, "a head and a key of names"
-        served = await again.epoch()
-        assert served.head.epoch == 1
-        answer = await site.call("Exchange", "GetEpoch", GetEpochRequest(log_size=2))
-        assert not answer.entries
-
-    on_loopback(tmp_path, work)
-
-
 def test_a_provider_that_starts_its_log_anew_is_rejected(tmp_path: Path) -> None:
     """The same key with another history: what a provider does that shows tenants different logs."""
 
@@ -367,6 +352,7 @@ def test_two_jobs_of_one_machine_are_not_shown_two_logs(tmp_path: Path) -> None:
         async with loopback(tmp_path, RELEASE) as site:
             settings = site.settings()
             late = ExchangeClient(ProviderConnection(settings), settings)
+            await late._remembered()
             await ask(settings)
         (tmp_path / "p.duckdb").rename(tmp_path / "first.duckdb")
         forget_signatures(tmp_path / "keys")

@@ -19,6 +19,7 @@ from pharoah._errors import UnknownReason
 from pharoah.sidecar import table_cache
 from pharoah.sidecar.bounded_folder import Bound
 from pharoah.sidecar.evidence import Evidence
+from pharoah.sidecar.file_work import FileWork
 from pharoah.sidecar.log_client import LogClient, ServedEpoch, VerificationError
 from pharoah.sidecar.message_times import MessageTimes
 from pharoah.sidecar.provider_connection import ProviderConnection
@@ -193,7 +194,7 @@ def test_at_most_four_tables_are_kept_and_the_size_is_checked_before_a_download(
 
     async def work(site: Loopback) -> None:
         provider = ProviderConnection(site.settings())
-        cache = table_cache.TableCache(provider, tmp_path / "cache")
+        cache = table_cache.TableCache(provider, tmp_path / "cache", FileWork(30.0))
         for epoch, rows in enumerate((1, 2, 3, 4, 5, 1, 1, 1), 1):
             await cache.rows(served(epoch, rows), bytes(16), MessageTimes())
             kept = list((tmp_path / "cache").rglob("*.rows*"))

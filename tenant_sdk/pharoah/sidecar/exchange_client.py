@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import grpc.aio
 
@@ -21,6 +23,7 @@ from pharoah._settings import Settings
 from pharoah.sidecar import exchange_answers
 from pharoah.sidecar.evidence import exchange_folder
 from pharoah.sidecar.exchange_answers import SCOPES, Answer, Match
+from pharoah.sidecar.file_work import FileWork
 from pharoah.sidecar.log_client import LogClient, ServedEpoch, VerificationError, read_witnesses
 from pharoah.sidecar.message_times import DECIDE_SECONDS, MessageTimes
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
@@ -43,6 +46,8 @@ from pharoah_protocol.v1 import (
     NodeTicket,
 )
 from pharoah_protocol.vocabulary import Privacy
+
+T = TypeVar("T")
 
 LOG_PAGES_LIMIT = 64
 AUDITED_INPUTS = 8
@@ -67,16 +72,16 @@ class ExchangeClient:
         *,
         remember: bool = True,
     ) -> None:
-        """Without `remember` it knows nothing of earlier launches and leaves nothing to later ones.
-
-        Raises UnknownReason when what this user remembers of the provider cannot be read.
-        """
+        """Without `remember` it knows nothing of earlier launches and leaves nothing to later ones."""
         self._provider, self._hashed = provider, settings.privacy == Privacy.HASHED
-        folder = exchange_folder(settings) if remember else None
+        self._folder = exchange_folder(settings) if remember else None
+        self._witnesses_file = settings.witnesses_file
         self._stub = Stub(provider.channel, "Exchange")
-        self._trust = LogClient(provider.key, read_witnesses(settings.witnesses_file), folder)
+        self._files = FileWork(settings.timeout_seconds)
+        self._trust: LogClient | None = None
+        """None before it is first read."""
         self.times = message_times or MessageTimes()
-        self._tables = TableCache(provider, folder)
+        self._tables = TableCache(provider, self._folder, self._files)
         self._offer_id = b""
 
     async def ask(self, fingerprint: Fingerprint, ticket: NodeTicket, name: Pseudonym | None = None) -> Answer:
@@ -117,19 +122,20 @@ class ExchangeClient:
             raise VerificationError(f"the provider's answer is malformed: {error}") from None
 
     async def epoch(self) -> ServedEpoch:
-        """The epoch in force, from a log that was read on. Raises VerificationError and AioRpcError."""
+        """The epoch in force, from a log that was read on. Raises UnknownReason, VerificationError and AioRpcError."""
+        trust = await self._remembered()
         await self.times.turn()
-        return await self._epoch()
+        return await self._epoch(trust)
 
     @property
     def remembers(self) -> bool:
         """Whether what is read of the log is remembered on this machine."""
-        return self._trust.remembers
+        return self._trust is not None and self._trust.remembers
 
     @property
     def log(self) -> View:
         """The provider's log as far as it was read."""
-        return self._trust.view
+        return self._trust.view if self._trust else View()
 
     async def decide(self, accept: bool) -> None:
         """Whether the offered node is taken: one bit, no reason. A provider that cannot be reached does not matter."""
@@ -138,12 +144,30 @@ class ExchangeClient:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await self._sent("Decide", DecideRequest(offer_id=self._offer_id, accept=accept))
 
-    async def _epoch(self) -> ServedEpoch:
+    async def _remembered(self) -> LogClient:
+        """The provider's log as this user has seen it. Raises UnknownReason when what is remembered cannot be read."""
+
+        def read() -> LogClient:
+            return self._trust or LogClient(self._provider.key, read_witnesses(self._witnesses_file), self._folder)
+
+        self._trust = await self._on_files(read)
+        return self._trust
+
+    async def _on_files(self, work: Callable[[], T]) -> T:
+        """Raises UnknownReason when this user's files do not answer."""
+        try:
+            return await self._files.result(work)
+        except TimeoutError:
+            where = self._folder or self._witnesses_file
+            raise UnknownReason(f"{where}: the file system does not answer within {self._files.seconds:g} s") from None
+
+    async def _epoch(self, trust: LogClient) -> ServedEpoch:
         """The same, for a first message whose time has come."""
         for _ in range(LOG_PAGES_LIMIT):
-            answer = await self._sent("GetEpoch", GetEpochRequest(log_size=self._trust.size))
-            if self._trust.follow(list(answer.entries), answer.checkpoint):
-                return self._trust.verify(answer.head.body, answer.head.signature, answer.revoked, time.time())
+            answer = await self._sent("GetEpoch", GetEpochRequest(log_size=trust.size))
+            if trust.follow(list(answer.entries), answer.checkpoint):
+                shown = answer.head.body, answer.head.signature, answer.revoked
+                return await self._on_files(partial(trust.verify, *shown, time.time()))
             await self.times.turn()
         raise VerificationError(f"the provider's log does not end after {LOG_PAGES_LIMIT} pages")
 
@@ -183,8 +207,10 @@ class ExchangeClient:
     async def _offered(self, ticket: NodeTicket) -> Offered:
         """An offer in the epoch in force; once more when the epoch has changed in between."""
         for _ in range(2):
+            trust = await self._remembered()
             await self.times.turn()  # one for both, so that they leave in this order
-            served, offer = await asyncio.gather(self._epoch(), self._sent("GetOffer", GetOfferRequest(ticket=ticket)))
+            request = GetOfferRequest(ticket=ticket)
+            served, offer = await asyncio.gather(self._epoch(trust), self._sent("GetOffer", request))
             if offer.epoch == served.head.epoch:
                 break
         exchange_answers.check_offer(served, offer, self._provider.key)

@@ -15,6 +15,7 @@ from pharoah._settings import Settings
 from pharoah.comparison.history import History
 from pharoah.sidecar.evidence import Evidence, exchange_folder
 from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.file_work import FileWork
 from pharoah.sidecar.log_client import ServedEpoch, VerificationError, read_witnesses
 from pharoah.sidecar.message_times import MessageTimes
 from pharoah.sidecar.provider_connection import ProviderConnection, reason
@@ -83,7 +84,8 @@ async def _tables(provider: ProviderConnection, settings: Settings, served: Serv
     classes = [table.class_id for table in served.head.tables if table.class_id in mine]
     try:
         for class_id in classes:
-            await TableCache(provider, None).rows(served, class_id, MessageTimes())
+            cache = TableCache(provider, None, FileWork(settings.timeout_seconds))
+            await cache.rows(served, class_id, MessageTimes())
     except (VerificationError, HeadError) as error:
         return [_caught("tables", error, settings)]
     if not classes:

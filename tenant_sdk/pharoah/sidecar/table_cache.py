@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pharoah.sidecar.bounded_folder import Bound, make_room
+from pharoah.sidecar.file_work import FileWork
 from pharoah.sidecar.log_client import ServedEpoch, VerificationError
 from pharoah.sidecar.message_times import MessageTimes
 from pharoah.sidecar.provider_connection import CALL_DEADLINE_SECONDS, ProviderConnection
@@ -38,9 +39,11 @@ SECONDS_PER_MEGABYTE = 5.0
 class TableCache:
     """Rows by epoch and class, each table checked against its signed head before it is used."""
 
-    def __init__(self, provider: ProviderConnection, folder: Path | None) -> None:
+    def __init__(self, provider: ProviderConnection, folder: Path | None, files: FileWork) -> None:
+        """`files` does the work on files of the folder; None for the folder keeps nothing."""
         name = log_origin(provider.key.public_bytes_raw())
         self._provider, self._folder = provider, folder / name if folder else None
+        self._files = files
         self._stub = Stub(provider.channel, "Exchange")
         self._held: dict[tuple[int, bytes], list[bytes]] = {}
 
@@ -54,7 +57,7 @@ class TableCache:
         if key not in self._held:
             if expected.rows > MOST_ROWS:
                 raise VerificationError(f"table: {expected.rows} rows, at most {MOST_ROWS} are accepted")
-            content = self._read(self._path(*key, ""))
+            content = await self._kept(self._path(*key, ""))
             if not _is_the_one(content, expected):
                 content = await self._download(served, expected, times)
             recent = [(held, rows) for held, rows in self._held.items() if held[0] >= head.epoch - 1]
@@ -65,7 +68,7 @@ class TableCache:
     async def _download(self, served: ServedEpoch, expected: ClassTable, times: MessageTimes) -> bytes:
         epoch = served.head.epoch
         part = self._path(epoch, expected.class_id, ".part")
-        begun = self._read(part)
+        begun = await self._kept(part)
         whole_rows = begun[: len(begun) // ROW_BYTES * ROW_BYTES]
         content, signature = await self._stream(epoch, expected, whole_rows, times)
         if not _is_the_one(content, expected) and begun:
@@ -82,8 +85,8 @@ class TableCache:
                 "signature": signature.hex(),
             }
             raise VerificationError("table: not the one the signed head commits to", evidence if signed else None)
-        self._discard(epoch, part)
-        self._write(self._path(epoch, expected.class_id, ""), content)
+        with contextlib.suppress(TimeoutError):
+            await self._files.result(lambda: self._keep(epoch, self._path(epoch, expected.class_id, ""), content, part))
         return content
 
     async def _stream(self, epoch: int, expected: ClassTable, begun: bytes, times: MessageTimes) -> tuple[bytes, bytes]:
@@ -103,7 +106,7 @@ class TableCache:
                         content.clear()
                         raise VerificationError("table: longer than in the signed head")
         except BaseException:
-            self._write(self._path(epoch, expected.class_id, ".part"), bytes(content))
+            self._files.begin(lambda: self._write(self._path(epoch, expected.class_id, ".part"), bytes(content)))
             raise
         finally:
             times.seen()
@@ -111,6 +114,16 @@ class TableCache:
 
     def _path(self, epoch: int, class_id: bytes, suffix: str) -> Path | None:
         return self._folder / f"{epoch}-{class_id.hex()}.rows{suffix}" if self._folder else None
+
+    async def _kept(self, path: Path | None) -> bytes:
+        """The content of a file; empty also where the file system does not answer in time."""
+        with contextlib.suppress(TimeoutError):
+            return await self._files.result(lambda: self._read(path))
+        return b""
+
+    def _keep(self, epoch: int, path: Path | None, content: bytes, part: Path | None) -> None:
+        self._discard(epoch, part)
+        self._write(path, content)
 
     def _read(self, path: Path | None) -> bytes:
         """Empty without a file, and for one that is larger than a table can be."""

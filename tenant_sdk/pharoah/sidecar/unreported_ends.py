@@ -6,21 +6,19 @@ it empty, because a run that is silent may go on (docs/adr/0022).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
 from pharoah._settings import Settings
 from pharoah.sidecar.bounded_folder import Bound, keep_file
 from pharoah.sidecar.evidence import exchange_folder
+from pharoah.sidecar.file_work import FileWork
 from pharoah_protocol.v1 import EndRunRequest
 
 log = logging.getLogger("pharoah.sidecar")
@@ -32,15 +30,11 @@ KEPT_SECONDS = 86400.0
 """A day. The provider takes a pseudonym for a week after its period."""
 SUFFIX = ".end"
 ANSWER_SECONDS = 0.5
-"""How long the file system of a home may take before the run goes on without it. What was begun goes on in a thread."""
+"""How long the file system of a home may take before the run goes on without it."""
 
 
 class UnreportedEnds:
-    """Files of one folder, for this user's eyes. Machines that share a home share it: an end may be sent twice.
-
-    A thread of its own does each work on files: where a home does not answer, no other work of the sidecar waits for a
-    thread, and the end of the sidecar does not wait for that one.
-    """
+    """Files of one folder, for this user's eyes. Machines that share a home share it: an end may be sent twice."""
 
     def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
         """`now` gives unix seconds.
@@ -49,9 +43,7 @@ class UnreportedEnds:
         """
         folder = exchange_folder(settings)
         self._folder = folder / "ends" if folder else None
-        self._now = now
-        self._answer: Future[Any] | None = None
-        """What comes of the newest work."""
+        self._now, self._files = now, FileWork(ANSWER_SECONDS)
 
     async def keep(self, end: EndRunRequest) -> None:
         """Before the end is sent, so that it is not forgotten when this process is killed meanwhile."""
@@ -66,19 +58,12 @@ class UnreportedEnds:
         return await self._answered(self._read_all, [])
 
     async def _answered(self, work: Callable[[], T], otherwise: T) -> T:
-        """The result of work on files; `otherwise` when the file system does not answer in time, or has not answered
-        yet."""
-        if self._answer is not None:
-            await asyncio.wait({asyncio.wrap_future(self._answer)}, timeout=ANSWER_SECONDS)
-        if self._answer is None or self._answer.done():
-            answer = Future[T]()
-            answer.set_running_or_notify_cancel()  # who waits no longer does not end the work
-            threading.Thread(target=_into, args=(answer, work), name="pharoah-ends", daemon=True).start()
-            self._answer = answer
-            with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_SECONDS)
-        log.info("the folder of ends that wait does not answer within %g s", ANSWER_SECONDS)
-        return otherwise
+        """The result of work on files; `otherwise` when the file system does not answer in time."""
+        try:
+            return await self._files.result(work)
+        except TimeoutError:
+            log.info("the folder of ends that wait does not answer within %g s", ANSWER_SECONDS)
+            return otherwise
 
     def _write(self, end: EndRunRequest) -> None:
         if self._folder is None:
@@ -115,11 +100,3 @@ class UnreportedEnds:
         except OSError as error:
             log.info("the end of an earlier run is left where it is: %s", error)
         return None
-
-
-def _into(answer: Future[T], work: Callable[[], T]) -> None:
-    """Do some work and put what comes of it into a future."""
-    try:
-        answer.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is waited for
-        answer.set_exception(error)

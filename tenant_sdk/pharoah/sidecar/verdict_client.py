@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -19,6 +22,7 @@ from pharoah.findings.provider_not_verified import PROVIDER_NOT_VERIFIED
 from pharoah.sidecar.agent_client import NodeAnswer, ask_node
 from pharoah.sidecar.evidence import Evidence
 from pharoah.sidecar.exchange_client import ExchangeClient
+from pharoah.sidecar.file_work import FileWork
 from pharoah.sidecar.log_client import VerificationError
 from pharoah.sidecar.message_times import JOIN_SECONDS, MessageTimes
 from pharoah.sidecar.provider_connection import ProviderConnection
@@ -126,7 +130,7 @@ class VerdictClient:
         except UnknownReason as error:
             return unknown(prepared.flaw or str(error), self._run_id)
         except VerificationError as error:
-            return self._rejected(error)
+            return await self._rejected(error)
         except TimeoutError:
             return unknown("the provider did not answer in time", self._run_id)
         except Exception as error:
@@ -156,8 +160,9 @@ class VerdictClient:
         if self.provider is not None:
             await self.provider.channel.close(None)
         if self._record:
-            kept = asyncio.create_task(asyncio.to_thread(self._evidence.answer, self._run_id, self._record))
-            await asyncio.wait([kept], timeout=self._settings.shutdown_timeout_seconds / 2)
+            files = FileWork(self._settings.shutdown_timeout_seconds / 2)
+            with contextlib.suppress(TimeoutError):
+                await files.result(lambda: self._evidence.answer(self._run_id, self._record))
 
     async def _fresh_node(self) -> NodeAnswer:
         """Tickets last ten minutes, and a job may be asked about long after its launch. Raises UnknownReason."""
@@ -202,11 +207,11 @@ class VerdictClient:
             self._unnamed = str(error)
         return None
 
-    def _rejected(self, error: VerificationError) -> Verdict:
+    async def _rejected(self, error: VerificationError) -> Verdict:
         """The verdict after an answer that did not verify; evidence of misbehaviour is kept."""
         log.warning("the provider's answer is rejected: %s", error)
         verdict = unknown(f"the provider's answer is rejected: {error}", self._run_id)
-        path = self._evidence.misbehaviour(error.evidence) if error.evidence else None
+        path = await self._kept(error.evidence) if error.evidence else None
         if path is None:
             return verdict
         evidence = f"pharoah audit {path}"
@@ -216,3 +221,11 @@ class VerdictClient:
             except InvalidEvidenceError as unproven:
                 return verdict.with_findings(PROVIDER_NOT_VERIFIED.found(reason=unproven, evidence=evidence))
         return verdict.with_findings(PROVIDER_MISBEHAVED.found(evidence=evidence))
+
+    async def _kept(self, evidence: Mapping[str, Any]) -> Path | None:
+        """The file that keeps evidence; None when there is none in time."""
+        try:
+            return await FileWork(self._settings.timeout_seconds).result(lambda: self._evidence.misbehaviour(evidence))
+        except TimeoutError:
+            log.warning("evidence is not kept: the file system does not answer")
+            return None

@@ -1,0 +1,63 @@
+"""Work on files of a home that may not answer, as one on a server of files that is away.
+
+A thread of its own does each work: no other work of the sidecar waits for a thread, and the end of the sidecar does not
+wait for that one. Works of one object are done one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class FileWork:
+    """Does work on files that others of the same object do not touch."""
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` is how long the file system may take; what was begun goes on in its thread."""
+        self.seconds = seconds
+        self._busy: Future[Any] | None = None
+        """What comes of the newest work."""
+        self._until = 0.0
+        """Until when that may take, in monotonic seconds. Where it does not answer, nobody waits for it twice."""
+
+    async def result(self, work: Callable[[], T]) -> T:
+        """What comes of the work.
+
+        Raises what it raises, and TimeoutError when the file system does not answer in time. The work has not begun
+        then if an earlier one is still going on.
+        """
+        while self._busy is not None and not self._busy.done():
+            before = asyncio.wrap_future(self._busy)
+            await asyncio.wait({before}, timeout=max(0.0, self._until - time.monotonic()))
+            if before.cancel():  # it was not done
+                raise TimeoutError
+            before.exception()  # who began it has it, too
+        async with asyncio.timeout(self.seconds):
+            return await asyncio.wrap_future(self._begun(work))
+
+    def begin(self, work: Callable[[], object]) -> None:
+        """Do something that nobody waits for; it is left out when an earlier work is still going on."""
+        if self._busy is None or self._busy.done():
+            self._begun(work)
+
+    def _begun(self, work: Callable[[], T]) -> Future[T]:
+        answer = Future[T]()
+        answer.set_running_or_notify_cancel()  # who waits no longer does not end the work
+        self._busy, self._until = answer, time.monotonic() + self.seconds
+        threading.Thread(target=_into, args=(answer, work), name="pharoah-files", daemon=True).start()
+        return answer
+
+
+def _into(answer: Future[T], work: Callable[[], T]) -> None:
+    """Do some work and put what comes of it into a future."""
+    try:
+        answer.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is waited for
+        answer.set_exception(error)
