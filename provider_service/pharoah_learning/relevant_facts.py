@@ -135,13 +135,22 @@ def _for_one(seen: FactRuns, columns: Flags, owner: NDArray[np.int64]) -> list[l
         mine = seen.archetype == number
         design = np.concatenate([columns[mine], others[mine]], axis=1)
         found = fit(design, seen.failed[mine], np.full(design.shape[1], PENALTY))
-        values.append(found.value[: columns.shape[1]])
-        variances.append(np.diag(found.covariance)[: columns.shape[1]])
+        compared = _compared(seen, columns, mine, owner)
+        values.append(np.where(compared, found.value[: columns.shape[1]], np.nan))
+        variances.append(np.where(compared, np.diag(found.covariance)[: columns.shape[1]], np.nan))
     value, variance = np.array(values), np.array(variances)
     sides = []
     for sign in (1.0, -1.0):
-        one_sided = norm.sf(sign * value / np.sqrt(variance))
+        one_sided = np.where(np.isnan(value), 1.0, norm.sf(sign * value / np.sqrt(variance)))
         sides.append(contrasts(LogOddsRatio(sign * value, variance), one_sided).p)
     p = np.minimum(1.0, 2 * np.minimum(*sides))
     called = q_values(p) <= LARGEST_FALSE_RATE
     return [[int(one) for one in np.flatnonzero(called[:, owner == at].any(axis=1))] for at in range(len(seen.facts))]
+
+
+def _compared(seen: FactRuns, columns: Flags, mine: Flags, owner: NDArray[np.int64]) -> Flags:
+    """Which values of facts some of these runs have, beside others with the first value: elsewhere there is nothing to
+    compare, and the penalty alone would give the effect. Shape (columns,)."""
+    first = np.array([bool((codes[mine] == 0).any()) for codes in seen.facts.values()], dtype=bool)
+    found: Flags = columns[mine].any(axis=0) & first[owner]
+    return found

@@ -86,3 +86,16 @@ def test_equal_runs_give_equal_findings_and_the_order_of_facts_does_not_matter()
     assert {finding.fact for finding in first if finding.relevant} == {
         finding.fact for finding in find_relevant_facts(turned) if finding.relevant
     }
+
+
+def test_an_archetype_without_runs_to_compare_says_nothing_about_a_value() -> None:
+    rng = np.random.default_rng(6)
+    runs = 40_000
+    archetype, version = rng.integers(0, 4, runs), rng.integers(0, 3, runs)
+    version = np.where(archetype == 0, 1 + version % 2, version)  # never with the first value
+    version = np.where(archetype == 1, 2, version)  # always with the last one
+    usual = np.where(version == 2, 0.3, 0.05)
+    failed = rng.random(runs) < np.where(archetype == 1, 0.6, usual)
+    seen = FactRuns(("a", "b", "c", "d"), archetype, {"version": version}, {}, failed)
+    (finding,) = find_relevant_facts(seen)
+    assert finding.relevant and finding.archetypes == ()
