@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pharoah_learning.context_rule import ALL_FACTS, KNOWN_CAUSES, ContextRule, KnownContext, Nearest, nearest
 from pharoah_provider.domain import Node
+
+MOST_NAMES = 16_384
+"""Names that are remembered: more than a large fleet has sets of facts."""
 
 
 @dataclass
@@ -16,14 +19,22 @@ class Contexts:
     rule: ContextRule = ALL_FACTS
     known: Sequence[KnownContext] = ()
     """The contexts of which the release has trials."""
+    _names: dict[tuple[str, ...], str] = field(default_factory=dict, init=False)
+    """The names of contexts by the facts of nodes: a name is a hash, and those of a whole fleet are asked for often."""
 
     def use(self, rule: ContextRule, known: Sequence[KnownContext]) -> None:
         """A release with this rule and these contexts is served from now on."""
         self.rule, self.known = rule, known
+        self._names.clear()
 
     def of(self, node: Node) -> str:
         """The name of the context of a node."""
-        return self.rule.context_of(node.server_facts)
+        facts = tuple(node.server_facts)
+        if (name := self._names.get(facts)) is None:
+            if len(self._names) >= MOST_NAMES:
+                self._names.clear()
+            name = self._names[facts] = self.rule.context_of(facts)
+        return name
 
     def nearest(self, node: Node) -> Nearest | None:
         """The known context that is nearest to a node, which may be its own. Nothing learned there holds for it."""

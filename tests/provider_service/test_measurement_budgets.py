@@ -30,6 +30,15 @@ def test_what_a_large_job_used_before_it_ended_does_not_keep_the_next_one_from_b
     assert budgets.level_seconds("acme", 2 * FULL / (LEVEL_RATE * SHARE)) >= 0.99 * FULL
 
 
+def test_rounds_that_go_on_at_once_overdraw_an_allowance_by_as_much_as_it_holds() -> None:
+    budgets = Budgets(SHARE, lambda _: 16)
+    for second in range(100):  # each round is counted when it ends
+        budgets.restore([level_order(f"n{second}", NOW + second)], NOW + second, float(second))
+    empty_to_full = FULL / (LEVEL_RATE * SHARE)
+    assert not budgets.level_seconds("acme", 99.0 + 0.99 * empty_to_full)
+    assert budgets.level_seconds("acme", 99.0 + 2 * empty_to_full) >= 0.99 * 2 * FULL
+
+
 def test_a_restart_gives_no_new_allowance() -> None:
     budgets = restored([level_order("n1", NOW - 1)], nodes=1)
     assert not budgets.level_seconds("acme", 0.0)

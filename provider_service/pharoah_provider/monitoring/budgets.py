@@ -13,8 +13,8 @@ its organisation, whatever runs it ends and joins and whatever accounts it uses:
 * **A peer** is measured for others no more than an allowance of its own permits.
 
 An organisation that has runs on many nodes has as much for every eight of them, or one slow node of hundreds would
-wait for the false suspicions of the others. An order that takes longer than it should overdraws its allowance, which
-then has to recover first.
+wait for the false suspicions of the others. An order that takes longer than it should, and rounds that go on at once,
+overdraw an allowance by as much as it holds at most; it then has to recover first.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class _Allowance:
         self.left(now, scale)
         self._left -= seconds
 
-    def limit_overdraft(self) -> None:
+    def limit_overdraft(self, scale: float = 1.0) -> None:
         """What is overdrawn comes back in the time that it takes from empty to full."""
-        self._left = max(self._left, -self.most)
+        self._left = max(self._left, -self.most * scale)
 
 
 @dataclass
@@ -133,16 +133,19 @@ class Budgets:
         self._count_healthy(order, now)
 
     def restore(self, orders: Iterable[MeasuredOrder], wall: float, steady: float) -> None:
-        """Count stored orders, oldest first, after a restart; `wall` (unix) and `steady` are now on both clocks.
+        """Count orders, oldest first, those of a round or, after a restart, those that are stored; `wall` (unix) and
+        `steady` are now on both clocks.
 
-        Orders of a large job that has ended are counted by the nodes that its organisation has now, so that they
-        overdraw its allowances. That must not keep its next job from being measured for a day.
+        Rounds that go on at once, and stored orders of a large job that has ended, which are counted by the nodes that
+        its organisation has now, overdraw its allowances. That must not keep its nodes from being measured for a day.
         """
         for order in orders:
             self.count(order, steady - max(0.0, wall - order.ended_at))
-        for allowances in (self._levels, self._validations, self._slow, self._peers):
-            for allowance in allowances.values():
-                allowance.limit_overdraft()
+        for allowances in (self._levels, self._validations, self._slow):
+            for organisation, allowance in allowances.items():
+                allowance.limit_overdraft(self._scale(organisation))
+        for peer in self._peers.values():
+            peer.limit_overdraft()
 
     def _count_healthy(self, order: MeasuredOrder, now: float) -> None:
         key = _OfOrganisation(order.organisation, order.suspected)

@@ -14,12 +14,13 @@ import asyncio
 import logging
 import random
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from pharoah_benchmarks.facts import device_kinds
 from pharoah_benchmarks.micro import MICRO_BENCHMARKS, MicroBenchmark, Need, suitable
-from pharoah_learning.check_selection import Candidate, Choice, PastCheck, choose
+from pharoah_learning.check_history import CheckHistory
+from pharoah_learning.check_selection import Candidate, Choice, choose
 from pharoah_learning.fleet_comparison import PAST_RUNS
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED
 from pharoah_protocol.vocabulary import Purpose, Resource
@@ -79,6 +80,7 @@ class IdleChecks:
         self._background, self._in_use, self._clock, self._pause = background, in_use, clock, pause_seconds
         self._chance, self._expected = chance or random.Random(), expected
         self._is_suspected, self._follow_ups = is_suspected, follow_ups
+        self._past = CheckHistory(_resources())
         self._due_at: dict[str, float] = {}
         """Node to when it may be checked next, seconds of the steady clock."""
         self._going: dict[str, asyncio.Task[None]] = {}
@@ -91,9 +93,9 @@ class IdleChecks:
         """After a restart: go on with the open incidents, and with the pauses."""
         self._open = {change.subject.name: change for change in changes}
         wall, steady = self._clock.wall(), self._clock.steady()
+        self._past = CheckHistory(_resources(), await self._store.idle_checks.past())
         self._due_at = {
-            node: steady + self._pause - max(0.0, wall - at)
-            for node, at in (await self._store.idle_checks.newest()).items()
+            node: steady + self._pause - max(0.0, wall - at) for node, at in self._past.last_checked().items()
         }
 
     async def look(self) -> None:
@@ -102,8 +104,7 @@ class IdleChecks:
         await self._end_what_cannot_be_measured()
         if not self._pause or len(self._going) >= AT_ONCE or not (nodes := self._waiting()):
             return
-        past = await self._store.idle_checks.of_nodes([node.node for node in nodes])
-        if (choice := self._chosen(nodes, past)) is not None and choice.candidate.node not in self._going:
+        if (choice := self._chosen(nodes)) is not None and choice.candidate.node not in self._going:
             node = choice.candidate.node
             self._due_at[node] = self._clock.steady() + self._pause
             self._going[node] = self._background.start(self._check(choice))
@@ -125,7 +126,7 @@ class IdleChecks:
         if node is None or not self._pause or not self._fleet.is_connected(name):
             return False
         wanted = [one for one in _benchmarks(node) if self._is_wanted(name, one.name, one.resource)]
-        return any(one.need is None or any(True for _ in self._partners(node)) for one in wanted)
+        return any(one.need is None or self._has_partners(node) for one in wanted)
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """All checks that go on."""
@@ -146,19 +147,15 @@ class IdleChecks:
     def _is_free(self, node: str) -> bool:
         return node not in self._going and not self._in_use(node) and self._orders.may_use(node, None)
 
-    def _chosen(self, nodes: Sequence[Node], past: Sequence[IdleCheck]) -> Choice | None:
-        checked = Counter((one.node, one.benchmark) for one in past)
+    def _chosen(self, nodes: Sequence[Node]) -> Choice | None:
         candidates, following = list[Candidate](), list[Candidate]()
         for node in nodes:
             own = self._candidates(node)
-            times = {one.benchmark: checked[node.node, one.benchmark] for one in own}
             if not own:  # it makes place for others
                 self._due_at[node.node] = max(self._due_at[node.node], self._clock.steady() + RETRY_SECONDS)
             candidates += own if self._due_at[node.node] <= self._clock.steady() else ()
-            following += self._follow_ups.chosen_from(own, self._measurable(node), times)
-        resource_of = {one.name: one.resource for one in MICRO_BENCHMARKS}
-        checks = [PastCheck(one.node, one.benchmark, one.checked_at, one.found) for one in past]
-        return choose(following or candidates, checks, resource_of, self._clock.wall(), self._chance, self._expected)
+            following += self._follow_ups.chosen_from(own, self._measurable(node), self._past.checks(node.node))
+        return choose(following or candidates, self._past, self._clock.wall(), self._chance, self._expected)
 
     def _candidates(self, node: Node) -> list[Candidate]:
         """What could be run on a node now."""
@@ -171,7 +168,7 @@ class IdleChecks:
 
     def _measurable(self, node: Node) -> set[Resource]:
         """What can be measured of a node, now or once a partner is free."""
-        has_partners = any(True for _ in self._partners(node))
+        has_partners = self._has_partners(node)
         return {one.resource for one in _benchmarks(node) if one.need is None or has_partners}
 
     def _is_wanted(self, node: str, benchmark: str, resource: Resource) -> bool:
@@ -180,12 +177,20 @@ class IdleChecks:
         return known is None or (known.resource is resource and known.evidence.startswith(f"{benchmark}:"))
 
     def _partners(self, node: Node) -> Iterator[Node]:
-        """The nodes with which a node can measure its network: on other hosts, in the same context, and within reach of
-        each other."""
-        for other in self._fleet.connected():
-            reached = node.peer_address or other.peer_address
-            if reached and not other.shares_host(node) and self._same_context(other, node):
+        """The nodes with which a node can measure its network, in random order."""
+        connected = self._fleet.connected()
+        for other in self._chance.sample(connected, len(connected)):
+            if self._is_partner(node, other):
                 yield other
+
+    def _has_partners(self, node: Node) -> bool:
+        return any(self._is_partner(node, other) for other in self._fleet.connected())
+
+    def _is_partner(self, node: Node, other: Node) -> bool:
+        """Whether two nodes can measure their network: they are on different hosts, in the same context, and within
+        reach of each other."""
+        reached = node.peer_address or other.peer_address
+        return bool(reached) and not other.shares_host(node) and self._same_context(other, node)
 
     def _partner(self, node: str, benchmark: str, but: str = "") -> Node | None:
         """A free node for a micro-benchmark that needs one, drawn at random; None where it needs none. Raises NotReady
@@ -200,8 +205,8 @@ class IdleChecks:
 
     def _free_partner(self, node: Node, but: str = "") -> Node | None:
         """One of the nodes with which a node can measure now, of some that are drawn at random; None without one."""
-        partners = [one for one in self._partners(node) if one.node != but]
-        drawn = self._chance.sample(partners, min(PARTNERS_CONSIDERED, len(partners)))
+        partners = (one for one in self._partners(node) if one.node != but)
+        drawn = islice(partners, PARTNERS_CONSIDERED)
         return next((one for one in drawn if self._is_free(one.node) and not self._is_suspected(one.node)), None)
 
     async def _check(self, choice: Choice) -> None:
@@ -251,6 +256,8 @@ class IdleChecks:
         purpose = Purpose.VALIDATION if check.found or doubtful else Purpose.CHECK
         await self._store.evidence.append_probes([result], purpose)
         await self._store.idle_checks.put(check)
+        undecided = check.result is CheckResult.UNDECIDED
+        self._past.add(node, benchmark, check.checked_at, None if undecided else check.found)
         return check
 
     def _same_context(self, one: Node, other: Node) -> bool:
@@ -280,6 +287,11 @@ class IdleChecks:
         )
         await self._book.put(incident)
         self._open[check.node] = incident
+
+
+def _resources() -> dict[str, Resource]:
+    """What each micro-benchmark measures."""
+    return {one.name: one.resource for one in MICRO_BENCHMARKS}
 
 
 def _benchmarks(node: Node) -> list[MicroBenchmark]:

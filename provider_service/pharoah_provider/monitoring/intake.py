@@ -73,17 +73,22 @@ class Intake:
         masked, risks = list[bool](), list[float]()
         slices = [slice(at, at + ROWS_OF_A_TURN) for at in range(0, len(part), ROWS_OF_A_TURN)]
         for each in slices:
+            self._require_going(run)  # what is scored of a run that has ended would be kept for ever
             scored = self._monitor.score(run, part[each])
             masked += scored.masked
             risks += scored.risks
             await give_way()
-        if not self._monitor.watches(run):  # it has ended meanwhile, and its rows with it
-            raise NotReady(f"attempt {run.attempt} of the run has ended; join again")
+        self._require_going(run)
         self._budgets.stored(run.tenant, await self._runs.append_reports(run, part, masked, risks))
         taken.last = part[-1].row_number
         for each in slices:
             await self._monitor.react(run, part[each], masked[each], risks[each])
             await give_way()
+
+    def _require_going(self, run: Run) -> None:
+        """Raises NotReady when an attempt has ended meanwhile, and its rows with it."""
+        if not self._monitor.watches(run):
+            raise NotReady(f"attempt {run.attempt} of the run has ended; join again")
 
     def forget(self, run_id: bytes) -> None:
         """The run is over."""

@@ -33,7 +33,7 @@ from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer, masked_by_ord
 from pharoah_provider.monitoring.shared_incidents import SharedIncidents
 from pharoah_provider.monitoring.suspicion_validations import SuspicionValidations
 from pharoah_provider.monitoring.validation import Validator
-from pharoah_provider.monitoring.watched_runs import WatchedRun, WatchedRuns
+from pharoah_provider.monitoring.watched_runs import LOST_SECONDS, WatchedRun, WatchedRuns
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.clock import Clock
@@ -88,7 +88,7 @@ class Monitor:
         self._scorer = Scorer()
         self.guests = guests or GuestOrders(fleet, metrics, clock)
         self._orders = Orders(fleet, store, self.runs, clock, settle_seconds, self.guests, share)
-        self._validator = Validator(fleet, store, self._orders, self.run_on, self._is_slow)
+        self._validator = Validator(fleet, store, self._orders, self.run_on, self._is_slow, self._is_suspected)
         self.guests.use(self._validator.levels)
         self._notifier = Notifier(fleet, metrics)
         self._webhook = OperatorWebhook(alert_url)
@@ -213,7 +213,7 @@ class Monitor:
     async def react(self, run: Run, reports: Sequence[Report], masked: Sequence[bool], risks: Sequence[float]) -> None:
         """Move the incident of the run's node on; call it after the reports are committed."""
         watched = self.runs.get(run.run_id)
-        if watched is None:
+        if watched is None or watched.run.attempt != run.attempt:
             return
         incident = self._incidents.of(run.node)
         for report, hidden, score in zip(reports, masked, risks, strict=True):
@@ -290,11 +290,19 @@ class Monitor:
         """Whether no rank of any run on the node is raised."""
         return not any(watched.counters.raised for watched in self.runs.on(node))
 
+    def _is_silent(self, watched: WatchedRun) -> bool:
+        """Whether a run is still lost: others were stored before it, and it may have reported or ended meanwhile."""
+        return self.runs.get(watched.run.run_id) is watched and self.runs.silent_seconds(watched) >= LOST_SECONDS
+
     async def _lose(self, watched: WatchedRun) -> None:
         """A run that has gone silent ends. When the agent of its node has gone as well, the node is suspected."""
         run, silent = watched.run, self.runs.silent_seconds(watched)
+        if not self._is_silent(watched):
+            return
         log.info("run on %s is lost: no report for %.0f s", run.node, silent)
         await self._store.runs.end_run(run, EndState.LOST, self._clock.wall())
+        if self.runs.get(run.run_id) is not watched:  # it has joined again, or ended, while this was stored
+            return
         self.unwatch(run.run_id)
         self.runs.add_lost(run)
         incident = self._incidents.of(run.node)

@@ -10,7 +10,10 @@ from pharoah_provider.monitoring.incident_advice import advice
 
 
 def outside_alert(change: Transition) -> OutsideAlert:
-    """An incident as its receiver gets it. It names no run and no tenant: receivers keep what they get."""
+    """An incident as its receiver gets it. It names no run and no tenant: receivers keep what they get.
+
+    Nothing that becomes known later is a label: to an Alertmanager an alert with other labels is another alert.
+    """
     shown = change.public()
     return OutsideAlert(
         key=change.incident_id,
@@ -20,11 +23,15 @@ def outside_alert(change: Transition) -> OutsideAlert:
             "kind": change.kind,
             "subject": change.subject.name,
             "subject_kind": change.subject.kind,
-            "resource": change.resource or "unknown",
             "fault_domain": change.fault_domain,
             "severity": "warning",
         },
-        annotations={"summary": shown.what, "description": shown.evidence, "likely": advice(change).likely},
+        annotations={
+            "summary": shown.what,
+            "description": shown.evidence,
+            "likely": advice(change).likely,
+            "resource": change.resource or "unknown",
+        },
         began_at=change.since,
         ended_at=None if change.state.is_open else change.changed_at,
     )

@@ -105,6 +105,10 @@ class Orders:
             return False
         return (run is None or not self._is_shared(node)) and not any(map(self._is_occupied, answer.look_at))
 
+    def peer_seconds(self, node: str) -> float:
+        """For how long a node may be measured as a peer now; 0 when it may not."""
+        return 0.0 if self._fleet.cores_busy(node) else self._budgets.peer_seconds(node, self._clock.steady())
+
     @asynccontextmanager
     async def round(self, cause: Cause, *, looks_slow: bool = False) -> AsyncIterator[Round]:
         """Some orders for one cause. They are counted when the round ends, however it ends."""

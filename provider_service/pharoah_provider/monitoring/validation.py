@@ -64,11 +64,14 @@ class Validator:
         orders: Orders,
         run_on: Callable[[str], Run | None],
         is_slow: Callable[[str], bool],
+        is_suspected: Callable[[str], bool],
     ) -> None:
         """`run_on(node)` is the run on a node now, if there is one. A node that `is_slow`, by a confirmed incident, is
-        no peer."""
+        no peer, and one that `is_suspected`, by an open incident, only where there is no other."""
         self._fleet, self._store, self._orders = fleet, store, orders
-        self._run_on, self._is_slow = run_on, is_slow
+        self._run_on, self._is_slow, self._is_suspected = run_on, is_slow, is_suspected
+        self._peers_in_use: set[str] = set()
+        """Nodes that are measured as peers now."""
         self.levels = NodeLevels()
 
     async def learn(self, run: Run) -> None:
@@ -107,7 +110,7 @@ class Validator:
             own = await self._probe(this, node.node, run)
             comparisons = self._compared(node.node, question, own, {})
             this.looks_slow |= looks_slow(comparisons)
-        peer = self._peer(node, run) if this.looks_slow and question.with_peer else None
+        peer = self._free_peer(node, run) if this.looks_slow and question.with_peer else None
         if peer is not None or not own:
             measured = await self._both(this, node, run, peer)
             own, comparisons = measured.own, self._compared(node.node, question, measured.own, measured.peer_ratios)
@@ -120,12 +123,16 @@ class Validator:
 
     async def _both(self, this: Round, node: Node, run: Run | None, peer: Node | None) -> _Measured:
         """The node and its peer at the same time: what disturbs both of them is no evidence."""
+        in_use = {peer.node} if peer else set[str]()
+        self._peers_in_use |= in_use
         try:
             async with asyncio.TaskGroup() as group:  # the order to the peer ends when the node cannot be measured
                 own = group.create_task(self._probe(this, node.node, run))
                 ratios = group.create_task(self._peer_ratios(this, peer))
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
+        finally:
+            self._peers_in_use -= in_use
         return _Measured(own.result(), ratios.result())
 
     async def _peer_ratios(self, this: Round, peer: Node | None) -> dict[str, float]:
@@ -144,13 +151,21 @@ class Validator:
             if probe.seconds and (level := self.levels.of(peer.node, run, probe.benchmark)) is not None
         }
 
-    def _peer(self, node: Node, own: Run | None) -> Node | None:
-        """A peer under the same load, if there is one: beside a job whose host has agreed, or idle; then any other."""
+    def _free_peer(self, node: Node, own: Run | None) -> Node | None:
+        """A peer that nobody suspects, if there is one, and under the same load: beside a job whose host has agreed, or
+        idle; then any other. Of several, the one that may be measured for longest, so that nodes that are slow at once
+        do not all want the same one."""
         peers = [peer for peer in self._fleet.peers(node) if not self._is_slow(peer.node)]
         usable = [peer for peer in peers if self._orders.may_use(peer.node, self._run_on(peer.node))]
-        busy = [peer for peer in usable if self._run_on(peer.node)]
-        idle = [peer for peer in usable if not self._run_on(peer.node)]
-        return next(iter([*busy, *idle] if own else [*idle, *busy]), None)
+        seconds = {
+            peer.node: self._orders.peer_seconds(peer.node) for peer in usable if peer.node not in self._peers_in_use
+        }
+
+        def worse(peer: Node) -> list[float]:
+            has_other_load = bool(self._run_on(peer.node)) is not bool(own)
+            return [self._is_suspected(peer.node), has_other_load, -seconds[peer.node]]
+
+        return min((peer for peer in usable if seconds.get(peer.node)), key=worse, default=None)
 
     def _compared(
         self, node: str, question: Question, own: Sequence[BenchmarkResult], peer_ratios: Mapping[str, float]
