@@ -1,16 +1,19 @@
-"""Starting a sidecar: always by exec, never by fork, one per node and job."""
+"""Starting a sidecar: always by exec, never by a fork of the job, one per node and job."""
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import hashlib
 import json
 import os
+import select
 import socket
 import subprocess
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Protocol
 
 from pharoah._guard import DEBUG
 from pharoah._rank_identity import job_key
@@ -24,21 +27,20 @@ _LOCK_SECONDS = START_SECONDS + 2.0
 """How long another local rank may take to start the sidecar that this one waits for."""
 _TRIAL_SECONDS = 2.0
 """How long a connection may take that only shows whether somebody listens."""
+_KILLED_SECONDS = 1.0
+"""How long a killed process may take to end; only one that hangs in the kernel takes longer."""
 _SOCKET = "sidecar.sock"
 _OTHER_NAMES = 8
 """Names that are tried where somebody else has taken the first one."""
+_SIDECAR, _DETACHED = "pharoah.sidecar", "pharoah._detached"
+"""Modules that are run."""
 
 
-_outliving: list[subprocess.Popen[bytes]] = []
-"""Sidecars that this process has started and that may outlive it."""
+class StartedSidecar(Protocol):
+    """What shows whether a sidecar has ended, as `subprocess.Popen` does."""
 
-
-@atexit.register
-def _let_go() -> None:
-    """At the end of this process: keep Python from printing the warning that a process of ours still runs."""
-    for process in _outliving:
-        if process.poll() is None:
-            process.returncode = 0
+    def poll(self) -> int | None:
+        """The exit status of a sidecar that has ended."""
 
 
 def start_sidecar(path: Path, settings: Settings, run_id: str = "") -> subprocess.Popen[bytes]:
@@ -46,18 +48,66 @@ def start_sidecar(path: Path, settings: Settings, run_id: str = "") -> subproces
 
     Its current folder is that of its socket, so nothing beside the job is imported, and paths of settings are absolute.
     """
+    return _start(path.parent, own_module(_SIDECAR, *_arguments(path, settings, run_id)))
+
+
+@contextlib.contextmanager
+def detached_sidecar(path: Path, settings: Settings) -> Iterator[StartedSidecar]:
+    """Start one that is no child of this process: a job may wait for all of its children, or end them, as it trains.
+
+    Inside, the end of the sidecar can be seen. Raises OSError.
+    """
+    ours, its = os.pipe()
+    try:
+        try:
+            command = own_module(_DETACHED, _SIDECAR, *_arguments(path, settings))
+            launcher = _start(path.parent, command, inherited=(its,))
+        finally:
+            os.close(its)
+        try:
+            yield _Detached(launcher, ours)
+        finally:
+            launcher.kill()  # it has ended; or it has not come to its fork in time, and must not do it any more
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                launcher.wait(_KILLED_SECONDS)
+    finally:
+        os.close(ours)
+
+
+class _Detached:
+    """A sidecar that another process has forked. It keeps one side of a pipe open for as long as it lives."""
+
+    def __init__(self, launcher: subprocess.Popen[bytes], pipe: int) -> None:
+        self._launcher, self._closed = launcher, select.poll()
+        self._closed.register(pipe, 0)  # the end of the other side is reported in any case (poll(2))
+
+    def poll(self) -> int | None:
+        """None while the sidecar lives, or is still to come. Raises ChildProcessError when it has ended."""
+        if status := self._launcher.poll():
+            return status
+        if self._closed.poll(0):
+            raise ChildProcessError(f"the sidecar ended before it listened; {DEBUG}=1 prints why")
+        return None
+
+
+def _arguments(path: Path, settings: Settings, run_id: str = "") -> list[str]:
+    return [str(path), json.dumps(asdict(settings.with_absolute_paths())), run_id]
+
+
+def _start(folder: Path, command: Sequence[str], inherited: Sequence[int] = ()) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        own_module("pharoah.sidecar", str(path), json.dumps(asdict(settings.with_absolute_paths())), run_id),
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=None if os.environ.get(DEBUG) else subprocess.DEVNULL,
         env=own_environment(os.environ),
-        cwd=path.parent,
+        cwd=folder,
+        pass_fds=inherited,
         start_new_session=True,  # a Ctrl-C for the job must not cut its last report
     )
 
 
-def wait_for(path: Path, process: subprocess.Popen[bytes], timeout_seconds: float) -> None:
+def wait_for(path: Path, process: StartedSidecar, timeout_seconds: float) -> None:
     """Wait until a sidecar listens. Raises TimeoutError when it does not, and ChildProcessError when it has ended."""
     deadline = time.monotonic() + timeout_seconds
     while not path.exists():
@@ -81,9 +131,8 @@ def sidecar_of_this_node(settings: Settings) -> str:
         with locked(folder, _LOCK_SECONDS):
             if not _listens(path):
                 path.unlink(missing_ok=True)  # of a sidecar that was killed
-                process = start_sidecar(path, settings)
-                wait_for(path, process, START_SECONDS)
-                _outliving.append(process)
+                with detached_sidecar(path, settings) as sidecar:
+                    wait_for(path, sidecar, START_SECONDS)
         return str(path)
     raise refused or FileNotFoundError("no folder for sockets")
 

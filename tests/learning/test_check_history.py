@@ -30,7 +30,7 @@ def added(past: list[tuple[str, str, CheckResult]]) -> CheckHistory:
     return known
 
 
-def test_the_rate_of_a_node_lies_between_its_own_and_that_of_the_fleet() -> None:
+def test_the_rate_of_a_node_is_between_its_own_and_that_of_the_fleet() -> None:
     known = added([("n1", "gemm", CheckResult.HEALTHY)] * 100 + [("n2", "gemm", CheckResult.SLOWER)])
     fleet = (PRIOR_FAULTS + 1) / (PRIOR_DAYS + 99)
     assert known.rate("n3", Resource.COMPUTE) == pytest.approx(fleet)

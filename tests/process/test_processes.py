@@ -189,9 +189,10 @@ def test_leaving_takes_at_most_two_seconds_with_a_provider_that_is_gone(tmp_path
 
 def test_a_sidecar_that_dies_does_not_harm_the_job(tmp_path: Path) -> None:
     body = """
-import shutil, signal, subprocess
-sidecar, = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split()[:1]
-os.kill(int(sidecar), signal.SIGKILL)
+import shutil, signal
+from pharoah_protocol.local_sockets import peer_credentials
+sidecar = peer_credentials(session._link._socket).process
+os.kill(sidecar, signal.SIGKILL)
 shutil.rmtree(os.path.dirname(session._link.path))  # nobody else does
 for _ in range(200):
     session.step()
@@ -199,6 +200,22 @@ for _ in range(200):
     done = run(sys.executable, script(tmp_path, REGISTERED.format(body=body)), PHAROAH_ENDPOINT=NOWHERE)
     assert done.returncode == 0, done.stderr
     assert "steps 200" in done.stdout
+
+
+def test_a_job_may_wait_for_all_of_its_children_and_end_them_while_its_sidecar_runs(tmp_path: Path) -> None:
+    body = """
+from pharoah_protocol.local_sockets import peer_credentials
+from pharoah_protocol.process_family import descendants, lives
+assert lives(peer_credentials(session._link._socket).process)
+assert list(descendants(os.getpid())) == []
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    session.step()
+"""
+    done = run(sys.executable, script(tmp_path, REGISTERED.format(body=body)), PHAROAH_ENDPOINT=NOWHERE)
+    assert done.returncode == 0, done.stderr
+    assert "steps 1" in done.stdout
 
 
 def test_forked_children_are_inert(tmp_path: Path) -> None:

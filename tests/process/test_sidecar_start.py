@@ -18,37 +18,74 @@ from pharoah import _runtime_folder, _sidecar_start
 from pharoah._settings import Settings
 from pharoah._sidecar_start import wait_for
 from pharoah_protocol.local_messages import encode
+from pharoah_protocol.local_sockets import peer_credentials
 from pharoah_protocol.rank_messages import RunStarted, Status
+from tests.harness.until import wait_until
+
+
+def sidecar_behind(path: str) -> int:
+    """The process of the sidecar that listens there. A connection without a message must not end it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as trial:
+        trial.connect(path)
+        return peer_credentials(trial).process
+
+
+def exit_code(sidecar: int) -> int:
+    """The exit code of a sidecar: this process adopts all orphans (`tests/conftest.py`)."""
+    ended: list[int] = []
+
+    def has_ended() -> bool:
+        waited, status = os.waitpid(sidecar, os.WNOHANG)
+        ended.extend([os.waitstatus_to_exitcode(status)] if waited else [])
+        return bool(ended)
+
+    wait_until(has_ended, "the sidecar to end")
+    return ended[0]
+
+
+def visit(path: str) -> None:
+    """Be the only rank of a sidecar, for a moment."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rank:
+        rank.connect(path)
+        rank.send(encode(Status(), wants_answer=True))
+        assert b"run_id" in rank.recv(1 << 16)
 
 
 def test_a_killed_sidecar_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started, start = [], _sidecar_start.start_sidecar
-
-    def remembered(path: Path, settings: Settings, run_id: str = "") -> object:
-        started.append(start(path, settings, run_id))
-        return started[-1]
-
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(_sidecar_start, "start_sidecar", remembered)
     first = _sidecar_start.sidecar_of_this_node(Settings())
-    assert _sidecar_start.sidecar_of_this_node(Settings()) == first and len(started) == 1, "looking must not end it"
-    os.kill(started[0].pid, signal.SIGKILL)
-    started[0].wait()
-    second = _sidecar_start.sidecar_of_this_node(Settings())
-    assert second == first and len(started) == 2
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rank:
-        rank.connect(second)
-        rank.send(encode(Status(), wants_answer=True))
-        assert b"run_id" in rank.recv(1 << 16)
-    assert started[1].wait(10) == 0
-    assert not Path(second).parent.exists(), "the last sidecar removes its folder"
-    third = _sidecar_start.sidecar_of_this_node(Settings())
-    assert third == first and len(started) == 3
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rank:
-        rank.connect(third)
-        rank.send(encode(Status(), wants_answer=True))
-        assert rank.recv(1 << 16)
-    assert started[2].wait(10) == 0
+    sidecars = [sidecar_behind(first)]
+    assert _sidecar_start.sidecar_of_this_node(Settings()) == first, "looking must not end it"
+    assert sidecar_behind(first) == sidecars[0]
+    os.kill(sidecars[0], signal.SIGKILL)
+    assert exit_code(sidecars[0]) == -signal.SIGKILL
+    for _ in range(2):
+        assert _sidecar_start.sidecar_of_this_node(Settings()) == first
+        sidecars.append(sidecar_behind(first))
+        visit(first)
+        assert exit_code(sidecars[-1]) == 0
+        assert not Path(first).parent.exists(), "the last sidecar removes its folder"
+    assert len(set(sidecars)) == 3
+
+
+def test_a_detached_sidecar_that_cannot_listen_is_noticed_before_the_time_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "sidecar.sock"
+    path.with_suffix(".new").touch()  # it cannot bind this name
+    with (
+        _sidecar_start.detached_sidecar(path, Settings()) as sidecar,
+        pytest.raises(ChildProcessError, match="ended before it listened"),
+    ):
+        wait_for(path, sidecar, 60)
+
+
+def test_a_detached_sidecar_that_cannot_be_started_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHOME", str(tmp_path))  # the interpreter does not find its standard library there
+    path = tmp_path / "sidecar.sock"
+    with (
+        _sidecar_start.detached_sidecar(path, Settings()) as sidecar,
+        pytest.raises(ChildProcessError, match="ended with status 1"),
+    ):
+        wait_for(path, sidecar, 60)
 
 
 SILENT = """

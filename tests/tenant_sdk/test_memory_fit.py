@@ -170,3 +170,23 @@ def test_a_finding_names_what_takes_the_memory(dry_run_script: DryRunner) -> Non
     verdict = unknown("nobody is asked").with_findings(finding)
     assert verdict.blocking
     assert unknown("").with_findings(memory_finding(fit(cost, room(1 << 40)))).status == "unknown"
+
+
+def activations(size: int) -> StepCost:
+    return StepCost((), (), Memory(array("q", [size]), "a"))
+
+
+def test_the_parts_of_a_batch_that_are_tried_double_each_time() -> None:
+    """40 MiB of the activations stay whatever the batch is, so the first estimate is too small. With 4 MiB for the
+    heap, 8 parts need 40 + 64 / 8 + 4 = 52 MiB of 56, and 4 parts need 60."""
+    tried: list[int] = []
+
+    def trial(_: Sequence[str], change: Mitigation) -> StepCost:
+        if change != Mitigation(batches=change.batches):
+            raise UnknownReason("another test tries that")
+        tried.append(change.batches)
+        return activations(40 * MIB + 64 * MIB // change.batches)
+
+    [advice] = advise(["python", "train.py"], activations(104 * MIB), room(56 * MIB), trial)
+    assert tried == [2, 4, 8]
+    assert advice.change == Mitigation(batches=8) and advice.fit.needed == 52 * MIB

@@ -16,6 +16,8 @@ _BATCH = re.compile(r"--?(per[-_]device[-_])?(train[-_])?(micro[-_]?)?(batch[-_]
 """Options of scripts for the number of samples in a micro-batch."""
 _MOST_PARTS = 1024
 """Largest number of parts that a batch is split into; more is not a micro-batch of a real job."""
+_MOST_TRIALS = 4
+"""How many numbers of parts are tried. The first one follows from the activations, and each next one is its double."""
 
 Trial = Callable[[Sequence[str], Mitigation], StepCost]
 """Dry-runs a command line with a mitigation. Raises UnknownReason."""
@@ -84,11 +86,11 @@ class _Search:
         """The largest part of the batch that fits, in powers of two."""
         roles = self._before.peak.roles
         growing = roles.get(ACTIVATION, 0) + roles.get(OTHER, 0)
-        parts = 2
-        while growing / parts > max(1, self._budget.bytes - (self._before.needed - growing)) and parts < _MOST_PARTS:
-            parts *= 2
+        least = 2
+        while growing / least > max(1, self._budget.bytes - (self._before.needed - growing)) and least < _MOST_PARTS:
+            least *= 2
         needed = self._before.needed
-        for parts in (parts << times for times in range(4)):
+        for parts in [least << times for times in range(_MOST_TRIALS)]:
             command, what = _with_smaller_batch(self._command, parts)
             divided = replace(change, batches=parts) if command == self._command else change
             tried = self._tried(command, divided, parts, ", ".join(filter(None, [what, _description(change)])))

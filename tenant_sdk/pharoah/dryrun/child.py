@@ -21,6 +21,7 @@ from pharoah.dryrun.late_path import search_as_the_job
 from pharoah.dryrun.reports import ENDED, Report, ReportKind, reporting
 from pharoah.dryrun.result import DryRun
 from pharoah.dryrun.sandbox_mode import SCRATCH_FOLDER, Sandbox
+from pharoah.dryrun.shared_memory import copy_shared_memory
 from pharoah.dryrun.shell_commands import InsideShell, run_shell
 from pharoah.launchers import Program, launchers
 from pharoah_protocol.parent_process import end_with_parent
@@ -32,11 +33,13 @@ def run(
     """Run the program that `prepare` returns on fake tensors until its step is over. Never returns and never raises.
 
     `seconds` is the time after which the parent ends this process. Without a `sandbox` that this process is in already,
-    it enters one.
+    it is a fork of the job: it enters a sandbox, and gets copies of the memory that the job shares with others.
     """
     report, deadline = Report(results), time.monotonic() + seconds
     with reporting(report):
         end_with_parent()
+        if sandbox is None:
+            copy_shared_memory()
         walls = sandbox or entered(results, keeps_program=True)
         if not walls.is_isolated:
             # TMPDIR stays as it is: scripts read data that a scheduler has put there.

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from typing import BinaryIO, NamedTuple, Protocol
@@ -173,7 +173,11 @@ class _ForkedChild:
         self.pid = pid
 
     def wait(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        """The exit status; 0 when the job itself has waited for it, as `subprocess.Popen` says then."""
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:
+            return 0
 
 
 def _in_child(start: Callable[[int], ChildProcess], timeout_seconds: float, errors: BinaryIO) -> DryRun:
@@ -193,10 +197,7 @@ def _outcome(process: ChildProcess, results: int, timeout_seconds: float, errors
         lines, exploring_seconds = _read(results, deadline)
         late = time.monotonic() >= deadline
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
+        _kill(process.pid)
         status = process.wait()
     try:
         reported = [ReportLine.from_json(line) for line in lines or ()]
@@ -212,6 +213,13 @@ def _outcome(process: ChildProcess, results: int, timeout_seconds: float, errors
     if lines is None or (late and not reason):
         raise UnknownReason(f"the dry run took longer than {timeout_seconds:g} s")
     raise UnknownReason(reason or _reason_without_report(status, errors))
+
+
+def _kill(pid: int) -> None:
+    """Kill a child and its group. A forked child that hangs in a fork handler of a library leads no group yet."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
 
 
 def _reason_without_report(status: int, errors: BinaryIO) -> str:

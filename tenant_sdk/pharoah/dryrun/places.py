@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from types import FrameType, TracebackType
+
+_OWN_FOLDER = f"{Path(__file__).parents[1]}/"
+_START_OF_SCRIPTS = str(Path(os.__file__).with_name("runpy.py"))
+_INSTALLED = ("/site-packages/torch/", "/dist-packages/torch/")
 
 
 def caller_frame() -> FrameType:
@@ -35,8 +41,15 @@ def named_place(path: str, line: int) -> str:
 
 
 def is_library(path: str) -> bool:
-    """Whether a file belongs to torch, to this package or to the interpreter's own start of scripts."""
-    return "/torch/" in path or "/pharoah/" in path or path.startswith("<") or path.endswith("/runpy.py")
+    """Whether a file belongs to torch, to this package or to the interpreter's own start of scripts.
+
+    The place of a folder counts, and not its name: a user may keep a script in a folder `torch`. A torch whose import
+    has failed is not among the modules any more, so it is also known by the place where distributions are installed.
+    """
+    if path.startswith(("<", _OWN_FOLDER)) or path == _START_OF_SCRIPTS or any(one in path for one in _INSTALLED):
+        return True
+    folder, _, name = (getattr(sys.modules.get("torch"), "__file__", None) or "").rpartition("/")
+    return name == "__init__.py" and path.startswith(f"{folder}/")
 
 
 def is_installed(path: str) -> bool:

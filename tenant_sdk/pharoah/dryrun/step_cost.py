@@ -15,6 +15,7 @@ from pharoah.dryrun.dry_recorder import DryRecorder
 from pharoah.dryrun.ledger import Work, local
 from pharoah.dryrun.lifetimes import HOST, Lifetimes, count_allocations
 from pharoah.dryrun.optimizer_cost import OptimizerCost
+from pharoah.dryrun.shared_memory import copied_bytes
 from pharoah_protocol.process_memory import data_bytes
 
 
@@ -117,7 +118,7 @@ class StepCostBuilder:
             operations=tuple(Operation(*row, times) for row, times in work.operations.items()),
             transfers=tuple(Transfer(*row, times) for row, times in work.transfers.items()),
             memory=memory,
-            process_bytes=data_bytes(),
+            process_bytes=max(0, data_bytes() - copied_bytes()),
             uncounted=tuple(sorted(self._ledger.uncounted)),
         )
 
