@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -30,6 +32,7 @@ from pharoah_benchmarks.micro import (
 from pharoah_benchmarks.micro._measure import Timer, _repeated, measure
 from pharoah_benchmarks.micro_kernels import together
 from pharoah_benchmarks.micro_kernels.files import CHUNK_BYTES, FileRead, FileWritten, FileWrittenAndRead
+from pharoah_benchmarks.micro_kernels.loading import Loading
 from pharoah_benchmarks.micro_kernels.memory import Patterns
 from pharoah_benchmarks.micro_kernels.numbers import same_everywhere
 from pharoah_benchmarks.micro_kernels.operators import Product
@@ -240,6 +243,45 @@ def test_a_disk_that_returns_other_bytes_is_found(kind: type, tmp_path: Path) ->
     finally:
         kernel.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def cached_pages(file: int) -> int:
+    """How many pages of a file the kernel holds in its cache (mincore(2))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with mmap.mmap(file, 0) as content:
+        found = (ctypes.c_ubyte * -(-len(content) // mmap.PAGESIZE))()
+        begin = ctypes.c_char.from_buffer(content)
+        failed = libc.mincore(ctypes.byref(begin), ctypes.c_size_t(len(content)), found)
+        del begin  # else the file stays mapped
+    assert not failed, os.strerror(ctypes.get_errno())
+    return sum(page & 1 for page in found)
+
+
+class WatchedLoader:
+    """Notes how much of the file is in the cache when a pass begins."""
+
+    def __init__(self, kernel: Loading) -> None:
+        self.kernel, self.loader, self.cached = kernel, kernel._loader, list[int]()
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        self.cached.append(cached_pages(self.kernel._file))
+        return iter(self.loader)
+
+
+def test_each_pass_of_the_data_loader_reads_its_file_from_the_disk(tmp_path: Path) -> None:
+    kernel = Loading(tmp_path, 32)
+    try:
+        assert cached_pages(kernel._file), "it was just written"
+        os.posix_fadvise(kernel._file, 0, 0, os.POSIX_FADV_DONTNEED)
+        if cached_pages(kernel._file):
+            pytest.skip("this file system is in memory")
+        kernel._loader = watched = WatchedLoader(kernel)
+        for _ in range(3):
+            kernel()
+            assert cached_pages(kernel._file), "it was read through the cache"
+        assert watched.cached == [0, 0, 0] and kernel.check().correct
+    finally:
+        kernel.close()
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:

@@ -179,6 +179,29 @@ def test_memory_is_bounded_by_the_number_of_series(
     assert caplog.text.count("more than 10 signals") == 1
 
 
+def test_ports_and_disks_leave_room_for_other_devices(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(signal_buffer, "MOST_SERIES", 10)
+    clock, ports = Clock(), [Reading(1.0, f"port{number}") for number in range(30)]
+    disks, gpus = [Reading(1.0, f"disk{number}") for number in range(30)], [Reading(1.0, f"gpu{n}") for n in range(5)]
+    buffer = buffer_of(
+        clock,
+        level(lambda: ports, "fabric_errors"),
+        level(lambda: disks, "disk_errors"),
+        level(lambda: gpus, "gpu_hot"),
+    )
+    for _ in range(3):
+        buffer.sample()
+        clock.now += 1
+    assert buffer.devices() == [*(f"gpu{number}" for number in range(5)), *(f"port{number}" for number in range(5))]
+    assert caplog.text.count("more than 5 signals of ports and disks") == 1
+    ports.clear()
+    clock.now = MIDNIGHT - 60  # what was kept is left out
+    buffer.sample()
+    assert buffer.devices() == [*(f"disk{number}" for number in range(5)), *(f"gpu{number}" for number in range(5))]
+
+
 def test_devices_that_come_and_go_do_not_fill_the_buffer_for_ever() -> None:
     clock = Clock()
     buffer = buffer_of(clock, level(lambda: [Reading(1.0, f"day{(clock.now - MIDNIGHT) // 86_400:.0f}")]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,42 @@ def test_cards_are_models_and_speeds_without_names_or_addresses(
         "fabric_firmware": "1 x 28.39",
         "fabric_rates": "1 x 400 Gb/sec (4X NDR)",
     }
+
+
+def test_a_link_that_comes_and_goes_changes_no_fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "SYSFS", tmp_path)
+    (tmp_path / "net/eth0/device").mkdir(parents=True)
+
+    def shown(speed: str, rate: str) -> dict[str, object]:
+        put(tmp_path / "net/eth0/speed", f"{speed}\n")
+        put(tmp_path / "infiniband/mlx5_0/ports/1/rate", f"{rate}\n")
+        facts = NodeFacts({}, [FACT_GROUPS["network"]]).read()
+        return {name: facts[name] for name in ("network_cards", "fabric_rates")}
+
+    assert shown("-1", "2.5 Gb/sec (1X SDR)") == {
+        "network_cards": "1 x unknown", "fabric_rates": "1 x 2.5 Gb/sec (1X SDR)"
+    }  # fmt: skip
+    up = {"network_cards": "1 x unknown 25000 Mb/s", "fabric_rates": "1 x 400 Gb/sec (4X NDR)"}
+    assert shown("25000", "400 Gb/sec (4X NDR)") == up
+    for speed, rate in (("-1", "10 Gb/sec (4X SDR)"), ("", ""), ("1000", "100 Gb/sec (4X EDR)"), ("25000", "400")):
+        assert shown(speed, rate) == up
+    assert shown("100000", "800 Gb/sec (4X XDR)") != up, "a faster link is another fact"
+
+
+def test_virtual_functions_that_move_into_pods_change_no_fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "SYSFS", tmp_path)
+    for kind, name in (("net", "eth0"), ("net", "eth0v0"), ("infiniband", "mlx5_0"), ("infiniband", "mlx5_1")):
+        put(tmp_path / kind / name / "device/vendor", "0x15b3\n")
+        put(tmp_path / kind / name / "ports/1/rate", "400 Gb/sec (4X NDR)\n")
+    virtual = [tmp_path / "net/eth0v0", tmp_path / "infiniband/mlx5_1"]
+    for function in virtual:
+        (function / "device/physfn").symlink_to(tmp_path / "net/eth0/device")
+    before = NodeFacts({}, [FACT_GROUPS["network"]]).read()
+    for function in virtual:
+        shutil.rmtree(function)
+    assert NodeFacts({}, [FACT_GROUPS["network"]]).read() == before == {
+        "network_cards": "1 x unknown", "fabric_adapters": "1 x mlx5_", "fabric_rates": "1 x 400 Gb/sec (4X NDR)"
+    }  # fmt: skip
 
 
 def test_the_temperature_band_falls_and_never_follows_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,12 @@ import threading
 
 import pytest
 
+from pharoah_provider.agent.exporter_source import ExporterSource
 from pharoah_provider.agent.job_signals import USERS_HOLD_SECONDS, JobSignals
-from pharoah_provider.agent.known_jobs import KnownJobs
+from pharoah_provider.agent.known_jobs import KnownJobs, Owner
 from pharoah_provider.agent.signal_buffer import SignalBuffer
-from pharoah_provider.agent.signals import Reading, Resource
+from pharoah_provider.agent.signals import AGENT_SIGNALS, Reading, Resource, _nvml
+from pharoah_provider.agent.signals._devices import devices_from
 from pharoah_provider.agent.telemetry import Telemetry
 from tests.harness.agent_signals import signal_of
 
@@ -93,3 +95,47 @@ def test_how_full_a_gpu_is_warns_only_the_job_that_has_it_alone() -> None:
         assert {one.device: one.used_share for one in answer.readings} == {"gpu0": True, "gpu1": False}
 
     asyncio.run(inside())
+
+
+def test_where_nobody_says_who_computes_no_job_sees_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exporter gives the signals, and the driver does not answer. Cards beside GPUs are for all jobs."""
+    monkeypatch.setattr(_nvml, "_nvml", lambda: None)
+    answer = "\n".join(f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}"}} 41' for gpu in (0, 1, 12)) + "\n"
+    links = [Reading(0.0), *(Reading(0.0, name) for name in ("eth0", "gpu0rdma0", "sda"))]
+    signals = {one.name: one for one in (AGENT_SIGNALS["gpu_temperature_celsius"], signal_of(read=lambda: links))}
+    buffer = SignalBuffer(Telemetry(signals=list(signals.values())))
+    with devices_from(ExporterSource(lambda: answer, "a test")):
+        buffer.sample()
+    assert {"gpu0", "gpu1", "gpu12"} < set(buffer.devices())
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        shown = asyncio.run(JobSignals(buffer, KnownJobs(), signals).answer(theirs))
+    assert [one.device for one in shown.readings] == ["", "eth0", "gpu0rdma0", "sda"]
+
+
+def test_a_job_that_asks_without_a_pause_has_its_processes_looked_for_once_a_second() -> None:
+    now, looks = [0.0], list[Owner]()
+
+    class Jobs(KnownJobs):
+        def processes_of(self, owner: Owner) -> set[int]:
+            looks.append(owner)
+            return super().processes_of(owner)
+
+    signals = [signal_of(name="hot", read=lambda: [Reading(1.0, "gpu0")])]
+    buffer = SignalBuffer(Telemetry(signals=signals))
+    buffer.sample()
+    users = {"gpu0": {os.getpid()}}
+    shown = JobSignals(buffer, Jobs(), {"hot": signals[0]}, lambda: users, clock=lambda: now[0])
+
+    async def inside() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            for seconds in (0.0, 0.9 * USERS_HOLD_SECONDS, USERS_HOLD_SECONDS):
+                now[0] = seconds
+                answers = await asyncio.gather(*(shown.answer(theirs) for _ in range(10)))
+                assert all(one.device == "gpu0" for answer in answers for one in answer.readings)
+                assert all(answer.readings for answer in answers)
+                assert len(looks) == (1 if seconds < USERS_HOLD_SECONDS else 2)
+
+    asyncio.run(inside())
+    assert {owner.user for owner in looks} == {os.getuid()}

@@ -27,6 +27,7 @@ from pharoah_protocol.node_profile import NodeProfile, command_under, environmen
 from pharoah_protocol.own_python import NEUTRAL_FOLDER, own_environment, own_module
 from pharoah_protocol.process_family import end_family
 from pharoah_protocol.with_parent import WITH_PARENT
+from pharoah_provider.agent.own_thread import in_own_thread
 from pharoah_provider.shielding import complete_despite_cancellation
 
 log = logging.getLogger("pharoah.agent")
@@ -280,8 +281,9 @@ def _signal_group(popen: subprocess.Popen[bytes], number: signal.Signals) -> Non
 async def _kill(popen: subprocess.Popen[bytes]) -> None:
     """Kill a child with all that it has started, and wait until the child has ended."""
     if popen.poll() is None:  # else the number may be that of another process by now
-        # In a thread: a cell may have started thousands of processes.
-        await asyncio.to_thread(end_family, lambda: {popen.pid})
+        # In a thread, because a cell may have started thousands of processes; in one of its own, because drivers that
+        # hang may hold all threads of the pool.
+        await in_own_thread(lambda: end_family(lambda: {popen.pid}))
     with contextlib.suppress(ProcessLookupError):
         os.killpg(popen.pid, signal.SIGKILL)  # the group outlives its leader
     if await _exit_status(popen, EXIT_SECONDS) is None:

@@ -6,17 +6,18 @@ are for the jobs of these processes: on a node that tenants share, nobody sees w
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from functools import partial
 
 from pharoah_protocol.agent_messages import SignalReading, SignalsAnswer
 from pharoah_protocol.hazard_model import node_features
-from pharoah_provider.agent.known_jobs import KnownJobs
+from pharoah_provider.agent.known_jobs import KnownJobs, Owner, owner_of
+from pharoah_provider.agent.shared_question import SharedQuestion
 from pharoah_provider.agent.signal_buffer import SignalBuffer
 from pharoah_provider.agent.signals import AGENT_SIGNALS, TROUBLE_UNIT, AgentSignal
 from pharoah_provider.agent.signals._nvml import gpu_users
@@ -27,7 +28,11 @@ log = logging.getLogger("pharoah.agent")
 LEAST_MINUTES = 60
 """Minutes that a signal was measured for before a forecast uses it: the model is learned from hours."""
 USERS_HOLD_SECONDS = 1.0
-"""How long it is known who computes on a device: each sidecar asks every two seconds, and they share the answer."""
+"""How long it is known who computes on a device, and which processes a job has: each sidecar asks every two seconds,
+and they share the answers. Whoever asks without a pause makes the agent ask no more often."""
+_GPU = re.compile(r"gpu(?![0-9]+[a-z])")
+"""Begins the name of a GPU, from NVML and from an exporter. The network card beside a GPU may have a name such as
+`gpu0rdma0`."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,10 @@ class _Access:
         """Whether a device is shown: not one that only others compute on."""
         if self.users is None:
             return not device
-        if device.startswith(ADDRESS_PREFIX):
-            return False  # a GPU of which nobody knows who computes on it
-        return device not in self.users or bool(self.users[device] & self.own)
+        if device in self.users:
+            return bool(self.users[device] & self.own)
+        # Nobody knows who computes on any other GPU: it has left the bus, or only an exporter answers.
+        return not device.startswith(ADDRESS_PREFIX) and not _GPU.match(device)
 
     def has_alone(self, device: str) -> bool:
         """Whether nobody else computes on a device: what is used there is used by this job."""
@@ -66,8 +72,12 @@ class JobSignals:
     clock: Callable[[], float] = time.monotonic
     _known: dict[str, set[int]] = field(default_factory=dict, init=False)
     """The processes that each device has named last."""
-    _asked_at: float = field(default=-inf, init=False)
-    _asking: asyncio.Task[None] | None = field(default=None, init=False)
+    _users: SharedQuestion[Mapping[str, set[int]]] = field(init=False)
+    _processes: dict[Owner, SharedQuestion[set[int]]] = field(default_factory=dict, init=False)
+    """The processes of each job that has asked within the last second."""
+
+    def __post_init__(self) -> None:
+        self._users = SharedQuestion(self._ask, USERS_HOLD_SECONDS, self.clock)
 
     async def answer(self, asker: socket.socket) -> SignalsAnswer:
         """The signals that the process at the other end may see."""
@@ -95,27 +105,30 @@ class JobSignals:
     async def _access(self, asker: socket.socket) -> _Access:
         """What the process at the other end may see."""
         try:
-            users = await self._users()
+            users = await self._users.answer()
         except Exception as error:  # noqa: BLE001 - a driver: what nobody knows is shown to nobody
             log.warning("the driver does not say who computes: %s: %s", type(error).__name__, error)
             return _Access(None, set())
-        own = await asyncio.to_thread(lambda: set(self.jobs.processes_of(asker))) if users else set()
-        return _Access(users, own)
+        return _Access(users, await self._own(asker) if users else set())
 
-    async def _users(self) -> Mapping[str, set[int]]:
+    async def _own(self, asker: socket.socket) -> set[int]:
+        """The processes of the job of the process at the other end."""
+        if (owner := owner_of(asker)) is None:
+            return set()
+        if owner not in self._processes:
+            self._processes = {other: question for other, question in self._processes.items() if question.holds}
+            ask = partial(self.jobs.processes_of, owner)
+            self._processes[owner] = SharedQuestion(ask, USERS_HOLD_SECONDS, self.clock)
+        return await self._processes[owner].answer()
+
+    def _ask(self) -> Mapping[str, set[int]]:
         """Processes by device. A device that does not answer, as one that is lost, has those that it named last, so
         that its job still sees it and others do not."""
-        if self._asking is not None and not self._asking.done():
-            await asyncio.shield(self._asking)  # however many ask and give up, one thread waits for the driver
-        elif self.clock() - self._asked_at >= USERS_HOLD_SECONDS:
-            self._asking = asyncio.create_task(self._ask())
-            await asyncio.shield(self._asking)
+        answered = self.users().items()
+        self._known = self._known | {
+            device: self._known.get(device, set()) if processes is None else processes for device, processes in answered
+        }
         return self._known
-
-    async def _ask(self) -> None:
-        for device, processes in (await asyncio.to_thread(self.users)).items():
-            self._known[device] = self._known.get(device, set()) if processes is None else processes
-        self._asked_at = self.clock()
 
     def _readings(self, device: str, alone: bool) -> Iterator[SignalReading]:
         for name, value in self.buffer.newest(device).items():

@@ -55,25 +55,30 @@ class KnownJobs:
 
     def asked(self, connected: socket.socket) -> None:
         """The process at the other end has asked for a ticket."""
-        peer = peer_credentials(connected)
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            owner = Owner(peer.user, _groups(peer.process))
+        if (owner := owner_of(connected)) is not None:
             self._asked_at.pop(owner, None)
             self._asked_at[owner] = self._clock()
         while len(self._asked_at) > MOST_OWNERS:
             del self._asked_at[next(iter(self._asked_at))]
 
-    def processes_of(self, connected: socket.socket) -> Iterator[int]:
-        """All processes of the job of the process at the other end, by its user and control groups."""
-        peer = peer_credentials(connected)
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            yield from _processes({Owner(peer.user, _groups(peer.process))})
+    def processes_of(self, owner: Owner) -> set[int]:
+        """All processes of one job. It looks at every process of the node."""
+        return set(_processes({owner}))
 
     def processes(self) -> Iterator[int]:
         """All processes of known jobs."""
         now = self._clock()
         owners = {owner for owner, asked_at in self._asked_at.items() if now - asked_at < REMEMBERED_SECONDS}
         yield from _processes(owners)
+
+
+def owner_of(connected: socket.socket) -> Owner | None:
+    """The job of the process at the other end, by its user and control groups; None when it has ended meanwhile."""
+    peer = peer_credentials(connected)
+    try:
+        return Owner(peer.user, _groups(peer.process))
+    except OSError:
+        return None
 
 
 def _processes(owners: Collection[Owner]) -> Iterator[int]:

@@ -24,12 +24,13 @@ from pharoah_protocol.agent_messages import (
 )
 from pharoah_protocol.files import write_atomically
 from pharoah_protocol.local_messages import Message, MessageError, decode, encode
-from pharoah_protocol.local_sockets import EVERYBODY, LocalSocketError, ServedSocket
+from pharoah_protocol.local_sockets import EVERYBODY, LocalSocketError, ServedSocket, peer_credentials
 from pharoah_protocol.node_profile import NodeProfile
 from pharoah_protocol.node_ticket import Ticket
 from pharoah_protocol.rank_messages import Failure
 from pharoah_protocol.trusted_paths import UntrustedPathError, private_content
 from pharoah_provider.agent.known_jobs import KnownJobs
+from pharoah_provider.agent.open_connections import OpenConnections
 from pharoah_serving.errors import ProviderError
 
 LARGEST_REQUEST_BYTES = 4096
@@ -70,7 +71,8 @@ async def ticket_socket(
     signals: Callable[[socket.socket], Awaitable[SignalsAnswer]] = _no_signals,
     forecast: Callable[[socket.socket], Awaitable[ForecastAnswer]] = _no_forecast,
 ) -> AsyncIterator[None]:
-    """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs.
+    """Serve tickets and the state of the node while inside. The socket is open to every local user: jobs are theirs. A
+    connection for which there is no room (`open_connections`) is closed at once.
 
     Who asks for a ticket is entered in `jobs`. `signals` gives the signals of the node that the process at the other
     end may see, and `forecast` what it needs to forecast failures of the node.
@@ -96,13 +98,24 @@ async def ticket_socket(
         body, signature = Ticket.issue(node, boot_id, key, time.time())
         return TicketAnswer(body.decode(), signature.hex(), profile.to_dict())
 
+    connections = OpenConnections()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asker = writer.get_extra_info("socket")
+        try:
+            with contextlib.suppress(OSError), connections.entered(peer_credentials(asker).user) as has_room:
+                if has_room:
+                    await answer(reader, writer, asker)
+        finally:
+            writer.transport.abort()  # also when nobody takes the answer: it would keep the connection open
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asker: socket.socket) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(REQUEST_SECONDS):
                 line = await reader.readline()
-                writer.write(encode(await answered(line, writer.get_extra_info("socket"))) + b"\n")
-                await writer.drain()
-        writer.close()
+                writer.write(encode(await answered(line, asker)) + b"\n")
+                writer.close()
+                await writer.wait_closed()
 
     with _served(path) as bound:
         server = await asyncio.start_unix_server(serve, sock=bound, limit=LARGEST_REQUEST_BYTES)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pharoah_protocol.process_family import descendants
 from pharoah_provider.agent.known_jobs import TICKS_PER_SECOND, KnownJobs, computed_seconds, use_of
+from pharoah_provider.agent.shared_question import SharedQuestion
 from pharoah_provider.agent.signals._nvml import gpu_processes
 from pharoah_serving.quotas import TokenBucket
 
@@ -39,6 +40,9 @@ LOOK_HOLDS_SECONDS = 10.0
 STRANGER_LOOKS, STRANGER_PAUSE_SECONDS = 3, 0.5
 """Somebody else computes beside the known jobs when each of so many looks shows it, with pauses between them: a daemon
 works for a moment."""
+HANG_SECONDS = 5.0
+"""A driver hangs that has not answered for so long: it needs milliseconds, and the provider waits no longer for a look
+(`fleet.LOOK_SECONDS`)."""
 _BUSY_COLUMNS = (1, 2, 3, 6, 7)
 """Columns of a core in /proc/stat: user, nice, system, irq, softirq (proc(5)). Waiting and stolen time is no use."""
 
@@ -72,8 +76,10 @@ class Look:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     _answers: TokenBucket = field(init=False)
     _seen_idle_at: float = field(default=-inf, init=False)
+    _driver: SharedQuestion[Collection[int]] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._driver = SharedQuestion(self.gpu_users, clock=self.clock)
         self._answers = TokenBucket.full(LOOKS_AT_ONCE, LOOKS_PER_SECOND, self.clock())
 
     async def idle(self) -> bool:
@@ -98,7 +104,9 @@ class Look:
 
     async def _used_only_by(self, known: Callable[[], set[int]]) -> bool:
         try:
-            if set(await asyncio.to_thread(self.gpu_users)) - {*own_processes(), *known()}:
+            if self._driver.waiting_seconds > HANG_SECONDS:
+                raise TimeoutError("the driver has not answered the last question")
+            if set(await self._driver.answer()) - {*own_processes(), *known()}:
                 return False
             used_before, busy_before, began = use_of(known(), self.cpus), self._busy_seconds(), self.clock()
             await self.pause(LOOK_SECONDS)

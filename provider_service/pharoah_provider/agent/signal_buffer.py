@@ -33,6 +33,10 @@ MOST_SERIES = 512
 """Signals times devices that are kept: a node with 8 GPUs, 12 ports, 8 memory controllers and 10 disks has about 400.
 Each takes 19 kB for its samples, and at most 46 kB for the history of its features when it never has the same value
 twice; so 512 take at most 33 MB, and 14 MB when most of them rest."""
+_PORTS_AND_DISKS = ("disk_", "fabric_", "network_")
+"""Signals of devices of which a host may have dozens begin so: 64 ports of the fabric have 512 counters. Together they
+have at most half of MOST_SERIES, so that they leave room for GPUs, memory and processors. A server with 8 GPUs has
+about 170 signals of its ports and disks (`evaluation/ingest/large_node.py`)."""
 _MISSING = math.nan
 
 
@@ -101,7 +105,7 @@ class SignalBuffer:
     """Keeps the samples of one node. `run` samples until it is cancelled; the other methods answer from any thread.
 
     Memory is bounded by MOST_SERIES: of a node with more signals, those that come later are not kept, and the log says
-    so once.
+    so once. Ports and disks have half of it at most.
     """
 
     def __init__(self, telemetry: Telemetry, clock: Callable[[], float] = time.time) -> None:
@@ -115,7 +119,10 @@ class SignalBuffer:
         self._second = self._minute = -1
         self._began = -1
         """The first second that was sampled."""
-        self._full = False
+        self._ports_and_disks = 0
+        """How many of the kept series are theirs."""
+        self._full = set[str]()
+        """What the log has said that there is no room for."""
         self._lock = threading.Lock()
 
     async def run(self) -> None:
@@ -194,7 +201,7 @@ class SignalBuffer:
         A clock that was set back, or more than a day ahead, begins anew: two samples of one moment would contradict.
         """
         if self._second < 0 or second < self._second or second - self._second > KEPT_MINUTES * MINUTE_SECONDS:
-            self._kept.clear()
+            self._keep({})
             self._began, self._second, self._minute = second, second - 1, second // MINUTE_SECONDS
         for passed in range(max(self._second + 1, second - KEPT_SECONDS + 1), second + 1):
             for kept in self._kept.values():
@@ -204,19 +211,31 @@ class SignalBuffer:
                 kept.end_minute(minute)
         if self._minute < second // MINUTE_SECONDS:
             oldest = second - KEPT_MINUTES * MINUTE_SECONDS
-            self._kept = {series: kept for series, kept in self._kept.items() if kept.newest_second >= oldest}
+            self._keep({series: kept for series, kept in self._kept.items() if kept.newest_second >= oldest})
         self._second, self._minute = second, second // MINUTE_SECONDS
 
     def _series(self, series: Series) -> _Kept | None:
         """What is kept of a series; None where there is no room for another one."""
         if series not in self._kept:
-            if len(self._kept) >= MOST_SERIES:
-                if not self._full:
-                    log.warning("this node has more than %d signals of devices; further ones are not kept", MOST_SERIES)
-                self._full = True
+            if lacking := self._lacking_room(series):
+                if lacking not in self._full:
+                    log.warning("this node has more than %s; further ones are not kept", lacking)
+                self._full.add(lacking)
                 return None
             self._kept[series] = _Kept(self._kinds[series.signal])
+            self._ports_and_disks += _is_of_port_or_disk(series)
         return self._kept[series]
+
+    def _keep(self, kept: dict[Series, _Kept]) -> None:
+        self._kept, self._ports_and_disks = kept, sum(map(_is_of_port_or_disk, kept))
+
+    def _lacking_room(self, series: Series) -> str:
+        """What there is no room for when this series comes; empty where there is room."""
+        if len(self._kept) >= MOST_SERIES:
+            return f"{MOST_SERIES} signals of devices"
+        if _is_of_port_or_disk(series) and self._ports_and_disks >= MOST_SERIES // 2:
+            return f"{MOST_SERIES // 2} signals of ports and disks"
+        return ""
 
     def _row(self, moment: float, ring: Callable[[_Kept], array[float]], number: int) -> Iterator[Sample]:
         """One sample per device that has a value at this second or minute."""
@@ -227,3 +246,7 @@ class SignalBuffer:
                 values[series.device][series.signal] = value
         for device, found in values.items():
             yield Sample(moment, device, found)
+
+
+def _is_of_port_or_disk(series: Series) -> bool:
+    return series.signal.startswith(_PORTS_AND_DISKS)

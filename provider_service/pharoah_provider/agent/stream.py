@@ -41,6 +41,7 @@ from pharoah_provider.agent.environment_children import EnvironmentChildren
 from pharoah_provider.agent.fork_servers import cell_answer
 from pharoah_provider.agent.look import Look
 from pharoah_provider.agent.sample_times import SampleTimes
+from pharoah_provider.agent.shared_question import SharedQuestion
 from pharoah_provider.agent.telemetry import Telemetry
 from pharoah_provider.domain import NOT_IDLE, Node
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -74,6 +75,8 @@ class AgentStream:
         """`remote_folder`: where a micro-benchmark may write on remote storage; empty for none."""
         self._node, self._access, self._look, self._remote_folder = node, access, look, remote_folder
         self._telemetry, self._probes, self._fork_servers = telemetry, probes, fork_servers
+        self._sampling = SharedQuestion(telemetry.sample)
+        """A driver that hangs while the connection is made again and again holds one thread."""
         self._out: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
         """What goes out on this connection; None ends it."""
         self._unacknowledged: deque[TelemetryMessage] = deque(maxlen=KEPT_BATCHES)
@@ -186,7 +189,7 @@ class AgentStream:
         times = SampleTimes(period_seconds)
         while True:
             sampled_at = await times.next()
-            samples = await asyncio.to_thread(self._telemetry.sample)  # a driver may take its time
+            samples = await self._sampling.answer()
             self._batch += 1
             message = TelemetryMessage(batch=self._batch)
             for sample in samples:

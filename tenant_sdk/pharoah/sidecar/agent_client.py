@@ -29,6 +29,8 @@ LARGEST_ANSWER_BYTES = 1 << 16
 """A profile with measured ceilings has less than a tenth of it."""
 MOST_READINGS = 1024
 """Readings that are used: those of dozens of signals of each of 16 devices."""
+LARGEST_READING_BYTES = 1024
+"""A reading has about 190 bytes; with the longest texts that are used it has about 500."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ async def ask_signals(socket_path: str, timeout_seconds: float, service_users: s
     try:
         place = CheckedSocket(Path(socket_path), service_users)
         async with asyncio.timeout(timeout_seconds):
-            readings = decode_answer(await _answer_line(place, SignalsRequest()), SignalsAnswer).readings
+            line = await _answer_line(place, SignalsRequest(), MOST_READINGS * LARGEST_READING_BYTES)
+        readings = decode_answer(line, SignalsAnswer).readings
     except Exception:  # noqa: BLE001 - whoever listens there may answer anything
         return ()
     return tuple(

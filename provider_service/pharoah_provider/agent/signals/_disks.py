@@ -14,6 +14,9 @@ BLOCKS = Path("/sys/block")
 MOUNTS = Path("/proc/self/mounts")
 _NEVER_WRITTEN = {"iso9660", "squashfs", "erofs", "cramfs"}
 """File systems that nobody writes, such as images of packages."""
+_FUSE, _FUSE_OF_A_DISK = "fuse", "fuseblk"
+"""A program answers for file systems whose kind begins so (fuse(4)): it may hang, and its device, such as /dev/fuse, is
+no disk. Only the second kind is on a disk."""
 
 _READ_ONLY = {"ro", "emergency_ro", "shutdown"}
 """Options of a file system that takes no writes. Since Linux 6.12, ext4 says the last two after errors, and keeps
@@ -31,11 +34,16 @@ def _mounts() -> list[_Mount]:
     found: dict[str, _Mount] = {}
     for line in (text_of(MOUNTS) or "").splitlines():
         words = line.split()
-        if len(words) >= 4 and words[0].startswith("/dev/") and words[2] not in _NEVER_WRITTEN:
+        if len(words) >= 4 and words[0].startswith("/dev/") and _is_of_a_disk(words[2]):
             folder = words[1].replace("\\040", " ")
             read_only = not _READ_ONLY.isdisjoint(words[3].split(","))
             found.setdefault(words[0], _Mount(words[0], folder, read_only))
     return list(found.values())[:MOST_FOLDERS]
+
+
+def _is_of_a_disk(kind: str) -> bool:
+    """Whether somebody may write a file system of this kind, and no program answers for it that may hang."""
+    return kind not in _NEVER_WRITTEN and (kind == _FUSE_OF_A_DISK or not kind.startswith(_FUSE))
 
 
 def free_ratios() -> Iterator[Reading]:
@@ -69,6 +77,8 @@ class WriteWatch:
         """1 for each file system that has become read-only since the agent began, else 0."""
         if not (mounts := _mounts()):
             raise NotOnThisNode(f"{MOUNTS}: this node has no file system on a disk of its own")
+        # Another volume may get the name of one that is gone, such as /dev/sdb1.
+        self._took_writes &= {mount.device for mount in mounts}
         self._took_writes |= {mount.device for mount in mounts if not mount.read_only}
         for mount in mounts:
             yield Reading(float(mount.read_only and mount.device in self._took_writes), _name(mount))

@@ -22,11 +22,20 @@ def text_of(path: Path | str) -> str | None:
     except OSError:
         return None
     try:
-        return os.read(descriptor, MOST_BYTES).decode(errors="replace")
+        return _content(descriptor).decode(errors="replace")
     except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+def _content(descriptor: int) -> bytes:
+    """The first MOST_BYTES of a file. One read of a list of the kernel gives a page at most, as seq_file.c does for the
+    mounts, of which a page has about 40."""
+    content = b""
+    while len(content) < MOST_BYTES and (piece := os.read(descriptor, MOST_BYTES - len(content))):
+        content += piece
+    return content
 
 
 def number_of(path: Path | str) -> int | None:

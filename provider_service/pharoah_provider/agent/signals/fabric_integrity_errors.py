@@ -17,4 +17,5 @@ SIGNAL = AgentSignal(
     leaves_node=False,
     read=lambda: fabric_counts("local_link_integrity_errors", "excessive_buffer_overrun_errors"),
     counter_bits=NARROW_BITS,
+    period_seconds=10.0,
 )

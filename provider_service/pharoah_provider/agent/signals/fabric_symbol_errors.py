@@ -17,4 +17,5 @@ SIGNAL = AgentSignal(
     leaves_node=False,
     read=lambda: fabric_counts("symbol_error"),
     counter_bits=NARROW_BITS,
+    period_seconds=10.0,
 )

@@ -17,4 +17,5 @@ SIGNAL = AgentSignal(
     leaves_node=False,
     read=lambda: card_counts("carrier_changes"),
     counter_bits=NARROW_BITS,
+    period_seconds=10.0,
 )

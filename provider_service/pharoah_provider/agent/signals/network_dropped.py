@@ -16,4 +16,5 @@ SIGNAL = AgentSignal(
     kind=SignalKind.COUNTER,
     leaves_node=False,
     read=lambda: card_counts("statistics/rx_dropped", "statistics/tx_dropped"),
+    period_seconds=10.0,
 )

@@ -16,4 +16,5 @@ SIGNAL = AgentSignal(
     kind=SignalKind.COUNTER,
     leaves_node=False,
     read=lambda: card_counts("statistics/tx_errors"),
+    period_seconds=10.0,
 )
