@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
@@ -18,6 +17,7 @@ from pharoah._flight_responder import start_responder, start_responder_from_hook
 from pharoah._guard import Guard
 from pharoah._inject.pharoah_finder import Finder
 from pharoah._listener import AlertCallback, Listener
+from pharoah._process_end import Failure, watch_process_end
 from pharoah._rank_identity import command, may_ask, rank, ranks_here, shown
 from pharoah._settings import Settings
 from pharoah._sidecar_link import DRY_RUN, SERVES, SIDECAR, SidecarLink
@@ -64,7 +64,7 @@ class Session:
         self._listener: Listener | None = None
         self._listen_at = 0.0
         """When to try to listen again, on the monotonic clock."""
-        self._error = ""
+        self._failure: Failure | None = None
         if link is not None:
             hooks.on_fork(self._forget)
 
@@ -136,8 +136,9 @@ class Session:
             if self._clock is not None:
                 self._clock.flush()
             with contextlib.suppress(OSError):
-                ended = _end_state(state) if state else EndState.FAILED if self._error else EndState.OK
-                end = End(ended, error=self._error, stated=bool(state))
+                ended = _end_state(state) if state else EndState.FAILED if self._failure else EndState.OK
+                status, error = self._failure or (0, "")
+                end = End(ended, status=status, error=error, stated=bool(state))
                 link.ask(end, Ended, self._settings.shutdown_timeout_seconds)
             if self._listener:
                 self._listener.close()
@@ -162,9 +163,6 @@ class Session:
 def _clock_of(link: SidecarLink, settings: Settings) -> StepClock:
     return StepClock(link, settings.capture_every_steps, settings.step_file)
 
-
-LONGEST_ERROR = 1000
-"""Characters of the exception that ended a job which are kept to judge it."""
 
 _session: Session | None = None
 
@@ -315,17 +313,12 @@ def _end_state(text: str) -> EndState:
 
 
 def _finish_at_exit(session: Session) -> None:
-    """Report the end at exit, and whether an exception ended the script."""
-    previous = sys.excepthook
+    """Report the end at exit, and what has failed."""
 
-    def note_failure(kind: type[BaseException], value: BaseException, trace: Any) -> None:
-        session._error = kind.__name__
-        with Guard("error"):
-            session._error = f"{kind.__name__}: {value}"[:LONGEST_ERROR]
-        previous(kind, value, trace)
+    def failed(failure: Failure) -> None:
+        session._failure = session._failure or failure
 
-    sys.excepthook = note_failure
-    atexit.register(session.finish)
+    watch_process_end(failed, session.finish)
 
 
 def join_from_hook() -> StepClock | None:

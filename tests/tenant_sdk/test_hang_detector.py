@@ -24,6 +24,29 @@ print(json.dumps([before, last_calls(recorded_calls()), last_starts(recorded_cal
 """
 
 
+WITH_NCCL = """
+import json, pickle, sys, torch, torch.distributed as dist
+from pharoah.capture.flight_recorder import last_calls, last_starts, recorded_calls
+dist.init_process_group("gloo", init_method=sys.argv[1], rank=0, world_size=1)
+dist.all_reduce(torch.ones(4))
+c10d = sys.modules["torch._C._distributed_c10d"]
+gloo = c10d._dump_fr_trace
+def nccl(includeStackTraces):
+    recorded = pickle.loads(gloo(includeStackTraces=includeStackTraces))
+    for entry in recorded["entries"]:
+        entry.update(collective_seq_id=7, profiling_name="nccl:all_gather", time_created_ns=1)
+    return pickle.dumps({**recorded, "pg_config": {"0": {"ranks": "[0, 1]"}}})
+def fail(**_):
+    raise RuntimeError("no recorder")
+said = []
+for c10d._dump_fr_trace, c10d._dump_nccl_trace in [(gloo, nccl), (fail, nccl), (gloo, fail), (fail, fail)]:
+    recorded = recorded_calls()
+    calls = [[call["group"], call["name"], call["number"], call["ranks"]] for call in last_calls(recorded)]
+    said.append([calls, [start["group"] for start in last_starts(recorded)]])
+print(json.dumps(said))
+"""
+
+
 def call(number: int, name: str = "all_reduce", sizes: str = "[[4]]", place: str = "train.py:9") -> CollectiveCall:
     return CollectiveCall("0", "[0, 1, 2]", number, name, sizes, place)
 
@@ -79,3 +102,17 @@ def test_the_flight_recorder_is_read_with_the_users_line(tmp_path: Path) -> None
     assert abs(time.time() - times[-1] / 1e9) < 600
     assert last.pop("ranks") in ("[0]", "")  # gloo does not say
     assert last == {"group": "0", "number": 4, "name": "broadcast", "sizes": "[[2]]", "place": "ask.py:8"}
+
+
+def test_both_flight_recorders_are_read(tmp_path: Path) -> None:
+    """NCCL has a recorder of its own. This torch has none, so that gloo's stands for it in other words."""
+    script = tmp_path / "ask.py"
+    script.write_text(WITH_NCCL)
+    command = [sys.executable, str(script), f"file://{tmp_path}/store"]
+    said = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True)
+    both, only_nccl, only_gloo, none = json.loads(said.stdout)
+    (nccl, gloo), starts = both
+    assert nccl == ["cuda:0", "all_gather", 7, "[0, 1]"]
+    assert gloo[:3] == ["0", "all_reduce", 1]
+    assert starts == ["cuda:0", "0"], "the older one first"
+    assert (only_nccl, only_gloo, none) == ([[nccl], ["cuda:0"]], [[gloo], ["0"]], [[], []])

@@ -256,3 +256,52 @@ def test_threads_have_steps_of_their_own(torch_server: TorchServer) -> None:
     (found,) = seen["captures"]  # type: ignore[misc]
     assert seen["steps"] == 40 * 4
     assert "attn" in Fingerprint.from_json(found).grammar
+
+
+ODD_PARAMETERS = {
+    "a list": "    def parameters(self): return list(super().parameters())\n",
+    "a dictionary": "    parameters = {'rate': 1}\n",
+    "a method that raises": "    def parameters(self): raise OSError('not loaded')\n",
+}
+
+
+@pytest.mark.parametrize("parameters", ODD_PARAMETERS.values(), ids=ODD_PARAMETERS)
+def test_a_model_whose_parameters_are_no_iterator_is_captured(torch_server: TorchServer, parameters: str) -> None:
+    source = f"import torch\nclass Model(torch.nn.Linear):\n{parameters}model = Model(8, 8)\n"
+    calls = requests("with torch.no_grad(): model(torch.randn(4, 8))")
+    seen = captured(torch_server, source + calls)
+    (found,) = seen["captures"]  # type: ignore[misc]
+    assert Fingerprint.from_json(found).sizes["parameters"] == (8 * 8 + 8) * 4
+    assert seen["steps"] == 5
+
+
+@pytest.mark.parametrize("patched", [False, True], ids=["", "others patch torch as well"])
+def test_the_call_of_a_model_that_has_one_of_its_own_starts_once(torch_server: TorchServer, patched: bool) -> None:
+    code = f"""{CAPTURES}
+began = {{"model": 0, "patch": 0}}
+class Model(torch.nn.Linear):
+    def __call__(self, *args):
+        began["model"] += 1
+        return super().__call__(*args)
+asked = []
+def connected():
+    asked.append(1)
+    return clock
+clock.serves = True
+hooks.watch_models(connected)
+if {patched}:
+    before = torch.nn.Module.__call__
+    def around(*args, **kwargs):
+        began["patch"] += 1
+        return before(*args, **kwargs)
+    torch.nn.Module.__call__ = around
+model = Model(8, 8)
+with torch.no_grad():
+    for _ in range(6):
+        model(torch.randn(4, 8))
+clock.flush()
+print(json.dumps([began, len(asked), len(seen["captures"])]))
+"""
+    began, asked, captures = json.loads(torch_server.run_code(code))
+    assert began == {"model": 6, "patch": 6 if patched else 0}
+    assert (asked, captures) == (1, 1)

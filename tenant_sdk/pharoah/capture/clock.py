@@ -10,11 +10,12 @@ import logging
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pharoah._rank_identity import rank
 from pharoah._sidecar_link import SidecarLink
-from pharoah.capture.single_step import Captured, OneStep
+from pharoah.capture.single_step import Captured, OneStep, inside_backward
 from pharoah.replay.save_step import SaveStep
 from pharoah_protocol.process_memory import resident_bytes
 from pharoah_protocol.rank_messages import Capture, Steps
@@ -31,6 +32,9 @@ SERVING_AFTER_STEPS = 2
 """Calls of `session.step()` without a step of an optimizer, after which the job is taken for one that serves."""
 FORGOTTEN_AFTER = 100
 """Steps of one other optimizer without one of the first."""
+MOST_PARTS = 1000
+"""Parts of its parameters that one optimizer may update one after the other in a training step, as far as they are
+followed. Their identities are kept."""
 
 
 class StepClock:
@@ -41,10 +45,18 @@ class StepClock:
     are made of calls of its models (`pharoah.capture.served_models`), also where it says itself where they end.
     """
 
-    def __init__(self, link: SidecarLink, capture_every: int = 0, step_file: str = "") -> None:
-        """With `capture_every` a step is captured again after so many steps; with `step_file` one is saved there."""
+    def __init__(
+        self,
+        link: SidecarLink,
+        capture_every: int = 0,
+        step_file: str = "",
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        """With `capture_every` a step is captured again after so many steps; with `step_file` one is saved there.
+        `now` gives nanoseconds."""
         self._link = link
         self._capture_every = capture_every
+        self._now = now
         self.serves = False
         """Whether a dry run has found that the job serves."""
         self._models: ServedModels | None = None
@@ -54,7 +66,12 @@ class StepClock:
         self._sent = 0
         self._durations: list[int] = []
         self._capture = OneStep()
+        self._switch_is_due = False
+        """Whether the capture is to begin or to end as soon as no node of autograd is being computed."""
         self._save = SaveStep(step_file)
+        self._saves = bool(step_file)
+        self._slowed = False
+        """Whether anything was recorded or saved since the last step was over, which takes time."""
         self._cycle = Cycle()
 
     @property
@@ -63,21 +80,22 @@ class StepClock:
 
     def tick(self, source: str, optimizer: Any = None) -> None:
         """A step is over. Never raises."""
-        now = time.perf_counter_ns()
+        now = ended = self._now()
         try:
             if source == "session":
                 self._stated()
             elif self._models is not None:  # the job trains after all
                 self._drop_models()
             completes = source != "optimizer" or self._cycle.completed_by(optimizer)
-            saving = self._save.active
-            if source == "optimizer" and self._captured(optimizer, completes):
-                now = time.perf_counter_ns()
+            self._slowed = self._slowed or self._capture.recording or self._save.active
+            if self._captured(optimizer, completes) if source == "optimizer" else self._switched():
+                now = self._now()
             self._source = self._source or source
             if source != self._source or not completes:
                 return
-            if self._last and not self._capture.recording and not saving:
-                self._durations.append(now - self._last)
+            if self._last and not self._slowed:
+                self._durations.append(ended - self._last)
+            self._slowed = self._capture.recording
             self._steps += 1
             if now - self._sent > SEND_EVERY_NS:
                 self._send(now)
@@ -93,10 +111,19 @@ class StepClock:
             self._models = ServedModels(self._served, self._send_capture, is_known=self.serves)
             self._models.install()
 
-    def optimizer_begins(self, closure: bool) -> None:
-        """An optimizer steps; with a `closure` it computes forward and backward inside."""
+    def optimizer_begins(self, closure: bool, is_inner: bool = False) -> None:
+        """An optimizer steps; with a `closure` it computes forward and backward inside. Its step `is_inner` where the
+        step of an optimizer calls it."""
         try:
-            self._capture.pause(closure)
+            self._capture.pause(closure, is_inner)
+        except Exception as fault:  # noqa: BLE001 - hot path: ours must not reach the training loop
+            log.debug("capture: %s", fault)
+
+    def inner_stepped(self, optimizer: Any) -> None:
+        """An optimizer has stepped inside the step of an optimizer, which is the one that counts."""
+        try:
+            if self._capture.active:
+                self._capture.stepped(optimizer, is_inner=True)
         except Exception as fault:  # noqa: BLE001 - hot path: ours must not reach the training loop
             log.debug("capture: %s", fault)
 
@@ -112,7 +139,7 @@ class StepClock:
     def flush(self) -> None:
         """The job is over."""
         self._save.drop()
-        self._send(time.perf_counter_ns())
+        self._send(self._now())
 
     def _stated(self) -> None:
         """The script has called `session.step()`."""
@@ -135,7 +162,7 @@ class StepClock:
         if self._source == "models":
             self._durations.append(nanoseconds)
             self._steps += 1
-            if (now := time.perf_counter_ns()) - self._sent > SEND_EVERY_NS:
+            if (now := self._now()) - self._sent > SEND_EVERY_NS:
                 self._send(now)
 
     def _send_capture(self, seen: Captured) -> None:
@@ -148,19 +175,32 @@ class StepClock:
         self._sent = now
 
     def _captured(self, optimizer: Any, completes: bool) -> bool:
-        """On after the third cycle, off after the fourth; then again as often as wanted. Whether this took time."""
-        if completes and self._save.completed(self._cycle.count):
+        """On after the third cycle, off after the fourth; then again as often as wanted. Whether this took time.
+
+        Where optimizers step inside of the backward pass, a capture begins and ends at the next step of another one,
+        or at the next `session.step()`: the end of a node of autograd takes back what is done there."""
+        if completes and self._saves and not inside_backward() and self._save.completed(self._cycle.count):
             return True
-        if not completes:
+        if self._capture.active:
             self._capture.stepped(optimizer)
-        elif self._capture.active:
-            self._capture.stepped(optimizer)
-            if seen := self._capture.leave():
-                self._send_capture(seen)
-        elif self._is_due():
-            self._capture.enter()
-        else:
+            self._switch_is_due = self._switch_is_due or completes
+            self._switched()
+            return True
+        self._switch_is_due = self._switch_is_due or (completes and self._is_due())
+        return self._switched()
+
+    def _switched(self) -> bool:
+        """Begin or end the capture where this is due and possible. Whether this took time."""
+        if not self._switch_is_due or inside_backward():
             return False
+        self._switch_is_due = False
+        try:
+            if not self._capture.active:
+                self._capture.enter()
+            elif seen := self._capture.leave():
+                self._send_capture(seen)
+        except Exception as fault:  # noqa: BLE001 - the step counts all the same
+            log.debug("capture: %s", fault)
         return True
 
     def _is_due(self) -> bool:
@@ -172,7 +212,9 @@ class Cycle:
     """Which optimizer's steps end a training step: the first one seen, so that several do not count several times.
 
     An optimizer that is gone, or stands still while one other steps on and on (a new phase of training), is followed
-    by its successor. Optimizers are not kept alive.
+    by its successor. Some frameworks let one optimizer step several times, for other parameters each time (ZeRO of
+    DeepSpeed steps for each group of parameters): then it ends a training step when it updates the parameter again
+    that came first, or any other one twice before that. Optimizers and parameters are not kept alive.
     """
 
     def __init__(self) -> None:
@@ -180,15 +222,37 @@ class Cycle:
         self._first: weakref.ref[Any] | None = None
         self._rival: weakref.ref[Any] | None = None
         self._rival_steps = 0
+        self._part: weakref.ref[Any] | None = None
+        """The first of the parameters that were updated when the last training step ended."""
+        self._other_parts: set[int] = set()
+        """Identities of those that came first in steps since then."""
 
     def completed_by(self, optimizer: Any) -> bool:
         """Whether this step of this optimizer ends a training step."""
         if self._first is None or self._first() is None:
-            self._first = weakref.ref(optimizer)
+            self._first, self._part = weakref.ref(optimizer), None
         if self._first() is not optimizer and not self._succeeds(optimizer):
             return False
         self._rival_steps = 0
+        if not self._begins_again(_first_parameter(optimizer)):
+            return False
         self.count += 1
+        return True
+
+    def _begins_again(self, parameter: Any) -> bool:
+        """Whether a step that updates this parameter first is not one of several for other parameters."""
+        first = self._part() if self._part is not None else None
+        if first is not None and first is not parameter and self._is_new_part(id(parameter)):
+            return False
+        if first is not parameter:
+            self._part = weakref.ref(parameter) if parameter is not None else None
+        self._other_parts.clear()
+        return True
+
+    def _is_new_part(self, part: int) -> bool:
+        if part in self._other_parts or len(self._other_parts) >= MOST_PARTS:
+            return False
+        self._other_parts.add(part)
         return True
 
     def _succeeds(self, optimizer: Any) -> bool:
@@ -197,5 +261,13 @@ class Cycle:
         self._rival_steps += self._rival() is optimizer
         if self._rival_steps <= FORGOTTEN_AFTER:
             return False
-        self._first, self._rival = self._rival, None
+        self._first, self._rival, self._part = self._rival, None, None
         return True
+
+
+def _first_parameter(optimizer: Any) -> Any:
+    """The first of the parameters that an optimizer updates now; None for none."""
+    for group in getattr(optimizer, "param_groups", ()):
+        for parameter in group["params"]:
+            return parameter
+    return None

@@ -1,28 +1,55 @@
-"""torch's flight recorder: which collective this process has called last in each group, and from which line.
+"""torch's flight recorders: which collective this process has called last in each group, and from which line.
 
-torch keeps the last 2,000 collectives of NCCL and gloo by itself (TORCH_FR_BUFFER_SIZE); reading them is the only cost.
+torch keeps the last 2,000 collectives of NCCL and of gloo by itself (TORCH_FR_BUFFER_SIZE), in a recorder for each;
+reading them is the only cost.
 """
 
 from __future__ import annotations
 
+import logging
 import pickle
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+log = logging.getLogger("pharoah")
+
 MOST_STARTS = 64
 """Starts of collectives that are given: those of several steps."""
+_DUMPS = {"_dump_fr_trace": "", "_dump_nccl_trace": "cuda:"}
+"""Functions of torch that read a recorder, gloo's and NCCL's, and what is put before the names of its groups: a group
+whose tensors may be on either device has a backend for each, and each counts its own collectives."""
 
 
 def recorded_calls(*, places: bool = True) -> dict[str, Any]:
-    """What the recorder holds; empty where there is none. `places`: also where in the code each call stands, for which
-    torch needs a second when it has recorded thousands."""
+    """What the recorders hold together; empty where there is none. `places`: also where in the code each call stands,
+    for which torch needs a second when it has recorded thousands."""
     c10d = sys.modules.get("torch._C._distributed_c10d")
-    dump = getattr(c10d, "_dump_fr_trace", None) or getattr(c10d, "_dump_nccl_trace", None)
-    if dump is None:
+    found = []
+    for name, prefix in _DUMPS.items():
+        if (dump := getattr(c10d, name, None)) is not None:
+            try:
+                found.append(_prefixed(pickle.loads(dump(includeStackTraces=places)), prefix))
+            except Exception as fault:  # noqa: BLE001 - the other recorder may hold the call that hangs
+                log.debug("%s: %s", name, fault)
+    if not found:
         return {}
-    recorded: dict[str, Any] = pickle.loads(dump(includeStackTraces=places))
-    return recorded
+    entries = [entry for recorded in found for entry in recorded["entries"]]
+    entries.sort(key=lambda entry: entry["time_created_ns"])
+    return {"entries": entries, "pg_config": {name: group for one in found for name, group in one["pg_config"].items()}}
+
+
+def _prefixed(recorded: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """What a recorder holds, with names of groups that no other recorder has."""
+    entries = [
+        {**entry, "process_group": (prefix + entry["process_group"][0], *entry["process_group"][1:])}
+        for entry in recorded.get("entries", ())
+    ]
+    return {
+        "entries": entries,
+        "pg_config": {prefix + name: group for name, group in recorded.get("pg_config", {}).items()},
+    }
 
 
 def last_starts(recorded: dict[str, Any]) -> list[dict[str, Any]]:

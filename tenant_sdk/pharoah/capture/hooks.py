@@ -9,10 +9,12 @@ from typing import Any
 
 from pharoah._guard import Guard
 from pharoah.capture.clock import StepClock
+from pharoah.capture.open_steps import OpenSteps
 from pharoah.capture.single_step import computes_inside
 
 _clock: StepClock | None = None
 _handles: list[Any] = []
+_open_steps = OpenSteps()
 _inert = False
 
 
@@ -28,15 +30,26 @@ def attach(clock: StepClock) -> None:
 
 def watch_models(clock: Callable[[], StepClock | None]) -> None:
     """For a job that serves: `clock` is asked at the first call of a model, so nothing is connected before."""
+    import torch
+
     from pharoah.capture.serving_steps import Caller, around_calls
 
-    def first(_: Caller, module: Any, args: Any, kwargs: Any) -> Any:
-        take_out()
+    was_called = False
+
+    def first(original: Caller, module: Any, args: Any, kwargs: Any) -> Any:
+        nonlocal was_called
+        if was_called:  # others have patched over it, so that it could not be taken out
+            return original(module, *args, **kwargs)
+        was_called = True
+        is_out = take_out()
         if not _inert:
             with Guard("models"):
                 if (watching := clock()) is not None:
                     attach(watching)
-        return type(module).__call__(module, *args, **kwargs)  # which is watched by now
+        if not is_out:
+            return original(module, *args, **kwargs)
+        # Watched by now. The module's own `__call__`, if it has one, is running already.
+        return torch.nn.Module.__call__(module, *args, **kwargs)
 
     take_out = around_calls(first)
 
@@ -51,19 +64,24 @@ def watch_optimizers(clock: Callable[[], StepClock | None]) -> None:
     def begins(_: Any, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling():
             return  # a compiled step is traced through here
+        is_inner = not _open_steps.begin()
         if (watching := _clock) is not None:
-            watching.optimizer_begins(closure=computes_inside(args, kwargs))
+            watching.optimizer_begins(computes_inside(args, kwargs), is_inner)
 
     def ends(optimizer: Any, *_: Any) -> None:
         global _clock
         if torch.compiler.is_compiling() or _inert:
             return
+        is_outermost = _open_steps.end()
         if _clock is None:
             _clock = clock()
             if _clock is not None:
                 _prepare()
         if (watching := _clock) is not None:
-            watching.tick("optimizer", optimizer)
+            if is_outermost:
+                watching.tick("optimizer", optimizer)
+            else:
+                watching.inner_stepped(optimizer)
 
     _handles.append(register_optimizer_step_pre_hook(begins))
     _handles.append(register_optimizer_step_post_hook(ends))

@@ -78,10 +78,11 @@ class Reader:
         """Positions of the arguments that it writes to."""
         self._notes = _notes(self.name, self.operator_class, [a.name for a in arguments])
 
-    def read(self, args: Any, kwargs: Any, result: Any) -> Reading:
+    def read(self, args: Any, kwargs: Any, result: Any, *, with_notes: bool = True) -> Reading:
         """Read one call off its arguments and its result.
 
         Only the first of several results counts, because the statistics and workspaces after it differ between devices.
+        Without notes, no value of a tensor is read, which would wait for its device.
         """
         reads: list[int] = []
         for argument in args:
@@ -90,7 +91,7 @@ class Reader:
             elif isinstance(argument, (list, tuple)):
                 reads += [storage_of(item) for item in argument if isinstance(item, torch.Tensor)]
         notes = _NO_NOTES
-        if self._notes:
+        if with_notes and self._notes:
             call = _Call(args, kwargs or {}, result)
             notes = frozenset(note for read_note in self._notes if (note := read_note(call)))
         if self.is_view:
@@ -123,6 +124,17 @@ def reader(func: Any) -> Reader:
     if known is None:
         known = _readers[func] = Reader(func)
     return known
+
+
+def are_plain(args: Any, kwargs: Any, types: tuple[type[torch.Tensor], ...]) -> bool:
+    """Whether all tensors among arguments are of these types, and strided. For nested, sparse and quantized tensors,
+    and for subclasses, an operator may have kernels of its own, among which torch must choose."""
+    items = (item for a in (*args, *kwargs.values()) for item in (a if isinstance(a, (list, tuple)) else (a,)))
+    return all(
+        type(item) in types and item.layout == torch.strided and not (item.is_nested or item.is_quantized)
+        for item in items
+        if isinstance(item, torch.Tensor)
+    )
 
 
 def is_view(func: Any) -> bool:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.capture import hardware
 from pharoah.capture.inventory import versions
-from pharoah.capture.operator_notes import COMPOSITE, Reader, Reading, new, reader
+from pharoah.capture.operator_notes import COMPOSITE, Reader, Reading, are_plain, new, reader
 from pharoah_archetypes import SERVES, Fingerprint, Operator, Skeleton, canonicalize
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.operators import BACKWARD, FORWARD, NO_GRAD, OPTIMIZER, RECOMPUTED, Phase
@@ -44,8 +44,12 @@ class Recorder(TorchDispatchMode):
 
     # Without this a higher-order operator (flex attention, for one) raises under any mode.
     supports_higher_order_operators = True
+    _plain: ClassVar[tuple[type[torch.Tensor], ...]] = (torch.Tensor, torch.nn.Parameter)
+    """Types of tensors for which an operator has no other kernel than that of all tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_aside: int = sys.maxsize, ended: Callable[[], None] = lambda: None) -> None:
+        """After more than `most_aside` operators without gradients, which are no structure, the recording ends.
+        `ended` is called when it ends by itself; the recorder cannot be taken off then, since an operator runs."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.records: list[Record] = []
         self.broken = ""
@@ -56,6 +60,15 @@ class Recorder(TorchDispatchMode):
         """What was recorded of such calls."""
         self._aside: set[int] = set()
         """Memory written without gradients since the last operator of the forward pass."""
+        self._aside_left = most_aside
+        self._ended = ended
+
+    def give_up(self, reason: str) -> None:
+        """From now on record nothing, and keep nothing of what was recorded."""
+        self.broken = reason
+        self.records.clear()
+        self.served.clear()
+        self._aside.clear()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -65,16 +78,30 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and is_distributed(types):
             return NotImplemented  # it is dispatched again for the local parts and for what is sent
-        operator = reader(func)
-        if operator.is_composite and torch.is_inference_mode_enabled():
+        operator = self._operator(func)
+        if operator is not None and operator.is_composite and self._is_decomposed(args, kwargs or {}):
             return self._decomposed(func, args, kwargs or {})
         result = self._call(func, args, kwargs or {})
-        if not self.broken:
+        if operator is not None and not self.broken:
             try:
                 self._record(operator, args, kwargs, result)
             except Exception as fault:  # noqa: BLE001 - the user's operator has run; only the recording ends
-                self.broken = f"{type(fault).__name__}: {fault}"
+                self.give_up(f"{type(fault).__name__}: {fault}")
+            if self.broken:
+                self._ended()
         return result
+
+    def _operator(self, func: Any) -> Reader | None:
+        """The reader of an operator; None when nothing is recorded any more."""
+        try:
+            return None if self.broken else reader(func)
+        except Exception as fault:  # noqa: BLE001 - the user's operator is still to run; only the recording ends
+            self.give_up(f"{type(fault).__name__}: {fault}")
+            return None
+
+    def _is_decomposed(self, args: Any, kwargs: Any) -> bool:
+        """Whether an operator that is composed of others is seen as these."""
+        return torch.is_inference_mode_enabled() and are_plain(args, kwargs, self._plain)
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call what an operator is composed of, as autograd does: in inference mode torch dispatches it whole."""
@@ -85,13 +112,12 @@ class Recorder(TorchDispatchMode):
         phase = self._phase()
         if self.serves:
             self.served.append(new(Record, (operator, FORWARD, operator.read(args, kwargs, result))))
-            if len(self.served) > MOST_OPERATORS:
-                self.broken = _TOO_MANY
         if operator.communicates:  # in every phase
             call = operator.read(args, kwargs, result)
             self.records.append(new(Record, (operator, FORWARD if phase == NO_GRAD else phase, call)))
         elif phase == NO_GRAD:
-            self._aside.update(operator.read(args, kwargs, result).writes)
+            self._aside.update(operator.read(args, kwargs, result, with_notes=False).writes)
+            self._aside_left -= 1
         elif phase == FORWARD:
             if self._aside:  # the operators that computed it are not structure, but that memory has new content
                 self.records.append(Record(_ELSEWHERE, NO_GRAD, _NO_READING._replace(writes=tuple(self._aside))))
@@ -99,8 +125,8 @@ class Recorder(TorchDispatchMode):
             self.records.append(new(Record, (operator, phase, operator.read(args, kwargs, result))))
         elif phase != OPTIMIZER:
             self.records.append(new(Record, (operator, phase, _NO_READING)))
-        if len(self.records) > MOST_OPERATORS:
-            self.broken = _TOO_MANY
+        if self._aside_left < 0 or len(self.records) > MOST_OPERATORS or len(self.served) > MOST_OPERATORS:
+            self.give_up(_TOO_MANY)
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
@@ -180,7 +206,8 @@ def serving_fingerprint(records: Iterable[Record], models: Iterable[torch.nn.Mod
 
     Raises ValueError when the records hold no structure.
     """
-    parameters = [parameter for model in models for parameter in model.parameters()]
+    # Not the model's own `parameters`: it may be no method, or give something else.
+    parameters = [parameter for model in models for parameter in torch.nn.Module.parameters(model)]
     return _fingerprint(records, parameters, {SERVES: "yes"}, compiled=compiled)
 
 

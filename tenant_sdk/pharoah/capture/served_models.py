@@ -41,7 +41,7 @@ class ServedModels:
         self._threads = threading.local()
         self._reporting = threading.Lock()
         self._was_captured = False
-        self._remove: Callable[[], None] = lambda: None
+        self._remove: Callable[[], bool] = lambda: True
 
     def install(self) -> None:
         """Patch torch."""
@@ -120,7 +120,7 @@ class ServedModels:
             return None
         may_train = torch.is_grad_enabled() and not self._is_known
         if may_train or torch._C._len_torch_dispatch_stack() or not capture.compiles_under_a_mode():
-            thread.recorder.broken = "the job may train, or has a mode of its own"
+            thread.recorder.give_up("the job may train, or has a mode of its own")
             return None
         thread.models.append(weakref.ref(model))
         thread.recorder.serves = True
@@ -135,8 +135,9 @@ class ServedModels:
         try:
             compiled = capture.is_compiled()
             fingerprint = capture.serving_fingerprint(recorder.served, models, compiled=compiled)
-        except ValueError:
-            return  # what was called computes nothing
+        except Exception as fault:  # noqa: BLE001 - what was called computes nothing, or its own methods raise
+            log.debug("served models: %s", fault)
+            return
         with self._reporting:  # the first thread that has captured a step is the one that counts
             first, self._was_captured = not self._was_captured, True
             if first:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -46,6 +46,8 @@ class UpdatesByHand(Protocol):
 
 class DryRecorder(capture.Recorder):
     """Records operators, and keeps small real tensors real: a script may read the values of data that it prepares."""
+
+    _plain: ClassVar[tuple[type[torch.Tensor], ...]] = (*capture.Recorder._plain, FakeTensor)
 
     def __init__(self, assume: Callable[[str], None]) -> None:
         """`assume` gets a sentence for each number that was made up."""
@@ -87,7 +89,7 @@ class DryRecorder(capture.Recorder):
             return args[0].fake_device  # asked before nearly every operator
         if self.paused or func is _DEVICE:
             return func(*args, **(kwargs or {}))
-        if reader(func).is_composite and torch.is_inference_mode_enabled():
+        if reader(func).is_composite and self._is_decomposed(args, kwargs or {}):
             return self._decomposed(func, args, kwargs or {})
         overwritten = _overwritten(func, args)
         if overwritten and self.by_hand:

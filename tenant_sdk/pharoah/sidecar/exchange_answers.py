@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,8 +96,10 @@ def _verify_proofs(served: ServedEpoch, blinded: list[bytes], answers: list[Clas
     def verify(answer: ClassAnswer) -> None:
         protocol.verify(served.head.table(answer.class_id).public_key, blinded, answer.elements, answer.proof)
 
+    # A thread has a context of its own, which would not know which group is in use (`group.using`).
+    contexts = [copy_context() for _ in answers]
     with ThreadPoolExecutor(len(answers)) as threads:
-        list(threads.map(verify, answers))
+        list(threads.map(lambda context, answer: context.run(verify, answer), contexts, answers))
 
 
 def opened(

@@ -1,0 +1,108 @@
+"""How the process of a job ends: by an exception that nobody catches, or with an exit code.
+
+Python does not say at exit with which code a process leaves. What is known together is the last code that was given to
+`sys.exit` in the main thread, and whether the outermost frame of that thread was left by an exception: a SystemExit
+that somebody has caught does not leave it. `raise SystemExit(1)` without `sys.exit` is not noticed. A process that has
+caught the SystemExit of `sys.exit(1)`, and is then ended by one that was raised without `sys.exit`, counts as failed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+from pharoah._guard import Guard
+
+LONGEST_ERROR = 1000
+"""Characters of the exception that ended a job which are kept to judge it."""
+
+
+class Failure(NamedTuple):
+    """Why a process fails."""
+
+    status: int
+    """Its exit code; 0 where an exception ends it."""
+    error: str
+    """Type and message of the exception that ends it, or was being handled when it left; empty where there was none."""
+
+
+def watch_process_end(failed: Callable[[Failure], None], ended: Callable[[], None]) -> None:
+    """From now on `failed` gets every reason why this process fails, and `ended` is called when it ends."""
+    exits, exit_, excepthook = _Exits(), sys.exit, sys.excepthook
+
+    def note_exception(kind: type[BaseException], value: BaseException, trace: Any) -> None:
+        failed(Failure(0, _described(kind, value)))
+        excepthook(kind, value, trace)
+
+    @functools.wraps(exit_)
+    def note_exit(*args: Any, **kwargs: Any) -> NoReturn:
+        with Guard("exit"):
+            exits.note(*args)
+        exit_(*args, **kwargs)
+
+    def at_exit() -> None:
+        with Guard("exit"):
+            if (failure := exits.failure()) is not None:
+                failed(failure)
+        ended()
+
+    sys.excepthook, sys.exit = note_exception, note_exit
+    atexit.register(at_exit)
+
+
+class _Exits:
+    """The calls of `sys.exit` in the main thread."""
+
+    def __init__(self) -> None:
+        self._main = threading.main_thread().ident
+        self._outermost = _outermost(sys._current_frames().get(self._main or 0))
+        self._last = Failure(0, "")
+
+    def note(self, code: object = None, *_: object) -> None:
+        """`sys.exit` is called. Another thread ends only itself by that."""
+        if threading.get_ident() != self._main:
+            return
+        status, handled = _status(code), sys.exc_info()[1]
+        error = f"SystemExit: {code}"[:LONGEST_ERROR] if isinstance(code, str) else ""
+        if handled is not None and not isinstance(handled, SystemExit):
+            error = _described(type(handled), handled)
+        elif not error and status == self._last.status:  # what starts processes leaves with the code of its target
+            error = self._last.error
+        self._last = Failure(status, error)
+
+    def failure(self) -> Failure | None:
+        """Why the process fails that is about to end; None when it does not fail."""
+        return self._last if self._last.status and _is_left_by_exception(self._outermost) else None
+
+
+def _described(kind: type[BaseException], value: BaseException) -> str:
+    with Guard("error"):
+        return f"{kind.__name__}: {value}"[:LONGEST_ERROR]
+    return kind.__name__
+
+
+def _status(code: object) -> int:
+    """The exit code of a process that calls `sys.exit(code)`."""
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    return 1
+
+
+def _outermost(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _is_left_by_exception(frame: FrameType | None) -> bool:
+    """Whether a frame that runs no more has ended in another way than by returning."""
+    from opcode import opname  # at exit only
+
+    if frame is None or frame.f_lasti < 0:
+        return False
+    return not opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN_")

@@ -1,0 +1,184 @@
+"""How a process that has registered ends is reported: by an exception, with an exit code, or well."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pharoah._sidecar_link import SIDECAR
+from pharoah._verdict import unknown
+from pharoah_protocol.local_messages import LARGEST_MESSAGE_BYTES, decode, encode
+from pharoah_protocol.rank_messages import End, Ended, Hello, HelloAnswer
+from pharoah_protocol.vocabulary import EndState
+
+OK = (EndState.OK, 0, "")
+FAILED = EndState.FAILED
+
+
+class Sidecar:
+    """Answers ranks, one after the other, and keeps the ends that they report."""
+
+    def __init__(self, path: Path) -> None:
+        self.ends: list[tuple[EndState, int, str]] = []
+        self.path = str(path)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            with connection:
+                packet = connection.recv(LARGEST_MESSAGE_BYTES)
+                if packet == b"end":
+                    return
+                while packet:
+                    self._answer(connection, packet)
+                    packet = connection.recv(LARGEST_MESSAGE_BYTES)
+
+    def _answer(self, connection: socket.socket, packet: bytes) -> None:
+        message = decode(packet).message
+        if isinstance(message, Hello):
+            connection.send(encode(HelloAnswer(vars(unknown("a test")))))
+        elif isinstance(message, End):
+            assert not message.stated
+            self.ends.append((message.state, message.status, message.error))
+            connection.send(encode(Ended()))
+
+    def close(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as last:
+            last.connect(self.path)
+            last.send(b"end")
+            self._thread.join()
+        self._listener.close()
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
+    one = Sidecar(tmp_path / "s")
+    yield one
+    one.close()
+
+
+def run(source: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = folder / "job.py"
+    path.write_text(textwrap.dedent(source))
+    return subprocess.run(
+        [sys.executable, str(path)], env={**os.environ, **environment}, capture_output=True, text=True, timeout=90
+    )
+
+
+HYDRA = """
+    import sys, traceback
+    {register}
+    def train():
+        raise ValueError("no such data")
+    def main():
+        try:
+            train()
+        except Exception:
+            traceback.print_exc()
+            sys.exit(1)
+    main()
+    """
+
+
+def leaves(*lines: str) -> str:
+    return "import sys, threading\n{register}\n" + "\n".join(lines)
+
+
+ENDS = {
+    "returns": (leaves(), OK),
+    "an exception": (leaves("raise ValueError('no such data')"), (FAILED, 0, "ValueError: no such data")),
+    "a code": (leaves("sys.exit(3)"), (FAILED, 3, "")),
+    "a code while an exception is handled": (HYDRA, (FAILED, 1, "ValueError: no such data")),
+    "a message": (leaves("sys.exit('no such data')"), (FAILED, 1, "SystemExit: no such data")),
+    "the code of a signal": (leaves("sys.exit(143)"), (FAILED, 143, "")),
+    "a code of which one byte is left": (leaves("sys.exit(256)"), OK),
+    "no code": (leaves("sys.exit()"), OK),
+    "the code 0": (leaves("sys.exit(0)"), OK),
+    "a code that is caught": (leaves("try: sys.exit(1)", "except SystemExit: pass"), OK),
+    "a code that is caught in a function": (
+        leaves("def main():", "    try: sys.exit(1)", "    except SystemExit: pass", "main()", "print(1)"),
+        OK,
+    ),
+    "a code that is caught and raised again": (
+        leaves("try: sys.exit(1)", "except SystemExit: print(1)", "try: sys.exit(4)", "finally: print(2)"),
+        (FAILED, 4, ""),
+    ),
+    "a code that is caught and kept, then another one": (
+        leaves("try: sys.exit(1)", "except SystemExit as kept: mine = kept", "sys.exit(0)"),
+        OK,
+    ),
+    "a code in another thread": (
+        leaves("thread = threading.Thread(target=sys.exit, args=(1,))", "thread.start()", "thread.join()"),
+        OK,
+    ),
+    "an exception after a code that was caught": (
+        leaves("try: sys.exit(3)", "except SystemExit: pass", "raise ValueError('no such data')"),
+        (FAILED, 0, "ValueError: no such data"),
+    ),
+    "too many codes": (leaves("sys.exit(1, 2)"), (FAILED, 0, "TypeError: exit expected at most 1 argument, got 2")),
+}
+
+
+@pytest.mark.parametrize(("source", "end"), ENDS.values(), ids=ENDS)
+def test_an_end_is_reported_as_it_is_and_looks_as_without_us(
+    source: str, end: tuple[EndState, int, str], tmp_path: Path, sidecar: Sidecar
+) -> None:
+    bare = run(source.format(register=""), tmp_path)
+    watched = run(source.format(register="import pharoah; pharoah.register()"), tmp_path, **{SIDECAR: sidecar.path})
+    assert sidecar.ends == [end]
+    assert (watched.returncode, watched.stdout) == (bare.returncode, bare.stdout)
+    assert watched.stderr.splitlines()[-1:] == bare.stderr.splitlines()[-1:]
+
+
+def test_a_program_that_is_a_module_is_reported_as_well(tmp_path: Path, sidecar: Sidecar) -> None:
+    (tmp_path / "job.py").write_text("import sys, pharoah\npharoah.register()\nsys.exit(3)\n")
+    environment = {**os.environ, SIDECAR: sidecar.path}
+    done = subprocess.run([sys.executable, "-m", "job"], cwd=tmp_path, env=environment)
+    assert (done.returncode, sidecar.ends) == (3, [(FAILED, 3, "")])
+
+
+SPAWNED = """
+    import sys
+    import {package} as mp
+    def target(rank, *_):
+        import pharoah
+        pharoah.register()
+        {ending}
+    if __name__ == "__main__":
+        {start}
+    """
+STARTS = {
+    "torch.multiprocessing": "mp.spawn(target, nprocs=1)",
+    "multiprocessing": "one = mp.get_context('spawn').Process(target=target, args=(0,)); one.start(); one.join()",
+}
+
+
+@pytest.mark.parametrize(
+    ("package", "ending", "end"),
+    [
+        ("torch.multiprocessing", "raise ValueError('no such data')", (FAILED, 1, "ValueError: no such data")),
+        ("torch.multiprocessing", "return", OK),
+        ("multiprocessing", "raise ValueError('no such data')", (FAILED, 1, "")),
+        ("multiprocessing", "sys.exit(3)", (FAILED, 3, "")),
+        ("multiprocessing", "return", OK),
+    ],
+)
+def test_a_process_that_a_script_spawns_is_reported(
+    package: str, ending: str, end: tuple[EndState, int, str], tmp_path: Path, sidecar: Sidecar
+) -> None:
+    source = SPAWNED.format(package=package, ending=ending, start=STARTS[package])
+    done = run(source, tmp_path, **{SIDECAR: sidecar.path})
+    assert sidecar.ends == [end], done.stderr
