@@ -33,7 +33,7 @@ from pharoah_provider.monitoring.scorer import NOT_SCORED, Scorer, masked_by_ord
 from pharoah_provider.monitoring.shared_incidents import SharedIncidents
 from pharoah_provider.monitoring.suspicion_validations import SuspicionValidations
 from pharoah_provider.monitoring.validation import Validator
-from pharoah_provider.monitoring.watched_runs import LOST_SECONDS, WatchedRun, WatchedRuns
+from pharoah_provider.monitoring.watched_runs import WatchedRun, WatchedRuns
 from pharoah_provider.owned_tasks import OwnedTasks
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.clock import Clock
@@ -290,14 +290,10 @@ class Monitor:
         """Whether no rank of any run on the node is raised."""
         return not any(watched.counters.raised for watched in self.runs.on(node))
 
-    def _is_silent(self, watched: WatchedRun) -> bool:
-        """Whether a run is still lost: others were stored before it, and it may have reported or ended meanwhile."""
-        return self.runs.get(watched.run.run_id) is watched and self.runs.silent_seconds(watched) >= LOST_SECONDS
-
     async def _lose(self, watched: WatchedRun) -> None:
         """A run that has gone silent ends. When the agent of its node has gone as well, the node is suspected."""
         run, silent = watched.run, self.runs.silent_seconds(watched)
-        if not self._is_silent(watched):
+        if not self.runs.is_silent(watched):  # others were stored before it, and it has reported or ended meanwhile
             return
         log.info("run on %s is lost: no report for %.0f s", run.node, silent)
         await self._store.runs.end_run(run, EndState.LOST, self._clock.wall())

@@ -110,8 +110,11 @@ class WatchedRuns:
 
     def silent(self) -> list[WatchedRun]:
         """Runs that have not reported for so long that they are lost."""
-        now = self._clock.steady()
-        return [watched for watched in self._active.values() if now - watched.heard_at >= LOST_SECONDS]
+        return [watched for watched in self._active.values() if self.is_silent(watched)]
+
+    def is_silent(self, watched: WatchedRun) -> bool:
+        """Whether a run still goes on as far as anybody knows, and is lost."""
+        return self._active.get(watched.run.run_id) is watched and self.silent_seconds(watched) >= LOST_SECONDS
 
     def silent_seconds(self, watched: WatchedRun) -> float:
         """How long a run has not reported."""
