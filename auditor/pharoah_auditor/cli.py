@@ -8,18 +8,20 @@ import json
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pharoah_auditor.pseudonym_service import PseudonymServiceSettings, serve_pseudonyms
+from pharoah_auditor.pseudonym_service import KEYS, PseudonymServiceSettings, serve_pseudonyms
 from pharoah_auditor.replay import AuditBundleError, replay
 from pharoah_auditor.witness import Witness, serve
 from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import CheckpointError, Verifier, log_verifier
 from pharoah_protocol.tables.epoch_head import HeadError, read_public_key
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
+from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.trusted_paths import private_content
 from pharoah_protocol.vocabulary import Role
 from pharoah_protocol.voprf.libsodium import SodiumMissing
@@ -29,10 +31,15 @@ from pharoah_serving.errors import ProviderError
 from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.listener import Tls
 from pharoah_serving.quotas import Limits
+from pharoah_serving.time_guard import confirm
 
 TOKEN_USAGE = {Role.TENANT: "export PHAROAH_AUDITOR_TOKEN_FILE={file}"}
 SEEN = "seen.json"
 """File with the checkpoints that a witness has cosigned."""
+PSEUDONYMS = Path("pharoah-pseudonyms")
+"""Folder of the pseudonym service."""
+LONGEST_LINE = 1000
+"""Characters of a line of output that may have been written by others."""
 
 
 class UsageError(Exception):
@@ -49,12 +56,13 @@ def main(argv: list[str] | None = None) -> int:
     _add_witness(commands)
     _add_pseudonyms(commands)
     _add_token(commands)
+    _add_confirm_time(commands)
     arguments = parser.parse_args(argv)
     try:
         with end_when_output_is_closed():
             return int(arguments.run(arguments))
     except (UsageError, AuditBundleError, ProviderError, SodiumMissing, OSError) as error:
-        print(f"pharoah-auditor: {error}", file=sys.stderr)
+        print(f"pharoah-auditor: {sanitize_text(str(error), LONGEST_LINE)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -99,7 +107,7 @@ def _add_pseudonyms(commands: Any) -> None:
                          "$XDG_RUNTIME_DIR/pharoah, for root in /run/pharoah; 127.0.0.1:7491 with TLS)")  # fmt: skip
     service.add_argument("--socket-group", default="", metavar="GROUP",
                          help="whose members may connect to the Unix socket (default: its owner alone)")  # fmt: skip
-    service.add_argument("--folder", type=Path, default=Path("pharoah-pseudonyms"),
+    service.add_argument("--folder", type=Path, default=PSEUDONYMS,
                          help="for keys and the audit log (default: %(default)s)")  # fmt: skip
     service.add_argument("--tls-cert", type=Path, help="our certificate (PEM); with --tls-key and --client-ca")
     service.add_argument("--tls-key", type=Path, help="the key of our certificate (PEM)")
@@ -125,10 +133,19 @@ def _add_token(commands: Any) -> None:
     token.set_defaults(run=_token)
 
 
+def _add_confirm_time(commands: Any) -> None:
+    what = "confirm that the time of this machine is right, after its clock has jumped"
+    command = commands.add_parser("confirm-time", help=what)
+    read = "that of the pseudonym service, which reads it within a minute (default: %(default)s)"
+    command.add_argument("--folder", type=Path, default=PSEUDONYMS, help=read)
+    command.set_defaults(run=_confirm_time)
+
+
 def _replay(arguments: argparse.Namespace) -> int:
     findings = replay(arguments.file, _public(arguments.provider_key), arguments.seen)
     for finding in findings:
-        print(f"{'-' if finding.holds is None else 'ok' if finding.holds else 'FAIL':4}  {finding.what}")
+        result = "-" if finding.holds is None else "ok" if finding.holds else "FAIL"
+        print(f"{result:4}  {sanitize_text(finding.what, LONGEST_LINE)}")
     return int(any(finding.holds is False for finding in findings))
 
 
@@ -140,7 +157,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     try:
         print(f"proven: the provider {prove(evidence, _public(arguments.provider_key)).removeprefix('it ')}")
     except InvalidEvidenceError as error:
-        print(f"not proven: {error}")
+        print(f"not proven: {sanitize_text(str(error), LONGEST_LINE)}")
         return 1
     return 0
 
@@ -189,6 +206,16 @@ def _pseudonyms(arguments: argparse.Namespace) -> int:
 
 def _token(arguments: argparse.Namespace) -> int:
     print("\n".join(token_command.change(arguments, TOKEN_USAGE)))
+    return 0
+
+
+def _confirm_time(arguments: argparse.Namespace) -> int:
+    folder, now = arguments.folder / KEYS, time.time()
+    try:
+        confirm(folder, now)
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}") from None
+    print(f"confirmed: it is {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC")
     return 0
 
 

@@ -25,11 +25,13 @@ from pharoah_serving.metrics import Metrics
 from pharoah_serving.peer_certificates import PeerCertificates
 from pharoah_serving.pseudonym_keys import PseudonymKeys
 from pharoah_serving.pseudonym_service import PseudonymServicer
-from pharoah_serving.quotas import Limits, Quotas, counts_for_quotas
+from pharoah_serving.quotas import Limits, Quotas, reduced_for_quotas
 from pharoah_serving.time_guard import TimeGuard
 from pharoah_serving.tokens import Tokens
 
 STOP_SECONDS = 2.0
+KEYS = "keys"
+"""Folder of the keys and of the remembered time, inside that of the service."""
 DEFAULT_ADDRESSES = Defaults(socket=AUDITOR_SOCKET, port="127.0.0.1:7491")
 KEEP_SECONDS = 60.0
 """How often the time is written down, and an operator's confirmation of it is read."""
@@ -74,15 +76,15 @@ async def pseudonym_service(settings: PseudonymServiceSettings) -> AsyncIterator
         if settings.tls
         else Tokens(settings.tokens)
     )
-    keys = (make_keys if settings.init else open_keys)(settings.folder / "keys")
+    keys = (make_keys if settings.init else open_keys)(settings.folder / KEYS)
     public = keys.public.hex()  # raises when there is no key
     with ExitStack() as owned:
         owned.callback(address.close)
-        for part in ("keys", "audit"):
+        for part in (KEYS, "audit"):
             owned.enter_context(FolderLock(settings.folder / part, "pseudonym service"))
-        guard = TimeGuard(Clock(), settings.folder / "keys")
+        guard = TimeGuard(Clock(), settings.folder / KEYS)
         owned.callback(guard.keep)
-        audit = AuditLog(settings.folder / "audit", counts_for_quotas)
+        audit = AuditLog(settings.folder / "audit", reduced_for_quotas)
         owned.callback(audit.close)
         quotas = Quotas(Limits(organisation_pseudonyms=settings.pseudonyms_per_day))
         quotas.recount(audit.today(guard.now()), guard.now())

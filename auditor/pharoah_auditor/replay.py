@@ -30,14 +30,18 @@ from pharoah_learning.release import (
 from pharoah_learning.sealing import seal
 from pharoah_learning.table import learn_table
 from pharoah_protocol.log.checkpoint import Note, log_verifier
-from pharoah_protocol.log.forgotten import ForgetChange, ForgottenEvidence, entry_of
-from pharoah_protocol.log.view import FORGOTTEN, HEAD, Entry, LogError, View
+from pharoah_protocol.log.forgotten import ForgetChange, ForgottenEvidence, entry_of, logged_changes
+from pharoah_protocol.log.merkle import Frontier
+from pharoah_protocol.log.view import HEAD, Entry, LogError, View
 from pharoah_protocol.monitoring_plan import PLAIN
 from pharoah_protocol.tables.epoch_head import is_signed
+from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import RowKind, Scope, Severity
 
-FORMAT = 5
+FORMAT = 6
 """Version of the bundles that are read here; `pharoah-provider audit-bundle` writes it."""
+NAME_CHARACTERS = 64
+"""Characters that are read of the name of another provider; importing accepts no longer one."""
 
 
 class AuditBundleError(ValueError):
@@ -62,8 +66,10 @@ class _Bundle:
     head: bytes
     signature: bytes
     trials: list[Trial]
+    learned_at: float
+    """Unix seconds: when the release was learned, as the provider says."""
     forgotten: list[ForgetChange]
-    """Changes of forgotten evidence up to the moment at which the release was learned."""
+    """All changes of forgotten evidence that were logged before the head."""
     imported: list[Imported]
     """Tables of other providers that were used; reading them checks their signatures."""
     log: list[bytes]
@@ -100,15 +106,19 @@ def _read(file: Path) -> _Bundle:
             head=head,
             signature=signature,
             trials=[Trial.from_dict(row) for row in data["trials"]],
+            learned_at=float(data["learned_at"]),
             forgotten=[ForgetChange.from_dict(change) for change in data["forgotten"]],
-            imported=[
-                Imported(one["provider"], read_table(one["content"], bytes.fromhex(one["key"])))
-                for one in data["imported"]
-            ],
+            imported=[_imported(one) for one in data["imported"]],
             log=[bytes.fromhex(entry) for entry in data["log"]],
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise AuditBundleError(f"{file}: not an audit bundle of a known format ({error})") from None
+
+
+def _imported(data: dict[str, Any]) -> Imported:
+    """A table of another provider. Its name goes into a line of the output, where control codes could erase others."""
+    name = sanitize_text(str(data["provider"]), NAME_CHARACTERS)
+    return Imported(name, read_table(data["content"], bytes.fromhex(data["key"])))
 
 
 def _sealed_again(bundle: _Bundle) -> AuditFinding:
@@ -131,28 +141,34 @@ def _logged(bundle: _Bundle) -> AuditFinding:
 
 
 def _forgotten(bundle: _Bundle) -> Iterator[AuditFinding]:
-    """What an operator has had forgotten is in the log, change by change, and no trial of it was learned from."""
-    head = Entry.of(HEAD, bundle.inputs.epoch, bundle.head).encode()
-    before = bundle.log[: bundle.log.index(head)] if head in bundle.log else bundle.log
-    logged = [entry for entry in before if _is_forgotten(entry)]
-    changes = bundle.forgotten
+    """What an operator has had forgotten is in the log, change by change, and no trial of it was learned from.
+
+    The changes must be all that were logged before the head: a provider could leave out those that it did not follow.
+    That a change came after the release was learned is the provider's word. It is refuted by a trial that ran later.
+    """
+    logged = logged_changes(bundle.log, Entry.of(HEAD, bundle.inputs.epoch, bundle.head))
+    changes, learned_at = bundle.forgotten, bundle.learned_at
     if not changes and not logged:
         return
-    same = [entry_of(changes[: at + 1]).encode() for at in range(len(changes))] == logged[: len(changes)]
-    word = "are" if same else "are NOT"
-    yield AuditFinding(same, f"{len(changes)} changes of forgotten evidence {word} those of the log")
-    if later := len(logged) - len(changes):
-        yield AuditFinding(None, f"{later} later changes are in the log: the release was learned before them")
-    evidence = ForgottenEvidence.after(changes)
-    used = sum(evidence.holds(trial.node, trial.ran_at, trial.trial_id) for trial in bundle.trials)
+    same = [entry_of(changes[: at + 1]).encode() for at in range(len(changes))] == logged
+    text = f"{len(changes)} changes of forgotten evidence are {'' if same else 'NOT '}the {len(logged)} of the log"
+    yield AuditFinding(same, text)
+    if not same:
+        return
+    before = ForgottenEvidence.after(change for change in changes if change.at <= learned_at)
+    used = sum(_holds(before, trial) for trial in bundle.trials)
     yield AuditFinding(not used, f"{used} trials were learned from although they are forgotten")
+    late = sum(not trial.ran_at <= learned_at for trial in bundle.trials)
+    yield AuditFinding(not late, f"{late} trials ran after the time at which the release is said to be learned")
+    if later := sum(not change.at <= learned_at for change in changes):
+        everything = ForgottenEvidence.after(changes)
+        forgotten = sum(_holds(everything, trial) and not _holds(before, trial) for trial in bundle.trials)
+        text = f"{later} changes are dated later than the release, by the provider alone"
+        yield AuditFinding(None, f"{text}; {forgotten} of its trials are forgotten by them")
 
 
-def _is_forgotten(entry: bytes) -> bool:
-    try:
-        return Entry.decode(entry).kind == FORGOTTEN
-    except LogError:  # `_logged` reports it
-        return False
+def _holds(evidence: ForgottenEvidence, trial: Trial) -> bool:
+    return evidence.holds(trial.node, trial.ran_at, trial.trial_id)
 
 
 def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding:
@@ -163,7 +179,7 @@ def _as_seen(log: list[bytes], public: bytes, seen: Path | None) -> AuditFinding
         text = seen.read_text()
         note = Note.decode((json.loads(text)["checkpoint"] if text.startswith("{") else text).encode())
         note.verify(log_verifier(public))
-        root = View().read(log[: note.checkpoint.size]).frontier.root
+        root = Frontier().add(*log[: note.checkpoint.size]).root
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AuditBundleError(f"{seen}: not a checkpoint of this provider ({error})") from None
     size = note.checkpoint.size

@@ -8,10 +8,14 @@ witnesses they list: two halves that were shown two logs then have a witness in 
 from __future__ import annotations
 
 import base64
+import io
 import json
+import logging
+import socket
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,10 +28,16 @@ from pharoah_protocol.files import write_atomically
 from pharoah_protocol.log.checkpoint import NOTE_BYTES_LIMIT, WITNESS, CheckpointError, Note, Verifier, cosign
 from pharoah_protocol.log.merkle import TreeError, verify_consistency
 
+log = logging.getLogger("pharoah.auditor.witness")
+
 PROOF_HASHES_LIMIT = 63
 """C2SP tlog-witness."""
 TIMEOUT_SECONDS = 10.0
-"""How long a connection may send nothing."""
+"""How long a request may take to come in, all of it, and its answer to go out."""
+MOST_REQUESTS = 64
+"""Requests at once; further connections are closed unread. A provider sends one in five minutes."""
+LENGTH_DIGITS = 9
+"""Digits of a Content-Length that are read: Python refuses to read numbers of thousands of digits."""
 
 
 @dataclass
@@ -85,33 +95,46 @@ class Witness:
         self._seen = content
 
 
-def serve(witness: Witness, host: str, port: int) -> ThreadingHTTPServer:
-    """A bound server; it answers once `serve_forever` runs. Raises OSError."""
+def serve(witness: Witness, host: str, port: int, clock: Callable[[], float] = time.monotonic) -> ThreadingHTTPServer:
+    """A bound server; it answers once `serve_forever` runs. `clock` gives seconds that never jump. Raises OSError."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = TIMEOUT_SECONDS
         server_version, sys_version = "pharoah-witness", ""
 
+        def setup(self) -> None:
+            super().setup()
+            self.rfile.close()
+            self.rfile = io.BufferedReader(_Incoming(self.connection, clock))
+
         def do_POST(self) -> None:
             try:
                 if self.path != "/add-checkpoint":
                     raise Refusal(HTTPStatus.NOT_FOUND, "POST /add-checkpoint")
-                answer = witness.add_checkpoint(self._body(), int(time.time()))
+                answer = self._cosigned(self._body())
             except Refusal as refusal:
                 self._answer(refusal.status, refusal.text.encode() + b"\n", refusal.content_type)
-            except OSError as error:
-                self.log_error("%s", error)
-                self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the witness cannot write its state\n", "text/plain")
             else:
                 self._answer(HTTPStatus.OK, answer, "text/plain")
 
         def _body(self) -> bytes:
             length = self.headers.get("Content-Length", "")
-            if not length.isdecimal() or int(length) > NOTE_BYTES_LIMIT:
+            if not length.isdecimal() or len(length) > LENGTH_DIGITS or int(length) > NOTE_BYTES_LIMIT:
                 raise Refusal(HTTPStatus.BAD_REQUEST, f"a body of at most {NOTE_BYTES_LIMIT} bytes is expected")
-            return self.rfile.read(int(length))
+            try:
+                return self.rfile.read(int(length))
+            except TimeoutError:
+                raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
+
+        def _cosigned(self, body: bytes) -> bytes:
+            try:
+                return witness.add_checkpoint(body, int(time.time()))
+            except OSError as error:
+                log.error("nothing is cosigned, because the state cannot be written: %s", error)
+                raise Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the witness cannot write its state") from None
 
         def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
+            self.connection.settimeout(TIMEOUT_SECONDS)
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
@@ -119,9 +142,56 @@ def serve(witness: Witness, host: str, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            pass
+            pass  # strangers could fill the log: a line for each request, and for each that is none
 
-    return ThreadingHTTPServer((host, port), Handler)
+    return _Server((host, port), Handler)
+
+
+class _Incoming(io.RawIOBase):
+    """What a connection sends until a deadline: a timeout of the socket begins anew with each byte that comes."""
+
+    def __init__(self, connection: socket.socket, clock: Callable[[], float]) -> None:
+        self._connection, self._clock = connection, clock
+        self._until = clock() + TIMEOUT_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError, and other OSErrors of a connection that has ended."""
+        if (left := self._until - self._clock()) <= 0:
+            raise TimeoutError("the request did not come in time")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread for each request, and a bounded number of them: whoever connects and sends nothing has one as well."""
+
+    def __init__(self, address: Any, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._free = threading.BoundedSemaphore(MOST_REQUESTS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread could be started
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver calls it
+        """A connection that its client has ended is no line: strangers could fill the log."""
+        if not isinstance(sys.exception(), OSError):
+            log.exception("a request from %s could not be answered", client_address)
 
 
 def _parse(body: bytes) -> tuple[int, list[bytes], Note]:

@@ -16,16 +16,25 @@ _LONGEST_NAME = 50
 
 
 def write_atomically(
-    path: Path, content: bytes | str | Callable[[Path], str], *, mode: int = 0o600, durable: bool = False
+    path: Path,
+    content: bytes | str | Callable[[Path], str],
+    *,
+    mode: int = 0o600,
+    durable: bool = False,
+    owner_of: Path | None = None,
 ) -> None:
     """Create or replace `path`; a reader sees the old content or the new one, never a part. Raises OSError.
 
     A function as `content` gets the new file before it has its name, for content that depends on the file itself.
     `durable` also waits until the content and its name are on the disk, so that they survive a power cut.
+    The file gets the owner and the group of `owner_of`, where that is permitted: what root writes for a server must be
+    readable for that server.
     """
     descriptor, scratch = _open_scratch(path, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            if owner_of is not None:
+                _give(descriptor, owner_of.stat())
             made = content(scratch) if callable(content) else content
             file.write(made.encode() if isinstance(made, str) else made)
             if durable:
@@ -51,6 +60,11 @@ def _open_scratch(path: Path, mode: int) -> _Scratch:
         with contextlib.suppress(FileExistsError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             return _Scratch(os.open(scratch, flags, mode), scratch)
+
+
+def _give(descriptor: int, like: os.stat_result) -> None:
+    with contextlib.suppress(PermissionError):
+        os.fchown(descriptor, like.st_uid, like.st_gid)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -88,6 +88,8 @@ class RankWindows:
     _skip: int = SKIPPED_STEPS
     _open: list[float] = field(default_factory=list)
     """Step seconds of the window that is not complete."""
+    _open_seconds: float = 0.0
+    """Their sum, added up in their order: a second may have thousands of steps."""
     _first: list[_Window] = field(default_factory=list)
     """Windows until there is a baseline."""
     _steps: RunBaseline | None = None
@@ -100,17 +102,19 @@ class RankWindows:
             if self._skip:
                 self._skip -= 1
                 continue
-            self._open.append(duration / 1e9)
-            if sum(self._open) >= self.window_seconds and len(self._open) >= self.plan.window_steps:
+            self._open.append(step := duration / 1e9)
+            self._open_seconds += step
+            if self._open_seconds >= self.window_seconds and len(self._open) >= self.plan.window_steps:
                 closed += self._close(resident)
         return closed
 
     def discard_open_window(self) -> None:
         """Steps while the node is measured are no evidence: the open window starts again, reported levels stay."""
-        self._open = []
+        self._open, self._open_seconds = [], 0.0
 
     def _close(self, resident: int) -> list[ReportedLevels]:
-        window, self._open = _Window(self._open, resident), []
+        window = _Window(self._open, resident)
+        self._open, self._open_seconds = [], 0.0
         if self._steps is None or self._memory is None:
             self._first.append(window)
             if len(self._first) == self.baseline_windows:
@@ -126,6 +130,7 @@ class RankWindows:
         if self.plan != RESTLESS and deviation(steps) > RESTLESS_RATIO:
             self.plan = RESTLESS
             self._first, self._open = _lengthened(self._first, self.plan.window_steps)
+            self._open_seconds = sum(self._open)
             if len(self._first) < self.baseline_windows:
                 return
         self._steps = RunBaseline.of(

@@ -93,7 +93,10 @@ def _plain(hint: Any, value: Any, path: str) -> Any:
         except ValueError as error:
             raise FieldError(f"{path}: {error}") from None
     if hint is float and type(value) is int:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise FieldError(f"{path}: {_shown(value)} is too large") from None
     # `type(value) is`, because a bool is an int for isinstance.
     if type(value) is not hint:
         raise FieldError(f"{path}: {hint.__name__} was expected, not {_shown(value)}")

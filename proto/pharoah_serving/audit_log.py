@@ -16,8 +16,9 @@ import logging
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,14 +51,16 @@ class AuditRecord:
     """How many calls this line stands for."""
     peers: int = 0
     """From how many addresses they came, where their callers are not known; 0 for a known caller."""
+    quota: bool | None = None
+    """Whether the call used a quota; None in a line of a release that did not note it."""
 
     def line(self) -> dict[str, Any]:
-        """The fields as they are written: those of one ordinary call leave the last two out."""
+        """The fields as they are written: those of one ordinary call leave `calls` and `peers` out."""
         return {name: value for name, value in asdict(self).items() if name not in _RARE or value != _RARE[name]}
 
 
 _FIELDS = tuple(field.name for field in fields(AuditRecord))
-_RARE = {"calls": 1, "peers": 0}
+_RARE = {"calls": 1, "peers": 0, "quota": None}
 
 
 def utc_day(now: float) -> int:
@@ -80,13 +83,15 @@ class AuditLog:
     One process at a time (`folder_lock`).
     """
 
-    def __init__(self, folder: Path, keep: Callable[[AuditRecord], bool] = lambda _: True) -> None:
+    def __init__(self, folder: Path, reduced: Callable[[AuditRecord], AuditRecord | None] = lambda one: one) -> None:
         """Raises StoreError when the folder cannot be written, or its newest file is not a chain.
 
-        That file is read once, here; `today` returns the records of it that `keep` accepts.
+        That file is read once, here; `today` returns its records as `reduced` leaves them, without those for which it
+        gives None. Records that are then equal are counted while they are read, and do not take memory each.
         """
-        self._folder, self._keep = folder, keep
-        self._kept: list[_KeptRecord] = []
+        self._folder, self._reduced = folder, reduced
+        self._kept: Counter[_KeptRecord] = Counter()
+        """How many calls there were of each kind."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -140,17 +145,18 @@ class AuditLog:
         for day in sorted(_days(self._folder)):
             if day < today and day not in published:
                 self._finishing.add(day)
-                last = self._verified.get(day) or verify(self._path(day))
+                last = self._verified.get(day) or self._verify(day)
                 yield FinishedDay(day=day, last_hash=bytes.fromhex(last))
 
     def today(self, now: float) -> list[AuditRecord]:
-        """Records of this day that were written before the log was opened, in whichever file. Call it once."""
-        today, kept = utc_day(now), self._kept
-        self._kept = []
+        """Records of this day that were written before the log was opened, in whichever file. Equal ones are one record
+        that stands for all their calls. Call it once."""
+        today, newest = utc_day(now), self._kept
+        self._kept = Counter()
         for day in sorted(day for day in _days(self._folder) if today <= day < self._newest):
-            verify(self._path(day), self._keep_line)
-        kept, self._kept = self._kept + kept, []
-        return [one.record for one in kept if one.day == today]
+            _repaired(self._path(day), self._keep_line)
+        kept, self._kept = self._kept + newest, Counter()
+        return [replace(one.record, calls=calls) for one, calls in kept.items() if one.day == today]
 
     def close(self) -> None:
         self._closed = True
@@ -159,6 +165,11 @@ class AuditLog:
 
     def _is_over(self, day: int) -> bool:
         return day in self._finished or day in self._finishing
+
+    def _verify(self, day: int) -> str:
+        """The hash of the last line of a file. One that this process has not opened may end with half a line: another
+        process wrote it last, when the clock was set back."""
+        return (verify if day in self._ends else _repaired)(self._path(day))
 
     def _open(self, asked_day: int) -> None:
         day = asked_day
@@ -176,15 +187,15 @@ class AuditLog:
 
     def _keep_line(self, line: dict[str, Any]) -> None:
         record = AuditRecord(**{name: line[name] for name in _FIELDS if name in line})
-        if self._keep(record):
-            self._kept.append(_KeptRecord(utc_day(line["time"]), record))
+        if (kept := self._reduced(record)) is not None:
+            self._kept[_KeptRecord(utc_day(line["time"]), replace(kept, calls=1))] += record.calls
 
     def _path(self, day: int) -> Path:
         return self._folder / f"audit-{time.strftime('%Y-%m-%d', time.gmtime(day * DAY_SECONDS))}.jsonl"
 
 
 class _KeptRecord(NamedTuple):
-    """A record of the newest file, and the day on which it was written."""
+    """A kind of records, and the day on which they were written."""
 
     day: int
     record: AuditRecord

@@ -32,6 +32,7 @@ from pharoah_serving.identity import Identities
 from pharoah_serving.metrics import Metrics
 from pharoah_serving.peers import Peers, address_of
 from pharoah_serving.principals import Principal
+from pharoah_serving.quotas import noting
 from pharoah_serving.recorder import CallRecorder
 from pharoah_serving.turns import CALL_SECONDS, Turns
 
@@ -185,7 +186,7 @@ class CallGuard:
         if refused:
             raise CrowdedCall("most calls of this connection are cancelled; call again in a minute")
         streaming = descriptor.name in STREAMING_METHODS
-        with self.admission.counted(who, streaming=streaming), charging(call.cost), _calling(who):
+        with self.admission.counted(who, streaming=streaming), charging(call.cost), noting(call.use), _calling(who):
             try:
                 async with asyncio.timeout(None if streaming else _seconds_inside(context)) as limit:
                     _check(descriptor, who, context)

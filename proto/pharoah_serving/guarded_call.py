@@ -16,6 +16,7 @@ from pharoah_serving.audit_log import AuditRecord
 from pharoah_serving.costs import Cost
 from pharoah_serving.errors import Invalid
 from pharoah_serving.principals import Principal
+from pharoah_serving.quotas import QuotaUse
 from pharoah_serving.turns import Turns
 
 FIRST_MESSAGE_SECONDS = 2.0
@@ -37,6 +38,7 @@ class GuardedCall:
     received_bytes: int = 0
     sent_bytes: int = 0
     cost: Cost = field(default_factory=Cost)
+    use: QuotaUse = field(default_factory=QuotaUse)
 
     async def first_message(self, requests: AsyncIterator[bytes]) -> bytes:
         """The request of a call that sends one; empty when it sends none. Raises TimeoutError."""
@@ -83,4 +85,5 @@ class GuardedCall:
             received_bytes=self.received_bytes,
             sent_bytes=self.sent_bytes,
             status=self.status,
+            quota=self.use.taken,
         )

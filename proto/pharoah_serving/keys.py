@@ -98,10 +98,15 @@ class KeyFolder:
         (self._folder / name).unlink(missing_ok=True)
 
 
+class _CommandFailed(StoreError):
+    """A key service has ended with an exit code other than zero."""
+
+
 class KeyCommand:
     """A key service behind a command: `COMMAND get|new|forget NAME`, the secret as hex on its standard output.
 
-    `get` fails, or prints nothing, where there is no secret under the name. It must not make one.
+    `get` fails, or prints nothing, where there is no secret under the name; it must not make one. `new` must refuse a
+    name that has a secret: a `get` that failed for another reason looks as if there was none.
     """
 
     def __init__(self, command: str) -> None:
@@ -119,9 +124,10 @@ class KeyCommand:
         return self._ask("new", name)
 
     def has(self, name: str) -> bool:
+        """Raises StoreError when the service gives no answer: a secret that is made then could be a second one."""
         try:
             return bool(self._run("get", name))
-        except StoreError:
+        except _CommandFailed:
             return False
 
     def forget(self, name: str) -> None:
@@ -142,7 +148,10 @@ class KeyCommand:
                 [*self._command, verb, name], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=True
             )
         except (OSError, subprocess.SubprocessError) as error:
-            raise StoreError(f"{self._command[0]} {verb} {name}: {type(error).__name__}") from None
+            # A negative code is the number of a signal: somebody has ended the command before it could answer.
+            answered = isinstance(error, subprocess.CalledProcessError) and error.returncode > 0
+            kind = _CommandFailed if answered else StoreError
+            raise kind(f"{self._command[0]} {verb} {name}: {type(error).__name__}") from None
         return done.stdout.strip()
 
 

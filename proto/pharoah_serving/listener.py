@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import resource
 import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +17,16 @@ import grpc.aio
 
 from pharoah_protocol.rpc import handlers
 from pharoah_protocol.v1 import service
+from pharoah_serving import Context
 from pharoah_serving.addresses import Address
 from pharoah_serving.call_guard import CallGuard
-from pharoah_serving.errors import ProviderError
+from pharoah_serving.errors import Exhausted, ProviderError
 from pharoah_serving.open_calls import UnknownMethods
 
+log = logging.getLogger("pharoah.provider.services")
+
 LARGEST_MESSAGE_BYTES = 1 << 20
+"""Bytes of a request, unless its service accepts more: gRPC itself knows one limit for all services."""
 STREAMS_OF_A_CONNECTION = 8
 """Calls of one connection at once, those included whose client has cancelled them and whose handler has not ended. A
 sidecar, which has a connection for each run, opens at most six: its watches for alerts and for orders, a result of a
@@ -27,7 +35,6 @@ work; that would be the work of a flood here (docs/adr/0023-nobody-uses-the-prov
 MOST_PENDING_CALLS = 1 << 16
 """Calls that gRPC has received and the event loop has not seen: eight thousand connections full of them."""
 OPTIONS = [
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 8192),
     ("grpc.max_concurrent_streams", STREAMS_OF_A_CONNECTION),
     ("grpc.max_connection_idle_ms", 300_000),
@@ -60,23 +67,42 @@ class Tls:
     def credentials(self) -> grpc.ServerCredentials:
         """Credentials that are read again when a file changes, without a restart. Raises ProviderError naming the
         file."""
-        first = self._configuration()
-        seen = [self._stamps()]
+        files = _Renewed(self)
+        return grpc.dynamic_ssl_server_credentials(files.first, files.look, require_client_authentication=True)
 
-        def renewed() -> Any:
-            if (stamps := self._stamps()) == seen[0]:
-                return None
-            seen[0] = stamps
-            return self._configuration()
-
-        return grpc.dynamic_ssl_server_credentials(first, renewed, require_client_authentication=True)
-
-    def _configuration(self) -> Any:
+    def configuration(self) -> Any:
+        """What gRPC serves with. Raises ProviderError naming the file."""
         key, certificate, clients = (_read(path) for path in (self.key, self.certificate, self.clients))
         return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=clients)
 
-    def _stamps(self) -> tuple[int, ...]:
+    def stamps(self) -> tuple[int, ...]:
+        """What changes when a file is written."""
         return tuple(path.stat().st_mtime_ns for path in (self.key, self.certificate, self.clients) if path.exists())
+
+
+class _Renewed:
+    """The files of a certificate, read again by the first connection after a change."""
+
+    def __init__(self, files: Tls) -> None:
+        """Raises ProviderError naming the file."""
+        self._files, self._said = files, ""
+        self._seen = files.stamps()  # first: a change while the files are read is then seen later
+        self.first = files.configuration()
+
+    def look(self) -> Any:
+        """The configuration after a change; None without one, and while a file cannot be read. That is tried again: a
+        file that only gets other permissions has the same stamp afterwards."""
+        if (stamps := self._files.stamps()) == self._seen:
+            return None
+        try:
+            changed = self._files.configuration()
+        except ProviderError as error:
+            if str(error) != self._said:
+                log.error("the certificate from before stays in force: %s", error)
+            self._said = str(error)
+            return None
+        self._seen, self._said = stamps, ""
+        return changed
 
 
 class BoundServer(NamedTuple):
@@ -100,8 +126,11 @@ def listen(
     guard: CallGuard,
     address: Address,
     *open_services: grpc.GenericRpcHandler[Any, Any],
+    largest_messages: Mapping[str, int] | None = None,
 ) -> BoundServer:
     """Bind a server; `servicers` maps the short name of a service to its servicer. `open_services` need no caller.
+    `largest_messages` maps the name of a service to the bytes of its longest request, where these are more than
+    LARGEST_MESSAGE_BYTES.
 
     There is no limit for all calls together: whoever reached it would lock the others out. Limits are per connection,
     per address and per caller. Raises ProviderError when the address cannot be bound, AttributeError when a servicer
@@ -109,14 +138,48 @@ def listen(
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = ("grpc.max_allowed_incoming_connections", max(SPARE_FILES, min(files, 1 << 20) - SPARE_FILES))
-    server = grpc.aio.server(options=[*OPTIONS, connections])
+    largest = dict.fromkeys(servicers, LARGEST_MESSAGE_BYTES) | dict(largest_messages or {})
+    longest = max(largest.values(), default=LARGEST_MESSAGE_BYTES)
+    server = grpc.aio.server(options=[*OPTIONS, ("grpc.max_receive_message_length", longest), connections])
     generic = []
     for name, servicer in servicers.items():
         methods = service(name).methods
         guarded = {method.name: guard.guard(method, getattr(servicer, method.name)) for method in methods}
+        if largest[name] < longest:
+            guarded = {method: _bounded(call, largest[name]) for method, call in guarded.items()}
         generic.append(handlers(name, guarded))
     server.add_generic_rpc_handlers((*generic, *open_services, UnknownMethods(guard.peers)))
     return BoundServer(server=server, endpoint=address.bind(server))
+
+
+class _BoundedRequests:
+    """The requests of a call. Raises Exhausted for one that is longer than its service accepts."""
+
+    def __init__(self, requests: AsyncIterator[bytes], largest: int) -> None:
+        self._requests, self._largest = aiter(requests), largest
+
+    def __aiter__(self) -> _BoundedRequests:
+        return self
+
+    async def __anext__(self) -> bytes:
+        request = await anext(self._requests)
+        if len(request) > self._largest:
+            raise Exhausted(f"request: {len(request)} bytes, at most {self._largest}")
+        return request
+
+
+def _bounded(method: Callable[..., Any], largest: int) -> Callable[..., Any]:
+    """The same method, for requests of at most so many bytes."""
+
+    async def stream(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        async with aclosing(method(_BoundedRequests(requests, largest), context)) as answers:
+            async for answer in answers:
+                yield answer
+
+    async def unary(requests: AsyncIterator[bytes], context: Context) -> Any:
+        return await method(_BoundedRequests(requests, largest), context)
+
+    return stream if inspect.isasyncgenfunction(method) else unary
 
 
 def _read(path: Path) -> bytes:

@@ -6,7 +6,6 @@ counter when somebody else asks, launches or ends.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -63,9 +62,10 @@ class Metrics:
             "pharoah_ingest_dropped_total", "Rows that were rejected, by reason.", ["reason"], registry=self.registry
         )
 
-    def watch_agents(self, last_seen: Callable[[], dict[str, float]]) -> None:
-        """Count connected agents; which ones they are is for operators (`pharoah-provider nodes`)."""
-        self.registry.register(_Agents(last_seen))
+    def watch_agents(self, last_seen: Callable[[], dict[str, float]], clock: Callable[[], float]) -> None:
+        """Count connected agents; which ones they are is for operators (`pharoah-provider nodes`). `clock` is the one
+        from which `last_seen` has its times."""
+        self.registry.register(_Agents(last_seen, clock))
 
     def text(self) -> bytes:
         """All metrics as they are now, in the text format of Prometheus."""
@@ -73,11 +73,11 @@ class Metrics:
 
 
 class _Agents(Collector):
-    def __init__(self, last_seen: Callable[[], dict[str, float]]) -> None:
-        self._last_seen = last_seen
+    def __init__(self, last_seen: Callable[[], dict[str, float]], clock: Callable[[], float]) -> None:
+        self._last_seen, self._clock = last_seen, clock
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        seen = self._last_seen().values()
-        up = sum(time.time() - at < HEARTBEAT_SECONDS for at in seen)
+        seen, now = self._last_seen().values(), self._clock()
+        up = sum(now - at < HEARTBEAT_SECONDS for at in seen)
         yield GaugeMetricFamily("pharoah_agents_connected", "Nodes whose agent is connected.", len(seen))
         yield GaugeMetricFamily("pharoah_agents_up", "Nodes whose agent was heard in the last 30 s.", up)

@@ -1,13 +1,16 @@
 """Quotas: how often a tenant and its organisation may call on one UTC day, and how fast one run may report.
 
-Quotas of a day are counted again from the audit log after a restart, so that a restart gives nobody new queries.
+Quotas of a day are counted again from the audit log after a restart, so that a restart gives nobody new queries. A call
+that uses a quota notes it (`QuotaUse`), and its line in the audit log says so.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 
 from grpc import StatusCode
 
@@ -24,17 +27,60 @@ STATUSES_THAT_USED_AN_OFFER = tuple(
 STATUSES_OF_REJECTED_RESULTS = (StatusCode.INVALID_ARGUMENT.name, StatusCode.NOT_FOUND.name)
 
 
+@dataclass
+class QuotaUse:
+    """Whether one call has used a quota."""
+
+    taken: bool = False
+
+
+_use: ContextVar[QuotaUse | None] = ContextVar("quota_use", default=None)
+
+
+@contextmanager
+def noting(use: QuotaUse) -> Iterator[None]:
+    """While a quota that is used is noted in `use`: it belongs to the call of this task."""
+    token = _use.set(use)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # gRPC closes a stream that was cancelled from another context
+            _use.reset(token)
+
+
+def _note() -> None:
+    if (use := _use.get()) is not None:
+        use.taken = True
+
+
 def counts_for_quotas(record: AuditRecord) -> bool:
     """Whether `Quotas.recount` counts this call."""
+    return _counted_before(record) if record.quota is None else record.quota
+
+
+def _counted_before(record: AuditRecord) -> bool:
+    """The same for a line of a release that did not note who used a quota: it is guessed from method and status."""
     if record.role != Role.TENANT:
         return False
     if record.method in QUESTION_METHODS:
         return record.status in STATUSES_THAT_USED_AN_OFFER
     if record.method == "EvaluatePseudonym":
-        return record.status != StatusCode.RESOURCE_EXHAUSTED.name
+        return record.status not in (StatusCode.RESOURCE_EXHAUSTED.name, StatusCode.NOT_FOUND.name)
     if record.method == "SendProbeResult":
         return record.status in STATUSES_OF_REJECTED_RESULTS
     return record.method in ("GetOffer", "Reveal", "AskValidation") and record.status == StatusCode.OK.name
+
+
+def reduced_for_quotas(record: AuditRecord) -> AuditRecord | None:
+    """What `Quotas.recount` needs of a record; None for one that it does not count.
+
+    Few different records are left, so that a long day takes little memory. The offer is needed only where repeats of
+    one question have lines of the same kind.
+    """
+    if not counts_for_quotas(record):
+        return None
+    offer = record.offer if record.quota is None and record.method in QUESTION_METHODS else ""
+    return replace(record, offer=offer, received_bytes=0, sent_bytes=0, peers=0)
 
 
 @dataclass(frozen=True)
@@ -107,24 +153,29 @@ class Quotas:
     def take_offer(self, who: Principal, now: float) -> None:
         """Raises Exhausted."""
         self._offers.take(who.name, now)
+        _note()
 
     def take_question(self, who: Principal, now: float) -> None:
         """Raises Exhausted; then nothing is taken."""
         self._organisation_queries.check(who.organisation, now)
         self._tenant_queries.take(who.name, now)
         self._organisation_queries.take(who.organisation, now)
+        _note()
 
     def take_pseudonym(self, who: Principal, now: float) -> None:
         """Raises Exhausted."""
         self._pseudonyms.take(who.organisation, now)
+        _note()
 
     def take_reveal(self, who: Principal, now: float) -> None:
         """Raises Exhausted."""
         self._reveals.take(who.organisation, now)
+        _note()
 
     def take_asked_validation(self, who: Principal, now: float) -> None:
         """Raises Exhausted."""
         self._asked.take(who.organisation, now)
+        _note()
 
     def check_result(self, who: Principal, now: float) -> None:
         """Raises Exhausted when results of this organisation were rejected too often today."""
@@ -133,27 +184,35 @@ class Quotas:
     def count_rejected_result(self, who: Principal, now: float) -> None:
         """A result of a micro-benchmark was rejected."""
         self._rejected.add_used(who.organisation, 1, now)
+        _note()
 
     def recount(self, records: Iterable[AuditRecord], now: float) -> None:
-        """Count today's uses from before a restart. An offer counts as one query batch however often it was sent."""
-        offers_asked: dict[str, set[str]] = defaultdict(set)
+        """Count today's uses from before a restart."""
+        # Tenant and offer of each question of a release that did not note uses: repeats are the same question.
+        questions: set[tuple[str, str]] = set()
         for record in filter(counts_for_quotas, records):
-            who = Principal(Role.TENANT, record.name)
-            if record.method in QUESTION_METHODS:
-                offers_asked[who.name].add(record.offer)
-            elif record.method == "GetOffer":
-                self._offers.add_used(who.name, 1, now)
-            elif record.method == "Reveal":
-                self._reveals.add_used(who.organisation, 1, now)
-            elif record.method == "SendProbeResult":
-                self.count_rejected_result(who, now)
-            elif record.method == "AskValidation":
-                self._asked.add_used(who.organisation, 1, now)
-            else:
-                self._pseudonyms.add_used(who.organisation, 1, now)
-        for name, offers in offers_asked.items():
-            self._tenant_queries.add_used(name, len(offers), now)
-            self._organisation_queries.add_used(Principal(Role.TENANT, name).organisation, len(offers), now)
+            who, uses = Principal(Role.TENANT, record.name), record.calls
+            match record.method:
+                case "Evaluate" | "Lookup" if record.quota is None:
+                    questions.add((record.name, record.offer))
+                case "Evaluate" | "Lookup":
+                    self._add_questions(who, uses, now)
+                case "GetOffer":
+                    self._offers.add_used(who.name, uses, now)
+                case "Reveal":
+                    self._reveals.add_used(who.organisation, uses, now)
+                case "SendProbeResult":
+                    self._rejected.add_used(who.organisation, uses, now)
+                case "AskValidation":
+                    self._asked.add_used(who.organisation, uses, now)
+                case "EvaluatePseudonym":
+                    self._pseudonyms.add_used(who.organisation, uses, now)
+        for name, _ in questions:
+            self._add_questions(Principal(Role.TENANT, name), 1, now)
+
+    def _add_questions(self, who: Principal, uses: int, now: float) -> None:
+        self._tenant_queries.add_used(who.name, uses, now)
+        self._organisation_queries.add_used(who.organisation, uses, now)
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """What of the calls goes into the audit log: a line for each, except where lines would let callers fill the disk.
 
 Refused calls of strangers, and calls of one caller beyond a number per minute, are counted and become one line a
-minute. Calls that quotas are counted from always have a line of their own: their number is bounded by the quotas.
+minute. Calls that have used a quota always have a line of their own: their number is bounded by the quotas. The quotas
+themselves say which calls these are: it does not follow from method and status.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pharoah_serving.audit_log import AuditLog, AuditRecord
 from pharoah_serving.errors import StoreError
 from pharoah_serving.peers import address_of
 from pharoah_serving.principals import Principal
-from pharoah_serving.quotas import counts_for_quotas
 
 log = logging.getLogger("pharoah.provider.services")
 
@@ -50,11 +50,10 @@ class CallRecorder:
         self._lines: Counter[Principal] = Counter()
 
     def record(self, record: AuditRecord, who: Principal | None, peer: str) -> None:
-        """A call has ended. Raises StoreError when its line cannot be written and quotas count it."""
+        """A call has ended. Raises StoreError when it succeeded and used a quota, and its line cannot be written."""
         if (record.method, record.status) in UNLOGGED_CALLS:
             return
-        counts = counts_for_quotas(record)
-        if who is None or (not counts and self._lines[who.counted_as] >= LINES_OF_A_CALLER):
+        if who is None or (not record.quota and self._lines[who.counted_as] >= LINES_OF_A_CALLER):
             self._count(record, peer)
             return
         self._lines[who.counted_as] += 1
@@ -62,11 +61,13 @@ class CallRecorder:
             self._audit.record(self._clock(), record)
         except StoreError:
             log.exception("a call is not in the audit log")
-            if counts and record.status == grpc.StatusCode.OK.name:
-                raise
+            if record.quota:
+                self._count(record, peer)  # the use must be in the log once it can be written again
+                if record.status == grpc.StatusCode.OK.name:
+                    raise
 
     def flush(self) -> None:
-        """Write the lines of what was counted since the last time."""
+        """Write the lines of what was counted since the last time. Used quotas that cannot be written wait."""
         counted, self._counted = self._counted, {}
         self._lines.clear()
         for kind, found in counted.items():
@@ -75,6 +76,8 @@ class CallRecorder:
                 self._audit.record(self._clock(), replace(kind, calls=found.calls, peers=peers))
             except StoreError:
                 log.exception("%d calls of %s are not in the audit log", found.calls, kind.method)
+                if kind.quota:
+                    self._counted[kind] = found
 
     async def run(self) -> None:
         """`flush` once a minute, until cancelled."""
@@ -83,7 +86,7 @@ class CallRecorder:
             self.flush()
 
     def _count(self, record: AuditRecord, peer: str) -> None:
-        kind = AuditRecord(role=record.role, name=record.name, method=record.method, status=record.status)
+        kind = AuditRecord(record.role, record.name, record.method, status=record.status, quota=record.quota)
         counted = self._counted.setdefault(kind, _Counted())
         counted.calls += 1
         if len(counted.addresses) < COUNTED_ADDRESSES:

@@ -12,10 +12,12 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from pharoah_protocol.files import write_atomically
+from pharoah_protocol.node_ticket import LIFETIME_SECONDS
 from pharoah_serving.clock import Clock
 
 log = logging.getLogger("pharoah.provider.time")
@@ -67,6 +69,8 @@ class TimeGuard:
         self._state = _read(folder)
         self._for_wall: set[str] = set()
         self._against_wall: set[str] = set()
+        self._stated: dict[str, float] = {}
+        """The newest time that each node has stated during the present jump."""
         self.changes = 0
         """How often a jump began or ended: both may happen between two looks of somebody else."""
         self._jumped_at: float | None = None
@@ -124,15 +128,22 @@ class TimeGuard:
             self.accept("has shown its new time for more than a day")
 
     def stated(self, who: str, at: float) -> None:
-        """A time (unix seconds) that somebody else has signed just now, such as a node in its ticket."""
-        agrees = abs(at - self._raw.wall()) <= LARGEST_JUMP_SECONDS
+        """A time (unix seconds) that somebody else has signed, such as a node in its ticket.
+
+        It counts only while it is fresh, by the guard's time or by the wall clock, and during a jump only when it is
+        newer than what they have stated before: an old ticket that is sent again says nothing about the time now.
+        """
+        agrees, fresh = (abs(at - now) <= LIFETIME_SECONDS for now in (self._raw.wall(), self.now()))
+        if not (agrees or fresh):
+            return
         if not self.jumped:
-            if agrees and self._state.doubted_at is not None:
+            if self._state.doubted_at is not None:
                 self._state.doubted_at = None
                 log.info("%s shows the same time as this machine", who)
             return
         side = self._for_wall if agrees else self._against_wall
-        if len(side) < MOST_NODES:
+        if at > self._stated.get(who, -inf) and (who in side or len(side) < MOST_NODES):
+            self._stated[who] = at
             side.add(who)
         if len(self._for_wall) > len(self._against_wall):
             self.accept("agrees with the clocks of the nodes", doubted=False)
@@ -188,6 +199,7 @@ class TimeGuard:
         self.changes += 1
         self._for_wall.clear()
         self._against_wall.clear()
+        self._stated.clear()
         log.warning("the clock %s: sealing goes on", reason)
 
     def _first_offset(self, not_before: float) -> float:
@@ -210,11 +222,24 @@ class TimeGuard:
         file = self._folder / CONFIRMATION_FILE if self._folder else None
         if file is None or not file.exists():
             return
+        text = None
         try:
-            confirmed = float(file.read_text())
+            text = file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            log.error("%s cannot be read (%s): confirm the time as the user that the server runs as", file, error)
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("%s is not used, because it cannot be removed: %s", file, error)
+            return
+        if text is not None:
+            self._confirmed(text)
+
+    def _confirmed(self, text: str) -> None:
+        try:
+            confirmed = float(text)
         except ValueError:
             confirmed = 0.0
-        file.unlink(missing_ok=True)
         if abs(confirmed - self._raw.wall()) <= LARGEST_JUMP_SECONDS:
             self.accept("was confirmed by an operator", doubted=False)
             self._state.doubted_at = None
@@ -223,8 +248,11 @@ class TimeGuard:
 
 
 def confirm(folder: Path, now: float) -> None:
-    """Confirm that `now` (unix seconds) is right; the server of the folder reads it within a minute. Raises OSError."""
-    write_atomically(folder / CONFIRMATION_FILE, str(now))
+    """Confirm that `now` (unix seconds) is right; the server of the folder reads it within a minute. Raises OSError.
+
+    The file belongs to the owner of the folder, who must be able to read it, also when root confirms.
+    """
+    write_atomically(folder / CONFIRMATION_FILE, str(now), owner_of=folder)
 
 
 def _read(folder: Path | None) -> ClockState:

@@ -75,6 +75,8 @@ class Turn:
     over_budget: bool = False
     held: bool = False
     """Whether it has begun and goes on."""
+    worked_seconds: float = 0.0
+    """What it has cost since it began, and what rest has not followed yet."""
 
 
 _turn: ContextVar[Turn | None] = ContextVar("turn", default=None)
@@ -135,29 +137,35 @@ class Turns:
     async def give_way(self, turn: Turn) -> None:
         """Charge what the turn has cost so far. A caller that is over its budget now waits for its next turn."""
         account = self._account(turn.who)
-        self._charge(account, turn.cost.take())
-        if not account.over_budget(self._clock()):
+        self._take(turn, account)
+        if account.over_budget(self._clock()):
+            self.leave(turn)
+            await asyncio.sleep(0)  # a turn that may go on at once would not let the event loop do anything else
+            await self.come_back(turn)
+        else:
             await asyncio.sleep(0)
-            return
-        self.leave(turn)
-        await self.come_back(turn)
 
     def leave(self, turn: Turn) -> None:
         """End a turn, for good or for a while."""
-        seconds = turn.cost.take()
         account = self._account(turn.who)
-        self._charge(account, seconds)
+        self._take(turn, account)
         if not turn.held:  # it was given up while it waited to go on
             return
-        turn.held = False
+        worked, turn.worked_seconds, turn.held = turn.worked_seconds, 0.0, False
         account.working -= 1
         if turn.over_budget:
-            rest = seconds * (1 / OVER_BUDGET_RATIO - 1)
+            rest = worked * (1 / OVER_BUDGET_RATIO - 1)
             self._over_again_at = max(self._over_again_at, self._clock()) + rest
         self._turns += 1
         if self._turns % FORGET_AFTER_TURNS == 0:
             self._forget(self._clock())
         self._dispatch()
+
+    def _take(self, turn: Turn, account: _Account) -> None:
+        """Charge what the turn has cost since the last time."""
+        seconds = turn.cost.take()
+        turn.worked_seconds += seconds
+        self._charge(account, seconds)
 
     async def come_back(self, turn: Turn) -> None:
         """Wait for the turn again, before other calls of the caller."""

@@ -8,7 +8,7 @@ facts that the rule of contexts ignores makes neither.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import isfinite, isnan
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from pharoah_protocol.bounds import check_time
 from pharoah_provider.contexts import Contexts
 from pharoah_provider.domain import Node
 from pharoah_provider.storage.base import NodeStore
+from pharoah_provider.storage.records import DeviceSignal
 from pharoah_serving.clock import Clock
 from pharoah_serving.errors import Invalid
 from pharoah_serving.quotas import TokenBucket
@@ -31,6 +32,10 @@ ROWS_PER_SECOND = 96.0
 seconds (`pharoah_provider.agent.signals`): seven for each GPU, one for each port and controller, and one of its own."""
 ROWS_AT_ONCE = 80_000.0
 """What an agent keeps while the provider is away: 500 batches (`agent.stream.KEPT_BATCHES`) of 160 rows."""
+MOST_SIGNALS = 2048
+"""Signals of devices of one node that are stored: fourteen times those of such a machine, so that devices can be
+replaced and renamed. Every commit looks at the newest reading of each, and a malicious agent could invent any number.
+"""
 LARGEST_BATCH = 10_000
 LONGEST_NAME = 256
 """Characters of the name of a metric or a device."""
@@ -53,9 +58,14 @@ class AgentBudgets:
     clock: Clock
     contexts: Contexts = field(default_factory=Contexts)
     _telemetry: dict[str, TokenBucket] = field(default_factory=dict)
+    _signals: dict[str, set[DeviceSignal]] = field(default_factory=dict)
+    """By node: what it has sent samples of."""
+    _quiet_until: dict[str, float] = field(default_factory=dict)
+    """Node to when the next signal of it that is dropped is logged, seconds of the steady clock."""
 
     async def admit(self, node: Node) -> Admitted:
         """The node, with its facts if it may change them now."""
+        self._signals[node.node] = set(await self.nodes.device_signals(node.node))
         known = await self.nodes.node(node.node)
         if known is None or self._class(known) == self._class(node):
             return Admitted(node=node, held=False)
@@ -70,6 +80,22 @@ class AgentBudgets:
     def _class(self, node: Node) -> tuple[str, str]:
         """What a table is sealed for: another fact that is ignored makes no other class, and costs nobody anything."""
         return self.contexts.of(node), node.device_id
+
+    def refused_signals(self, node: str, metric: Sequence[str], device: Sequence[str]) -> Set[DeviceSignal]:
+        """The signals of a batch that are too many for this node; other new ones are counted."""
+        known = self._signals.setdefault(node, set())
+        fresh = {DeviceSignal(*names) for names in set(zip(metric, device, strict=True)) - known}
+        known.update(sorted(fresh)[: max(0, MOST_SIGNALS - len(known))])
+        refused = fresh - known
+        if refused and self.clock.steady() >= self._quiet_until.get(node, 0.0):
+            self._quiet_until[node] = self.clock.steady() + DAY_SECONDS
+            log.warning(
+                "node %s sends more than %d signals of devices: %s and others are dropped",
+                node,
+                MOST_SIGNALS,
+                min(refused),
+            )
+        return refused
 
     def takes_rows(self, node: str, rows: int) -> bool:
         """Whether so many rows of telemetry are within what a node may send; then they are counted."""

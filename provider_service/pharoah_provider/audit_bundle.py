@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import asdict
+from typing import Any
 
+from pharoah_protocol.log.forgotten import logged_changes
+from pharoah_protocol.log.view import HEAD, Entry
 from pharoah_provider.storage.base import Storage
 from pharoah_serving.errors import Unknown
 from pharoah_serving.keys import Keys
 
-FORMAT = 5
+FORMAT = 6
 """Version of the JSON; `pharoah_auditor.replay` reads this one. Increase it with every change of a field."""
 
 
@@ -24,23 +28,31 @@ async def audit_bundle(store: Storage, keys: Keys, number: int) -> str:
     if release is None:
         raise Unknown(f"release {record.release} is not in the database")
     made_at = await store.published.release_made_at(release.release)
-    trials = await store.evidence.trials(before=made_at)
-    return json.dumps(
-        {
-            "format": FORMAT,
-            "epoch": number,
-            "seed": keys.epoch_seed(number).hex(),
-            "began": record.began,
-            "groups": record.groups,
-            "head": record.head.hex(),
-            "signature": record.signature.hex(),
-            "release": asdict(release),
-            "trials": [asdict(trial) for trial in trials],
-            "forgotten": [asdict(change) for change in await store.log.forgotten(made_at)],
-            "imported": [
-                {"provider": one.provider, "key": one.key.hex(), "content": one.content}
-                for one in await store.imports.imports(made_at)
-            ],
-            "log": [entry.hex() for entry in await store.log.log_entries()],
-        }
-    )
+    seed = await asyncio.to_thread(keys.epoch_seed, number)  # a key service may take its time
+    log = await store.log.log_entries()
+    changes = len(logged_changes(log, Entry.of(HEAD, number, record.head)))
+    content = {
+        "format": FORMAT,
+        "epoch": number,
+        "seed": seed.hex(),
+        "began": record.began,
+        "groups": record.groups,
+        "head": record.head.hex(),
+        "signature": record.signature.hex(),
+        "release": release,
+        "trials": await store.evidence.trials(before=made_at),
+        "learned_at": made_at,
+        "forgotten": (await store.log.forgotten())[:changes],
+        "imported": [
+            {"provider": one.provider, "key": one.key.hex(), "content": one.content}
+            for one in await store.imports.imports(made_at)
+        ],
+        "log": [entry.hex() for entry in log],
+    }
+    return await asyncio.to_thread(_encoded, content)
+
+
+def _encoded(content: dict[str, Any]) -> str:
+    """JSON. The trials of a large provider take seconds to encode, so that a thread does it."""
+    lists = {name: [asdict(one) for one in content[name]] for name in ("trials", "forgotten")}
+    return json.dumps({**content, **lists, "release": asdict(content["release"])})

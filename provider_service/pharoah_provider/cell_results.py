@@ -6,6 +6,8 @@ from pharoah_benchmarks.campaign.cell import Cell, CellResult, NotBuilt, read_an
 
 LONGEST_RESULT_BYTES = 1 << 22
 """The result of a cell as JSON: the most durations and windows that are accepted, with a fingerprint, are 3 MB."""
+LONGEST_MESSAGE_BYTES = LONGEST_RESULT_BYTES + (1 << 16)
+"""A message of an agent with such a result: the id of the order and the lengths of fields are far below 64 KiB."""
 
 
 def read_result(text: str) -> CellResult | NotBuilt:

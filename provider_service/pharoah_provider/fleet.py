@@ -169,6 +169,10 @@ class Fleet:
     def last_seen(self) -> dict[str, float]:
         return {name: connection.last_seen for name, connection in self._connections.items()}
 
+    def now(self) -> float:
+        """Unix seconds by the clock that `last_seen` reads: the wall clock may show another time."""
+        return self._clock.wall()
+
     def peers(self, node: Node) -> list[Node]:
         """Connected nodes of the same context that do not share its cores; where there are none, those of the nearest
         context that is known."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_learning.baselines import learn_baselines
 from pharoah_learning.context_evidence import outcomes_in_contexts
+from pharoah_learning.context_rule import ContextRule
 from pharoah_learning.degradation import fit_degradation
-from pharoah_learning.evidence import LeftOut
+from pharoah_learning.evidence import BenchmarkResult, LeftOut, OutcomeReport
 from pharoah_learning.incompatible_pairs import Call, PairFinding
 from pharoah_learning.portable_table import imported_rows
 from pharoah_learning.production import learn_production
 from pharoah_learning.recipe import learn_recipe
-from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
+from pharoah_learning.release import BenchmarkBaseline, LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import groups_of, seal
 from pharoah_learning.shared_outcomes import learn_shared_outcomes
 from pharoah_learning.table import learn_table
@@ -26,6 +27,7 @@ from pharoah_protocol.pseudonyms import period_at
 from pharoah_protocol.vocabulary import Rung, Scope, Severity
 from pharoah_provider.portable_tables import tables_of
 from pharoah_provider.storage.base import Storage
+from pharoah_provider.storage.records import ImportedTable
 from pharoah_serving.errors import NotReady, ProviderError
 
 
@@ -39,19 +41,18 @@ async def learn(store: Storage) -> AsyncIterator[str | Release]:
     trials = await store.evidence.trials(before=read_at, left_out=left_out)
     returned = await store.node_actions.returned()
     table = await asyncio.to_thread(learn_table, trials, left_out, returned)
-    reports, earlier = [
-        usable_outcome_reports(await store.evidence.outcome_reports(period), left_out)
-        for period in (period_at(read_at), period_at(read_at) - 1)
-    ]
+    periods = (period_at(read_at), period_at(read_at) - 1)
+    shared = [await store.evidence.outcome_reports(period) for period in periods]
     rule = table.learned_contexts.rule
-    names = learn_shared_outcomes(*(outcomes_in_contexts(votes, rule) for votes in (reports, earlier)))
-    degraded = usable_degraded_runs(await store.evidence.degraded_runs(left_out), left_out)
+    names = await asyncio.to_thread(_learned_names, shared, rule, left_out)
+    stored = await store.evidence.degraded_runs(left_out)
+    degraded = await asyncio.to_thread(usable_degraded_runs, stored, left_out)
     pairs = await asyncio.to_thread(learn_production, await store.sharing.revealed_runs(read_at, left_out), left_out)
     degradation, note = await asyncio.to_thread(fit_degradation, degraded)
     recipe = await asyncio.to_thread(learn_recipe, degraded)
-    baselines = learn_baselines(usable_results(await store.evidence.baseline_probes(left_out), left_out))
+    baselines = await asyncio.to_thread(_learned_baselines, await store.evidence.baseline_probes(left_out), left_out)
     own = (*table.rows, *table.nodes, *table.expanded, *table.bands)
-    imported = imported_rows(own, tables_of(await store.imports.imports(before=read_at)))
+    imported = await asyncio.to_thread(_imported, own, await store.imports.imports(before=read_at))
     for line in left_out.lines():
         yield line
     if not table.trials and not imported:
@@ -101,6 +102,20 @@ async def _check_sealing(release: Release, began: int) -> None:
         await asyncio.to_thread(seal, inputs, bytes(32), Ed25519PrivateKey.generate())
     except ValueError as error:
         raise ProviderError(f"release {release.release} cannot be sealed and was not stored: {error}") from None
+
+
+def _learned_names(shared: Sequence[Sequence[OutcomeReport]], rule: ContextRule, left_out: LeftOut) -> list[LearnedRow]:
+    """Rows about the pseudonyms under which organisations report, from the reports of the periods in `shared`."""
+    usable = [usable_outcome_reports(reports, left_out) for reports in shared]
+    return learn_shared_outcomes(*(outcomes_in_contexts(votes, rule) for votes in usable))
+
+
+def _learned_baselines(results: Sequence[BenchmarkResult], left_out: LeftOut) -> list[BenchmarkBaseline]:
+    return learn_baselines(usable_results(results, left_out))
+
+
+def _imported(own: Sequence[LearnedRow], tables: Sequence[ImportedTable]) -> Sequence[LearnedRow]:
+    return imported_rows(own, tables_of(tables))
 
 
 def _is_exact_incompatibility(row: LearnedRow) -> bool:

@@ -25,6 +25,7 @@ from pharoah_serving.clock import Clock
 
 if TYPE_CHECKING:
     from pharoah_learning.node_hazards import LearnedNodeHazards
+    from pharoah_learning.node_lives import NodeHours
 
 log = logging.getLogger("pharoah.provider.node_forecasts")
 
@@ -82,8 +83,9 @@ class NodeForecasts:
         if self._model is None or self._clock.steady() < self._due_at:
             return
         model = self._model
-        self._rates = {one.node: _rates(model, one) for one in await forecasts(self._store, self._clock.wall())}
-        if model is self._model:  # else another one was learned meanwhile
+        found = await forecasts(self._store, self._clock.wall())
+        if model is self._model:  # else it was withdrawn, or another one was learned meanwhile
+            self._rates = {one.node: _rates(model, one) for one in found}
             self._due_at = self._clock.steady() + AGAIN_SECONDS
 
     def rates(self, node: str) -> Mapping[Resource, float]:
@@ -97,28 +99,26 @@ class NodeForecasts:
 
     async def _learned(self, now: float) -> LearnedNodeHazards:
         from pharoah_learning.node_hazards import LEAST_FAILURES, learn_node_hazards, too_few_failures  # imports scipy
-        from pharoah_learning.node_lives import node_hours
 
         hazards, since = self._store.hazards, now - WINDOW_SECONDS
         failures = failures_of(await self._store.incidents.all_changes(since))
         observed = await hazards.observed_hours(since)
         if len(failures) < LEAST_FAILURES or not observed:
             return too_few_failures(len(failures))
-        hours = await asyncio.to_thread(node_hours, observed, await hazards.trouble_hours(since), trouble_signals())
+        hours = await _hours(self._store, observed, since)
         return await asyncio.to_thread(learn_node_hazards, hours, failures, now)
 
 
 async def forecasts(store: Storage, now: float) -> list[NodeForecast]:
     """The forecasts for all nodes that were seen within the window; none without a model."""
     from pharoah_learning.node_hazards import newest_scores
-    from pharoah_learning.node_lives import node_hours
 
     content, since = await store.hazards.newest_model(), now - WINDOW_SECONDS
     model = None if content is None else _decoded(content)
     observed = await store.hazards.observed_hours(since)
     if model is None or not any(observed.values()):
         return []
-    hours = await asyncio.to_thread(node_hours, observed, await store.hazards.trouble_hours(since), trouble_signals())
+    hours = await _hours(store, observed, since)
     scores = await asyncio.to_thread(newest_scores, model, hours)
     found = []
     for at, node in enumerate(hours.nodes):
@@ -126,6 +126,14 @@ async def forecasts(store: Storage, now: float) -> list[NodeForecast]:
                        tuple(map(float, scores.hazard[at])))  # fmt: skip
         found.append(NodeForecast(node, one, model.likely_resource(one), model.is_alarming(one)))
     return found
+
+
+async def _hours(store: Storage, observed: Mapping[str, Iterable[int]], since: float) -> NodeHours:
+    """The features of the nodes that were observed since then (unix seconds)."""
+    from pharoah_learning.node_lives import node_hours
+
+    signals = trouble_signals()
+    return await asyncio.to_thread(node_hours, observed, await store.hazards.trouble_hours(since, signals), signals)
 
 
 def _decoded(content: str) -> PublishedHazardModel | None:

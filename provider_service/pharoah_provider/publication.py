@@ -70,6 +70,9 @@ class Publisher:
         self._current = 0
         self._revoked: dict[int, set[bytes]] = {}
         """By epoch that is served: class handle and tag of its revoked rows."""
+        self._release: Release | None = None
+        """The release that is served."""
+        self._use: Callable[[Release], None] = lambda _: None
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
@@ -84,8 +87,21 @@ class Publisher:
         if self._current:
             current = self._epochs[self._current]
             self._contexts.use(current.context_rule, current.contexts)
+            self._release = await self._store.published.release(current.head.release)
         await self._serve(self.log.view)
         await self.rotate()
+
+    def follow(self, use: Callable[[Release], None]) -> None:
+        """Call `use` with the release that is served, now and whenever another one is served, whatever the reason."""
+        self._use = use
+        if self._release is not None:
+            use(self._release)
+
+    def _served(self, release: Release) -> None:
+        """From now on a release is served, which may be the one before, sealed again."""
+        if self._release is None or release.release != self._release.release:
+            self._release = release
+            self._use(release)
 
     def epoch(self, number: int | None = None) -> Epoch:
         """The current epoch, or one that is still served. Raises NotReady before the first release, Unknown."""
@@ -156,9 +172,13 @@ class Publisher:
         """Seal a release as the next epoch and serve it; returns the number of the epoch. Raises NotReady."""
         return await complete_despite_cancellation(self._publish(release))
 
-    async def rollback(self) -> RestoredRelease:
-        """Roll the newest release back; returns what is served instead. Raises NotReady."""
-        return await complete_despite_cancellation(self._rollback())
+    async def rollback(self, release: int = 0) -> RestoredRelease:
+        """Roll the newest release back; returns what is served instead.
+
+        With the number of the release it may be repeated: one that was rolled back before changes nothing. Raises
+        NotReady, and Invalid for another release than the newest.
+        """
+        return await complete_despite_cancellation(self._rollback(release))
 
     async def revoke(self, rows: Iterable[str]) -> int:
         """Revoke rows of the current epoch, by id; returns how many. Raises Invalid for a row it does not have."""
@@ -168,12 +188,12 @@ class Publisher:
         """Let revoked rows hold again, from the next epoch on; returns how many. Raises Invalid for another row."""
         return await complete_despite_cancellation(self._reinstate(list(rows)))
 
-    async def forget(self, change: ForgetChange) -> None:
+    async def forget(self, kind: ForgetKind, name: str, *, undone: bool = False) -> None:
         """Change which evidence is left out from the next learning on, in the store and in the log.
 
         Raises Invalid when it would change nothing.
         """
-        await complete_despite_cancellation(self._forget(change))
+        await complete_despite_cancellation(self._forget(kind, name, undone))
 
     async def append(self, *entries: Entry) -> None:
         """Append other entries to the log, and serve it."""
@@ -218,15 +238,20 @@ class Publisher:
             kept = {key: rows for key, rows in self._revoked.items() if key in self._epochs}
             self._current, self._revoked = number, kept | {number: set(revoked.values())}
             self._contexts.use(epoch.context_rule, epoch.contexts)
+            self._served(release)
 
         await self._serve(view, switch)
         return number
 
-    async def _rollback(self) -> RestoredRelease:
+    async def _rollback(self, release: int) -> RestoredRelease:
         async with self._lock:
             self.require_time()
             served, newest = self.epoch().head.release, await self._store.published.newest_release()
             withdrawn = max(served, newest.release if newest else 0)  # a rollback that was cut off is completed
+            if release > withdrawn and release <= await self._store.published.last_release_number():
+                return RestoredRelease(release=served, epoch=self._current)  # it was rolled back before
+            if release not in (0, withdrawn):
+                raise Invalid(f"release: {release} is not the newest one, which is {withdrawn}")
             before = await self._store.published.release_before(withdrawn)
             if before is None:
                 raise NotReady(f"release {withdrawn} is the only one")
@@ -261,16 +286,18 @@ class Publisher:
             await self._store.log.reinstate(ids)
             return len(ids)
 
-    async def _forget(self, change: ForgetChange) -> None:
+    async def _forget(self, kind: ForgetKind, name: str, undone: bool) -> None:
         async with self._lock:
             await self._catch_up()
             changes = await self._store.log.forgotten()
             held = ForgottenEvidence.after(changes)
-            is_held = change.name in (held.nodes if change.kind is ForgetKind.NODE else held.cells)
-            if change.undone and not is_held:
-                raise Invalid(f"name: {change.kind} {change.name!r} is not forgotten")
-            if is_held and not change.undone and change.kind is ForgetKind.CELL:
-                raise Invalid(f"name: {change.kind} {change.name!r} is forgotten already")
+            is_held = name in (held.nodes if kind is ForgetKind.NODE else held.cells)
+            if undone and not is_held:
+                raise Invalid(f"name: {kind} {name!r} is not forgotten")
+            if is_held and not undone and kind is ForgetKind.CELL:
+                raise Invalid(f"name: {kind} {name!r} is forgotten already")
+            # Nothing may wait between the time and the change: a release that is learned later must know the change.
+            change = ForgetChange(kind, name, self._guard.now(), undone)
             entry = entry_of([*changes, change]).encode()
             self.log.tip.read([entry])
             await self._store.log.put_forgotten(change, self._position, entry)

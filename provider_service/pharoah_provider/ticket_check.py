@@ -23,7 +23,8 @@ class VerifiedTicket(NamedTuple):
 async def verified(nodes: NodeStore, body: bytes, signature: bytes, clock: Clock) -> VerifiedTicket:
     """The claims of a ticket, and its node. Raises Refused with one message for all reasons.
 
-    What the ticket says about the time goes to the clock first, which may learn from it that it is wrong itself.
+    What the ticket says about the time goes to the clock before its expiry is checked: the clock may learn from it that
+    it is wrong itself.
     """
     try:
         node = await nodes.node(Ticket.read(body).node)
@@ -31,10 +32,10 @@ async def verified(nodes: NodeStore, body: bytes, signature: bytes, clock: Clock
             raise TicketError("ticket: unknown node")
         key = Ed25519PublicKey.from_public_bytes(node.ticket_key)
         ticket = Ticket.signed(body, signature, key)
-        clock.stated(node.node, ticket.expires_at - LIFETIME_SECONDS)
-        ticket.check_expiry(clock.wall())
         if ticket.boot_id != node.boot_id:
             raise TicketError("ticket: from before the node restarted")
+        clock.stated(node.node, ticket.expires_at - LIFETIME_SECONDS)
+        ticket.check_expiry(clock.wall())
     except TicketError:
         raise Refused("the node ticket is not valid") from None
     return VerifiedTicket(ticket=ticket, node=node)

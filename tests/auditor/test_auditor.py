@@ -19,12 +19,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pharoah_auditor.cli import main
+from pharoah_auditor.pseudonym_service import KEYS
 from pharoah_auditor.replay import AuditBundleError, replay
 from pharoah_auditor.witness import Refusal, Witness, serve
 from pharoah_learning.evidence import LeftOut
 from pharoah_learning.incompatibility import learn_incompatibilities
 from pharoah_learning.monitoring_plans import learn_plans
 from pharoah_learning.near_duplicates import learn_near_duplicates
+from pharoah_learning.portable_table import PortableTable, write_table
 from pharoah_learning.release import LearnedRow, Release, SealInputs, Suspect
 from pharoah_learning.sealing import seal
 from pharoah_learning.table import learn_table
@@ -36,6 +38,8 @@ from pharoah_protocol.vocabulary import Grade, Outcome, RowKind, Severity
 from pharoah_provider.transparency_log import TransparencyLog
 from pharoah_provider.transparency_log import Witness as Handle
 from pharoah_provider.witnesses import read_witnesses
+from pharoah_serving.time_guard import TimeGuard
+from tests.harness.clock import SimulatedClock
 from tests.harness.version_trials import Planted, version_trials
 from tests.provider_service.test_learning import memory_incompatibility
 
@@ -189,7 +193,7 @@ def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> 
     recipe = SealInputs(4, Release(2, rows, suspects=changes.pop("suspects", ())), groups, 1000)
     epoch = seal(recipe, b"s" * 32, KEY)
     content = {
-        "format": 5,
+        "format": 6,
         "epoch": 4,
         "seed": (b"s" * 32).hex(),
         "began": 1000,
@@ -198,6 +202,7 @@ def audit_bundle(folder: Path, rows: tuple[LearnedRow, ...], **changes: Any) -> 
         "signature": epoch.signature.hex(),
         "release": asdict(recipe.release),
         "trials": [asdict(trial) for trial in TRIALS],
+        "learned_at": 1000.0,
         "forgotten": [],
         "imported": [],
         "log": [Entry.of(HEAD, 4, epoch.body).encode().hex()],
@@ -233,6 +238,18 @@ def test_a_log_that_nobody_else_has_seen_is_found(tmp_path: Path) -> None:
             replay(file, PUBLIC, kept)
     assert [finding.what for finding in replay(file, PUBLIC) if finding.holds is None] == [
         "it was not checked whether others were shown this log (--seen FILE)"
+    ]
+
+
+def test_a_log_that_no_honest_provider_has_hides_no_other_finding(tmp_path: Path) -> None:
+    """Also where others were shown the same log."""
+    entries, kept = [ENTRIES[0], OTHERS[0]], tmp_path / "kept"
+    kept.write_bytes(note(entries).encode())
+    file = audit_bundle(tmp_path, tuple(ROWS[1:]), log=[entry.hex() for entry in entries])
+    failed = failing(file, kept)
+    assert "an entry that an honest log never has" in failed and "rows that follow from the trials" in failed
+    assert "the log is the one of the checkpoint of 2 entries" in [
+        finding.what for finding in replay(file, PUBLIC, kept)
     ]
 
 
@@ -322,10 +339,40 @@ def test_the_command_prints_what_holds(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["replay", str(audit_bundle(tmp_path, tuple(ROWS))), "--provider-key", str(other)]) == 1
     printed = capsys.readouterr().out
     assert "not signed by this key" in printed and "ok " not in printed
-    with pytest.raises(AuditBundleError, match="format 3, expected 5"):
+    with pytest.raises(AuditBundleError, match="format 3, expected 6"):
         replay(audit_bundle(tmp_path, tuple(ROWS), format=3), PUBLIC)
     (tmp_path / "broken").write_text("{}")
     for command in ("replay", "verify"):
         assert main([command, str(tmp_path / "broken"), "--provider-key", str(key)]) == 1
     assert main(["replay", str(tmp_path / "broken"), "--provider-key", str(tmp_path / "nothing")]) == 1
     assert "broken" in (printed := capsys.readouterr().err) and "nothing" in printed
+
+
+def test_what_a_bundle_says_is_one_printable_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else a name could erase the line above it on the auditor's terminal."""
+    key = tmp_path / "provider.pub"
+    key.write_text(PUBLIC.hex())
+    content = write_table(PortableTable(7, 1000.0, {}, ()), KEY)
+    imported = [{"provider": name, "key": PUBLIC.hex(), "content": content} for name in ("a\x1b[1A\x1b[2K\n", 5)]
+    file = audit_bundle(tmp_path, tuple(ROWS), imported=imported)
+    assert main(["replay", str(file), "--provider-key", str(key)]) == 0
+    printed = capsys.readouterr().out
+    assert "other providers (5, a?[1A?[2K?), signed by them" in printed
+    assert all(line.isprintable() for line in printed.splitlines())
+    file.write_text(json.dumps({"format": "\x1b[1A"}))
+    assert main(["replay", str(file), "--provider-key", str(key)]) == 1
+    assert capsys.readouterr().err.rstrip("\n").isprintable()
+
+
+def test_the_time_of_the_pseudonym_service_is_confirmed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / KEYS).mkdir(mode=0o700)
+    clock = SimulatedClock(error=-7200.0)
+    guard = TimeGuard(clock.clock, tmp_path / KEYS)
+    clock.error = 0.0
+    assert guard.jumped, "its clock was two hours behind before"
+    assert main(["confirm-time", "--folder", str(tmp_path)]) == 0
+    assert "confirmed: it is" in capsys.readouterr().out
+    guard.keep()
+    assert not guard.jumped and guard.trusted
+    assert main(["confirm-time", "--folder", str(tmp_path / "nothing")]) == 1
+    assert "No such file" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from pharoah_learning.release import Release
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import sign
 from pharoah_protocol.tables.misbehaviour import InvalidEvidenceError, prove
-from pharoah_protocol.tables.rows import split
+from pharoah_protocol.tables.rows import VerdictRow, split
 from pharoah_protocol.v1 import RevokeRequest
 from pharoah_protocol.vocabulary import Severity
 from pharoah_protocol.voprf import protocol
@@ -187,6 +187,35 @@ def test_a_revoked_row_proves_nothing(tmp_path: Path) -> None:
                 prove({**whole, "revoked": other.hex()}, public)
 
     on_loopback(tmp_path, work)
+
+
+@pytest.mark.parametrize(("at", "value"), [(-10, 200), (1, 9), (0, 3)], ids=["outcome", "severity", "format"])
+def test_an_honest_provider_of_a_later_release_is_not_convicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, value: int
+) -> None:
+    """Its rows have codes that this release cannot read. A tenant could put honest answers together as evidence."""
+    honest, evidence = VerdictRow.pack, list[dict[str, Any]]()
+
+    def pack(row: VerdictRow) -> bytes:
+        data = bytearray(honest(row))
+        data[at] = value
+        return bytes(data)
+
+    async def work(site: Loopback) -> None:
+        asking = [
+            ExchangeClient(ProviderConnection(s := site.settings(privacy=mode)), s) for mode in ("private", "hashed")
+        ]
+        private, hashed = [await exchange.ask(KNOWN, ticket()) for exchange in asking]
+        tables = {id_.hex(): b"".join(rows).hex() for (_, id_), rows in asking[0]._tables._held.items()}
+        revoked = hashed.served.revoked_list.hex()
+        answers = {"hashed": hashed.record, "evaluation": private.record, "tables": tables, "revoked": revoked}
+        evidence.append({"kind": "hashed answer", **answers})
+
+    with monkeypatch.context() as later:
+        later.setattr(VerdictRow, "pack", pack)
+        on_loopback(tmp_path, work)
+    with pytest.raises(InvalidEvidenceError, match="agrees with the sealed table"):
+        prove(evidence[0], open_keys(tmp_path / "keys").public)
 
 
 def test_a_hashed_answer_under_another_list_of_revoked_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

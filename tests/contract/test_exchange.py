@@ -7,6 +7,7 @@ import contextlib
 import secrets
 import time
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -20,7 +21,7 @@ from pharoah.sidecar.provider_connection import ProviderConnection
 from pharoah.sidecar.verdict_rules import verdict_from_rows
 from pharoah_protocol.rpc import Stub
 from pharoah_protocol.v1 import EvaluateRequest, GetOfferRequest, GetTableRequest, LearnRequest, NodeTicket
-from pharoah_protocol.voprf import protocol
+from pharoah_protocol.voprf import group, libsodium, protocol
 from pharoah_serving.quotas import Limits
 from tests.harness.exchange import OTHER, RELEASE, ask, on_loopback, refused
 from tests.harness.loopback import Loopback, bearer, loopback, ticket
@@ -33,6 +34,23 @@ def test_a_planted_row_becomes_a_verdict_and_another_job_learns_nothing(tmp_path
         assert verdict_from_rows(known, "").status == "incompatible"
         assert verdict_from_rows(other, "").status == "unknown"
         assert known.bytes_sent == other.bytes_sent, "the size of what is sent must not depend on the job"
+
+    on_loopback(tmp_path, work)
+
+
+def test_proofs_are_checked_with_the_group_that_is_in_use(tmp_path: Path) -> None:
+    """Also in the threads that check them."""
+    asked: set[str] = set()
+
+    class Noting:
+        def __getattr__(self, name: str) -> Any:
+            asked.add(name)
+            return getattr(libsodium, name)
+
+    async def work(site: Loopback) -> None:
+        with group.using(Noting()):
+            assert (await ask(site.settings())).matches
+        assert {"weighted_sum", "multiply"} <= asked
 
     on_loopback(tmp_path, work)
 

@@ -381,7 +381,7 @@ def test_metric_names_carry_no_tenant_run_or_node() -> None:
     from pharoah_serving.metrics import Metrics
 
     metrics = Metrics()
-    metrics.watch_agents(lambda: {"n1": time.time()})
+    metrics.watch_agents(lambda: {"n1": time.time()}, time.time)
     text = metrics.text().decode()
     assert "pharoah_agents_connected 1.0" in text and "pharoah_build_info" in text
     assert "tenant" not in text and "run_id" not in text and "n1" not in text

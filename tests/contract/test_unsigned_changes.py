@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from pharoah_archetypes import rung_tokens
-from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
+from pharoah_protocol.log.forgotten import ForgetKind
 from pharoah_protocol.vocabulary import Rung
 from pharoah_provider import publication
 from pharoah_provider.high_water import HighWater
 from pharoah_provider.publication import Publisher
 from pharoah_provider.storage.base import Storage
-from pharoah_serving.errors import StoreError
+from pharoah_serving.errors import Invalid, StoreError
 from tests.harness.exchange import KNOWN, RELEASE, ROW
 from tests.harness.publisher import fill, with_publisher
 
@@ -41,7 +41,7 @@ def test_a_change_after_one_that_could_not_be_signed_is_signed_with_it(
             with pytest.raises(StoreError):
                 await publisher.revoke([ROW.id])
         if change == "forget":
-            await publisher.forget(ForgetChange(ForgetKind.NODE, "n1", 1.0))
+            await publisher.forget(ForgetKind.NODE, "n1")
         else:
             await publisher.revoke([other.id])
         assert publisher.log.view == publisher.log.tip
@@ -72,6 +72,30 @@ def test_a_rollback_that_was_cut_off_is_completed_by_the_next_one(
         assert publisher.epoch().head.release == 2
         newest = await store.published.newest_release()
         assert newest is not None and newest.release == 2
+
+    with_publisher(tmp_path, work)
+
+
+def test_a_rollback_that_is_repeated_with_the_number_rolls_no_other_release_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(publisher: Publisher, store: Storage) -> None:
+        for number in (2, 3):
+            await store.published.put_release(replace(RELEASE, release=number))
+        await publisher.open()
+        with monkeypatch.context() as full:
+            full.setattr(HighWater, "extend", no_space)
+            with pytest.raises(StoreError):
+                await publisher.rollback(3)
+        await publisher.rotate()
+        served = publisher.epoch().head
+        assert served.release == 2
+        assert await publisher.rollback(3) == (2, served.epoch)
+        assert publisher.epoch().head == served
+        for other in (1, 4):
+            with pytest.raises(Invalid, match=f"release: {other} is not the newest one, which is 2"):
+                await publisher.rollback(other)
+        assert (await publisher.rollback(2)).release == 1
 
     with_publisher(tmp_path, work)
 

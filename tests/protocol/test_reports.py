@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from functools import reduce
 from math import log2
+from operator import add
 
 import numpy as np
 import pytest
@@ -80,7 +82,7 @@ def test_the_level_is_zero_inside_the_dead_band(first: list[float], value: float
         assert reported == 0
     elif abs(away) > (WIDEST_DEAD_BAND_LEVEL + 0.51) / PER_OCTAVE:
         assert reported == round(PER_OCTAVE * away) or abs(reported) == LARGEST_LEVEL
-    elif abs(away) < upper + 3 * (upper - lower) - lower - 1e-9:
+    elif abs(away) < min(upper + 3 * (upper - lower) - lower - 1e-9, (WIDEST_DEAD_BAND_LEVEL + 0.49) / PER_OCTAVE):
         assert reported == 0
 
 
@@ -160,3 +162,34 @@ def test_a_plan_changes_windows_and_gain() -> None:
     plain, eager = closed(steps), closed(steps, plan=MonitoringPlan(64, 2.0))
     assert len(eager) < len(plain) / 10
     assert plain[-1].step == pytest.approx(PER_OCTAVE / 2) and eager[-1].step == PER_OCTAVE
+
+
+@pytest.mark.parametrize("step_seconds", [0.004, 0.1, 0.7])
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_a_window_ends_where_the_sum_of_its_steps_says(step_seconds: float, noise: float) -> None:
+    chance, windows = random.Random(7), RankWindows()
+    steps = [int(chance.uniform(1 - noise, 1 + noise) * step_seconds * SECOND) for _ in range(8000)]
+    found = [at for at, step in enumerate(steps) if windows.add([step], 1000)]
+    expected, open_ = list[int](), list[float]()
+    for at, step in enumerate(steps[SKIPPED_STEPS:], SKIPPED_STEPS):
+        open_.append(step / 1e9)
+        if reduce(add, open_) >= 1.0 and len(open_) >= PLAIN.window_steps:
+            expected.append(at)
+            open_ = []
+    assert found == expected[BASELINE_WINDOWS:] and len(found) > 10
+
+
+def test_each_step_is_added_once_however_many_a_window_has() -> None:
+    added = list[float]()
+
+    class Seconds(float):
+        def __radd__(self, other: float) -> float:
+            added.append(self)
+            return other + float(self)
+
+    class Nanoseconds(int):
+        def __truediv__(self, other: float) -> float:
+            return Seconds(int(self) / other)
+
+    RankWindows().add([Nanoseconds(SECOND // 1000)] * (SKIPPED_STEPS + 900), 1000)
+    assert len(added) == 900

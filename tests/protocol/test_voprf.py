@@ -186,3 +186,19 @@ def test_proofs_are_made_by_libsodium_whatever_the_group() -> None:
         evaluated, proof = protocol.evaluate(SECRET, PUBLIC, blinded)
     assert evaluated == [libsodium.multiply(SECRET, blinded[0])]
     protocol.verify(PUBLIC, blinded, evaluated, proof)
+
+
+def test_libsodium_is_looked_for_once_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for it starts processes."""
+    looked = list[int]()
+    libsodium._found.cache_clear()
+    try:
+        monkeypatch.setattr(libsodium, "_candidates", lambda: looked.append(1) or ["no such library"])
+        assert group.backend() is pure_python and group.backend() is pure_python and not libsodium.available()
+        with pytest.raises(libsodium.SodiumMissing):
+            libsodium.library()
+        assert looked == [1]
+    finally:
+        monkeypatch.undo()
+        libsodium._found.cache_clear()
+    assert group.backend() is libsodium

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +17,16 @@ from evaluation.survival.simulated_nodes import FIRST_HOUR, NodeHistory, Simulat
 from pharoah_learning.hazard_check import HazardCheck
 from pharoah_protocol.hazard_model import PublishedHazardModel
 from pharoah_protocol.incident_states import CLEARED, CONFIRMED, DISMISSED, SUSPECTED
+from pharoah_provider import node_forecasts
 from pharoah_provider.agent_connection import OrderKind
 from pharoah_provider.domain import IncidentKind, Node, Subject, Transition
 from pharoah_provider.fleet import Fleet
-from pharoah_provider.node_forecasts import NodeForecasts, failures_of
+from pharoah_provider.node_forecasts import NodeForecast, NodeForecasts, failures_of
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
+from tests.harness.clock import SimulatedClock
 from tests.harness.database import new_database
+from tests.harness.hazard_models import MODEL
 from tests.harness.listings import listed_at
 
 NODE = Node("n0001", b"k" * 32, "boot", ("a=1",), ("d=1",), (0,), "1")
@@ -61,7 +65,9 @@ def test_stored_spans_become_hours_with_their_share_of_trouble(tmp_path: Path) -
             await send(at, "hot", 1.0)
         await send(3604.0, "hot", float("nan"))
         await send(3 * HOUR + 1, "calm", 0.0)
-        observed, trouble = await store.hazards.observed_hours(0.0), await store.hazards.trouble_hours(0.0)
+        await send(3 * HOUR + 1, "invented", 1.0)
+        observed = await store.hazards.observed_hours(0.0)
+        trouble = await store.hazards.trouble_hours(0.0, ("hot", "calm"))
         assert {node: sorted(hours) for node, hours in observed.items()} == {"n1": [0, 1, 3]}
         shares = {(one.signal, one.hour): one.share * HOUR for one in trouble}
         assert shares == pytest.approx({("hot", 0): 2.0, ("hot", 1): 4.0})
@@ -136,6 +142,37 @@ def test_a_model_that_no_longer_holds_is_withdrawn(tmp_path: Path) -> None:
         assert "0 failures, 20 are needed" in await learning.learn()
         assert await store.hazards.newest_model() is None
         assert await listed_at(store, "node-hazards", clock.wall()) == []
+
+    asyncio.run(inside())
+    store.close()
+
+
+def test_a_model_that_is_withdrawn_while_it_is_used_leaves_no_rates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_database(tmp_path / "p.duckdb")
+    store, clock = DuckStorage(tmp_path / "p.duckdb"), SimulatedClock(now=(FIRST_HOUR + 10) * HOUR)
+    honest, content = node_forecasts.forecasts, MODEL.encode().decode()
+
+    async def inside() -> None:
+        learning = NodeForecasts(store, Fleet(), clock.clock, lambda content: content)
+        await store.nodes.append_telemetry("n0001", [clock.now - 60], ["gpu_throttled"], ["gpu0"], [0.0])
+        await store.hazards.put_model(content, 1.0)
+        await learning.restore()
+
+        async def then_withdrawn(*arguments: Any) -> list[NodeForecast]:
+            found = await honest(*arguments)
+            assert "0 failures, 20 are needed" in await learning.learn()
+            return found
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(node_forecasts, "forecasts", then_withdrawn)
+            await learning.look()
+        assert learning.rates("n0001") == {}
+        await store.hazards.put_model(content, 2.0)
+        await learning.restore()
+        await learning.look()
+        assert learning.rates("n0001"), "without the withdrawal there are rates"
 
     asyncio.run(inside())
     store.close()

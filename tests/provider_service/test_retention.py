@@ -10,12 +10,20 @@ from pathlib import Path
 import pytest
 
 from pharoah_learning.evidence import BenchmarkResult, OutcomeReport
+from pharoah_learning.fleet_comparison import PAST_RUNS
 from pharoah_learning.release import Release
 from pharoah_protocol.vocabulary import EndState
 from pharoah_provider import cli
 from pharoah_provider.domain import Report, Run
 from pharoah_provider.storage.duckdb import DuckStorage
-from pharoah_provider.storage.retention import DAY_SECONDS, RETENTION, RetentionTask, markdown_table, retention
+from pharoah_provider.storage.retention import (
+    DAY_SECONDS,
+    LARGEST_CLOCK_JUMP_SECONDS,
+    RETENTION,
+    RetentionTask,
+    markdown_table,
+    retention,
+)
 from pharoah_serving.errors import Invalid
 from tests.harness.listings import listed
 from tests.harness.tokens import write_list
@@ -25,18 +33,18 @@ PROBE = BenchmarkResult("o", "n1", "gemm", False, 0.0, 0.0, (1.0,))
 
 
 class Clock:
-    """A wall clock that can be set, and a steady one."""
+    """A wall clock that can be set, and one that counts since boot."""
 
     def __init__(self) -> None:
-        self.wall, self.steady = NOW, 0.0
+        self.wall, self.since_boot = NOW, 0.0
 
     def forward(self, seconds: float) -> None:
         self.wall += seconds
-        self.steady += seconds
+        self.since_boot += seconds
 
 
 def task(storage: DuckStorage, clock: Clock, **days: float) -> RetentionTask:
-    return RetentionTask(storage, retention(days), lambda: clock.wall, lambda: clock.steady)
+    return RetentionTask(storage, retention(days), lambda: clock.wall, lambda: clock.since_boot)
 
 
 async def fill(storage: DuckStorage, at: float) -> None:
@@ -68,6 +76,23 @@ def test_no_row_is_kept_past_its_retention_and_no_younger_one_is_deleted(tmp_pat
         again = await task(storage, clock).run()
         assert sum(again.values()) == 0, "rows past their retention"
         assert await storage.published.newest_release() is not None and await storage.log.log_entries() == [b"entry"]
+
+    asyncio.run(work())
+    storage.close()
+
+
+def test_the_newest_checks_of_a_node_are_kept_so_that_it_can_be_compared_after_months(tmp_path: Path) -> None:
+    clock, storage = Clock(), DuckStorage(tmp_path / "p.duckdb")
+
+    async def work() -> None:
+        days = [NOW - day * DAY_SECONDS for day in range(60, 100)]
+        await storage.evidence.append_probes([replace(PROBE, ended_at=then) for then in days], "check")
+        await storage.evidence.append_probes([replace(PROBE, ended_at=days[0], error="no space")], "check")
+        deleted = await task(storage, clock).run()
+        assert deleted["probes"] == 40 + 1 - (PAST_RUNS + 1)
+        kept = await storage.idle_checks.results("gemm", ["n1"], 1 + PAST_RUNS)
+        assert [one.ended_at for one in kept] == days[PAST_RUNS::-1]
+        assert sum((await task(storage, clock).run()).values()) == 0
 
     asyncio.run(work())
     storage.close()
@@ -115,6 +140,22 @@ def test_old_rows_are_deleted_once_a_day(tmp_path: Path) -> None:
         assert await left() == 1, "not yet due"
         clock.forward(60)
         assert await left() == 0
+
+    asyncio.run(work())
+    storage.close()
+
+
+def test_small_steps_of_several_days_are_no_jump(tmp_path: Path) -> None:
+    clock, storage = Clock(), DuckStorage(tmp_path / "p.duckdb")
+    old = task(storage, clock, telemetry=1)
+
+    async def work() -> None:
+        for _ in range(5):
+            await storage.nodes.append_telemetry("n1", [clock.wall], ["m"], [""], [1.0])
+            clock.forward(DAY_SECONDS + 60)
+            clock.wall += 0.6 * LARGEST_CLOCK_JUMP_SECONDS
+            await old.run_if_due()
+            assert await listed(storage, "telemetry") == []
 
     asyncio.run(work())
     storage.close()

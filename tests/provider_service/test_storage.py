@@ -265,6 +265,23 @@ def test_runs_that_report_at_the_same_time_keep_their_own_spans(opened: Opened) 
     opened(work)
 
 
+def test_a_span_of_several_days_counts_with_its_seconds_of_today_alone(opened: Opened) -> None:
+    """Both the spans of a run that goes on and those of one that has ended. Second 99 has ended at 1099."""
+    ended = replace(RUN, run_id=b"e" * 16)
+
+    async def work(storage: Storage) -> None:
+        for run in (RUN, ended):
+            await storage.runs.put_run(run)
+            await report(storage, *(second(number, 1.0, 1.0) for number in range(100)), run=run)
+        await storage.runs.end_run(ended, EndState.OK, 1100.0)
+        for since, seconds in ((0.0, 100), (1090.0, 9), (1098.5, 1)):
+            (amount,) = await storage.runs.reported_since(since)
+            assert (amount.tenant, amount.rank_seconds, amount.rows) == ("acme", 4 * seconds, 4), "two runs, two ranks"
+        assert await storage.runs.reported_since(1099.5) == []
+
+    opened(work)
+
+
 def test_reports_that_were_acknowledged_are_there_after_kill_9(tmp_path: Path) -> None:
     """The reports change nothing, so each is only an update of the run's open span."""
     script = """

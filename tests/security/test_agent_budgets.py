@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from pharoah_protocol.v1 import AdmitNodeRequest, AgentMessage, Telemetry
-from pharoah_provider.agent_budgets import CHANGES_A_DAY, ROWS_AT_ONCE, AgentBudgets
+from pharoah_provider.agent_budgets import CHANGES_A_DAY, MOST_SIGNALS, ROWS_AT_ONCE, AgentBudgets
 from pharoah_provider.services import agent as agent_service
 from pharoah_provider.storage.duckdb import DuckStorage
 from pharoah_serving.clock import Clock
@@ -118,3 +119,35 @@ def test_telemetry_of_another_day_is_dropped_and_acknowledged_so_that_the_agent_
             assert newest["value"] == 3.0
 
     asyncio.run(inside())
+
+
+def test_invented_signals_are_dropped_and_known_ones_are_kept_also_after_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every commit looks at the open spans, so that their number must not be the agent's choice."""
+    (agent,) = honest_agents()[:1]
+
+    def batch(number: int, device: list[str], value: float) -> AgentMessage:
+        at = [time.time()] * len(device)
+        columns = {"sampled_at": at, "metric": ["m"] * len(device), "value": [value] * len(device)}
+        return AgentMessage(telemetry=Telemetry(batch=number, device=device, **columns))
+
+    async def flood(word: str, expected: int) -> None:
+        token = f"agent {agent.name} {agent.token}"
+        async with scripted_site(tmp_path, [], [token]) as site, site.connected(agent) as out:
+            out.put_nowait(batch(1, ["real"], 1.0))
+            out.put_nowait(batch(2, [f"{word}{number}" for number in range(MOST_SIGNALS)], 2.0))
+            out.put_nowait(batch(3, ["real", f"another {word}"], 3.0))
+            await until(lambda: site.acknowledged.get("n1", 0) == 3, "all batches", 20)
+            assert "more than 2048 signals" in site.notices["n1"]
+            rows = {row["device"]: row["value"] for row in await site.listing("telemetry")}
+        assert len(rows) == MOST_SIGNALS and rows["real"] == 3.0
+        assert sum(name.startswith(word) for name in rows) == expected and f"another {word}" not in rows
+
+    async def inside() -> None:
+        await flood("first", MOST_SIGNALS - 1)
+        await flood("second", 0)
+
+    with caplog.at_level(logging.WARNING, "pharoah.provider.agents"):
+        asyncio.run(inside())
+    assert len([line for line in caplog.messages if "2048 signals of devices" in line]) == 2, "one line of each process"

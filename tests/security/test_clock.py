@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from pharoah_protocol.tables import epoch_head
 from pharoah_protocol.tables.epoch_head import EpochHead, HeadError, verify_head
 from pharoah_provider.first_start import make_provider
 from pharoah_provider.services import upkeep
+from pharoah_serving.clock import Clock
 from pharoah_serving.errors import NotReady
 from pharoah_serving.keys import Keys
 from pharoah_serving.pseudonym_keys import PseudonymKeys
@@ -285,3 +288,25 @@ def test_a_head_may_begin_an_hour_ahead_and_last_a_day_and_two_hours() -> None:
         else:
             with pytest.raises(HeadError):
                 verify_head(body, signature, key.public_key(), 1e9)
+
+
+def test_old_rows_are_deleted_after_the_machine_was_suspended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The steady clock stands still then, so that it must not be what the wall clock is compared with."""
+    suspended, wrong = [0.0], [0.0]
+    clock = Clock(
+        wall=lambda: time.time() + suspended[0] + wrong[0],
+        since_boot=lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + suspended[0],
+    )
+
+    async def work() -> None:
+        async with loopback(tmp_path, RELEASE, clock=clock) as site:
+            await until(lambda: serving(site), "the start")
+            suspended[0] = 5 * 3600.0
+            wrong[0] = 40 * DAY
+            await until(lambda: not_serving(site), "the provider to notice the jump, at which it looks after its rows")
+            wrong[0] = 0.0
+            await until(lambda: "rows past their retention: telemetry" in caplog.text, "the rows")
+
+    with caplog.at_level(logging.INFO, "pharoah.provider"):
+        asyncio.run(work())
+    assert "no old rows are deleted" not in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from typing import Any
 
 from pharoah_protocol.vocabulary import Role
@@ -156,5 +157,40 @@ def test_the_time_of_steps_and_threads_is_charged_and_waiting_is_not() -> None:
         with charging(cost):
             await metered(busy())
         assert 0.05 <= cost.take() < 0.5 and cost.take() == 0.0
+
+    asyncio.run(work())
+
+
+def test_rest_follows_each_part_of_long_work_over_the_budget() -> None:
+    async def work() -> None:
+        site, parts = Site(), list[float]()
+        site.turns.charge(HEAVY, 9.0)
+
+        async def call() -> None:
+            cost = Cost()
+            async with site.turns.turn(HEAVY, cost):
+                for _ in range(5):
+                    cost.add(0.1)
+                    await give_way()
+                    parts.append(site.time.now)
+
+        task = asyncio.create_task(call())
+        while not task.done():
+            await site.after(0.01)
+        await task
+        pauses = [later - earlier for earlier, later in pairwise(parts)]
+        assert all(0.3 <= pause < 0.35 for pause in pauses), "0.1 s of work are followed by 0.3 s of rest"
+
+    asyncio.run(work())
+
+
+def test_long_work_that_may_go_on_at_once_still_lets_others_have_the_loop() -> None:
+    async def work() -> None:
+        site, others = Site(), list[str]()
+        async with site.turns.turn(HEAVY, Cost()):
+            site.turns.charge(HEAVY, 9.0)
+            asyncio.get_running_loop().call_soon(others.append, "another")
+            await give_way()
+            assert others == ["another"]
 
     asyncio.run(work())

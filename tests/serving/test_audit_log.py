@@ -121,3 +121,22 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
         AuditLog(tmp_path / "file")
+
+
+def test_half_a_line_in_an_older_file_is_no_obstacle(tmp_path: Path) -> None:
+    """The clock was set back over midnight, and the power was cut."""
+    day = 86_400
+    log = AuditLog(tmp_path)
+    log.record(11 * day + 1, AuditRecord(method="ahead"))
+    log.record(10 * day + 1, AuditRecord(method="back"))
+    log.close()
+    older, _ = lines(tmp_path)
+    whole = older.read_text()
+    for now in (10 * day + 2, 11 * day + 2):  # the start reads the older file on its day, and later to finish it
+        older.write_text(f'{whole}{{"time": 1')
+        again = AuditLog(tmp_path)
+        again.today(now)
+        assert [finished.day for finished in again.finished((), now)] == [10][: now // day - 10]
+        again.close()
+        assert older.read_text() == whole
+    assert len(list(tmp_path.glob("*.cut-*"))) == 2

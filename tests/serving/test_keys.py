@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pharoah_serving import keys as keys_module
 from pharoah_serving.errors import StoreError
 from pharoah_serving.keys import KeyFolder, make_keys, open_keys
 
@@ -88,3 +89,32 @@ def test_secrets_come_from_a_key_service(tmp_path: Path) -> None:
 def test_a_key_service_that_fails_is_named_and_says_no_secret(command: str) -> None:
     with pytest.raises(StoreError, match=f"{command.split()[0]} get signing.key"):
         _ = open_keys(f"command:{command}").signing_key
+
+
+@pytest.mark.parametrize("away", ["sleeps", "missing", "killed"])
+def test_a_key_service_that_is_away_leads_to_no_second_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    script, folder = tmp_path / "service.py", tmp_path / "vault"
+    script.write_text(SERVICE)
+    folder.mkdir()
+    made = make_keys(f"command:{sys.executable} {script} {folder}").public
+    if away == "sleeps":
+        monkeypatch.setattr(keys_module, "COMMAND_SECONDS", 0.05)
+        script.write_text("import time\ntime.sleep(60)\n")
+    elif away == "killed":
+        script.write_text("import os\nos.kill(os.getpid(), 9)\n")
+    command = "/nowhere/vault" if away == "missing" else f"{sys.executable} {script} {folder}"
+    with pytest.raises(StoreError, match=r"get signing\.key"):
+        make_keys(f"command:{command}")
+    monkeypatch.undo()
+    script.write_text(SERVICE)
+    assert make_keys(f"command:{sys.executable} {script} {folder}").public == made
+
+
+def test_a_key_service_may_fail_where_there_is_no_secret(tmp_path: Path) -> None:
+    script, folder = tmp_path / "service.py", tmp_path / "vault"
+    script.write_text(f"{SERVICE}\nsys.exit(not file.exists())\n")
+    folder.mkdir()
+    source = f"command:{sys.executable} {script} {folder}"
+    assert make_keys(source).public == open_keys(source).public

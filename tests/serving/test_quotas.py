@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pharoah_protocol.vocabulary import Role
 from pharoah_serving.audit_log import DAY_SECONDS, AuditRecord
 from pharoah_serving.errors import Exhausted
 from pharoah_serving.principals import Principal
-from pharoah_serving.quotas import Limits, Quotas, TokenBucket
+from pharoah_serving.quotas import Limits, Quotas, QuotaUse, TokenBucket, noting
 
 ONE, TWO = Principal(Role.TENANT, "lab/one"), Principal(Role.TENANT, "lab/two")
 LAB = Principal(Role.TENANT, "lab")
@@ -104,3 +106,27 @@ def test_a_bucket_gives_its_capacity_at_once_and_then_what_is_refilled() -> None
     assert bucket.take(10.0, 100.0) and not bucket.take(0.5, 100.0)
     assert not bucket.take(2.5, 101.0) and bucket.take(2.0, 101.0), "what is refused takes nothing"
     assert not bucket.take(10.5, 9999.0) and bucket.take(10.0, 9999.0), "never more than the capacity"
+
+
+def test_a_call_notes_what_it_takes_and_not_what_it_is_refused() -> None:
+    quotas = Quotas(LIMITS)
+    for expected in (True, False):
+        use = QuotaUse()
+        with noting(use):
+            try:
+                quotas.take_offer(ONE, NOON)
+            except Exhausted:
+                pass
+        assert use.taken is expected
+    quotas.take_pseudonym(ONE, NOON)
+    assert not use.taken, "another call"
+
+
+def test_lines_that_say_who_used_a_quota_are_counted_whatever_their_status() -> None:
+    quotas = Quotas(LIMITS)
+    used = AuditRecord(role="tenant", name="lab/one", method="EvaluatePseudonym", quota=True, calls=2)
+    quotas.recount([replace(used, status="UNAVAILABLE"), replace(used, status="OK", quota=False)], NOON)
+    with pytest.raises(Exhausted):
+        quotas.take_pseudonym(TWO, NOON)
+    quotas.recount([replace(used, method="Report")], NOON)  # a method without a quota of a day
+    quotas.take_offer(ONE, NOON)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from pharoah_archetypes.ladder import length_prefixed
-from pharoah_protocol.log.view import FORGOTTEN, Entry
+from pharoah_protocol.log.view import FORGOTTEN, Entry, LogError
 
 
 class ForgetKind(StrEnum):
@@ -73,3 +73,17 @@ def entry_of(changes: Sequence[ForgetChange]) -> Entry:
         for change in changes
     ]
     return Entry.of(FORGOTTEN, len(changes), length_prefixed(b"pharoah/forgotten/v1", *parts))
+
+
+def logged_changes(log: Sequence[bytes], head: Entry) -> list[bytes]:
+    """The entries that show a change before this head was logged; in the whole log, where it does not have the head."""
+    encoded = head.encode()
+    before = log[: log.index(encoded)] if encoded in log else log
+    return [entry for entry in before if _is_change(entry)]
+
+
+def _is_change(entry: bytes) -> bool:
+    try:
+        return Entry.decode(entry).kind == FORGOTTEN
+    except LogError:  # no honest log has such an entry; whoever reads the log says so
+        return False

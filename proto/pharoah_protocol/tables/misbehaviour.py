@@ -20,7 +20,7 @@ from pharoah_protocol.log.checkpoint import CheckpointError, Note, log_verifier
 from pharoah_protocol.log.merkle import Frontier, root
 from pharoah_protocol.tables import signed_messages
 from pharoah_protocol.tables.epoch_head import EpochHead, HeadError, is_signed
-from pharoah_protocol.tables.rows import open_row, row_tag, split
+from pharoah_protocol.tables.rows import open_bytes, readable, row_tag, split
 from pharoah_protocol.tables.signed_messages import ClassAnswer
 from pharoah_protocol.voprf import protocol
 from pharoah_protocol.voprf.group import GroupError
@@ -86,16 +86,20 @@ def signed_head(record: Mapping[str, Any], public: bytes) -> EpochHead:
     return EpochHead.decode(body)
 
 
-def opened(
-    answer: SignedAnswer,
-    private: Mapping[str, Any],
-    tables: Mapping[bytes, bytes],
-    revoked: frozenset[bytes] = frozenset(),
-) -> list[list[bytes | None]]:
-    """Per class and input, the packed row that the input opens in these tables; None for none or a revoked one.
-
-    Raises GroupError, InvalidEvidenceError.
+def opened(answer: SignedAnswer, private: Mapping[str, Any], tables: Mapping[bytes, bytes]) -> list[list[bytes | None]]:
+    """Per class and input, the row that the input opens in these tables, packed as this release packs it. None stands
+    for no row, and for one that only a later release can read. Raises GroupError, InvalidEvidenceError.
     """
+    sealed = _opened_bytes(answer, private, tables, frozenset())
+    read = [[None if row is None else readable(row) for row in found] for found in sealed]
+    return [[row.pack() if row else None for row in found] for found in read]
+
+
+def _opened_bytes(
+    answer: SignedAnswer, private: Mapping[str, Any], tables: Mapping[bytes, bytes], revoked: frozenset[bytes]
+) -> list[list[bytes | None]]:
+    """The same as `opened` without revoked rows, with the bytes as they were sealed: an honest answer has these, also
+    when this release cannot read them."""
     inputs, blinds = ([bytes.fromhex(part) for part in private[name]] for name in ("inputs", "blinds"))
     for value, scalar, element in zip(inputs, blinds, answer.blinded, strict=False):
         if protocol.blind(value, scalar).element != element:
@@ -105,11 +109,8 @@ def opened(
         rows = _checked_table(answer.head, class_id, tables[class_id])
         outputs = [protocol.finalize(*item) for item in zip(inputs, blinds, evaluated, strict=False)]
         epoch = answer.head.epoch
-        held = [
-            None if class_id + row_tag(output, epoch, class_id) in revoked else open_row(rows, output, epoch, class_id)
-            for output in outputs
-        ]
-        found.append([row.pack() if row else None for row in held])
+        gone = {one for one in outputs if class_id + row_tag(one, epoch, class_id) in revoked}
+        found.append([None if one in gone else open_bytes(rows, one, epoch, class_id) for one in outputs])
     return found
 
 
@@ -192,7 +193,7 @@ def _wrong_lookup(evidence: Mapping[str, Any], public: bytes) -> str:
     gone = signed_messages.read_revoked(revoked).rows if revoked else frozenset()
     tokens, rows = parts(asked), parts(answered)
     tables = {bytes.fromhex(name): bytes.fromhex(content) for name, content in evidence["tables"].items()}
-    held = opened(answer, record["private"], tables, gone)
+    held = _opened_bytes(answer, record["private"], tables, gone)
     inputs = [bytes.fromhex(value) for value in record["private"]["inputs"]]
     for at, found in enumerate(held):
         for number, (value, row) in enumerate(zip(inputs, found, strict=True)):

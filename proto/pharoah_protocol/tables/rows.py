@@ -161,16 +161,22 @@ def row_tag(output: bytes, epoch: int, class_id: bytes) -> bytes:
 
 
 def open_row(table: Sequence[bytes], output: bytes, epoch: int, class_id: bytes) -> VerdictRow | None:
-    """The row this VOPRF output opens, or None. A row that does not authenticate counts as absent."""
+    """The row this VOPRF output opens, or None. A row that this release cannot judge counts as absent."""
+    plain = open_bytes(table, output, epoch, class_id)
+    return None if plain is None else readable(plain)
+
+
+def open_bytes(table: Sequence[bytes], output: bytes, epoch: int, class_id: bytes) -> bytes | None:
+    """The bytes of the row this VOPRF output opens, as they were sealed: also those of a row that only a later release
+    can read. None without a row; one that does not authenticate counts as absent."""
     tag, key = _row_key(output, epoch, class_id)
     at = bisect_left(table, tag)
     if at == len(table) or table[at][:TAG_BYTES] != tag:
         return None
     try:
-        plain = ChaCha20Poly1305(key).decrypt(_NONCE, table[at][TAG_BYTES:], length_prefixed(tag, u64(epoch), class_id))
+        return ChaCha20Poly1305(key).decrypt(_NONCE, table[at][TAG_BYTES:], length_prefixed(tag, u64(epoch), class_id))
     except InvalidTag:
         return None
-    return readable(plain)
 
 
 def _row_key(output: bytes, epoch: int, class_id: bytes) -> tuple[bytes, bytes]:

@@ -315,12 +315,17 @@ Global___LearnResponse: _TypeAlias = LearnResponse  # noqa: Y015
 class RollbackRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    RELEASE_FIELD_NUMBER: _builtins.int
+    release: _builtins.int
+    """The release to roll back; 0 is the newest one."""
     def __init__(
         self,
+        *,
+        release: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["release", b"release"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -333,6 +338,7 @@ class RollbackResponse(_message.Message):
     RELEASE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     release: _builtins.int
+    """What is served now."""
     epoch: _builtins.int
     def __init__(
         self,

@@ -29,9 +29,21 @@ class SodiumMissing(RuntimeError):
         )
 
 
-@cache
 def library() -> ctypes.CDLL:
     """The library, initialised. Raises SodiumMissing."""
+    if (found := _found()) is None:
+        raise SodiumMissing
+    return found
+
+
+def available() -> bool:
+    """Whether this machine has libsodium with ristretto255."""
+    return _found() is not None
+
+
+@cache
+def _found() -> ctypes.CDLL | None:
+    """The library, initialised; None where there is none. It is looked for once: that starts other processes."""
     for candidate in _candidates():
         try:
             found = ctypes.CDLL(candidate)
@@ -44,16 +56,7 @@ def library() -> ctypes.CDLL:
             continue
         if found.sodium_init() >= 0:
             return found
-    raise SodiumMissing
-
-
-def available() -> bool:
-    """Whether this machine has libsodium with ristretto255."""
-    try:
-        library()
-    except SodiumMissing:
-        return False
-    return True
+    return None
 
 
 def multiply(scalar: bytes, element: bytes) -> bytes | None:

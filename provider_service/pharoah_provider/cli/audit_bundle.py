@@ -10,6 +10,7 @@ from typing import Any
 from pharoah_protocol.v1 import ExportAuditBundleRequest
 from pharoah_provider import channel
 from pharoah_provider.cli._calls import call
+from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
 
 
@@ -17,7 +18,7 @@ def add_parser(commands: Any) -> None:
     """Add this command."""
     what = "write what an auditor needs to seal an epoch again; it holds the epoch's seed"
     parser = commands.add_parser("audit-bundle", help=what, description=__doc__)
-    parser.add_argument("epoch", type=int)
+    parser.add_argument("epoch", type=count)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a new file that its owner alone reads")
     channel.add_options(parser)
     parser.set_defaults(run=run)

@@ -35,6 +35,7 @@ from pharoah_provider.backfill import (
     read_map,
     read_map_file,
 )
+from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
 
 PIPE_COLUMNS = 80
@@ -55,7 +56,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--source", choices=list(SOURCES.entries), default="csv", help="kind of file (default: csv)")
     parser.add_argument("--preview", action="store_true", help="only print what each column became and who caused what")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all findings to this file, as JSON")
-    parser.add_argument("--seed", type=int, default=1, help="of the matched pairs that are drawn (default: 1)")
+    parser.add_argument("--seed", type=count, default=1, help="of the matched pairs that are drawn (default: 1)")
     parser.set_defaults(run=run)
 
 
@@ -136,8 +137,8 @@ def _print_findings(found: Sequence[_Line]) -> None:
         print(textwrap.fill(numbers, PIPE_COLUMNS, initial_indent=INDENT, subsequent_indent=INDENT))
     if len(kept) > MOST_FINDINGS:
         print(f"and {len(kept) - MOST_FINDINGS} more (--out writes all)")
-    for reason, count in Counter(one.reason for one in found if one.call == EffectCall.DECLINED).most_common():
-        print(f"declined    {count}: {reason}")
+    for reason, number in Counter(one.reason for one in found if one.call == EffectCall.DECLINED).most_common():
+        print(f"declined    {number}: {reason}")
     if not found:
         print("There is nothing to compare.")
 

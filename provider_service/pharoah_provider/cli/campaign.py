@@ -28,6 +28,7 @@ from pharoah_protocol.v1 import (
 from pharoah_provider import channel
 from pharoah_provider.campaigns.works import CampaignState
 from pharoah_provider.cli._calls import CallError, call, stream
+from pharoah_provider.cli._values import count
 from pharoah_serving.errors import ProviderError
 
 LONGEST_CELL_NAME = 30
@@ -59,7 +60,7 @@ def add_parser(commands: Any) -> None:
         group = added.add_argument_group("executor", "These count before what the file states.")
         group.add_argument("--executor", metavar="NAME", help="agents, local, ray, or one of a plug-in")
         group.add_argument("--address", help="of the cluster")
-        group.add_argument("--slots", type=int, help="how many cells run at a time")
+        group.add_argument("--slots", type=count, help="how many cells run at a time")
         group.add_argument("--profile", help="node profile of each process, as JSON or a file of it")
     confirm = verb("confirm", "confirm or refute suspects by pairs of cells in random order", _confirm)
     which = confirm.add_mutually_exclusive_group(required=True)
@@ -75,7 +76,7 @@ def add_parser(commands: Any) -> None:
 
 def _add_drawn(parser: argparse.ArgumentParser) -> None:
     """The options of every new campaign."""
-    parser.add_argument("--seed", type=int, help="of the order of blocks and cells (default: drawn)")
+    parser.add_argument("--seed", type=count, help="of the order of blocks and cells (default: drawn)")
     parser.add_argument(
         "--budget-minutes",
         type=float,

@@ -36,7 +36,7 @@ def add_parser(commands: Any) -> None:
     for listing in LISTINGS:
         if listing.name in commands.choices:
             raise ProviderError(f"listing {listing.name}: there is a command of this name; rename the listing")
-        what = listing.help.replace("%", "%%")
+        what = listing.whole_help.replace("%", "%%")
         parser = commands.add_parser(listing.name, help=what, description=f"List {what}.")
         parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
         channel.add_options(parser)
@@ -47,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print one listing as a table or as JSON. Raises ProviderError for a call that is refused."""
     listing: Listing = arguments.listing
     rows = call(arguments, "List", ListRequest(listing=listing.name)).rows
+    if 0 < listing.most_rows <= len(rows):
+        print(f"only the newest {listing.most_rows:,} rows are listed; older ones are left out", file=sys.stderr)
     if arguments.output == "json":
         print("[" + ",\n ".join(rows) + "]")
         return 0
@@ -68,7 +70,7 @@ def _print_listings(arguments: argparse.Namespace) -> int:
         print(markdown_table(), end="")
         return 0
     for listing in LISTINGS:
-        print(f"{listing.name:16} {listing.help}")
+        print(f"{listing.name:16} {listing.whole_help}")
     return 0
 
 

@@ -5,7 +5,18 @@ type `Listing`. The commands of `pharoah-provider`, the request `Operator.List` 
 made from the registry, so that a new listing needs no other change.
 """
 
-from pharoah_provider.listings._listing import Listing, ListingSources, Row, select
+from pharoah_provider.listings._listing import MOST_LONG_ROWS, MOST_ROWS, Listing, ListingSources, Row, newest, select
 from pharoah_provider.listings._registry import GROUP, LISTINGS, markdown_table
 
-__all__ = ["GROUP", "LISTINGS", "Listing", "ListingSources", "Row", "markdown_table", "select"]
+__all__ = [
+    "GROUP",
+    "LISTINGS",
+    "MOST_LONG_ROWS",
+    "MOST_ROWS",
+    "Listing",
+    "ListingSources",
+    "Row",
+    "markdown_table",
+    "newest",
+    "select",
+]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Set
 
 from pharoah_learning.models.odds_ratios import odds_ratio
 from pharoah_learning.models.proportions import wilson
-from pharoah_learning.release import LearnedRow
+from pharoah_learning.release import LearnedRow, Release
 from pharoah_protocol.tables.query import node_of
 from pharoah_protocol.vocabulary import RowKind
+from pharoah_provider.domain import Node
 from pharoah_provider.listings._listing import ListingSources, Row
+from pharoah_serving.costs import in_thread
 
 REVOKED = "revoked"
 """Shown as the severity of a row that was revoked."""
@@ -25,21 +27,24 @@ def learned_rows(*kinds: RowKind) -> Callable[[ListingSources], Awaitable[list[R
         if release is None:
             return []
         revoked = set(await sources.storage.log.revoked_ids())
-        nodes = await sources.storage.nodes.nodes()
-        names: dict[str, list[str]] = defaultdict(list)
-        for node in nodes:
-            names[release.context_rule.context_of(node.server_facts)].append(node.node)
-        return [
-            {
-                "release": release.release,
-                "nodes": node_of(row.tokens) if row.kind is RowKind.NODE else "+".join(names[row.group_id]),
-                **_shown(row, row.id in revoked),
-            }
-            for row in release.rows
-            if row.kind in kinds
-        ]
+        return await in_thread(_rows, release, kinds, revoked, await sources.storage.nodes.nodes())
 
     return rows
+
+
+def _rows(release: Release, kinds: Collection[RowKind], revoked: Set[str], nodes: Iterable[Node]) -> list[Row]:
+    names: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        names[release.context_rule.context_of(node.server_facts)].append(node.node)
+    return [
+        {
+            "release": release.release,
+            "nodes": node_of(row.tokens) if row.kind is RowKind.NODE else "+".join(names[row.group_id]),
+            **_shown(row, row.id in revoked),
+        }
+        for row in release.rows
+        if row.kind in kinds
+    ]
 
 
 def _shown(row: LearnedRow, revoked: bool) -> Row:

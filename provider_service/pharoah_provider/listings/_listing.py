@@ -9,6 +9,12 @@ from typing import Any
 
 from pharoah_provider.storage.base import Storage
 
+MOST_ROWS = 100_000
+"""Rows of a listing of a table that grows with time: 40 MB where a row has 400 bytes as JSON. One answer holds 64 MiB
+(`channel.LARGEST_LISTING_BYTES`)."""
+MOST_LONG_ROWS = 20_000
+"""The same where rows hold long texts: 60 MB where a row has 3,000 bytes, such as a fingerprint."""
+
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 Row = dict[str, Any]
@@ -41,12 +47,19 @@ class Listing:
     rows: Callable[[ListingSources], Awaitable[list[Row]]]
     wide_columns: tuple[str, ...] = ()
     """Further columns for a wide terminal."""
+    most_rows: int = 0
+    """The newest so many rows are listed, and older ones are left out; 0 where all are."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"listing {self.name!r}: expected a name of lower-case letters, digits and -")
         if not self.help or not self.columns:
             raise ValueError(f"listing {self.name!r}: help and columns must not be empty")
+
+    @property
+    def whole_help(self) -> str:
+        """What it lists, and how much of it."""
+        return f"{self.help} (the newest {self.most_rows:,})" if self.most_rows else self.help
 
 
 def select(query: str) -> Callable[[ListingSources], Awaitable[list[Row]]]:
@@ -56,3 +69,14 @@ def select(query: str) -> Callable[[ListingSources], Awaitable[list[Row]]]:
         return await sources.storage.select(query)
 
     return rows
+
+
+def newest(query: str, order: tuple[str, ...], most_rows: int = MOST_ROWS) -> str:
+    """The query of the newest rows of another one, oldest first; `order` names columns of it that grow with time.
+
+    A table that grows with time would fill the memory of the provider, and the answer would become too long to arrive.
+    """
+    descending = ", ".join(f"{column} DESC" for column in order)
+    return (
+        f"SELECT * FROM (SELECT * FROM ({query}) ORDER BY {descending} LIMIT {most_rows}) ORDER BY {', '.join(order)}"
+    )

@@ -17,5 +17,5 @@ def markdown_table() -> str:
     lines = ["| command | lists | columns |", "|---|---|---|"]
     for listing in LISTINGS:
         columns = ", ".join(f"`{name}`" for name in (*listing.columns, *listing.wide_columns))
-        lines.append(f"| `pharoah-provider {listing.name}` | {listing.help} | {columns} |")
+        lines.append(f"| `pharoah-provider {listing.name}` | {listing.whole_help} | {columns} |")
     return "\n".join(lines) + "\n"

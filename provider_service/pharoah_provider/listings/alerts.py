@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import Listing, select
+from pharoah_provider.listings._listing import MOST_LONG_ROWS, Listing, newest, select
+
+_QUERY = """
+    SELECT incident_id AS alert_id, resource AS node, kind, state, fault_domain, what, evidence, since, changed_at,
+           step_ratio, established, short_resource, lower(hex(raised_by))[:8] AS run
+    FROM incidents
+"""
 
 LISTING = Listing(
     name="alerts",
     help="incidents of nodes: suspected, confirmed and over, with their evidence",
     columns=("since", "state", "node", "run", "what"),
     wide_columns=("alert_id", "short_resource", "evidence"),
-    rows=select("""
-        SELECT incident_id AS alert_id, resource AS node, kind, state, fault_domain, what, evidence, since, changed_at,
-               step_ratio, established, short_resource, lower(hex(raised_by))[:8] AS run
-        FROM incidents ORDER BY since
-    """),
+    rows=select(newest(_QUERY, ("since",), MOST_LONG_ROWS)),
+    most_rows=MOST_LONG_ROWS,
 )

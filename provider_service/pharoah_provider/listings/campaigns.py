@@ -5,6 +5,7 @@ from __future__ import annotations
 from pharoah_provider.campaigns.budget import Interval, covered_seconds
 from pharoah_provider.campaigns.executor_settings import ExecutorSettings
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
+from pharoah_serving.costs import in_thread
 
 _QUERY = """
     SELECT campaign_id AS id, any_value(name) AS name, any_value(campaigns.state) AS state,
@@ -25,7 +26,11 @@ _QUERY = """
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each campaign."""
-    return [_row(row) for row in await sources.storage.select(_QUERY)]
+    return await in_thread(_rows, await sources.storage.select(_QUERY))
+
+
+def _rows(found: list[Row]) -> list[Row]:
+    return [_row(row) for row in found]
 
 
 def _row(row: Row) -> Row:

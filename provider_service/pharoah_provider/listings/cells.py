@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from pharoah_learning.context_rule import ContextRule
 from pharoah_provider.listings._context_rules import served_rule
-from pharoah_provider.listings._listing import Listing, ListingSources, Row
+from pharoah_provider.listings._listing import MOST_LONG_ROWS, Listing, ListingSources, Row, newest
+from pharoah_serving.costs import in_thread
 
 QUERY = """
     SELECT result_id AS id, campaign, block, cell, node, context_id AS context, facts, workload, settings, degradation,
-           outcome, detail, list_median(step_seconds[2:]) AS step_seconds
-    FROM cells ORDER BY ran_at
+           outcome, detail, list_median(step_seconds[2:]) AS step_seconds, ran_at
+    FROM cells
 """
 
 
 async def rows(sources: ListingSources) -> list[Row]:
     """Cells in the contexts of the newest release; those from before facts were kept stay in theirs."""
-    rule = await served_rule(sources)
-    return [
-        {**row, "context": rule.context_of(row["facts"]) if row["facts"] else row["context"]}
-        for row in await sources.storage.select(QUERY)
-    ]
+    found = await sources.storage.select(newest(QUERY, ("ran_at",), MOST_LONG_ROWS))
+    return await in_thread(_in_contexts, found, await served_rule(sources))
+
+
+def _in_contexts(found: list[Row], rule: ContextRule) -> list[Row]:
+    return [{**row, "context": rule.context_of(row["facts"]) if row["facts"] else row["context"]} for row in found]
 
 
 LISTING = Listing(
@@ -27,4 +30,5 @@ LISTING = Listing(
     columns=("node", "workload", "settings", "degradation", "outcome", "step_seconds"),
     wide_columns=("id", "campaign", "block", "detail"),
     rows=rows,
+    most_rows=MOST_LONG_ROWS,
 )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from pharoah_learning.evidence import DegradedRun
 from pharoah_learning.fault_responses import FaultResponse, fault_responses
 from pharoah_provider.listings._listing import Listing, ListingSources, Row
+from pharoah_serving.costs import in_thread
 
 
 async def _rows(sources: ListingSources) -> list[Row]:
-    return [_row(response) for response in fault_responses(await sources.storage.evidence.degraded_runs())]
+    return await in_thread(_responses, await sources.storage.evidence.degraded_runs())
+
+
+def _responses(runs: Sequence[DegradedRun]) -> list[Row]:
+    return [_row(response) for response in fault_responses(runs)]
 
 
 def _row(response: FaultResponse) -> Row:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import Listing, select
+from pharoah_provider.listings._listing import MOST_ROWS, Listing, select
 
 LISTING = Listing(
     name="outcomes",
     help="how runs ended, by the pseudonyms of jobs that tenants share",
     columns=("name", "period", "context", "organisations", "runs", "failed"),
-    rows=select("""
+    rows=select(f"""
         SELECT name[:16] AS name, period, context_id AS context, count(DISTINCT organisation) AS organisations,
                count(*) AS runs, sum(failed::INT)::INT AS failed
-        FROM outcome_reports GROUP BY ALL ORDER BY period DESC, failed DESC, name
+        FROM outcome_reports GROUP BY ALL ORDER BY period DESC, failed DESC, name LIMIT {MOST_ROWS}
     """),
+    most_rows=MOST_ROWS,
 )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from pharoah_provider.listings._listing import Listing, select
+from pharoah_provider.listings._listing import MOST_ROWS, Listing, newest, select
+
+_QUERY = """
+    SELECT node, benchmark, purpose, beside_job, started_at, ended_at, list_avg(seconds) AS mean_seconds,
+           len(seconds) AS repeats, correct, digest, error
+    FROM probes
+"""
 
 LISTING = Listing(
     name="probes",
     help="micro-benchmarks that ran on nodes, and why",
     columns=("started_at", "node", "benchmark", "purpose", "beside_job", "mean_seconds"),
     wide_columns=("repeats", "correct", "digest", "error"),
-    rows=select("""
-        SELECT node, benchmark, purpose, beside_job, started_at, ended_at, list_avg(seconds) AS mean_seconds,
-               len(seconds) AS repeats, correct, digest, error
-        FROM probes ORDER BY started_at
-    """),
+    rows=select(newest(_QUERY, ("started_at",))),
+    most_rows=MOST_ROWS,
 )

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from pharoah_learning.deviating_answers import NodeDigest, deviations
-from pharoah_provider.listings._listing import Listing, ListingSources, Row
+from collections.abc import Iterable, Mapping
 
-_WRONG = "SELECT node, benchmark, ended_at FROM probes WHERE correct = FALSE ORDER BY ended_at"
-_DIGESTS = "SELECT node, benchmark, digest FROM probes WHERE correct AND digest != '' ORDER BY ended_at"
+from pharoah_learning.deviating_answers import NodeDigest, deviations
+from pharoah_protocol.answer_digests import SOFTWARE_DIGITS
+from pharoah_provider.listings._listing import MOST_ROWS, Listing, ListingSources, Row, newest
+from pharoah_serving.costs import in_thread
+
+_WRONG = "SELECT node, benchmark, ended_at FROM probes WHERE correct = FALSE"
+_DIGESTS = f"""
+    SELECT node, benchmark, digest FROM probes WHERE correct AND digest != ''
+    QUALIFY row_number() OVER (
+        PARTITION BY node, benchmark, digest[:{SOFTWARE_DIGITS}] ORDER BY ended_at DESC
+    ) = 1
+"""
+"""The newest digest of each node of the same software: earlier ones are not compared."""
 
 
 async def rows(sources: ListingSources) -> list[Row]:
     """One row for each wrong answer, and one for each node and micro-benchmark that differs from its class."""
     wrong = [
         {**row, "what": "the answer was wrong", "agreeing": None, "nodes": None}
-        for row in await sources.storage.select(_WRONG)
+        for row in await sources.storage.select(newest(_WRONG, ("ended_at",)))
     ]
     context_of = {node.node: node.facts_id for node in await sources.storage.nodes.nodes()}
-    digests = [
+    return wrong + await in_thread(_differing, await sources.storage.select(_DIGESTS), context_of)
+
+
+def _differing(digests: Iterable[Row], context_of: Mapping[str, str]) -> list[Row]:
+    """A row for each node and micro-benchmark that differs from its class."""
+    known = [
         NodeDigest(row["node"], context_of[row["node"]], row["benchmark"], row["digest"])
-        for row in await sources.storage.select(_DIGESTS)
+        for row in digests
         if row["node"] in context_of
     ]
-    differing = [
+    return [
         {
             "node": one.node,
             "benchmark": one.benchmark,
@@ -30,9 +45,8 @@ async def rows(sources: ListingSources) -> list[Row]:
             "agreeing": one.agreeing,
             "nodes": one.nodes,
         }
-        for one in deviations(digests)
+        for one in deviations(known)
     ]
-    return wrong + differing
 
 
 LISTING = Listing(
@@ -41,4 +55,5 @@ LISTING = Listing(
     columns=("node", "benchmark", "what", "ended_at"),
     wide_columns=("agreeing", "nodes"),
     rows=rows,
+    most_rows=MOST_ROWS,
 )

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from pharoah_benchmarks.campaign.cell import CellResult, NotBuilt
@@ -28,7 +29,7 @@ from pharoah_protocol.v1 import (
     Telemetry,
     Welcome,
 )
-from pharoah_provider.agent_budgets import CHANGES_A_DAY, AgentBudgets, check_telemetry, is_of_today
+from pharoah_provider.agent_budgets import CHANGES_A_DAY, MOST_SIGNALS, AgentBudgets, check_telemetry, is_of_today
 from pharoah_provider.agent_connection import Connection, Looked, Order, OrderKind
 from pharoah_provider.cell_results import read_result
 from pharoah_provider.domain import PLACES, Node
@@ -56,6 +57,11 @@ OF_ANOTHER_DAY = (
     "node right?"
 )
 """The notice for the people of a node whose telemetry was dropped."""
+TOO_MANY_SIGNALS = (
+    f"telemetry: more than {MOST_SIGNALS} signals of devices of this node, so the others were dropped; do names of "
+    "devices change all the time?"
+)
+"""The notice for the people of a node of which a part of the telemetry was dropped."""
 
 
 @dataclass
@@ -137,9 +143,23 @@ class AgentServicer:
         if notice:
             self._metrics.rejected.labels("telemetry_of_another_day").inc(size)
         elif size:
-            await self._nodes.append_telemetry(node, rows.sampled_at, rows.metric, rows.device, rows.value)
+            notice = await self._append_telemetry(node, rows)
         if stream.complete:
             await stream.out.put(AgentOrder(ack=Ack(batch=rows.batch, notice=notice)))
+
+    async def _append_telemetry(self, node: str, rows: Telemetry) -> str:
+        """Keep a batch, but for what is too much; a notice about that."""
+        at, metric, device, value = rows.sampled_at, rows.metric, rows.device, rows.value
+        refused = self._budgets.refused_signals(node, metric, device)
+        if not refused:
+            await self._nodes.append_telemetry(node, at, metric, device, value)
+            return ""
+        kept = [names not in refused for names in zip(metric, device, strict=True)]
+        self._metrics.rejected.labels("telemetry_of_too_many_signals").inc(kept.count(False))
+        if any(kept):
+            names = list(compress(metric, kept)), list(compress(device, kept))
+            await self._nodes.append_telemetry(node, list(compress(at, kept)), *names, list(compress(value, kept)))
+        return TOO_MANY_SIGNALS
 
 
 async def _charged(work: Coroutine[Any, Any, None]) -> None:

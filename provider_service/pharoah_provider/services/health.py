@@ -21,6 +21,8 @@ from pharoah_serving.peers import Peers, address_of
 SERVICE = "grpc.health.v1.Health"
 MOST_AT_ONCE = 256
 """Questions from one address that may be open at once."""
+LONGEST_QUESTION_BYTES = 1024
+"""A question holds the name of a service. Messages to the whole server may be longer (`listener.listen`)."""
 QUESTION_SECONDS = 0.5
 """How long a call may take to send its question, which comes with its headers."""
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -53,7 +55,7 @@ class Health:
         self._asking[address] += 1
         try:
             async with asyncio.timeout(QUESTION_SECONDS):
-                question = health_pb2.HealthCheckRequest.FromString(await anext(aiter(requests), b""))
+                question = _question(await anext(aiter(requests), b""))
         except (TimeoutError, DecodeError):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "request: no question of health")
         finally:
@@ -63,3 +65,10 @@ class Health:
         if question.service not in self._statuses:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return health_pb2.HealthCheckResponse(status=self._statuses[question.service])
+
+
+def _question(message: bytes) -> health_pb2.HealthCheckRequest:
+    """Raises DecodeError."""
+    if len(message) > LONGEST_QUESTION_BYTES:
+        raise DecodeError(f"{len(message)} bytes")
+    return health_pb2.HealthCheckRequest.FromString(message)

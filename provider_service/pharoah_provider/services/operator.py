@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from pharoah_benchmarks.campaign.plan import PlanError
 from pharoah_learning.release import Release
-from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
+from pharoah_protocol.log.forgotten import ForgetKind
 from pharoah_protocol.v1 import (
     AdmitNodeRequest,
     AdmitNodeResponse,
@@ -48,18 +48,18 @@ from pharoah_provider.campaigns.book import Campaigns, PlanOptions
 from pharoah_provider.campaigns.works import Campaign
 from pharoah_provider.fleet import Fleet
 from pharoah_provider.learning import learn
-from pharoah_provider.listings import LISTINGS, ListingSources
-from pharoah_provider.monitoring.monitor import Monitor
+from pharoah_provider.listings import LISTINGS, ListingSources, Row
 from pharoah_provider.node_actions import NodeActions
 from pharoah_provider.node_forecasts import NodeForecasts
 from pharoah_provider.portable_tables import export_table, import_table, remove_import
-from pharoah_provider.publication import Publisher, RestoredRelease
+from pharoah_provider.publication import Publisher
 from pharoah_provider.row_display import row_display
 from pharoah_provider.shielding import complete_despite_cancellation
 from pharoah_provider.storage.base import Storage
 from pharoah_provider.storage.records import ImportedTable
 from pharoah_serving import Context
-from pharoah_serving.errors import Invalid
+from pharoah_serving.costs import in_thread
+from pharoah_serving.errors import Invalid, NotReady
 from pharoah_serving.keys import Keys
 
 
@@ -72,14 +72,14 @@ class OperatorServicer:
         keys: Keys,
         fleet: Fleet,
         publisher: Publisher,
-        monitor: Monitor,
         campaigns: Campaigns,
         node_actions: NodeActions,
         node_forecasts: NodeForecasts,
     ) -> None:
         self._store, self._keys, self._fleet = store, keys, fleet
-        self._publisher, self._monitor, self._campaigns = publisher, monitor, campaigns
+        self._publisher, self._campaigns = publisher, campaigns
         self._node_actions, self._node_forecasts = node_actions, node_forecasts
+        self._learning = asyncio.Lock()
 
     async def PlanCampaign(self, request: PlanCampaignRequest, _: Context) -> PlanCampaignResponse:
         return await self._about(await self._planned(request), [])
@@ -122,32 +122,22 @@ class OperatorServicer:
 
     async def Learn(self, _: LearnRequest, __: Context) -> AsyncIterator[LearnResponse]:
         self._publisher.require_time()  # trials are counted until now, and an auditor counts them again
-        async for step in learn(self._store):
-            if isinstance(step, Release):
-                epoch = await complete_despite_cancellation(self._published(step))
-                message = f"release {step.release} sealed as epoch {epoch}"
-                yield LearnResponse(message=await complete_despite_cancellation(self._node_actions.review()))
-                yield LearnResponse(message=await complete_despite_cancellation(self._node_forecasts.learn()))
-                yield LearnResponse(message=message, release=step.release, epoch=epoch)
-            else:
-                yield LearnResponse(message=step)
+        if self._learning.locked():
+            raise NotReady("the provider is learning already, for another call; look at `pharoah-provider table` later")
+        async with self._learning:
+            async for step in learn(self._store):
+                if isinstance(step, Release):
+                    epoch = await self._publisher.publish(step)
+                    message = f"release {step.release} sealed as epoch {epoch}"
+                    yield LearnResponse(message=await complete_despite_cancellation(self._node_actions.review()))
+                    yield LearnResponse(message=await complete_despite_cancellation(self._node_forecasts.learn()))
+                    yield LearnResponse(message=message, release=step.release, epoch=epoch)
+                else:
+                    yield LearnResponse(message=step)
 
-    async def _published(self, release: Release) -> int:
-        """Serve a release, and score with it; the number of its epoch."""
-        epoch = await self._publisher.publish(release)
-        self._monitor.use(release)
-        return epoch
-
-    async def Rollback(self, _: RollbackRequest, __: Context) -> RollbackResponse:
-        release, epoch = await complete_despite_cancellation(self._rolled_back())
+    async def Rollback(self, request: RollbackRequest, _: Context) -> RollbackResponse:
+        release, epoch = await self._publisher.rollback(request.release)
         return RollbackResponse(release=release, epoch=epoch)
-
-    async def _rolled_back(self) -> RestoredRelease:
-        """Serve the release before the newest one, and score with it."""
-        restored = await self._publisher.rollback()
-        if (served := await self._store.published.release(restored.release)) is not None:
-            self._monitor.use(served)
-        return restored
 
     async def Revoke(self, request: RevokeRequest, _: Context) -> RevokeResponse:
         if not request.rows:
@@ -162,11 +152,11 @@ class OperatorServicer:
     async def Forget(self, request: ForgetRequest, _: Context) -> ForgetResponse:
         if request.kind not in tuple(ForgetKind):
             raise Invalid(f"kind: {request.kind!r} is not one of {', '.join(ForgetKind)}")
-        change = ForgetChange(ForgetKind(request.kind), request.name, time.time(), request.undo)
-        changed = await self._store.evidence.count_evidence(change.kind, change.name)
+        kind = ForgetKind(request.kind)
+        changed = await self._store.evidence.count_evidence(kind, request.name)
         if not changed:
-            raise Invalid(f"name: there is no evidence of {change.kind} {change.name!r} (see `pharoah-provider cells`)")
-        await self._publisher.forget(change)
+            raise Invalid(f"name: there is no evidence of {kind} {request.name!r} (see `pharoah-provider cells`)")
+        await self._publisher.forget(kind, request.name, undone=request.undo)
         return ForgetResponse(changed=changed)
 
     async def AdmitNode(self, request: AdmitNodeRequest, _: Context) -> AdmitNodeResponse:
@@ -202,9 +192,14 @@ class OperatorServicer:
         if request.listing not in LISTINGS:
             raise Invalid(f"listing: {request.listing!r} is not one of {', '.join(LISTINGS.entries)}")
         rows = await LISTINGS[request.listing].rows(
-            ListingSources(self._store, self._fleet.last_seen(), time.time(), self._fleet.held())
+            ListingSources(self._store, self._fleet.last_seen(), self._fleet.now(), self._fleet.held())
         )
-        return ListResponse(rows=[json.dumps(row, default=str) for row in rows])
+        return await in_thread(_listed, rows)
+
+
+def _listed(rows: Sequence[Row]) -> ListResponse:
+    """Rows as JSON: a hundred thousand take half a second to encode, so that a thread does it."""
+    return ListResponse(rows=[json.dumps(row, default=str) for row in rows])
 
 
 def _plan_options(request: PlanCampaignRequest | RunCampaignRequest | PlanConfirmationRequest) -> PlanOptions:

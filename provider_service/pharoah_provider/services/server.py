@@ -11,6 +11,7 @@ from typing import Any
 
 from pharoah_protocol.v1 import service
 from pharoah_protocol.voprf import libsodium
+from pharoah_provider.cell_results import LONGEST_MESSAGE_BYTES
 from pharoah_provider.exchange_server import ExchangeServer
 from pharoah_provider.first_start import make_provider
 from pharoah_provider.owned_tasks import OwnedTasks
@@ -58,10 +59,11 @@ async def provider(settings: ServerSettings) -> AsyncIterator[str]:
         servicers, clock = _servicers(state), state.clock
         calls = CallGuard(identities, files.audit, state.metrics, clock.wall)
         status = Health((service(name).full_name for name in servicers), calls.peers)
-        server, endpoint = listen(servicers, calls, address, status.handler())
-        old_rows = RetentionTask(files.store, kept_days, clock.wall, clock.steady)
+        longest = {"Agent": LONGEST_MESSAGE_BYTES}
+        server, endpoint = listen(servicers, calls, address, status.handler(), largest_messages=longest)
+        old_rows = RetentionTask(files.store, kept_days, clock.wall, clock.since_boot)
         upkeep = Upkeep(state.publisher, files.audit, state.pseudonym_keys, status, old_rows, files.guard,
-                        state.node_forecasts)  # fmt: skip
+                        state.node_forecasts, lambda: files.store.failed)  # fmt: skip
         try:
             await server.start()
             async with OwnedTasks() as background, serving_metrics(state.metrics.text, metrics_address) as metrics_at:
@@ -102,7 +104,7 @@ def _servicers(state: ProviderState) -> dict[str, Any]:
         "Pseudonyms": PseudonymServicer(state.pseudonym_keys, store.sharing.count_evaluation),
         "Agent": AgentServicer(store.nodes, fleet, state.metrics, clock),
         "Operator": OperatorServicer(
-            store, keys, fleet, publisher, state.monitor, state.campaigns, state.node_actions, state.node_forecasts
+            store, keys, fleet, publisher, state.campaigns, state.node_actions, state.node_forecasts
         ),
     }
     assert servicers.keys() == RULES.keys()

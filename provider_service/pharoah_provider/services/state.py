@@ -30,7 +30,7 @@ from pharoah_serving.folder_lock import FolderLock
 from pharoah_serving.keys import Keys, open_keys
 from pharoah_serving.metrics import Metrics
 from pharoah_serving.pseudonym_keys import PseudonymKeys
-from pharoah_serving.quotas import Quotas, counts_for_quotas
+from pharoah_serving.quotas import Quotas, reduced_for_quotas
 from pharoah_serving.time_guard import TimeGuard
 
 
@@ -74,7 +74,7 @@ def open_files(settings: ServerSettings, owned: ExitStack) -> ProviderFiles:
     high_water = HighWater(folder, origin, settings.clock.wall())
     guard = TimeGuard(settings.clock, folder, high_water.mark.signed_at)
     owned.callback(guard.keep)
-    audit = AuditLog(settings.audit, counts_for_quotas)
+    audit = AuditLog(settings.audit, reduced_for_quotas)
     owned.callback(audit.close)
     store = DuckStorage(settings.db)
     owned.callback(store.close)
@@ -87,7 +87,7 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
     clock, store, audit = files.guard.clock, files.store, files.audit
     metrics, contexts = Metrics(), Contexts()
     fleet = Fleet(clock, contexts)
-    metrics.watch_agents(fleet.last_seen)
+    metrics.watch_agents(fleet.last_seen, clock.wall)
     publisher = await _opened_publisher(files, witnesses, clock, contexts)
     node_forecasts = NodeForecasts(store, fleet, clock, lambda content: _signed_model(content, files.keys))
     await node_forecasts.restore()
@@ -104,8 +104,7 @@ async def restored_state(settings: ServerSettings, files: ProviderFiles, witness
         guests,
         node_forecasts.rates,
     )
-    if release := await store.published.newest_release():
-        monitor.use(release)
+    publisher.follow(monitor.use)
     await monitor.restore()
     node_actions = NodeActions(store, fleet, metrics, clock, settings.node_actions, settings.breaker)
     await node_actions.restore()

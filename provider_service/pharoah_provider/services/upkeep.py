@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pharoah_protocol.log.view import AUDIT, PSEUDONYM_KEY, Entry
@@ -39,6 +40,8 @@ class Upkeep:
     old_rows: RetentionTask
     guard: TimeGuard
     node_forecasts: NodeForecasts
+    storage_failed: Callable[[], bool] = lambda: False
+    """Whether nothing can be read or stored any more."""
 
     async def begin(self) -> None:
         """Before the first call: publish this period's pseudonym key, and report the health status."""
@@ -52,6 +55,8 @@ class Upkeep:
         while True:
             await asyncio.sleep(min(LOOK_SECONDS, PERIOD_SECONDS))
             self.guard.look()
+            if self.storage_failed():
+                self.report_health()
             if steady() >= due or self.guard.changes != changes:
                 due, changes = steady() + PERIOD_SECONDS, self.guard.changes
                 await self.once()
@@ -74,7 +79,7 @@ class Upkeep:
 
     def report_health(self) -> None:
         """Set the health status of all services."""
-        self.health.set_status(serving=is_ready(self.publisher, self.guard))
+        self.health.set_status(serving=not self.storage_failed() and is_ready(self.publisher, self.guard))
 
     async def _keep_time(self) -> None:
         """Remember the time, and follow an operator who has confirmed it."""

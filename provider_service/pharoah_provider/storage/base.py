@@ -5,10 +5,11 @@ Every method that writes returns once the change is committed. Every method rais
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, DryCell
+from pharoah_learning.check_history import PastChecks
 from pharoah_learning.evidence import BenchmarkResult, DegradedRun, LeftOut, OutcomeReport, RevealedRun, Trial
 from pharoah_learning.node_actions import NodeDecision
 from pharoah_learning.node_failures import TroubleHour
@@ -17,7 +18,14 @@ from pharoah_protocol.log.forgotten import ForgetChange, ForgetKind
 from pharoah_protocol.vocabulary import Attribution, EndState
 from pharoah_provider.campaigns.works import Campaign, CampaignState, SuspectPair, Work, WorkResult
 from pharoah_provider.domain import IdleCheck, MeasuredOrder, Node, Report, Run, Subject, Transition
-from pharoah_provider.storage.records import EpochRecord, ImportedTable, ReportedAmount, SignedHead, StoredDecision
+from pharoah_provider.storage.records import (
+    DeviceSignal,
+    EpochRecord,
+    ImportedTable,
+    ReportedAmount,
+    SignedHead,
+    StoredDecision,
+)
 
 
 class NodeStore(Protocol):
@@ -30,6 +38,10 @@ class NodeStore(Protocol):
         self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
     ) -> None:
         """Samples as columns of equal length; `at` in unix seconds."""
+
+    async def device_signals(self, node: str) -> list[DeviceSignal]:
+        """What a node has sent samples of, as far as they are kept."""
+        ...
 
     async def put_context_change(self, node: str, at: float) -> None:
         """A node came with facts that make another context or device model, at a unix time."""
@@ -122,12 +134,8 @@ class IdleCheckStore(Protocol):
     """Checks of idle nodes, and the results that they are judged by."""
 
     async def put(self, check: IdleCheck) -> None: ...
-    async def of_nodes(self, nodes: Sequence[str]) -> list[IdleCheck]:
-        """The checks of these nodes, oldest first."""
-        ...
-
-    async def newest(self) -> dict[str, float]:
-        """Node to when it was checked last, unix seconds."""
+    async def past(self) -> list[PastChecks]:
+        """The checks of each node by each micro-benchmark, in no order."""
         ...
 
     async def results(self, benchmark: str, nodes: Sequence[str], of_each: int) -> list[BenchmarkResult]:
@@ -143,8 +151,8 @@ class HazardStore(Protocol):
         """Node to the hours since 1970 in which its agent reported, from a unix time on, in no order."""
         ...
 
-    async def trouble_hours(self, since: float) -> list[TroubleHour]:
-        """The hours in which a signal of a device showed trouble, from a unix time on."""
+    async def trouble_hours(self, since: float, signals: Collection[str]) -> list[TroubleHour]:
+        """The hours in which one of these signals of a device showed trouble, from a unix time on."""
         ...
 
     async def put_model(self, content: str, made_at: float, check: str = "") -> None:
@@ -423,6 +431,11 @@ class Storage(Protocol):
     def log(self) -> LogStore: ...
     async def delete_before(self, table: str, before: float) -> int:
         """Delete rows of a table of `storage.retention` from before then (unix seconds); returns how many."""
+        ...
+
+    @property
+    def failed(self) -> bool:
+        """Whether the storage has ended with an error: nothing can be read or stored before the next start."""
         ...
 
     async def select(self, query: str) -> list[dict[str, Any]]:

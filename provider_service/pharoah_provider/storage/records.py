@@ -62,3 +62,10 @@ class EpochRecord:
     signature: bytes
     seed_kept: bool
     """Whether the seed still exists; after the audit retention it is destroyed."""
+
+
+class DeviceSignal(NamedTuple):
+    """One signal of one device of a node."""
+
+    metric: str
+    device: str

@@ -6,7 +6,6 @@ again.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,8 +16,8 @@ log = logging.getLogger("pharoah.provider.retention")
 
 DAY_SECONDS = 86_400.0
 LARGEST_CLOCK_JUMP_SECONDS = 3600.0
-"""When the wall clock has moved by this much more or less than the steady clock, nothing is deleted: a clock that was
-set to a wrong date must not empty the database."""
+"""When the wall clock has moved by this much more or less than the clock since boot, nothing is deleted: a clock that
+was set to a wrong date must not empty the database."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class TableRetention:
 RETENTION: Mapping[str, TableRetention] = {
     "telemetry": TableRetention(30, "the hazard model of nodes is learned from four weeks of it"),
     "reports": TableRetention(30, "as long as an epoch can be audited, so that a disputed alert can be looked at"),
-    "probes": TableRetention(30, "levels and validations belong to runs; baselines of campaigns are kept for ever"),
+    "probes": TableRetention(30, "levels and validations belong to runs; baselines and the newest checks are kept"),
     "orders": TableRetention(7, "budgets of micro-benchmarks count a day; older ones show who had nodes measured", 1),
     "idle_checks": TableRetention(
         180, "the rates of faults of nodes are learned from them; a node has one in an hour, and few more"
@@ -75,24 +74,29 @@ class RetentionTask:
         self,
         storage: Deleting,
         days: Mapping[str, float],
-        wall: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float],
+        since_boot: Callable[[], float],
     ) -> None:
-        """`wall` gives unix seconds, `steady` seconds that never jump."""
+        """`wall` gives unix seconds, `since_boot` seconds that never jump and include the time in which the machine
+        was suspended."""
         self._storage, self._days = storage, days
-        self._wall, self._steady = wall, steady
-        self._offset = wall() - steady()
+        self._wall, self._since_boot = wall, since_boot
+        self._offset = wall() - since_boot()
+        """What the wall clock shows more, as it was at the start or after the newest run: small steps of several days
+        do not add up to a jump."""
         self._ran_at: float | None = None
 
     async def run_if_due(self) -> None:
         """Delete what is too old, unless that was done within a day. Raises StoreError."""
-        now = self._steady()
+        now = self._since_boot()
         if self._ran_at is not None and now - self._ran_at < DAY_SECONDS:
             return
-        if abs(self._wall() - now - self._offset) > LARGEST_CLOCK_JUMP_SECONDS:
+        offset = self._wall() - now
+        if abs(offset - self._offset) > LARGEST_CLOCK_JUMP_SECONDS:
             log.error("the clock has jumped: no old rows are deleted before the provider is started again")
         else:
             await self.run()
+            self._offset = offset
         self._ran_at = now
 
     async def run(self) -> dict[str, int]:

@@ -44,6 +44,11 @@ class DuckStorage:
         self.published = DuckPublishedStore(database)
         self.log = DuckLogStore(database)
 
+    @property
+    def failed(self) -> bool:
+        """Whether DuckDB has ended with a fatal error: nothing can be read or stored before the next start."""
+        return self._database.failed
+
     async def select(self, query: str) -> list[dict[str, Any]]:
         """Rows of a query for a listing. Raises StoreError."""
         return await self._database.read(query)

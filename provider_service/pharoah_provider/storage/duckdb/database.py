@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import re
 import threading
@@ -19,6 +20,8 @@ import pyarrow as pa
 from pharoah_provider.storage.duckdb.changes import Change, Rows, WriteRows, make_all
 from pharoah_serving.costs import current_cost, in_thread, measured
 from pharoah_serving.errors import StoreError
+
+log = logging.getLogger("pharoah.provider.storage")
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 """Values for `?`, or by name for `$name`."""
@@ -55,6 +58,8 @@ class Database:
             migrate(self._connection)
         except duckdb.Error as error:
             raise StoreError(_explained(path, error)) from None
+        self.failed = False
+        """Whether DuckDB has ended with a fatal error: nothing can be read or stored before the next start."""
         self._queue: queue.Queue[tuple[Change | Rows, Future[None]] | None] = queue.Queue()
         self._writer = threading.Thread(target=self._write, name="pharoah-store", daemon=True)
         self._writer.start()
@@ -99,7 +104,7 @@ class Database:
                 names = [column[0] for column in cursor.description or ()]
                 return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         except duckdb.Error as error:
-            raise StoreError(_explained(self.path, error)) from None
+            raise StoreError(self._failure(error)) from None
 
     async def read(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """`query` off the event loop."""
@@ -147,7 +152,17 @@ class Database:
                 if (error := self._commit([change])) is None:
                     done.set_result(None)
                 else:
-                    done.set_exception(StoreError(_explained(self.path, error)))
+                    done.set_exception(StoreError(self._failure(error)))
+
+    def _failure(self, error: Exception) -> str:
+        """What is wrong with the open database. A fatal error is not the file's: DuckDB refuses all further work of
+        this process, and recovers when the file is opened again."""
+        if not isinstance(error, duckdb.FatalException):
+            return _explained(self.path, error)
+        if not self.failed:
+            self.failed = True
+            log.critical("%s: DuckDB has ended with a fatal error; start the provider again: %s", self.path, error)
+        return f"{self.path}: DuckDB has ended with a fatal error; start the provider again ({_first_line(error)})"
 
     def _commit(self, changes: Sequence[Change | Rows]) -> Exception | None:
         try:
@@ -212,10 +227,14 @@ def migrate(connection: duckdb.DuckDBPyConnection, before: int | None = None) ->
 
 
 def _explained(path: Path, error: Exception) -> str:
-    text = str(error).strip().partition("\n")[0]
+    text = _first_line(error)
     if "Could not set lock" in text or "Conflicting lock" in text:
         holder = f" (pid {found[1]})" if (found := _HOLDER.search(text)) else ""
         return f"{path}: another process has this database open{holder}; one provider owns it, ask that one"
     if any(sign in text.lower() for sign in _SIGNS_OF_CORRUPTION):
         return f"{path}: not a readable DuckDB database, it is corrupt ({text}); restore a copy or use another --db"
     return f"{path}: {text}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ from pharoah_provider.storage.duckdb.changes import Change
 from pharoah_provider.storage.duckdb.database import Database, appending, executing
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
+from pharoah_serving.costs import in_thread
 
 SQL = statements("evidence")
 FORGOTTEN = "an operator has had it forgotten"
@@ -59,30 +60,29 @@ class DuckEvidenceStore:
         await self._db.apply(append_cell(campaign, node, cell, result))
 
     async def trials(self, before: float = float("inf"), left_out: LeftOut | None = None) -> list[Trial]:
-        own: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for row in await self._db.read(SQL["own_fingerprints"], [before]):
-            own[row["workload"], row["settings"]].append(row["fingerprint"])
+        await self._db.committed()  # what is dated until then may still wait for its commit
+        own = await self._db.read(SQL["own_fingerprints"], [before])
         forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
         if left_out is not None:
             for row in await self._db.read(SQL["trials_after"], [before]):
                 left_out.add(EvidenceKind.TRIAL, row["node"], FUTURE)
         rows = await self._db.read(SQL["trials"], [before])
-        return list(read_evidence(EvidenceKind.TRIAL, rows, forgotten, left_out, lambda row: _trial(row, own)))
+        return await in_thread(_trials, rows, own, forgotten, left_out)
 
     async def degraded_runs(self, left_out: LeftOut | None = None) -> list[DegradedRun]:
         forgotten = ForgottenEvidence.after(await self._log.forgotten())
         rows = await self._db.read(SQL["degraded_runs"])
-        return list(read_evidence(EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _degraded_run))
+        return await in_thread(read_evidence, EvidenceKind.DEGRADED_RUN, rows, forgotten, left_out, _degraded_run)
 
     async def append_probes(self, probes: Sequence[BenchmarkResult], purpose: str) -> None:
         await self._db.apply(append_probes(probes, purpose))
 
     async def baseline_probes(self, left_out: LeftOut | None = None) -> list[BenchmarkResult]:
         forgotten = ForgottenEvidence.after(await self._log.forgotten())
-        rows = [
-            row | {"ran_at": row["ended_at"]} for row in await self._db.read(SQL["baseline_probes"], [Purpose.BASELINE])
-        ]
-        return list(read_evidence(EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, benchmark_result))
+        rows = await self._db.read(SQL["baseline_probes"], [Purpose.BASELINE])
+        return await in_thread(
+            read_evidence, EvidenceKind.BENCHMARK_RESULT, rows, forgotten, left_out, benchmark_result
+        )
 
     async def count_evidence(self, kind: ForgetKind, name: str) -> int:
         return int((await self._db.read(SQL[f"count_evidence_of_{kind}"], {"name": name}))[0]["found"])
@@ -91,11 +91,15 @@ class DuckEvidenceStore:
         await self._db.apply(put_outcome_report(report))
 
     async def outcome_reports(self, period: int) -> list[OutcomeReport]:
-        names = ("period", "name", "organisation", "context_id", "failed")
-        return [
-            OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names}, facts=tuple(row["facts"] or ()))
-            for row in await self._db.read(SQL["outcome_reports"], [period])
-        ]
+        return await in_thread(_outcome_reports, await self._db.read(SQL["outcome_reports"], [period]))
+
+
+def _outcome_reports(rows: Sequence[Row]) -> list[OutcomeReport]:
+    names = ("period", "name", "organisation", "context_id", "failed")
+    return [
+        OutcomeReport(bytes(row["run_id"]), **{name: row[name] for name in names}, facts=tuple(row["facts"] or ()))
+        for row in rows
+    ]
 
 
 def read_evidence(
@@ -104,18 +108,31 @@ def read_evidence(
     forgotten: ForgottenEvidence,
     left_out: LeftOut | None,
     read: Callable[[Row], T],
-) -> Iterator[T]:
-    """What can be read by `read` and is not forgotten; the rest is counted in `left_out`."""
-    left_out = LeftOut() if left_out is None else left_out
+) -> list[T]:
+    """What can be read by `read` and is not forgotten; the rest is counted in `left_out`.
+
+    Reading a row takes some ten microseconds, so that a thread reads the evidence of a whole provider.
+    """
+    left_out, found = LeftOut() if left_out is None else left_out, list[T]()
     for row in rows:
         node = row["node"]
         if forgotten.holds(str(node), row["ran_at"] or 0.0, row.get("result_id") or ""):
             left_out.add(kind, node, FORGOTTEN)
             continue
         try:
-            yield read(row)
+            found.append(read(row))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             left_out.add(kind, node, UNREADABLE)
+    return found
+
+
+def _trials(
+    rows: Sequence[Row], fingerprints: Sequence[Row], forgotten: ForgottenEvidence, left_out: LeftOut | None
+) -> list[Trial]:
+    own: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in fingerprints:
+        own[row["workload"], row["settings"]].append(row["fingerprint"])
+    return read_evidence(EvidenceKind.TRIAL, rows, forgotten, left_out, lambda row: _trial(row, own))
 
 
 def _trial(row: Row, own: Mapping[tuple[str, str], Sequence[str]]) -> Trial:
@@ -186,7 +203,7 @@ def _fault(stored: str) -> str:
     return name_now(stored)
 
 
-def benchmark_result(row: Row) -> BenchmarkResult:
+def benchmark_result(row: Mapping[str, Any]) -> BenchmarkResult:
     """A row of the table `probes`."""
     names = ("order_id", "node", "benchmark", "beside_job", "started_at", "ended_at")
     answer = {"correct": row["correct"], "digest": row["digest"] or ""}

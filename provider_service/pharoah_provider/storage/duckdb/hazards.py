@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
 from pharoah_learning.node_failures import TroubleHour
 from pharoah_provider.storage.duckdb.database import Database, executing
 from pharoah_provider.storage.duckdb.statements import statements
+from pharoah_serving.costs import in_thread
 
 SQL = statements("hazards")
 READING_SECONDS = 2.0
@@ -20,8 +24,9 @@ class DuckHazardStore:
     async def observed_hours(self, since: float) -> dict[str, list[int]]:
         return {row["node"]: row["hours"] for row in await self._db.read(SQL["observed_hours"], [since])}
 
-    async def trouble_hours(self, since: float) -> list[TroubleHour]:
-        return [TroubleHour(**row) for row in await self._db.read(SQL["trouble_hours"], [since, READING_SECONDS])]
+    async def trouble_hours(self, since: float, signals: Collection[str]) -> list[TroubleHour]:
+        rows = await self._db.read(SQL["trouble_hours"], [since, READING_SECONDS, list(signals)])
+        return await in_thread(_trouble_hours, rows)
 
     async def put_model(self, content: str, made_at: float, check: str = "") -> None:
         await self._db.apply(executing(SQL["remove_model"]), executing(SQL["put_model"], [made_at, content, check]))
@@ -36,3 +41,7 @@ class DuckHazardStore:
     async def newest_check(self) -> str:
         rows = await self._db.read(SQL["newest_check"])
         return str(rows[0]["checked"]) if rows else ""
+
+
+def _trouble_hours(rows: Sequence[Mapping[str, Any]]) -> list[TroubleHour]:
+    return [TroubleHour(**row) for row in rows]

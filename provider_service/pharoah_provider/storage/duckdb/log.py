@@ -51,8 +51,7 @@ class DuckLogStore:
         await self._db.execute_all(*(Statement(sql=SQL["reinstate"], parameters=[name]) for name in ids))
 
     async def put_forgotten(self, change: ForgetChange, position: int, entry: bytes) -> None:
-        number = len(await self.forgotten()) + 1
-        values = [number, change.kind, change.name, change.at, change.undone]
+        values = [change.kind, change.name, change.at, change.undone]
         await self._db.execute_all(
             Statement(sql=SQL["put_forgotten"], parameters=values), *put_entries(position, [entry])
         )

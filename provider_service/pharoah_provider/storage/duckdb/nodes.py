@@ -10,6 +10,7 @@ from pharoah_provider.domain import Node
 from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.statements import statements
 from pharoah_provider.storage.duckdb.telemetry import TelemetryBatch, write_telemetry
+from pharoah_provider.storage.records import DeviceSignal
 
 SQL = statements("nodes")
 
@@ -39,6 +40,9 @@ class DuckNodeStore:
         self, node: str, at: Sequence[float], metric: Sequence[str], device: Sequence[str], value: Sequence[float]
     ) -> None:
         await self._db.write(write_telemetry, TelemetryBatch(node, at, metric, device, value), len(at))
+
+    async def device_signals(self, node: str) -> list[DeviceSignal]:
+        return [DeviceSignal(**row) for row in await self._db.read(SQL["device_signals"], [node])]
 
     async def put_context_change(self, node: str, at: float) -> None:
         await self._db.execute(SQL["put_context_change"], [node, at])

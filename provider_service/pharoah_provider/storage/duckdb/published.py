@@ -13,6 +13,7 @@ from pharoah_provider.storage.duckdb.database import Database, Statement
 from pharoah_provider.storage.duckdb.log import put_entries, put_revoked_row
 from pharoah_provider.storage.duckdb.statements import statements
 from pharoah_provider.storage.records import EpochRecord, SignedHead
+from pharoah_serving.costs import in_thread
 
 SQL = statements("published")
 
@@ -25,13 +26,14 @@ class DuckPublishedStore:
 
     async def put_release(self, release: Release, made_at: float | None = None) -> None:
         made_at = time.time() if made_at is None else made_at
-        await self._db.execute(SQL["put_release"], [release.release, made_at, json.dumps(asdict(release))])
+        content = await in_thread(_content, release)
+        await self._db.execute(SQL["put_release"], [release.release, made_at, content])
 
     async def newest_release(self) -> Release | None:
-        return _release(await self._db.read(SQL["newest_release"]))
+        return await in_thread(_release, await self._db.read(SQL["newest_release"]))
 
     async def release(self, number: int) -> Release | None:
-        return _release(await self._db.read(SQL["release"], [number]))
+        return await in_thread(_release, await self._db.read(SQL["release"], [number]))
 
     async def release_made_at(self, number: int) -> float:
         rows = await self._db.read(SQL["release_made_at"], [number])
@@ -41,7 +43,7 @@ class DuckPublishedStore:
         return int((await self._db.read(SQL["last_release_number"]))[0]["last"])
 
     async def release_before(self, number: int) -> Release | None:
-        return _release(await self._db.read(SQL["release_before"], [number]))
+        return await in_thread(_release, await self._db.read(SQL["release_before"], [number]))
 
     async def roll_back_release(self, number: int) -> None:
         await self._db.execute(SQL["roll_back_release"], [number])
@@ -74,6 +76,10 @@ class DuckPublishedStore:
 
     async def put_seed_destroyed(self, epoch: int) -> None:
         await self._db.execute(SQL["put_seed_destroyed"], [epoch])
+
+
+def _content(release: Release) -> str:
+    return json.dumps(asdict(release))
 
 
 def _release(rows: list[dict[str, Any]]) -> Release | None:

@@ -13,6 +13,7 @@ from pharoah_provider.storage.duckdb.database import Database
 from pharoah_provider.storage.duckdb.evidence import read_evidence
 from pharoah_provider.storage.duckdb.log import DuckLogStore
 from pharoah_provider.storage.duckdb.statements import statements
+from pharoah_serving.costs import in_thread
 
 SQL = statements("sharing")
 
@@ -43,7 +44,7 @@ class DuckSharingStore:
     async def revealed_runs(self, before: float, left_out: LeftOut | None = None) -> list[RevealedRun]:
         forgotten = ForgottenEvidence.after(await self._log.forgotten(before))
         rows = await self._db.read(SQL["revealed_runs"], [before])
-        return list(read_evidence(EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _revealed_run))
+        return await in_thread(read_evidence, EvidenceKind.REVEALED_RUN, rows, forgotten, left_out, _revealed_run)
 
 
 def _revealed_run(row: dict[str, Any]) -> RevealedRun:

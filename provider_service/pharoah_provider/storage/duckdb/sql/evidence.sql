@@ -29,7 +29,7 @@ SELECT (SELECT count(*) FROM cells WHERE node = $name)
 SELECT count(*) AS found FROM cells WHERE result_id = $name
 
 -- name: baseline_probes
-SELECT * FROM probes WHERE purpose = ? AND error = '' ORDER BY started_at
+SELECT *, ended_at AS ran_at FROM probes WHERE purpose = ? AND error = '' ORDER BY started_at
 
 -- name: put_outcome_report
 INSERT OR IGNORE INTO outcome_reports (run_id, period, name, organisation, context_id, failed, reported_at, facts)

@@ -36,7 +36,7 @@ FROM (
     FROM (
         SELECT node, metric, device, first_at, last_at + $2 AS ended_at
         FROM (SELECT * FROM telemetry_spans UNION ALL SELECT * FROM open_telemetry_spans)
-        WHERE value > 0 AND NOT isnan(value) AND last_at >= $1
+        WHERE list_contains($3, metric) AND value > 0 AND NOT isnan(value) AND last_at >= $1
     )
 )
 GROUP BY node, metric, device, hour

@@ -2,11 +2,20 @@
 INSERT INTO idle_checks (node, benchmark, result, propensity, checked_at, slowdown_ratio, reason)
 VALUES (?, ?, ?, ?, ?, ?, ?)
 
--- name: of_nodes
-SELECT * FROM idle_checks WHERE list_contains(?, node) ORDER BY checked_at
-
--- name: newest
-SELECT node, max(checked_at) AS checked_at FROM idle_checks GROUP BY node
+-- name: past
+WITH decided AS (
+    SELECT node, benchmark, checked_at, result IN ('slower', 'wrong') AS found,
+        lag(result IN ('slower', 'wrong'), 1, false)
+            OVER (PARTITION BY node, benchmark ORDER BY checked_at) AS found_before
+    FROM idle_checks WHERE result != 'undecided'
+), faults AS (
+    SELECT node, benchmark, count(*) FILTER (found AND NOT found_before) AS faults,
+        arg_max(found, checked_at) AS found
+    FROM decided GROUP BY node, benchmark
+)
+SELECT node, benchmark, min(checked_at) AS first_at, max(checked_at) AS newest_at, count(*) AS checks,
+    coalesce(any_value(faults), 0) AS faults, coalesce(any_value(found), false) AS found
+FROM idle_checks LEFT JOIN faults USING (node, benchmark) GROUP BY node, benchmark
 
 -- name: results
 SELECT * FROM probes

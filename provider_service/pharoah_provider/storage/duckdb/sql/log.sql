@@ -11,7 +11,8 @@ INSERT OR REPLACE INTO checkpoint (id, note) VALUES (1, ?)
 SELECT note FROM checkpoint
 
 -- name: put_forgotten
-INSERT INTO forgotten (change_number, kind, name, changed_at, undone) VALUES (?, ?, ?, ?, ?)
+INSERT INTO forgotten (change_number, kind, name, changed_at, undone)
+VALUES ((SELECT count(*) + 1 FROM forgotten), ?, ?, ?, ?)
 
 -- name: forgotten
 SELECT * FROM forgotten WHERE changed_at <= ? ORDER BY change_number

@@ -18,3 +18,6 @@ SELECT count(*) AS changes FROM context_changes WHERE node = ? AND changed_at > 
 
 -- name: forget_context_changes
 DELETE FROM context_changes WHERE node = ?
+
+-- name: device_signals
+SELECT metric, device FROM open_telemetry_spans WHERE node = ?

@@ -13,7 +13,12 @@ DELETE FROM report_spans WHERE ended_at < ?
 DELETE FROM open_report_spans WHERE ended_at < ?
 
 -- name: probes
-DELETE FROM probes WHERE purpose != 'baseline' AND ended_at < ?
+-- The newest checks are what an idle node is compared with, also one that has been slow for longer than the retention:
+-- `fleet_comparison.PAST_RUNS` and one more.
+DELETE FROM probes WHERE purpose != 'baseline' AND ended_at < ? AND rowid NOT IN (
+    SELECT rowid FROM probes WHERE purpose = 'check' AND NOT beside_job AND error = ''
+    QUALIFY row_number() OVER (PARTITION BY node, benchmark ORDER BY ended_at DESC) <= 6
+)
 
 -- name: orders
 DELETE FROM benchmark_orders WHERE ended_at < ?

@@ -36,10 +36,14 @@ INSERT OR IGNORE INTO tickets (nonce, run_id, taken_at) VALUES (?, ?, ?)
 SELECT run_id FROM tickets WHERE nonce = ?
 
 -- name: reported_since
+-- A span that began before then counts with the seconds since then alone.
 SELECT runs.tenant, sum(spans.seconds) AS rank_seconds, count(*) AS row_count
 FROM (
-    SELECT run_id, attempt, last_second - first_second + 1 AS seconds FROM report_spans WHERE ended_at >= $since
-    UNION ALL
-    SELECT run_id, attempt, last_second - first_second + 1 FROM open_report_spans WHERE ended_at >= $since
+    SELECT run_id, attempt, least(last_second - first_second + 1, ceil(ended_at - $since)) AS seconds
+    FROM (
+        SELECT run_id, attempt, first_second, last_second, ended_at FROM report_spans
+        UNION ALL SELECT run_id, attempt, first_second, last_second, ended_at FROM open_report_spans
+    )
+    WHERE ended_at >= $since
 ) AS spans JOIN runs USING (run_id, attempt)
 GROUP BY runs.tenant
