@@ -57,17 +57,24 @@ def test_a_change_after_one_that_could_not_be_signed_is_signed_with_it(
     with_publisher(tmp_path, again)
 
 
+async def cut_off_rollback(
+    publisher: Publisher, store: Storage, monkeypatch: pytest.MonkeyPatch, release: int = 0
+) -> None:
+    """Releases 1 to 3 are there, and the rollback of the newest one is cut off by a full disk."""
+    for number in (2, 3):
+        await store.published.put_release(replace(RELEASE, release=number))
+    await publisher.open()
+    with monkeypatch.context() as full:
+        full.setattr(HighWater, "extend", no_space)
+        with pytest.raises(StoreError):
+            await publisher.rollback(release)
+
+
 def test_a_rollback_that_was_cut_off_is_completed_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(publisher: Publisher, store: Storage) -> None:
-        for number in (2, 3):
-            await store.published.put_release(replace(RELEASE, release=number))
-        await publisher.open()
-        with monkeypatch.context() as full:
-            full.setattr(HighWater, "extend", no_space)
-            with pytest.raises(StoreError):
-                await publisher.rollback()
+        await cut_off_rollback(publisher, store, monkeypatch)
         assert (await publisher.rollback()).release == 2
         assert publisher.epoch().head.release == 2
         newest = await store.published.newest_release()
@@ -80,13 +87,7 @@ def test_a_rollback_that_is_repeated_with_the_number_rolls_no_other_release_back
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(publisher: Publisher, store: Storage) -> None:
-        for number in (2, 3):
-            await store.published.put_release(replace(RELEASE, release=number))
-        await publisher.open()
-        with monkeypatch.context() as full:
-            full.setattr(HighWater, "extend", no_space)
-            with pytest.raises(StoreError):
-                await publisher.rollback(3)
+        await cut_off_rollback(publisher, store, monkeypatch, 3)
         await publisher.rotate()
         served = publisher.epoch().head
         assert served.release == 2

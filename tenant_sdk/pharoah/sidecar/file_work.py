@@ -7,11 +7,12 @@ wait for that one. Works of one object are done one after the other.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from pharoah_protocol.own_thread import begun_in_own_thread
 
 T = TypeVar("T")
 
@@ -48,16 +49,6 @@ class FileWork:
             self._begun(work)
 
     def _begun(self, work: Callable[[], T]) -> Future[T]:
-        answer = Future[T]()
-        answer.set_running_or_notify_cancel()  # who waits no longer does not end the work
+        answer = begun_in_own_thread(work)
         self._busy, self._until = answer, time.monotonic() + self.seconds
-        threading.Thread(target=_into, args=(answer, work), name="pharoah-files", daemon=True).start()
         return answer
-
-
-def _into(answer: Future[T], work: Callable[[], T]) -> None:
-    """Do some work and put what comes of it into a future."""
-    try:
-        answer.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is waited for
-        answer.set_exception(error)
