@@ -18,9 +18,9 @@ from tests.harness.jobs import Job, start_cpu_stressor
 from tests.harness.site import Site
 
 INJECTION_SECONDS = 90.0
-READY_SECONDS = 60.0
-"""Before a degradation begins. The first windows of a run are its baseline, those of a restless job once more, and what
-micro-benchmarks show beside it is learned meanwhile."""
+READY_SECONDS = 120.0
+"""Before a degradation begins, so that both observers know how the run usually is. The provider learns what
+micro-benchmarks show beside it. The sidecar learns its steps, from a minute without micro-benchmarks."""
 HEARING_SECONDS = 2.0
 """An alert of the provider travels to the job and is printed within a second."""
 CLEARING_SECONDS = 60.0
@@ -30,7 +30,7 @@ SUSPICION_SECONDS = 600.0
 """How long suspicions of earlier jobs are waited for: the pause before an idle node is validated grows to this."""
 STRONG = 1.5
 """From so many times the usual step on, levels alone must show the provider that a node is slow."""
-DETECTED_JOB_SECONDS = 360.0
+DETECTED_JOB_SECONDS = 420.0
 """The longest of all waits for one injection: levels, first reports, the alert, and its end."""
 
 
@@ -58,6 +58,7 @@ class Injection:
     suspected_with_levels: float
     """Seconds until the provider's own suspicion."""
     peer_alerted: bool
+    """Whether the job on the peer, which is healthy, heard of an alert."""
     cleared: float
     """Seconds from the end of the degradation until no incident of the node was open; NaN when one stayed open."""
 
@@ -132,7 +133,7 @@ def _inject(
         seen=_last_ratio(site, jobs[node], ended),
         suspected_with_all=full_information.suspected_with_all(_durations(number), began) - began,
         suspected_with_levels=full_information.suspected_with_levels(alerts, began) - began,
-        peer_alerted=_was_alerted(site, jobs[peer]),
+        peer_alerted=_was_alerted(site, jobs[peer]) or not isnan(_heard_at(jobs[peer], began)),
         cleared=cleared_after,
     )
     print(

@@ -11,7 +11,7 @@ def window_of(**values: float) -> Window:
     usual = {
         "began_at": 0.0, "ended_at": 5.0, "median": 0.1, "took": 0.1, "computed": 0.1, "queued": 0.0,
         "process_computed": 0.1, "moved_bytes": 0.0, "blocked": 0.0, "disk_waited": 0.0, "others": 0.0, "cores": 2.0,
-        "stolen": 0.0, "throttled": 0.0, "worker_computed": 0.0, "worker_moved": 0.0,
+        "stolen": 0.0, "throttled": 0.0, "worker_computed": 0.0, "worker_moved": 0.0, "measured": 0.0,
     }  # fmt: skip
     return Window(**{**usual, **values})
 

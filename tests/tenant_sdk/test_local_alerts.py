@@ -300,32 +300,6 @@ def test_a_disk_that_fills_up_is_found_without_any_step() -> None:
     assert raised[0].resource is Resource.STORAGE
 
 
-@pytest.mark.parametrize("measuring", [False, True])
-def test_steps_beside_a_micro_benchmark_are_no_evidence(measuring: bool) -> None:
-    """A rank is queued from second 200 on: its steps take twice as long."""
-    watching, raised = detectors()["slow_steps"].start(), []
-    process, queued = process_reading(), 0.0
-    for at in range(400):
-        slow = at >= 200
-        queued += 0.5 if slow else 0.0
-        process = replace(
-            process,
-            computed_seconds=process.computed_seconds + (0.5 if slow else 1.0),
-            main_computed_seconds=process.main_computed_seconds + (0.5 if slow else 1.0),
-            main_queued_seconds=queued,
-        )
-        view = View(
-            at=at, unix=at, steps={0: [0.2] * 5 if slow else [0.1] * 10}, processes={0: process},
-            measuring=measuring and slow,
-        )  # fmt: skip
-        raised += watching.look(view)
-    assert bool(raised) is not measuring
-    if raised:
-        assert raised[0].resource is Resource.COMPUTE
-        assert raised[0].step_ratio == pytest.approx(2.0, rel=0.1)
-        assert raised[0].since == pytest.approx(200, abs=10)
-
-
 def test_a_neighbour_that_begins_slowly_is_found_although_at_first_the_job_mostly_computes_longer() -> None:
     """From second 200 on, a step takes 1.3 times as long: the neighbour at first mostly takes the caches of the core,
     and then half of its time."""

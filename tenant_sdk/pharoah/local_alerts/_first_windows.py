@@ -22,16 +22,15 @@ class FirstWindows:
         complete, own = False, own_seconds(view)
         for number, process in view.processes.items():
             steps = self._ranks.setdefault(number, RankSteps())
-            if view.measuring:
-                steps.discard()
-            else:
-                steps.stepped(view.steps.get(number, ()))
-                complete |= steps.look(Moment(view.at, process, view.machine, own)) is not None
+            steps.stepped(view.steps.get(number, ()))
+            window = steps.look(Moment(view.at, process, view.machine, own, view.measuring))
+            complete |= window is not None and not window.measured
         return complete
 
     def typical(self) -> Mapping[int, Window] | None:
         """The typical window of each rank among its newest ones; None until every rank has enough of them."""
-        newest = {rank: list(steps.windows)[-FIRST_WINDOWS:] for rank, steps in self._ranks.items()}
+        plain = {rank: [one for one in steps.windows if not one.measured] for rank, steps in self._ranks.items()}
+        newest = {rank: windows[-FIRST_WINDOWS:] for rank, windows in plain.items()}
         if not newest or any(len(some) < FIRST_WINDOWS for some in newest.values()):
             return None
         return {rank: typical_window(some) for rank, some in newest.items()}

@@ -53,6 +53,8 @@ class StepChange:
     _noise: float = LEAST_NOISE
     _allowance: float = ALLOWANCE
     _sum: float = 0.0
+    _least_sum: float = 0.0
+    """The same for windows of which only a lower bound is known, since the other sum was 0."""
     _faster: float = 0.0
     _first: list[float] = field(default_factory=list)
     _weight: int = FIRST_WINDOWS
@@ -77,19 +79,39 @@ class StepChange:
         if self.raised:
             self._end_if_calm()
             return
-        before = self._sum
-        self._sum = max(0.0, before + min(above - self._allowance, self._most))
-        if self._sum > 0 and before == 0:
-            self.since = self._windows
-        elif self._sum == 0:
-            self.since = None
+        self._sum = self._added(self._sum, above)
+        if self._sum == 0:
+            self._least_sum = 0.0
+        self._judge()
         self._follow(above)
-        self.raised = self._sum > self.bound
+
+    def add_least(self, value: float) -> None:
+        """One more window, of whose step time only a lower bound is known: its logarithm. It has a sum of its own, so
+        that a low bound takes nothing from what other windows show. Nothing usual is learned from it, and it ends no
+        change."""
+        self._windows += 1
+        if self.known and not self.raised:
+            self._least_sum = self._added(self._least_sum, value - self.usual)
+            self._judge()
+
+    def _added(self, total: float, above: float) -> float:
+        return max(0.0, total + min(above - self._allowance, self._most))
+
+    def _judge(self) -> None:
+        self.raised = self._evidence > self.bound
+        if self._evidence == 0:
+            self.since = None
+        elif self.since is None:
+            self.since = self._windows
+
+    @property
+    def _evidence(self) -> float:
+        return self._sum + self._least_sum
 
     @property
     def doubted(self) -> bool:
         """Whether what one window adds at most speaks for a change."""
-        return self._sum >= self._most
+        return self._evidence >= self._most
 
     @property
     def _most(self) -> float:
@@ -98,13 +120,15 @@ class StepChange:
 
     def forget(self) -> None:
         """What is seen now is as it should be: the usual step time is learned anew."""
-        self.raised, self.since, self._sum, self._faster = False, None, 0.0, 0.0
+        self.raised, self.since, self._faster = False, None, 0.0
+        self._sum = self._least_sum = 0.0
         self._first = []
 
     def _learn(self) -> None:
         self.usual = median(self._first)
         self._set_noise(_TO_DEVIATION * median(abs(value - self.usual) for value in self._first))
-        self._weight, self._sum, self._faster = FIRST_WINDOWS, 0.0, 0.0
+        self._weight, self._faster = FIRST_WINDOWS, 0.0
+        self._sum = self._least_sum = 0.0
 
     def _set_noise(self, noise: float) -> None:
         self._noise = max(LEAST_NOISE, noise)
@@ -118,7 +142,7 @@ class StepChange:
         if self._faster > self.bound:
             self._first = list(self._last)
             return
-        if self._sum < self.bound / 4:
+        if self._evidence < self.bound / 4:
             self._weight = min(self._weight + 1, LONGEST_MEMORY)
             self.usual += max(-2 * self._noise, min(above, 2 * self._noise)) / self._weight
             deviation = _MEAN_TO_DEVIATION * min(abs(above), 3 * self._noise)
@@ -126,7 +150,8 @@ class StepChange:
 
     def _end_if_calm(self) -> None:
         if len(self._last) == CALM_WINDOWS and fmean(self._last) - self.usual < self._allowance:
-            self.raised, self.since, self._sum = False, None, 0.0
+            self.raised, self.since = False, None
+            self._sum = self._least_sum = 0.0
 
 
 def _standard_bound(allowance: float) -> float:

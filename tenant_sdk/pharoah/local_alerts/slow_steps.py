@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
 
 from pharoah.local_alerts._detector import Condition, Detector, View
 from pharoah.local_alerts._slow_causes import BENCHMARKED, TOO_SMALL, Cause, Change, Explanation, explain
 from pharoah.local_alerts._step_change import StepChange
-from pharoah.local_alerts._step_windows import Moment, RankSteps, mean_window, own_seconds
+from pharoah.local_alerts._step_windows import Moment, RankSteps, Window, mean_window, own_seconds
 
 LEAST_RATIO = 1.05
 """Steps that take less than so many times as long are no reason for an alert."""
 PATIENT_WINDOWS = 8
-"""For so long after a change its cause is looked for, 40 s, where it may show yet: a neighbour may begin slowly."""
+"""For so long after a change its cause is looked for, 40 s, where it may show yet: a neighbour may begin slowly. Time
+with micro-benchmarks beside the job does not count: what is known of it is too little to rule a cause out."""
+ENOUGH_WINDOWS = 3
+"""So many windows without micro-benchmarks beside the job say what happens without those that are with them."""
 MOST_BEFORE = 60
 """Windows before the change that are compared with those since: five minutes."""
 
@@ -46,13 +49,26 @@ class _Rank:
         begun = [one.since for one in (self.typical, self.mean) if one.raised and one.since is not None]
         return min(begun, default=None)
 
+    def add(self, window: Window) -> None:
+        """One more window that is complete."""
+        for change, seconds in ((self.typical, window.median), (self.mean, window.took)):
+            add = change.add_least if window.measured else change.add
+            add(log(max(seconds, 1e-9)))
+
     def change(self, since: int) -> Change | None:
-        """Its mean windows before and since a window; None where either is missing."""
+        """Its mean windows before and since a window; None where either is missing. Windows with micro-benchmarks
+        beside the job count only while there are few others since then."""
         windows = list(self.steps.windows)
         first = max(0, len(windows) - (self.steps.count - since) - 1)
-        before, after = windows[max(0, first - MOST_BEFORE) : first], windows[first:]
+        before, after = _plain(windows[max(0, first - MOST_BEFORE) : first]), windows[first:]
         after = after[1:] or after  # the change began somewhere in the first of them
+        if len(plain := _plain(after)) >= ENOUGH_WINDOWS:
+            after = plain
         return Change(mean_window(before), mean_window(after)) if before and after else None
+
+    def plain_since(self, since: int) -> int:
+        """How many windows without micro-benchmarks there are since a window."""
+        return len(_plain(list(self.steps.windows)[-(self.steps.count - since) - 1 :]))
 
     def forget(self) -> None:
         self.typical.forget()
@@ -75,13 +91,9 @@ class _SlowSteps:
         own = own_seconds(view)
         for number, process in view.processes.items():
             rank = self._ranks.setdefault(number, _Rank())
-            if view.measuring:
-                rank.steps.discard()
-                continue
             rank.steps.stepped(view.steps.get(number, ()))
-            if window := rank.steps.look(Moment(view.at, process, view.machine, own)):
-                rank.typical.add(log(max(window.median, 1e-9)))
-                rank.mean.add(log(max(window.took, 1e-9)))
+            if window := rank.steps.look(Moment(view.at, process, view.machine, own, view.measuring)):
+                rank.add(window)
         self._judge(view)
         if self._holds:
             yield self._holds
@@ -100,13 +112,19 @@ class _SlowSteps:
         changes = {number: change for number, change in found.items() if change is not None}
         ratio = max((change.after.took / change.before.took for change in changes.values()), default=1.0)
         explanation = explain(changes, view.lateness, view.distributed) if ratio >= LEAST_RATIO else TOO_SMALL
+        seen = max((rank.plain_since(rank.steps.count - age) for rank in self._ranks.values()), default=0)
         if explanation.cause is not None:
             began = min(change.after.began_at for change in changes.values())
             shown = _condition(explanation.cause, explanation, changes, ratio)
             self._holds = replace(shown, since=view.unix - (view.at - began))
-        elif not explanation.undecided or age >= PATIENT_WINDOWS:
+        elif seen > (PATIENT_WINDOWS if explanation.undecided else 0):
             for rank in self._ranks.values():  # the job does other work now: this is how it steps from now on
                 rank.forget()
+
+
+def _plain(windows: Sequence[Window]) -> list[Window]:
+    """The windows without micro-benchmarks beside the job."""
+    return [window for window in windows if not window.measured]
 
 
 def _condition(cause: Cause, explanation: Explanation, changes: dict[int, Change], ratio: float) -> Condition:
@@ -122,11 +140,12 @@ def _condition(cause: Cause, explanation: Explanation, changes: dict[int, Change
         )
     )
     late = f", and the other ranks wait for rank {rank}" if rank is not None else ""
+    least = "at least " if after.measured > 0 else ""
     return Condition(
         key="slow_steps",
         resource=cause.resource,
         fault_domain=cause.fault_domain,
-        what=f"steps take {ratio:.2f} times as long as before{late}",
+        what=f"steps take {least}{ratio:.2f} times as long as before{late}",
         where=f"this node, rank {rank}" if rank is not None else "this node",
         likely=cause.likely,
         action=cause.action,
