@@ -64,6 +64,11 @@ def test_a_difference_is_found_and_explained_beside_those_that_do_nothing(
     assert expected in first.why
 
 
+def test_a_class_of_operators_of_another_release_is_a_difference_without_details() -> None:
+    (found,) = compare(Record(BASE), changed("structure", "fwd", "emb (gemm telepathy gemm act)+ gemm nll"))
+    assert (found.name, found.why) == ("fwd", "it computes something else")
+
+
 def test_the_larger_part_of_a_version_weighs_more() -> None:
     weights = [compare(Record(BASE), changed("software", "torch", v))[0].weight for v in ("1.0.0", "2.0.0", "2.13.1")]
     assert weights == sorted(weights, reverse=True)

@@ -38,6 +38,15 @@ def test_ranks_that_need_as_long_as_each_other_have_no_late_one() -> None:
         assert not list(watching.look(View(at=at, unix=at, steps=steps, processes=processes)))
 
 
+def test_ranks_that_all_wait_for_their_data_have_no_late_one() -> None:
+    """One rank computes for 6 % of its steps and the others for 3 %: the rest is the time of what loads their data."""
+    watching = detectors()["late_rank"].start()
+    for at in range(120):
+        processes = {rank: process_reading(main_computed_seconds=at * (0.06 if rank else 0.03)) for rank in (0, 1)}
+        steps = dict.fromkeys((0, 1), [0.2] * 5)
+        assert not list(watching.look(View(at=at, unix=at, steps=steps, processes=processes)))
+
+
 @pytest.mark.parametrize(
     ("expected", "busy", "raised"),
     [

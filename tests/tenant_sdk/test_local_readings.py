@@ -42,6 +42,29 @@ def test_without_times_of_the_scheduler_the_main_thread_is_read_from_its_ticks(
     assert process.main_queued_seconds == 0
 
 
+def test_threads_that_compute_backward_passes_count_as_the_main_thread_which_waits_for_them(tmp_path: Path) -> None:
+    """The threads of a program are those that it has at its look: a backward thread begins with the first step."""
+
+    def write(*names: str) -> None:
+        columns = ["S", *["0"] * 16, str(len(names)), *["0"] * 20]
+        (tmp_path / "7/stat").write_text(f"7 (python) {' '.join(columns)}\n")
+        for number, name in enumerate(names, 7):
+            thread = tmp_path / "7/task" / str(number)
+            thread.mkdir(parents=True, exist_ok=True)
+            (thread / "comm").write_text(f"{name}\n")
+            (thread / "schedstat").write_text(f"{10**9 * number} {10**8 * number} 5\n")
+
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/statm").write_text("100 50 10 1 0 40 0\n")
+    (tmp_path / "7/schedstat").write_text("7000000000 700000000 5\n")
+    for names, seconds in ((("python", "pt_data"), 7), (("python", "pt_data", "pt_autograd_0"), 7 + 9)):
+        write(*names)
+        process = read_process(7, (), tmp_path)
+        assert process is not None
+        assert process.main_computed_seconds == pytest.approx(seconds)
+        assert process.main_queued_seconds == pytest.approx(seconds / 10)
+
+
 def test_a_process_and_its_machine_are_read_from_the_kernel() -> None:
     process = read_process(os.getpid())
     assert process is not None
@@ -79,6 +102,23 @@ def test_limits_of_control_groups_of_both_versions_are_read(
     for name, text in files.items():
         (groups / folder / name).write_text(text)
     assert read_machine(7, (), proc, groups).group_free_bytes == 550
+
+
+def test_a_group_is_found_where_the_kernel_lists_its_controllers_in_another_order_than_its_folder(
+    tmp_path: Path,
+) -> None:
+    """The folder `cpu,cpuacct` has a link for each of its controllers."""
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    (proc / "7").mkdir(parents=True)
+    (proc / "7/cgroup").write_text("4:cpuacct,cpu:/job\n")
+    columns = ["S", *["0"] * 40]
+    (proc / "7/stat").write_text(f"7 (python) {' '.join(columns)}\n")
+    (proc / "7/statm").write_text("100 50 10 1 0 40 0\n")
+    (groups / "cpu,cpuacct/job").mkdir(parents=True)
+    (groups / "cpu").symlink_to("cpu,cpuacct")
+    (groups / "cpu,cpuacct/job/cpu.stat").write_text("nr_throttled 3\nthrottled_time 2500000000\n")
+    process = read_process(7, (), proc, groups)
+    assert process is not None and process.throttled_seconds == 2.5
 
 
 def test_pages_that_are_used_again_and_again_are_no_memory_that_is_used_up(tmp_path: Path) -> None:

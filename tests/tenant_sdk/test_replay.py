@@ -7,12 +7,14 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.cli.commands import main
 from pharoah.replay.judgement import Judgement, ReplayState, judge
@@ -138,13 +140,67 @@ def test_a_step_that_cannot_be_saved_leaves_no_file_and_the_job_goes_on(
     assert "is not saved" in caplog.text
 
 
-def test_a_job_that_ends_in_mid_step_leaves_no_file(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_nothing_of_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "step.partial").symlink_to("/dev/full")
+    weight = torch.ones(1 << 18)
+    saver = StepSaver(tmp_path / "step", 0)
+    with saver:
+        weight.mul(2)
+    saver.finish()
+    assert list(tmp_path.iterdir()) == []
+    assert "is not saved" in caplog.text and "No space left on device" in caplog.text
+
+
+def test_a_job_that_ends_in_mid_step_leaves_no_file_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     save = SaveStep(str(tmp_path / "step"))
     assert save.completed(SAVE_AFTER_STEP) and save.active
     torch.ones(3).mul(2)
     assert list(tmp_path.iterdir())
     save.drop()
     assert not save.active and list(tmp_path.iterdir()) == []
+    assert "the step is not saved" in caplog.text and "before the end of its step 6" in caplog.text
+
+
+def test_a_job_that_ends_before_the_step_that_is_saved_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save = SaveStep(str(tmp_path / "step"))
+    assert not save.completed(SAVE_AFTER_STEP - 1)
+    save.drop()
+    save.drop()
+    assert [one.getMessage() for one in caplog.records] == [
+        f"no step is saved in {tmp_path / 'step'}: no optimizer of this job has begun a step 6"
+    ]
+    SaveStep("").drop()
+    assert len(caplog.records) == 1
+
+
+def test_a_mode_of_the_script_on_top_ends_the_saving_and_step_times_are_taken_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save = SaveStep(str(tmp_path / "step"))
+    assert save.completed(SAVE_AFTER_STEP)
+    with _OwnMode():
+        torch.ones(3).mul(2)
+        assert save.active, "this step took longer"
+        assert save.completed(SAVE_AFTER_STEP + 1)
+        assert not save.active
+        assert "a dispatch mode of the script lies on top" in caplog.text
+        assert save.completed(SAVE_AFTER_STEP + 2)
+    assert save.completed(SAVE_AFTER_STEP + 3)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert not save.completed(SAVE_AFTER_STEP + 4)
+    save.drop()
+    assert len(caplog.records) == 1 and list(tmp_path.iterdir()) == []
+
+
+class _OwnMode(TorchDispatchMode):
+    """A mode of the script."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 def test_another_class_of_nodes_is_refused(saved: Callable[[nn.Module, torch.Tensor], StepReader]) -> None:
@@ -189,6 +245,10 @@ def _result(node: str, *runs: tuple[str, int]) -> NodeResult:
             [_result("n1", ("abc", 2), ("abd", 1)), _result("n2", ("abc", 2), ("abx", 1))],
             Judgement(ReplayState.NOT_REPRODUCIBLE, (), ("aten.op2, number 3 of 3",)),
         ),
+        (
+            [_result("n1", ("abc", 5)), _result("n2", ("abd", 5)), _result("n3", ("abc", 4), ("xbc", 1))],
+            Judgement(ReplayState.THIRD_NODE_NEEDED, ("n3",), ("aten.op0, number 1 of 3", "aten.op2, number 3 of 3")),
+        ),
     ],
 )
 def test_the_node_in_the_minority_is_named(results: list[NodeResult], expected: Judgement) -> None:
@@ -208,6 +268,15 @@ for step in range(8):
     optimizer.step()
     optimizer.zero_grad()
 """
+
+
+def test_a_job_without_a_log_says_on_standard_error_that_no_step_is_saved(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("range(8)", "range(3)"))
+    step = tmp_path / "step"
+    command = [sys.executable, "-m", "pharoah", "run", "--step-file", str(step), "--", sys.executable, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"pharoah  no step is saved in {step}: no optimizer" in done.stderr
+    assert not step.exists()
 
 
 def test_a_job_that_forks_saves_a_step_and_the_command_replays_it(

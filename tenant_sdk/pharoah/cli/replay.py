@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from pharoah._errors import PharoahError
 from pharoah.cli._output import show
 from pharoah.replay.judgement import Judgement, ReplayState, judge
 from pharoah.replay.results import NodeResult, read_result
-from pharoah.replay.step_file import SavedStep, StepReader
+from pharoah.replay.step_file import CPU_VARIABLES, GPU_VARIABLES, NodeClass, SavedStep, StepReader
 
 WRONG_RESULTS = 13
 """The exit code when the results of some nodes differ."""
@@ -53,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = [arguments.node, *(result.node for result in others)]
     if len(set(names)) < len(names):
         raise PharoahError(f"--with: two results of one node ({', '.join(sorted(names))}); give names with --node")
+    _set_variables(reader.step.node_class)
     from pharoah.replay.repeat import repeat  # here: it imports torch
 
     own = repeat(reader, arguments.node, arguments.seconds)
@@ -66,6 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if found.state is ReplayState.EQUAL else WRONG_RESULTS
 
 
+def _set_variables(of: NodeClass) -> None:
+    """Have the variables with which the step was computed, before any library reads them. `pharoah run` sets some of
+    them for a job, by the profile of its node."""
+    if "torch" not in sys.modules:
+        for name in CPU_VARIABLES + GPU_VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(of.variables)
+
+
 def _lines(step: SavedStep, results: list[NodeResult], found: Judgement) -> list[str]:
     """At most 80 columns, for names of usual length."""
     lines = [f"step {step.id[:8]} of rank {step.rank}, saved on {step.node}: {len(step.computations)} operators"]
@@ -75,12 +87,13 @@ def _lines(step: SavedStep, results: list[NodeResult], found: Judgement) -> list
         )
         lines.append(f"  {one.node:<20} {one.repeats:>5} repeats, {equal}")
     lines.append("")
-    if found.state in (ReplayState.WRONG_NODE, ReplayState.WRONG_ONCE):
-        for node, operator in zip(found.wrong, found.operators, strict=True):
-            lines += [f"{node} {_WORDS[found.state]}", f"  first in {operator}"]
-    else:
+    names_nodes = found.state in (ReplayState.WRONG_NODE, ReplayState.WRONG_ONCE)
+    of_node = _WORDS[found.state if names_nodes else ReplayState.WRONG_NODE]
+    for node, operator in zip(found.wrong, found.operators, strict=False):
+        lines += [f"{node} {of_node}", f"  first in {operator}"]
+    if not names_nodes:
         lines.append(_WORDS[found.state])
-        lines += [f"  first in {operator}" for operator in found.operators if operator]
+        lines += [f"  first in {operator}" for operator in found.operators[len(found.wrong) :] if operator]
     return lines
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 
 from pharoah.comparison.record import GROUPS, Record, RecordError
-from pharoah_archetypes.canonical import parse
+from pharoah_archetypes.canonical import GrammarError, parse
 from pharoah_archetypes.effects import effect_of
 from pharoah_archetypes.inventory import inventory
 from pharoah_archetypes.rungs import Rung
@@ -73,9 +74,16 @@ def _judged(group: str, name: str, left: str, right: str, sealed: bool) -> Diffe
         return Difference(group, name, left, right, 0.3 if sealed else _of_cost(left, right), _WHY[group])
     why = _WHY[group]
     if group == "structure" and not sealed and name in ("fwd", "bwd", "opt"):
-        found = differences(parse(f"{name}: {left}"), parse(f"{name}: {right}"))
-        why = "; ".join(found[:2]) or why
+        why = _of_structure(name, left, right) or why
     return Difference(group, name, left, right, _WEIGHTS[group], why)
+
+
+def _of_structure(name: str, left: str, right: str) -> str:
+    """What differs between two words; empty where that cannot be said, as for a word of another release, which may have
+    classes of operators that this one does not know."""
+    with contextlib.suppress(GrammarError):
+        return "; ".join(differences(parse(f"{name}: {left}"), parse(f"{name}: {right}"))[:2])
+    return ""
 
 
 def _of_version(name: str, left: str, right: str, sealed: bool) -> tuple[float, str]:

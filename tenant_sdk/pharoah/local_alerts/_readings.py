@@ -11,8 +11,10 @@ import os
 import resource
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from pharoah_protocol.process_family import descendants
 
@@ -21,9 +23,12 @@ CGROUPS = Path("/sys/fs/cgroup")
 NANOSECONDS = 1e9
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = resource.getpagesize()
-_STATE, _TICKS, _ENDED_TICKS = 0, slice(11, 13), slice(13, 15)
+_STATE, _TICKS, _ENDED_TICKS, _THREADS = 0, slice(11, 13), slice(13, 15), 17
 """Columns of /proc/PID/stat behind the name of the program (proc_pid_stat(5)): the state; user and system time of the
-process; those of its children that have ended."""
+process; those of its children that have ended; how many threads it has."""
+_AUTOGRAD = "pt_autograd"
+"""The beginning of the names of threads in which torch computes backward passes for devices (torch/csrc/autograd/
+engine.cpp)."""
 _RESIDENT_PAGES, _DATA_PAGES = 1, 5
 """Columns of /proc/PID/statm (proc_pid_statm(5))."""
 _IDLE, _IO_WAIT, _STOLEN = 3, 4, 7
@@ -41,10 +46,10 @@ class ProcessReading:
     computed_seconds: float
     """Processor time of all its threads."""
     main_computed_seconds: float
-    """Processor time of its main thread, the one that steps; in hundredths of a second where the kernel keeps no times
-    of the scheduler."""
+    """Processor time of its main thread, the one that steps, and of the threads that compute its backward passes for
+    devices, while it waits; in hundredths of a second where the kernel keeps no times of the scheduler."""
     main_queued_seconds: float
-    """How long the main thread was ready to run, and waited for a core (schedstats, docs.kernel.org); 0 where the
+    """How long these threads were ready to run, and waited for a core (schedstats, docs.kernel.org); 0 where the
     kernel does not count it."""
     blocked: bool
     """Whether the main thread waits for a device now and cannot be interrupted, as it does for a disk."""
@@ -105,13 +110,13 @@ def read_process(
         pages = (folder / "statm").read_text().split()
     except (OSError, ValueError, IndexError):
         return None
-    computed, queued = _main_thread(folder, stat)
+    stepping = _stepping_threads(folder, stat)
     data = int(pages[_DATA_PAGES]) * _PAGE_BYTES
     limit = _data_limit(pid)
     return ProcessReading(
         computed_seconds=_seconds(stat[_TICKS]),
-        main_computed_seconds=computed,
-        main_queued_seconds=queued,
+        main_computed_seconds=sum(one.computed for one in stepping),
+        main_queued_seconds=sum(one.queued for one in stepping),
         blocked=stat[_STATE] == "D",
         stopped=stat[_STATE] in ("T", "t"),
         moved_bytes=_moved_bytes(folder),
@@ -192,9 +197,11 @@ def _groups(pid: int, controller: str, proc: Path, cgroups: Path) -> Iterator[Pa
     """The folders of the control group of a process and of those above, in version 2 or for one controller."""
     for line in _text(proc / str(pid) / "cgroup").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
-        root = cgroups if number == "0" else cgroups / controllers
         if number != "0" and controller not in controllers.split(","):
             continue
+        root = cgroups if number == "0" else cgroups / controllers
+        if number != "0" and not root.is_dir():
+            root = cgroups / controller  # the kernel may list `cpuacct,cpu` where the folder is `cpu,cpuacct`
         folder = root / path.lstrip("/")
         if not folder.is_dir():
             folder = root  # inside a container, whose files begin at its own group
@@ -245,14 +252,35 @@ def _data_limit(pid: int) -> int | None:
     return None if soft == resource.RLIM_INFINITY or soft >= UNLIMITED_BYTES else soft
 
 
-def _main_thread(folder: Path, stat: Sequence[str]) -> tuple[float, float]:
-    """How long the main thread of a process has computed, and was queued for a core. Kernels that do not count the
-    second (a build without CONFIG_SCHEDSTATS, gVisor) have no file, or one of zeros."""
-    counts = _text(folder / "schedstat").split()[:2]
+class _ThreadTimes(NamedTuple):
+    """What a thread has done, in seconds."""
+
+    computed: float
+    queued: float
+
+
+def _stepping_threads(folder: Path, stat: Sequence[str]) -> list[_ThreadTimes]:
+    """The times of the main thread of a process, and of the threads of its backward passes."""
+    main = _thread_times(folder / "schedstat", folder / "task" / folder.name / "stat", stat)
+    others = _autograd_threads(folder / "task", stat[_THREADS])
+    return [main, *(_thread_times(one / "schedstat", one / "stat", ()) for one in others)]
+
+
+@lru_cache(maxsize=MOST_WORKERS)
+def _autograd_threads(threads: Path, _count: str) -> tuple[Path, ...]:
+    """The threads of a process in which backward passes are computed. They live as long as the process, which may have
+    hundreds of threads, so their names are read again only when it has got another number of threads."""
+    return tuple(name.parent for name in threads.glob("*/comm") if _text(name).startswith(_AUTOGRAD))
+
+
+def _thread_times(schedstat: Path, stat: Path, otherwise: Sequence[str]) -> _ThreadTimes:
+    """How long a thread has computed, and was queued for a core. Kernels that do not count the second (a build without
+    CONFIG_SCHEDSTATS, gVisor) have no file, or one of zeros."""
+    counts = _text(schedstat).split()[:2]
     if len(counts) == 2 and all(map(str.isdecimal, counts)) and int(counts[0]):
-        return int(counts[0]) / NANOSECONDS, int(counts[1]) / NANOSECONDS
-    own = _text(folder / "task" / folder.name / "stat").rpartition(")")[2].split()
-    return _seconds((own or stat)[_TICKS]), 0.0
+        return _ThreadTimes(int(counts[0]) / NANOSECONDS, int(counts[1]) / NANOSECONDS)
+    own = _text(stat).rpartition(")")[2].split()
+    return _ThreadTimes(_seconds((own or otherwise)[_TICKS]), 0.0)
 
 
 def _seconds(ticks: Iterable[str]) -> float:

@@ -15,7 +15,8 @@ from pharoah_protocol.vocabulary import Attribution, Resource
 LEAST_RATIO = 1.5
 """How many times as long as the others a rank must need. Stages of a pipeline and uneven batches differ by less."""
 LEAST_WAITING_SHARE = 0.15
-"""The share of their steps that the others must wait: else nobody waits for this rank."""
+"""The share of their steps that the others must wait, and that a rank must need more than they do: else nobody waits
+for this rank."""
 
 
 @dataclass
@@ -48,8 +49,11 @@ def _condition(usual: Mapping[int, Window], view: View) -> Condition | None:
     others = [window for rank, window in usual.items() if rank != late]
     typical = median(window.computed + window.queued for window in others)
     waiting = median(window.waited / window.took for window in others)
+    took = median(window.took for window in others)
     if needed[late] < LEAST_RATIO * typical or waiting < LEAST_WAITING_SHARE:
         return None
+    if needed[late] - typical < LEAST_WAITING_SHARE * took:
+        return None  # all ranks wait for something else, such as data: next to that, what they compute is little
     own = usual[late]
     ratio = needed[late] / typical if typical else 1.0
     resource, who, likely = Resource.COMPUTE, Attribution.NODE, "its processor is slower, or its batches are larger"

@@ -45,6 +45,14 @@ def changed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> It
             yield from tensors(args[at] if at < len(args) else kwargs.get(argument.name))
 
 
+def is_view(operator: Any) -> bool:
+    """Whether an operator computes nothing and returns views of its arguments, by its schema."""
+    schema = getattr(operator, "_schema", None)
+    if schema is None or any(one.alias_info is not None and one.alias_info.is_write for one in schema.arguments):
+        return False
+    return any(one.alias_info is not None for one in schema.returns)
+
+
 def computed(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Tensor]:
     """Everything that an operator has computed: what it changed, and what it returned beside it."""
     touched = list(changed(operator, args, kwargs))

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pharoah.capture import hardware
-from pharoah.replay.step_file import NodeClass, Switches
+from pharoah.replay.step_file import CPU_VARIABLES, GPU_VARIABLES, NodeClass, Switches
 
 _WORDS = 1 << 20
 """Words of eight bytes that are added up at once."""
 _MASK = (1 << 64) - 1
 _FACTOR = 0x9E3779B97F4A7C15
 """Odd, so that multiplying by it loses no bit."""
+FLAGS = (
+    "cudnn.enabled", "cudnn.deterministic", "cudnn.benchmark", "cudnn.allow_tf32",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction", "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "cuda.matmul.allow_fp16_accumulation", "mkldnn.enabled", "mkldnn.deterministic",
+)  # fmt: skip
+"""Flags of `torch.backends` that choose algorithms or their precision; some releases of torch have fewer."""
+FLUSH_DENORMAL = "flush_denormal"
+DENORMAL = 1e-40
+"""A 32-bit number that is 0 where such small ones are flushed (`torch.set_flush_denormal`, which has no way to ask)."""
 
 
 def digest_of(results: Iterable[Tensor]) -> str:
@@ -53,14 +64,23 @@ def _factors(device: torch.device) -> Tensor:
 def node_class(on_gpu: bool) -> NodeClass:
     """The class of this node, for a step that uses a GPU or does not."""
     cpu = f"{hardware.cpu_field('model name')} {torch.backends.cpu.get_cpu_capability()}".strip()
-    gpu = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}" if on_gpu else ""
-    return NodeClass(torch.__version__, cpu, gpu)
+    gpu = ""
+    if on_gpu:
+        libraries = f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+        gpu = f"{torch.cuda.get_device_name()}, {libraries}"
+    names = CPU_VARIABLES + (GPU_VARIABLES if on_gpu else ())
+    return NodeClass(torch.__version__, cpu, gpu, {name: os.environ[name] for name in names if name in os.environ})
 
 
 def switches() -> Switches:
     """As they are now."""
+    flags = {name: bool(getattr(*_place(name))) for name in FLAGS if hasattr(*_place(name))}
+    flags[FLUSH_DENORMAL] = float(torch.tensor(DENORMAL) * 1) == 0
     return Switches(
-        torch.get_num_threads(), torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+        flags,
     )
 
 
@@ -79,3 +99,23 @@ def _switch(to: Switches) -> None:
     torch.set_num_threads(to.threads)
     torch.set_float32_matmul_precision(to.matmul_precision)
     torch.use_deterministic_algorithms(to.deterministic, warn_only=True)
+    now = switches().flags
+    for name, value in to.flags.items():
+        if now.get(name) == value:
+            continue  # torch may refuse to set a flag, and reading it harms nothing
+        if name == FLUSH_DENORMAL:
+            torch.set_flush_denormal(value)
+        else:
+            setattr(*_place(name), value)
+
+
+class _Place(NamedTuple):
+    """Where a flag of `torch.backends` is."""
+
+    module: Any
+    name: str
+
+
+def _place(flag: str) -> _Place:
+    *modules, name = flag.split(".")
+    return _Place(reduce(getattr, modules, torch.backends), name)

@@ -39,7 +39,8 @@ class Judgement:
     wrong: tuple[str, ...] = ()
     """Names of the nodes that compute wrong results."""
     operators: tuple[str, ...] = ()
-    """For each of them the first operator whose result differs, as the glossary of torch writes it."""
+    """For each of them the first operator whose result differs, as the glossary of torch writes it. Where a third node
+    is needed, or no node computes the same twice, one more follows: the first one in which the results differ."""
 
 
 def judge(step: SavedStep, results: Sequence[NodeResult]) -> Judgement:
@@ -55,9 +56,11 @@ def judge(step: SavedStep, results: Sequence[NodeResult]) -> Judgement:
         votes[tuple(saved)] += 1  # the step itself is what its node computed
     (right, most), *others = votes.most_common()
     if others and others[0][1] == most:
-        unsteady = [one.node for one in results if one.steady is None]
+        unsteady = [one for one in results if one.steady is None]
+        varying = [_first_difference(computations, *(kept.digests for kept in one.outcomes[:2])) for one in unsteady]
         first = _first_difference(computations, right, others[0][0])
-        return Judgement(ReplayState.THIRD_NODE_NEEDED, tuple(unsteady), (first,))
+        nodes = tuple(one.node for one in unsteady)
+        return Judgement(ReplayState.THIRD_NODE_NEEDED, nodes, (*varying, first))
     wrong = [one for one in results if one.steady is None or tuple(one.steady) != right]
     if wrong:
         operators = [_first_wrong(computations, right, one) for one in wrong]

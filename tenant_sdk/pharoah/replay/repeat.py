@@ -15,6 +15,9 @@ from pharoah.replay.results import NodeResult, RepeatOutcome
 from pharoah.replay.step_file import Computation, Load, SavedStep, StepFileError, StepReader
 
 FEWEST_REPEATS = 3
+MOST_OUTCOMES = 16
+"""Ways in which repeats came out that are kept with their digests. A step may have thousands of operators, and a faulty
+node may compute something new in each of its repeats for a day."""
 
 
 def repeat(reader: StepReader, node: str, seconds: float, clock: Callable[[], float] = time.monotonic) -> NodeResult:
@@ -25,15 +28,35 @@ def repeat(reader: StepReader, node: str, seconds: float, clock: Callable[[], fl
     step = reader.step
     here = node_class(bool(step.node_class.gpu))
     if differs := step.node_class.difference(here):
-        raise StepFileError(f"{reader.path}: the step and this node are of different classes ({differs}); their bits "
-                            "differ for good reasons. Replay it on a node of the same class")  # fmt: skip
-    outcomes: Counter[tuple[str, ...]] = Counter()
+        raise StepFileError(
+            f"{reader.path}: the step and this node are of different classes ({differs}); their bits differ for good "
+            "reasons. Replay it on a node of the same class, with the same variables"
+        )
     with switched(step.switches):
         began = clock()
-        while outcomes.total() < FEWEST_REPEATS or clock() - began < seconds:
-            outcomes[_once(reader)] += 1
-    found = [RepeatOutcome(list(digests), repeats) for digests, repeats in outcomes.most_common()]
-    return NodeResult(step.id, node, found)
+        outcomes = _Outcomes()
+        while outcomes.repeats < FEWEST_REPEATS or clock() - began < seconds:
+            outcomes.add(_once(reader))
+    return NodeResult(step.id, node, outcomes.sorted())
+
+
+class _Outcomes:
+    """Counts how repeats came out."""
+
+    def __init__(self) -> None:
+        self.repeats = 0
+        self._kept: Counter[tuple[str, ...]] = Counter()
+
+    def add(self, digests: tuple[str, ...]) -> None:
+        self.repeats += 1
+        if digests in self._kept or len(self._kept) < MOST_OUTCOMES:
+            self._kept[digests] += 1
+
+    def sorted(self) -> list[RepeatOutcome]:
+        """The most frequent first; all that were not kept are the last one."""
+        found = [RepeatOutcome(list(digests), repeats) for digests, repeats in self._kept.most_common()]
+        others = self.repeats - self._kept.total()
+        return [*found, RepeatOutcome([], others)] if others else found
 
 
 def _once(reader: StepReader) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ class RepeatOutcome(NamedTuple):
     """One way in which repeats came out."""
 
     digests: list[str]
-    """The digest of each operator."""
+    """The digest of each operator; none where this stands for all outcomes that are not kept."""
     repeats: int
     """How many repeats had exactly these."""
 
@@ -29,7 +29,8 @@ class NodeResult:
     """The id of the saved step."""
     node: str
     outcomes: list[RepeatOutcome]
-    """What came of its repeats, the most frequent outcome first."""
+    """What came of its repeats, the most frequent outcome first. Of the distinct ones some are kept; where there are
+    more, the last one stands for the others."""
 
     @property
     def repeats(self) -> int:

@@ -7,21 +7,28 @@ with the tenant, and only its owner may read it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pharoah._errors import PharoahError
 
-FORMAT = 1
+FORMAT = 2
 STEP = "step.json"
 MOST_BYTES = 64 << 30
 """What storages may take: a step that reads more is not saved."""
+CPU_VARIABLES = (
+    "ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS",
+    "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "DNNL_CPU_ISA_HINTS", "DNNL_DEFAULT_FPMATH_MODE",
+)  # fmt: skip
+GPU_VARIABLES = ("NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE")
+"""What chooses instructions, precision or algorithms, by the manuals of torch, oneMKL, oneDNN and cuBLAS."""
 
 
 class StepFileError(PharoahError):
@@ -73,11 +80,16 @@ class NodeClass:
     cpu: str
     """Model of the processor, and the instructions that torch uses."""
     gpu: str
-    """Model of the GPU, and the version of CUDA; empty where a step uses none."""
+    """Model of the GPU, and the versions of CUDA and cuDNN; empty where a step uses none."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Variables of the environment that libraries read once, when they are first used, and that decide bits: those of
+    CPU_VARIABLES and GPU_VARIABLES that were set."""
 
     def difference(self, other: NodeClass) -> str:
         """What differs, in words; empty for the same class."""
-        pairs = (("torch", self.torch, other.torch), ("cpu", self.cpu, other.cpu), ("gpu", self.gpu, other.gpu))
+        pairs = [("torch", self.torch, other.torch), ("cpu", self.cpu, other.cpu), ("gpu", self.gpu, other.gpu)]
+        for name in sorted({*self.variables, *other.variables}):
+            pairs.append((name, self.variables.get(name, ""), other.variables.get(name, "")))
         return ", ".join(f"{name} {mine!r} and {theirs!r}" for name, mine, theirs in pairs if mine != theirs)
 
 
@@ -89,6 +101,8 @@ class Switches:
     matmul_precision: str
     deterministic: bool
     """`torch.use_deterministic_algorithms`."""
+    flags: dict[str, bool] = field(default_factory=dict)
+    """Flags of `torch.backends` by their names there, such as `cudnn.allow_tf32`, and `flush_denormal`."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +161,12 @@ class StepWriter:
 
     def discard(self) -> None:
         """Nothing stays of it. In a forked child nothing more is written: the file belongs to the parent."""
+        self._archive.fp = None  # closing it would write an end, into the file of the parent or onto a full disk
         if os.getpid() == self._owner:
-            self._archive.close()
-            self._file.close()
             self._partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._file.close()  # it writes what its buffer holds
         else:
-            self._archive.fp = None  # closing it would write an end into the file of the parent
             with Path(os.devnull).open("wb") as nothing:
                 os.dup2(nothing.fileno(), self._file.fileno())  # this takes what its buffer holds
 

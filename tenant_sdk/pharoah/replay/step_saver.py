@@ -1,8 +1,9 @@
 """Saves one step of a running job: a dispatch mode that sees every operator below autograd. It imports torch.
 
 An operator is saved with its arguments, as views of numbered storages, and with the digest of what it computed. A
-storage is written when an operator first reads what no saved operator has computed. Random operators, collectives and
-operators outside of torch's own are not computed again: what they leave behind is such an outside content.
+storage is written when an operator reads what no saved operator has computed. Random operators, collectives and
+operators outside of torch's own are not computed again: what they leave behind is such an outside content. So is what
+is written past the dispatcher, which the digests of storages show.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pharoah.capture.recorder import is_compiled, is_distributed
-from pharoah.replay.arguments import changed, computed, tensors, written
+from pharoah.replay.arguments import changed, computed, is_view, tensors, written
+from pharoah.replay.contents import Contents, address, content_of
 from pharoah.replay.digests import digest_of, node_class, switches
 from pharoah.replay.step_file import Computation, Event, Load, StepWriter
+from pharoah.replay.warning import warn
 
 log = logging.getLogger("pharoah")
 
@@ -43,10 +45,7 @@ class StepSaver(TorchDispatchMode):
         self._path, self._rank = path, rank
         self._writer = StepWriter(path)
         self._events: list[Event] = []
-        self._numbers: dict[int, int] = {}
-        """The address of a storage to its number."""
-        self._held: list[StorageWeakRef] = []
-        """While these are held, no new storage gets the address of an old one."""
+        self._contents = Contents()
         self._broken = ""
 
     @classmethod
@@ -57,19 +56,19 @@ class StepSaver(TorchDispatchMode):
         if types and is_distributed(types):
             return NotImplemented  # it is dispatched again for the local parts and for what is sent
         kwargs = kwargs or {}
-        if self._broken:
+        if self._broken or is_view(func):
             return func(*args, **kwargs)
         saved = None
         try:
             saved = self._arguments(func, args, kwargs)
         except Exception as fault:  # noqa: BLE001 - the user's operator runs; only the saving ends
-            self._break(fault)
+            self._break(_words(fault))
         result = func(*args, **kwargs)
         if not self._broken:
             try:
                 self._note(func, args, kwargs, saved, result)
             except Exception as fault:  # noqa: BLE001 - the user's operator has run; only the saving ends
-                self._break(fault)
+                self._break(_words(fault))
         return result
 
     def finish(self) -> None:
@@ -79,20 +78,20 @@ class StepSaver(TorchDispatchMode):
                 on_gpu = any(isinstance(event, Load) and event.device != "cpu" for event in self._events)
                 self._writer.finish(platform.node(), self._rank, node_class(on_gpu), switches(), self._events)
             except Exception as fault:  # noqa: BLE001 - the training loop goes on
-                self._break(fault)
+                self._break(_words(fault))
         if self._broken:
-            log.warning("the step is not saved in %s: %s", self._path, self._broken)
+            warn(f"the step is not saved in {self._path}: {self._broken}")
         else:
             log.info("a step is saved in %s; `pharoah replay` computes it again", self._path)
-        self._events, self._held, self._numbers = [], [], {}
+        self._events, self._contents = [], Contents()
 
-    def abandon(self) -> None:
-        """In a forked child, or at the end of a job in mid-step: nothing is left behind."""
+    def abandon(self, reason: str) -> None:
+        """Save nothing, and leave nothing behind. `finish` says the reason."""
         if not self._broken:
-            self._break(RuntimeError("the job has ended in mid-step"))
+            self._break(reason)
 
-    def _break(self, fault: Exception) -> None:
-        self._broken = f"{type(fault).__name__}: {fault}"
+    def _break(self, reason: str) -> None:
+        self._broken = reason
         try:
             self._writer.discard()
         except OSError as error:
@@ -108,36 +107,34 @@ class StepSaver(TorchDispatchMode):
         touched, returned = list(changed(func, args, kwargs)), list(tensors(result))
         if saved is None:
             for tensor in (*touched, *returned):
-                self._numbers.pop(_address(tensor), None)
+                self._contents.forget(tensor)
             return
-        known = {_address(tensor) for tensor in tensors([args, kwargs])}
-        if not touched and all(_address(tensor) in known for tensor in returned):
+        known = {address(tensor) for tensor in tensors([args, kwargs])}
+        if not touched and all(address(tensor) in known for tensor in returned):
             return  # a view, or a number for the script
-        results = [self._new(tensor) if _address(tensor) not in known else self._number(tensor) for tensor in returned]
+        for tensor in touched:
+            self._contents.rewritten(tensor)
+        contents = self._contents
+        results = [contents.number(one) if address(one) in known else contents.add(one) for one in returned]
         name = str(func)
         digest = "" if name.startswith(UNDEFINED) else digest_of(computed(func, args, kwargs, result))
         self._events.append(Computation(name, *saved, results, digest, torch.is_grad_enabled()))
 
     def _number(self, tensor: Tensor) -> int:
         """The number of a tensor's storage, whose content is written when no saved operator has computed it."""
-        known = self._numbers.get(_address(tensor))
+        known = self._contents.unchanged(tensor)
         if known is not None:
             return known
-        number, storage = self._new(tensor), tensor.untyped_storage()
-        content = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-        entry = self._writer.add(content.cpu().numpy().data, storage.nbytes())
+        # The digests first: when something writes at the same time, the next comparison shows it.
+        number, storage = self._contents.add(tensor), tensor.untyped_storage()
+        entry = self._writer.add(content_of(storage).cpu().numpy().data, storage.nbytes())
         self._events.append(Load(number, entry, storage.device.type))
         return number
 
-    def _new(self, tensor: Tensor) -> int:
-        self._held.append(StorageWeakRef(tensor.untyped_storage()))
-        number = self._numbers[_address(tensor)] = len(self._held)
-        return number
+
+def _words(fault: Exception) -> str:
+    return f"{type(fault).__name__}: {fault}"
 
 
 def _is_computed_again(func: Any) -> bool:
     return getattr(func, "namespace", "") == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
-
-
-def _address(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
