@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -10,13 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
+from pharoah_benchmarks.campaign import cell_runner
+from pharoah_benchmarks.campaign.cell import LONGEST_CELL_ID, Cell, CellResult, Degradation, NotBuilt, read_answer
 from pharoah_benchmarks.campaign.cell_runner import run_trial
 from pharoah_benchmarks.campaign.plan import PlanError, parse_plan
 from pharoah_benchmarks.settings import SettingError, check
 from pharoah_benchmarks.strategies import STRATEGIES
 from pharoah_benchmarks.workload_files import workload_files
 from pharoah_benchmarks.workloads import build
+from pharoah_protocol import bounds
 from pharoah_protocol.vocabulary import DeviceKind, Outcome
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,6 +36,7 @@ SMALL = {
 }
 
 DEGRADED = '[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\n[[degrade.fault]]\n'
+DEGRADED_CONTROL = '[[workload]]\nname = "gpt"\n[degrade]\nworkload = "gpt"\n'
 
 
 def test_every_setting_of_a_workload_may_be_asked_for_and_no_other() -> None:
@@ -99,6 +104,12 @@ def test_a_plan_is_the_grid_plus_single_points_times_repeats() -> None:
             f'repeats = 300\n[[workload]]\nname = "mlp"\nvary = {{ width = {list(range(1, 99))} }}',
             "more than 20,000 cells",
         ),
+        (
+            f"limit_seconds = 2000\n{DEGRADED_CONTROL}seconds = 1001",
+            "seconds: 1001 is not a whole number from 0 to 1,000",
+        ),
+        (f"limit_seconds = 8\n{DEGRADED_CONTROL}", "degrade.seconds: 8 s do not fit into the 8 s of limit_seconds"),
+        (f'[[workload]]\nname = "mlp"\nsettings = {{ width = {10**4100} }}', "mlp: its settings have 41.. characters"),
         ('limit_seconds = 0\n[[workload]]\nname = "mlp"', "limit_seconds: 0 is not a whole number from 1 to"),
         (
             '[[workload]]\nname = "mlp"\nsteps = 99999999999999999999',
@@ -152,6 +163,36 @@ def test_a_trial_that_loses_its_numbers_is_nan() -> None:
     assert outcome.device is DeviceKind.CPU and outcome.device_model == outcome.context["device"]
 
 
+def test_a_trial_with_more_steps_than_a_result_may_hold_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MOST_DURATIONS", 3)
+    outcome = run_trial(Cell("c", "mlp", SMALL["mlp"], steps=5))
+    assert (outcome.outcome, len(outcome.losses), len(outcome.step_seconds)) == (Outcome.OK, 5, 3)
+    assert CellResult.from_json(outcome.to_json()) == outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), Outcome.MEMORY),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), Outcome.MEMORY),
+        (RuntimeError("std::bad_alloc"), Outcome.MEMORY),
+        (RuntimeError("unable to mmap 16 bytes from file: Cannot allocate memory (12)"), Outcome.MEMORY),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), Outcome.MEMORY),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), Outcome.MEMORY),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), Outcome.ERROR),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED"), Outcome.ERROR),
+    ],
+)
+def test_a_trial_that_gets_no_memory_is_not_an_error_of_its_script(
+    error: Exception, expected: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cell_runner, "build", failing)
+    assert run_trial(Cell("c", "mlp", {})).outcome is expected
+
+
 def test_a_trial_of_what_the_device_cannot_do_is_an_error_with_its_first_line() -> None:
     outcome = run_trial(Cell("c", "gpt", {**SMALL["gpt"], "dtype": "float8_e4m3fn"}))
     assert (outcome.outcome, bool(outcome.detail)) == ("error", True)
@@ -162,6 +203,9 @@ def test_cells_and_outcomes_survive_the_wire() -> None:
     assert Cell.from_json(cell.to_json()) == cell
     result = CellResult(cell="c", outcome=Outcome.OK, step_seconds=[0.1], device=DeviceKind.CUDA, device_model="H100")
     assert CellResult.from_json(result.to_json()) == result
+    long = "mlp/" + "e" * (LONGEST_CELL_ID - 4)
+    assert CellResult.from_json(CellResult(cell=long, outcome=Outcome.OK).to_json()).cell == long
+    assert read_answer(NotBuilt(cell=long, not_built="no index").to_json()).cell == long
     with pytest.raises(ValueError, match="weird"):
         CellResult.from_json(result.to_json().replace('"ok"', '"weird"'))
 

@@ -7,9 +7,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 import pytest
@@ -18,11 +19,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult, Degradation
-from pharoah_benchmarks.faults import FAULTS, Dose, Effect, Fault, Place, Schedule, beside_command, name_now
+from pharoah_benchmarks.faults import (
+    FAULTS,
+    Dose,
+    Effect,
+    Fault,
+    FaultError,
+    Place,
+    Schedule,
+    beside_command,
+    injected,
+    name_now,
+    ready,
+)
 from pharoah_benchmarks.micro import Resource
+from pharoah_protocol.process_family import lives
 from pharoah_protocol.telemetry_samples import CPU_RATIO, DISK_FREE_RATIO, RESIDENT_BYTES, STEP_SECONDS
 from pharoah_protocol.vocabulary import Outcome
 from tests.harness.torch_server import TorchServer
+from tests.harness.until import wait_until
 
 ONSET_SECONDS = 1.6
 RUN = """
@@ -127,27 +142,41 @@ def test_a_fault_that_a_node_does_not_have_is_an_error(cell: Cell, detail: str, 
     assert (result.outcome, result.detail[: len(detail)]) == (Outcome.ERROR, detail)
 
 
+def place_in(folder: Path, dose: float, ramp_seconds: float = 0.0) -> Place:
+    """This process as the rank of a cell that begins now, with a fault from the first moment on."""
+    schedule = Schedule(dose=dose, onset_seconds=0.0, ramp_seconds=ramp_seconds, began=time.monotonic())
+    return Place(schedule=schedule, pid=os.getpid(), folder=folder, limit_seconds=60.0)
+
+
+class Start(Protocol):
+    def __call__(self, name: str, dose: float, ramp_seconds: float = 0.0) -> psutil.Process: ...
+
+
 @pytest.fixture
-def beside(tmp_path: Path) -> Iterator[Callable[[str, float], psutil.Process]]:
+def beside(tmp_path: Path) -> Iterator[Start]:
     """Starts the process that a fault runs beside a cell."""
     with ExitStack() as stack:
 
-        def start(name: str, dose: float) -> psutil.Process:
-            schedule = Schedule(dose=dose, onset_seconds=0.0, ramp_seconds=0.0, began=time.monotonic())
-            place = Place(schedule=schedule, pid=os.getpid(), folder=tmp_path, limit_seconds=60.0)
-            process = stack.enter_context(subprocess.Popen(beside_command(FAULTS[name], place)))
+        def start(name: str, dose: float, ramp_seconds: float = 0.0) -> psutil.Process:
+            command = beside_command(FAULTS[name], place_in(tmp_path, dose, ramp_seconds))
+            process = stack.enter_context(subprocess.Popen(command))
             stack.callback(process.kill)
             return psutil.Process(process.pid)
 
         yield start
 
 
-def test_a_cpu_stressor_takes_no_more_than_its_share(beside: Callable[[str, float], psutil.Process]) -> None:
+def test_a_cpu_stressor_takes_no_more_than_its_share(beside: Start) -> None:
     process, share = beside("cpu_share", 0.3), 0.3
     before = used_by(until_used(process, 0.5))  # its start takes time, too
     began = time.monotonic()
     taken = used_by(until_used(process, before + 0.4)) - before
     assert taken < share * (time.monotonic() - began) + 0.06, "a debt of 20 ms, and a tick of the kernel at each end"
+
+
+def test_a_cpu_stressor_that_wants_a_whole_core_in_the_end_waits_at_the_beginning_of_its_ramp(beside: Start) -> None:
+    process = beside("cpu_share", 1.0, ramp_seconds=3600.0)
+    wait_until(lambda: process.num_ctx_switches().voluntary > 200, "a process that gives its core away again and again")
 
 
 def used_by(process: psutil.Process) -> float:
@@ -160,16 +189,70 @@ def until_used(process: psutil.Process, seconds: float) -> psutil.Process:
     return process
 
 
-def test_memory_is_copied_on_the_last_core(beside: Callable[[str, float], psutil.Process]) -> None:
+def test_a_fault_whose_process_fails_was_not_in_force(tmp_path: Path) -> None:
+    fault, place = FAULTS["disk_slow"], place_in(tmp_path / "not there", 8.0)
+    with (
+        pytest.raises(FaultError, match="the process of disk_slow has ended with status 1"),
+        ready(fault) as process,
+        injected(fault, place, process),
+    ):
+        assert process is not None
+        process.wait()
+
+
+def test_a_fault_whose_process_has_done_its_work_was_in_force(tmp_path: Path) -> None:
+    stopped = subprocess.Popen(["/bin/sleep", "600"])
+    place = replace(place_in(tmp_path, 9), pid=stopped.pid)
+    with stopped, ready(FAULTS["rank_killed"]) as process, injected(FAULTS["rank_killed"], place, process):
+        assert process is not None and process.wait() == 0
+        assert stopped.wait() == -9
+
+
+def test_a_cell_without_the_process_of_its_fault_is_no_degraded_cell(server: TorchServer) -> None:
+    cell = degraded("cpu_share", 1.0)
+    result = CellResult.from_json(server.run_code(f"import sys; sys.executable = '/bin/false'\n{RUN}", cell.to_json()))
+    detail = "FaultError: the process of cpu_share has ended with status 1 before it was ready"
+    assert (result.outcome, result.detail, result.began_at) == (Outcome.ERROR, detail, 0.0)
+
+
+WORKER = """
+import os, signal, sys, time
+from pathlib import Path
+from pharoah_benchmarks.faults import FAULTS, Place, Schedule
+from pharoah_protocol.process_family import children
+
+def stalled(dose):
+    schedule = Schedule(dose=dose, onset_seconds=0.0, ramp_seconds=0.0, began=time.monotonic())
+    return FAULTS["loader_stall"].inside(
+        Place(schedule=schedule, pid=os.getpid(), folder=Path("/"), limit_seconds=60.0))
+"""
+KILLED_RANK = """
+if (rank := os.fork()) == 0:
+    effect = stalled(600.0)
+    print(*children(os.getpid()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(rank, 0)
+"""
+
+
+def test_the_worker_of_a_stalled_loader_ends_with_its_rank(server: TorchServer) -> None:
+    worker = int(server.run_code(WORKER + KILLED_RANK))
+    wait_until(lambda: not lives(worker), "the worker to end, which sleeps for ten minutes")
+
+
+def test_a_stalled_loader_does_not_depend_on_how_a_script_starts_processes(server: TorchServer) -> None:
+    code = "import multiprocessing; multiprocessing.set_start_method('spawn'); stalled(0.01).before_step(); print('ok')"
+    assert server.run_code(WORKER + code) == b"ok\n"
+
+
+def test_memory_is_copied_on_the_last_core(beside: Start) -> None:
     process = beside("memory_bandwidth", 100.0)
     last = max(os.sched_getaffinity(0))
     until_used(process, 0.5)
     assert process.cpu_affinity() == [last] and process.memory_info().rss > 100e6
 
 
-def test_a_busy_disk_gets_files_that_do_not_grow(
-    beside: Callable[[str, float], psutil.Process], tmp_path: Path
-) -> None:
+def test_a_busy_disk_gets_files_that_do_not_grow(beside: Start, tmp_path: Path) -> None:
     began = time.monotonic()
     process = beside("disk_slow", 8.0)
     while process.io_counters().write_bytes < 12e6:

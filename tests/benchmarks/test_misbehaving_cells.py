@@ -20,7 +20,7 @@ from pharoah_protocol.process_family import lives
 from pharoah_protocol.vocabulary import Outcome
 from pharoah_provider.agent.child_processes import Child
 from tests.harness.torch_server import TorchServer
-from tests.harness.until import until
+from tests.harness.until import until, wait_until
 
 RUN = """
 import sys, tempfile
@@ -169,6 +169,48 @@ def test_a_daemon_ends_when_the_agent_stops_its_cell(tmp_path: Path, monkeypatch
 
     asyncio.run(inside())
     assert not lives(int((tmp_path / "daemon").read_text()))
+
+
+KILLED_SERVER = """
+import os, signal, sys, time
+from pathlib import Path
+from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.campaign.dry_cell import dry_cell
+if (server := os.fork()) == 0:
+    dry_cell(Cell.from_json(sys.argv[1]))
+    os._exit(0)
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.01)
+os.kill(server, signal.SIGKILL)
+os.waitpid(server, 0)
+"""
+DRY_SCRIPT = """
+import os, time
+from pathlib import Path
+
+def build(width: int = 4):
+    new = Path({file!r}).with_suffix(".new")
+    new.write_text(str(os.getpid()))
+    new.rename({file!r})
+    time.sleep(600)
+"""
+
+
+def test_the_dry_run_of_a_cell_ends_with_the_process_that_runs_it(server: TorchServer, tmp_path: Path) -> None:
+    order, file = bad_workload(tmp_path, "pass", 60.0), tmp_path / "dry"
+    (tmp_path / "workloads" / "bad.py").write_text(DRY_SCRIPT.format(file=str(file)))
+    environment = {"PHAROAH_WORKLOADS": str(tmp_path / "workloads"), "TMPDIR": str(tmp_path)}
+    server.run_code(KILLED_SERVER, order.to_json(), str(file), environment=environment)
+    wait_until(lambda: not lives(int(file.read_text())), "the dry run to end, whose script sleeps for ten minutes")
+
+
+def test_a_cell_leaves_no_core_dump(server: TorchServer) -> None:
+    code = """
+import json, resource
+from pharoah_benchmarks.campaign.forked import Bounds, in_child
+print(in_child(lambda: json.dumps(resource.getrlimit(resource.RLIMIT_CORE)), Bounds(seconds=20)).text)
+"""
+    assert json.loads(server.run_code(code)) in ([1, 1], [0, 0])
 
 
 def test_a_folder_that_a_killed_owner_left_is_deleted_by_the_next_cell(server: TorchServer, tmp_path: Path) -> None:

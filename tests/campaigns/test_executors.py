@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
+from pharoah_benchmarks.environments.answer import BUILD_SECONDS
 from pharoah_learning.evidence import LeftOut, Trial
 from pharoah_learning.table import learn_table
 from pharoah_learning.usable_trials import NO_CONTEXT
@@ -220,6 +221,8 @@ for line in stream:
     elif what == "lost":
         send("Workers", names=["w2"])
         send("CellLost", request_id=number, reason="its node died")
+    elif what == "limit":
+        send("CellLost", request_id=number, reason=str(request["limit_seconds"]))
     elif what == "garbage":
         stream.write(b"\\x00 not a message\\n")
 """
@@ -251,6 +254,19 @@ def test_what_a_driver_sends_is_checked_and_a_driver_that_ends_is_started_again(
 
     asyncio.run(work())
     assert caplog.text.count("its answer is dropped") >= 2, "a second answer, and one that nobody has asked for"
+
+
+@pytest.mark.parametrize(("environment", "seconds"), [({}, 60.0), ({"environment": "a==1"}, 60.0 + BUILD_SECONDS)])
+def test_a_worker_has_the_time_to_build_the_environment_of_a_cell(environment: dict[str, str], seconds: float) -> None:
+    async def work() -> None:
+        executor = RayExecutor([sys.executable, "-c", DRIVER])
+        async with OwnedTasks() as tasks:
+            tasks.start(executor.keep_connected())
+            await executor.started
+            with pytest.raises(NotReady, match=f"lost: {seconds}$"):
+                await executor.do(executor.nodes()[0], work_of(Cell("limit", "mlp", environment)), "")
+
+    asyncio.run(work())
 
 
 def test_a_cluster_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

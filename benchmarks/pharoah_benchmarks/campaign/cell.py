@@ -18,6 +18,9 @@ from pharoah_protocol.windows import LATEST_SECONDS, Window
 
 LONGEST_DETAIL = 1000
 """Characters of an error message that are kept."""
+LONGEST_CELL_ID = 4096
+"""Characters of the id of a cell. It names all settings of the cell, one of which is the text of an environment of up
+to 1,000 characters."""
 MOST_LOSSES = 16
 """Losses of a cell that are kept: those of the first steps."""
 LONGEST_CONTEXT = 4096
@@ -108,6 +111,7 @@ class CellResult:
     """One of MEASURED_OUTCOMES."""
     detail: str = ""
     step_seconds: list[float] = field(default_factory=list)
+    """How long the first `bounds.MOST_DURATIONS` steps took."""
     losses: list[float] = field(default_factory=list)
     """What the first steps computed, for comparison with other nodes."""
     windows: list[Window] = field(default_factory=list)
@@ -137,7 +141,7 @@ class CellResult:
         result = cls(
             **{
                 **data,
-                "cell": sanitize_text(str(data["cell"]), LONGEST_DETAIL),
+                "cell": sanitize_text(str(data["cell"]), LONGEST_CELL_ID),
                 "outcome": _outcome(data["outcome"]),
                 "device": DeviceKind(data.get("device", DeviceKind.CPU)),
                 "device_model": sanitize_text(str(data.get("device_model", ""))),
@@ -176,7 +180,7 @@ def read_answer(text: str) -> CellResult | NotBuilt:
     data = json.loads(text)
     if not isinstance(data, dict) or "not_built" not in data:
         return CellResult.from_json(text)
-    cell, reason = sanitize_text(str(data["cell"]), LONGEST_DETAIL), str(data["not_built"])
+    cell, reason = sanitize_text(str(data["cell"]), LONGEST_CELL_ID), str(data["not_built"])
     again = data.get("may_be_tried_again") is True
     return NotBuilt(cell=cell, not_built=sanitize_text(reason, LONGEST_DETAIL), may_be_tried_again=again)
 

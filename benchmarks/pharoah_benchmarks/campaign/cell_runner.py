@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -16,12 +17,24 @@ from typing import NamedTuple
 import torch
 from torch import distributed
 
-from pharoah_benchmarks.campaign.cell import MOST_LOSSES, Cell, CellResult
+from pharoah_benchmarks.campaign.cell import MOST_LOSSES, Cell, CellResult, Degradation
 from pharoah_benchmarks.campaign.ranks import RankEnd, on_ranks
 from pharoah_benchmarks.campaign.record import Record, Recorder
 from pharoah_benchmarks.context import device_model, effective_context
-from pharoah_benchmarks.faults import FAULTS, NOTHING, Between, Effect, FaultError, Place, Schedule, injected
+from pharoah_benchmarks.faults import (
+    FAULTS,
+    NOTHING,
+    Between,
+    Effect,
+    Fault,
+    FaultError,
+    Place,
+    Schedule,
+    injected,
+    ready,
+)
 from pharoah_benchmarks.workloads import build
+from pharoah_protocol import bounds
 from pharoah_protocol.registry import RegistryError
 from pharoah_protocol.text import sanitize_text
 from pharoah_protocol.vocabulary import NO_FAULT, DeviceKind, Outcome
@@ -33,6 +46,15 @@ STEPPING_SHARE = 0.75
 Only a cell whose steps stop, or never begin, is beyond its limit."""
 _LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "recvValue failed")
 """Errors of a rank because another one has failed (gloo)."""
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "std::bad_alloc",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+)
+"""Words of torch, the C library, the C++ library, cuBLAS and cuDNN when they get no memory; in lower case."""
 _LONGEST_MESSAGE = 300
 """Characters of an error that are kept."""
 
@@ -150,14 +172,19 @@ def _run_rank(cell: Cell, record: Record, together: _Together) -> CellResult:
         outcome = Outcome.MEMORY if is_out_of_memory(error) else Outcome.HANG if _waited(error) else Outcome.ERROR
         detail = _first_line(error)
     except Exception as error:  # noqa: BLE001 - whatever a workload raises is its outcome
-        outcome, detail = Outcome.ERROR, _named(error)
+        outcome, detail = Outcome.MEMORY if _had_no_memory(error) else Outcome.ERROR, _named(error)
     return CellResult(cell=cell.id, outcome=outcome, detail=detail, context=effective_context(), **vars(measured))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator of torch raised this error."""
-    text = str(error)
-    return "out of memory" in text.lower() or "can't allocate memory" in text
+    """Whether torch, or a library below it, raised this error because it got no memory."""
+    text = str(error).lower()
+    return any(words in text for words in _OUT_OF_MEMORY)
+
+
+def _had_no_memory(error: Exception) -> bool:
+    """Whether the kernel had no memory for a call, such as the fork of a data loader's worker."""
+    return isinstance(error, OSError) and error.errno == errno.ENOMEM
 
 
 def _waited(error: RuntimeError) -> bool:
@@ -176,18 +203,21 @@ def _named(error: BaseException) -> str:
 def _train(cell: Cell, measured: _Measured, record: Record, together: _Together) -> tuple[Outcome, str]:
     step, model = build(cell.workload, cell.settings)
     measured.device, measured.device_model = _device(model)
-    seconds, began = measured.step_seconds, time.monotonic()
-    with _degraded(cell, model, record, began, together.between) as (effect, recorder):
-        while not together.have_ended(cell, len(seconds), time.monotonic() - began):
+    steps = 0
+    with _degraded(cell, model, record, together.between) as (effect, recorder, began):
+        while not together.have_ended(cell, steps, time.monotonic() - began):
             before = time.perf_counter()
             effect.before_step()
             loss = float(step())
             effect.after_step()
-            seconds.append(time.perf_counter() - before)
+            seconds = time.perf_counter() - before
+            steps += 1
+            if steps <= bounds.MOST_DURATIONS:  # a result with more would be refused
+                measured.step_seconds.append(seconds)
             if recorder is not None:
-                recorder.step(seconds[-1], loss)
+                recorder.step(seconds, loss)
             if not math.isfinite(loss):
-                return Outcome.NAN, f"the result of step {len(seconds)} is {loss}"
+                return Outcome.NAN, f"the result of step {steps} is {loss}"
             if len(measured.losses) < MOST_LOSSES:
                 measured.losses.append(loss)
     return Outcome.OK, ""
@@ -197,39 +227,59 @@ class _Degraded(NamedTuple):
     effect: Effect
     recorder: Recorder | None
     """None on ranks that record nothing."""
+    began: float
+    """When the cell began to train, on the clock of `time.monotonic`."""
 
 
 @contextmanager
-def _degraded(
-    cell: Cell, model: torch.nn.Module, record: Record, began: float, between: Between | None
-) -> Iterator[_Degraded]:
-    """The fault of a cell on this rank, while the block lasts. Raises FaultError and RegistryError."""
+def _degraded(cell: Cell, model: torch.nn.Module, record: Record, between: Between | None) -> Iterator[_Degraded]:
+    """The fault of a cell on this rank, while the block lasts. Raises FaultError and RegistryError.
+
+    A process that the fault needs beside the rank is there before the cell begins, so that its start is no part of the
+    baseline, and all ranks begin together."""
     what = cell.degradation
     if what is None:
-        yield _Degraded(NOTHING, None)
+        yield _Degraded(NOTHING, None, time.monotonic())
         return
     rank = distributed.get_rank() if cell.ranks > 1 else 0
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        place = Place(
-            schedule=Schedule(
-                dose=what.dose, onset_seconds=what.onset_seconds, ramp_seconds=what.ramp_seconds, began=began
-            ),
-            pid=os.getpid(),
-            folder=Path(folder),
-            limit_seconds=cell.limit_seconds,
-            seed=cell.repeat,
-            model=model,
-        )
-        with ExitStack() as stack:
-            effect = NOTHING
-            if what.fault != NO_FAULT and rank == what.rank:
-                fault = FAULTS[what.fault]
-                if lacking := fault.lacks(cell.ordered_device, cell.ranks):
-                    raise FaultError(lacking)
-                effect = stack.enter_context(injected(fault, place))
-                if between is not None:
-                    between.begin(place.schedule)
-            yield _Degraded(effect, Recorder(record, place.folder, began, what.onset_seconds) if rank == 0 else None)
+    fault = _fault_on(cell, what, rank)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        beside = stack.enter_context(ready(fault)) if fault else None
+        if cell.ranks > 1:
+            distributed.barrier()
+        place = _place(cell, what, Path(folder), model)
+        effect, began = NOTHING, place.schedule.began
+        if fault:
+            effect = stack.enter_context(injected(fault, place, beside))
+            if between is not None:
+                between.begin(place.schedule)
+        recorder = Recorder(record, place.folder, began, what.onset_seconds) if rank == 0 else None
+        yield _Degraded(effect, recorder, began)
+
+
+def _fault_on(cell: Cell, what: Degradation, rank: int) -> Fault | None:
+    """The fault that acts on a rank, if one does. Raises FaultError and RegistryError."""
+    if what.fault == NO_FAULT or rank != what.rank:
+        return None
+    fault = FAULTS[what.fault]
+    if lacking := fault.lacks(cell.ordered_device, cell.ranks):
+        raise FaultError(lacking)
+    return fault
+
+
+def _place(cell: Cell, what: Degradation, folder: Path, model: torch.nn.Module) -> Place:
+    """This rank, which begins to train now."""
+    return Place(
+        schedule=Schedule(
+            dose=what.dose, onset_seconds=what.onset_seconds, ramp_seconds=what.ramp_seconds, began=time.monotonic()
+        ),
+        pid=os.getpid(),
+        folder=folder,
+        limit_seconds=cell.limit_seconds,
+        seed=cell.repeat,
+        model=model,
+    )
 
 
 def _device(model: torch.nn.Module) -> tuple[DeviceKind, str]:

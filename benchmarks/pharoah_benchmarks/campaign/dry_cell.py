@@ -35,6 +35,7 @@ from pharoah.dryrun.ways import together
 from pharoah_benchmarks.campaign.cell import Cell, DryCell
 from pharoah_benchmarks.campaign.forked import Bounds, in_child
 from pharoah_benchmarks.campaign.ranks import join
+from pharoah_benchmarks.environments.store import use_own
 from pharoah_benchmarks.workloads import build
 from pharoah_protocol.parent_process import end_with_parent
 
@@ -70,8 +71,9 @@ def _fingerprint(cell: Cell, record_code: bool, further: dict[str, str]) -> DryC
     Branches on values are followed both ways, each in a process of its own (`pharoah.dryrun.exploration`).
     """
     results = os.memfd_create("pharoah-dry-cell")  # nothing to delete when these processes are killed
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if not child:
+        end_with_parent(parent)
         report = Report(results)
         with reporting(report):
             _step(cell, report, ExecutedCode(further) if record_code else None)
@@ -147,6 +149,7 @@ def main() -> None:
     os.nice(NICENESS)
     torch.set_num_threads(1)
     for line in sys.stdin:
+        use_own()
         cell = Cell.from_json(line)
         sys.stdout.write(dry_cell(cell, record_code=bool(cell.environment)).to_json() + "\n")
         sys.stdout.flush()

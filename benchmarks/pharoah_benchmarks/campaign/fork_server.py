@@ -19,6 +19,7 @@ from pharoah.capture.inventory import installed_versions
 from pharoah_benchmarks.campaign.cell import Cell, CellResult
 from pharoah_benchmarks.campaign.forked import Bounds, ForkedAnswer, in_child
 from pharoah_benchmarks.campaign.record import Record
+from pharoah_benchmarks.environments.store import use_own
 from pharoah_benchmarks.faults import FAULTS
 from pharoah_protocol.node_profile import limit_memory
 from pharoah_protocol.parent_process import end_with_parent
@@ -106,6 +107,7 @@ def main() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     fork_server = ForkServer(int(sys.argv[1]))
     for line in sys.stdin:
+        use_own()
         sys.stdout.write(fork_server.run(Cell.from_json(line)).to_json() + "\n")
         sys.stdout.flush()
 

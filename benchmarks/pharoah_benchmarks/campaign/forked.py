@@ -28,6 +28,8 @@ _PREFIX = "ph-cell-"
 """Begins the name of a scratch folder; short, because sockets in it have paths of at most 107 characters (unix(7))."""
 LARGEST_ANSWER_BYTES = 16 << 20
 """Step times, windows and telemetry of the longest cell take 4 MB."""
+_NO_DUMP_BYTES = 1
+"""A limit of one byte also keeps programs that collect core dumps from being started; zero does not (core(5))."""
 LOOK_SECONDS = 0.2
 """How often a cell is looked at while it runs; a look takes about half a millisecond."""
 
@@ -99,6 +101,7 @@ def _fork(work: Callable[[], str], folder: HeldFolder, group: Path | None, answe
         for descriptor in (0, 1):
             os.dup2(nothing, descriptor)
         enter(group, bounds.threads)
+        _leave_no_core_dump()
         resource.setrlimit(resource.RLIMIT_FSIZE, (bounds.scratch_bytes, bounds.scratch_bytes))
         content = work().encode()
         while content:
@@ -107,6 +110,13 @@ def _fork(work: Callable[[], str], folder: HeldFolder, group: Path | None, answe
         print(f"cell: {type(fault).__name__}: {fault}", file=sys.stderr)  # noqa: T201
         os._exit(1)
     os._exit(0)
+
+
+def _leave_no_core_dump() -> None:
+    """A core dump of a cell may hold gigabytes, and would lie outside its scratch folder."""
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    most = _NO_DUMP_BYTES if hard == resource.RLIM_INFINITY else min(_NO_DUMP_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
 class _Watched(NamedTuple):

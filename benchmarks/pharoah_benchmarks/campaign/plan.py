@@ -12,15 +12,16 @@ also = [{ dtype = "bfloat16" }]                                  # single points
 
 [[workload]]
 name = "bert"
-vary = { environment = ["transformers"] }                        # each environment of the group, or one by its name
+vary = { environment = ["two-transformers"] }                    # each environment of the group, or one by its name
 
 [[environment]]                                                  # or a file (pharoah_benchmarks.environments.files)
-name = "transformers"
+name = "two-transformers"                                        # not the name of a file
 packages = ["transformers=={version}"]
 versions = ["4.40.2", "4.50.3"]
 
 [degrade]                         # cells to which something is done while they train
 workload = "gpt"
+settings = { ranks = 2, strategy = "ddp" }
 seconds = 8
 healthy = 6                       # control runs
 onset_seconds = 2.2               # of all faults that state no onset of their own, and of control runs
@@ -47,11 +48,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pharoah_benchmarks.campaign.cell import Cell, Degradation
+from pharoah_benchmarks.campaign.cell import LONGEST_CELL_ID, Cell, Degradation
+from pharoah_benchmarks.campaign.record import CELL_WINDOW_SECONDS
 from pharoah_benchmarks.environments import EnvironmentFileError, NamedEnvironments
 from pharoah_benchmarks.faults import FAULTS
 from pharoah_benchmarks.settings import RANKS, SettingError, check
-from pharoah_protocol.bounds import LONGEST_SECONDS, is_number
+from pharoah_protocol.bounds import LONGEST_SECONDS, MOST_WINDOWS, is_number
 from pharoah_protocol.vocabulary import ENVIRONMENT, DeviceKind
 
 _TOP = {"name", "repeats", "workload", "environment", "degrade", "limit_seconds", "skip_same_code", "executor"}
@@ -67,6 +69,10 @@ MOST_CELLS = 20_000
 MOST_STEPS = 1_000_000
 LONGEST_LIMIT_SECONDS = 86_400
 """A day. A cell is to be short, so that its repeats can be spread over nodes and time."""
+LONGEST_DEGRADED_SECONDS = int(MOST_WINDOWS * CELL_WINDOW_SECONDS)
+"""The result of a degraded cell holds no more windows: those after this time would be lost."""
+_LONGEST_ID = LONGEST_CELL_ID - 1
+"""The id of a cell that is planned once more has one more character (`schedule`)."""
 LONGEST_NAME = 100
 """Characters of the name of a campaign, which stands in every listing of it."""
 
@@ -141,15 +147,15 @@ def _workload_cells(
     grid = [dict(zip(vary, point, strict=True)) for point in itertools.product(*vary.values())]
     return [
         Cell(
-            _id(name, settings, repeat),
+            _id(name, checked, repeat),
             name,
-            _checked("workload", name, settings),
+            checked,
             steps,
             repeat,
             limit_seconds=limit,
         )
         for point in [*grid, *also]
-        for settings in [{**fixed, **point}]
+        for checked in [_checked("workload", name, {**fixed, **point})]
         for repeat in range(repeats)
     ]
 
@@ -161,7 +167,11 @@ def _degraded_cells(entry: dict[str, Any], named: NamedEnvironments, limit: floa
         settings = _checked("degrade", name, _with_environment(_table(entry, "settings"), named))
     except EnvironmentFileError as error:
         raise PlanError(f"degrade: {ENVIRONMENT}: {error}") from None
-    seconds = float(_number(entry, "seconds", 8, LONGEST_LIMIT_SECONDS))
+    seconds = float(_number(entry, "seconds", 8, LONGEST_DEGRADED_SECONDS))
+    if seconds >= limit:
+        raise PlanError(
+            f"degrade.seconds: {seconds:g} s do not fit into the {limit:g} s of limit_seconds, which every cell has"
+        )
     onset = _seconds(entry, "onset_seconds", _ONSET_SECONDS, "degrade.")
     what = [Degradation(onset_seconds=onset)] * _number(entry, "healthy", 4, MOST_CELLS)
     what += [one for fault in _tables(entry, "fault") for one in _degradations(fault, onset, settings)]
@@ -209,7 +219,11 @@ def _with_environment(settings: dict[str, Any], named: NamedEnvironments) -> dic
 
 
 def _id(name: str, settings: dict[str, Any], repeat: int) -> str:
-    return f"{name}/{','.join(f'{key}={value}' for key, value in sorted(settings.items()))}#{repeat}"
+    """Raises PlanError for one that no result could hold."""
+    found = f"{name}/{','.join(f'{key}={value}' for key, value in sorted(settings.items()))}#{repeat}"
+    if len(found) > _LONGEST_ID:
+        raise PlanError(f"workload: {name}: its settings have {len(found)} characters, at most {_LONGEST_ID}")
+    return found
 
 
 def _checked(where: str, workload: str, settings: dict[str, Any]) -> dict[str, Any]:

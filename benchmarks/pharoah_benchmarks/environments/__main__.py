@@ -1,7 +1,8 @@
-"""Build environments before a campaign needs them, or list those that are there.
+"""Build environments before a campaign needs them, list those that are there, or delete what nobody uses.
 
     python -m pharoah_benchmarks.environments build FILE...     # environment files, as on the provider
     python -m pharoah_benchmarks.environments list
+    python -m pharoah_benchmarks.environments prune --unused-days 30
 
 A node without a package index gets its environments in this way, while it has one; cells use them offline.
 """
@@ -9,27 +10,45 @@ A node without a package index gets its environments in this way, while it has o
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 from pharoah_benchmarks.environments._environment import Environment
-from pharoah_benchmarks.environments.answer import BuildAnswer
+from pharoah_benchmarks.environments.answer import BuildAnswer, BuildError
 from pharoah_benchmarks.environments.files import EnvironmentFileError, environment_file
 from pharoah_benchmarks.environments.store import EnvironmentStore
 from pharoah_protocol.own_python import own_environment, own_module
 
+_DAY_SECONDS = 86_400.0
+
 
 def main() -> int:
-    """Returns the exit code: 1 when an environment could not be built."""
+    """Returns the exit code: 1 when an environment could not be built or deleted."""
     parser = argparse.ArgumentParser(prog="python -m pharoah_benchmarks.environments", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     building = commands.add_parser("build", help="build the environments of these files")
     building.add_argument("files", nargs="+", type=Path, metavar="FILE")
     commands.add_parser("list", help="list the environments that are built")
+    pruning = commands.add_parser("prune", help="delete the environments that nobody has used in a while")
+    pruning.add_argument("--unused-days", type=_days, required=True, metavar="N")
     arguments = parser.parse_args()
-    return _build(arguments.files) if arguments.command == "build" else _list()
+    if arguments.command == "build":
+        return _build(arguments.files)
+    return _prune(arguments.unused_days) if arguments.command == "prune" else _list()
+
+
+def _days(text: str) -> float:
+    """At least one. Raises ArgumentTypeError."""
+    try:
+        days = float(text)
+    except ValueError:
+        days = 0.0
+    if not 1 <= days < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days from 1")
+    return days
 
 
 def _build(files: list[Path]) -> int:
@@ -64,6 +83,16 @@ def _list() -> int:
     for stamp in EnvironmentStore().finished():
         packages = " ".join(f"{name}=={version}" for name, version in stamp.packages.items())
         print(f"{stamp.environment}\n  Python {stamp.python}, installed: {packages}")  # noqa: T201
+    return 0
+
+
+def _prune(unused_days: float) -> int:
+    try:
+        for name in EnvironmentStore().prune(unused_days * _DAY_SECONDS):
+            print(f"deleted: {name}")  # noqa: T201
+    except BuildError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
     return 0
 
 

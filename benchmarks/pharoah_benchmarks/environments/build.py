@@ -7,6 +7,7 @@ replaced on the way: an environment that needs another torch states it.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -15,6 +16,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -25,6 +27,7 @@ import pharoah_protocol
 from pharoah_benchmarks.environments._environment import Environment
 from pharoah_benchmarks.environments.answer import BUILD_SECONDS, BuildError
 from pharoah_protocol.own_python import NEUTRAL_FOLDER
+from pharoah_protocol.parent_process import end_with_parent
 from pharoah_protocol.text import sanitize_text
 
 _HEAVY = "torch"
@@ -72,21 +75,23 @@ def base_of(environment: Environment) -> Base:
     return Base(found, version, (), ())
 
 
-def build(home: Path, environment: Environment, base: Base) -> dict[str, str]:
+def build(home: Path, environment: Environment, base: Base, lock: int) -> dict[str, str]:
     """Build an environment in the folder `home`, which does not exist yet. All packages in it, with their versions.
 
-    Raises BuildError with the last words of the command that failed, or OSError.
+    `lock`: the descriptor of the lock on `home`. The commands have it as well, so that no other builder begins while
+    one of them still writes, also when this process is killed. Raises BuildError with the last words of the command
+    that failed, or OSError.
     """
     home.mkdir(parents=True, mode=0o700)
-    _run("venv", [base.interpreter, "-I", "-m", "venv", str(home)])
+    _run("venv", [base.interpreter, "-I", "-m", "venv", str(home)], lock)
     python = str(home / "bin" / "python")
     inherited = list(base.folders) or [_linked(home)]
     packages_folder = next((home / "lib").glob("python*/site-packages"))
     (packages_folder / _INHERITED).write_text("".join(f"{folder}\n" for folder in inherited))
     if environment.packages:
         pip = [python, "-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-        _run("pip", [*pip, *_constraints(home, environment, base), *environment.packages])
-    installed: dict[str, str] = json.loads(_run("python", [python, "-I", "-c", _INSTALLED]))
+        _run("pip", [*pip, *_constraints(home, environment, base), *environment.packages], lock)
+    installed: dict[str, str] = json.loads(_run("python", [python, "-I", "-c", _INSTALLED], lock))
     return dict(sorted(installed.items()))
 
 
@@ -125,11 +130,20 @@ def _version(interpreter: str) -> str:
         return ""
 
 
-def _run(what: str, command: Sequence[str]) -> str:
-    """What a command prints. Raises BuildError with what pip calls an error, or with the last line."""
+def _run(what: str, command: Sequence[str], *held: int) -> str:
+    """What a command prints, which ends with this process. `held`: descriptors that it has as well.
+
+    Raises BuildError with what pip calls an error, or with the last line."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=NEUTRAL_FOLDER, timeout=BUILD_SECONDS
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=NEUTRAL_FOLDER,
+            timeout=BUILD_SECONDS,
+            pass_fds=held,
+            preexec_fn=partial(end_with_parent, os.getpid()),
         )
     except subprocess.TimeoutExpired:
         raise BuildError(f"{what}: longer than {BUILD_SECONDS:g} s") from None

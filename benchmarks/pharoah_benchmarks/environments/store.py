@@ -3,16 +3,21 @@
 An environment inherits what the Python that builds it finds, so that only what differs is installed: torch is not
 copied for each version of another library. What is inherited comes later in the search path. The key of an environment
 holds its text, the version of Python and the versions of all that is inherited; a node whose software changes builds
-its environments again. An environment is finished when its stamp is there, which is written last.
+its environments again. An environment is finished when its stamp is there, which is written last. The time of the stamp
+is when the environment was used last.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,7 +34,10 @@ FOLDER = "PHAROAH_ENVIRONMENTS"
 FORMAT = 1
 """Part of the key: it grows when environments are built in another way."""
 _STAMP = "pharoah-environment.json"
+_LOCK = ".lock"
 _KEY_BYTES = 10
+_HOME = re.compile(f"[0-9a-f]{{{2 * _KEY_BYTES}}}")
+"""The name of the folder of an environment: its key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +66,10 @@ class EnvironmentStore:
         """
         base = base_of(environment)
         home = self._ready_folder() / _key(environment, base)
-        if not (home / _STAMP).exists():
-            with _locked(home.with_suffix(".lock")):
-                if not (home / _STAMP).exists():
-                    self._build(home, environment, base)
+        if not _used_now(home / _STAMP):
+            with _locked(home.with_suffix(_LOCK)) as lock:
+                if not _used_now(home / _STAMP):
+                    self._build(home, environment, base, lock)
         return home / "bin" / "python"
 
     def finished(self) -> list[Stamp]:
@@ -76,12 +84,23 @@ class EnvironmentStore:
                 continue
         return sorted(found, key=lambda stamp: stamp.environment)
 
-    def _build(self, home: Path, environment: Environment, base: Base) -> None:
+    def prune(self, unused_seconds: float) -> list[str]:
+        """Delete the environments that nobody has used for so long, and what builds that were interrupted have
+        left. The names of the folders that are gone. One that another process builds now stays. Raises BuildError."""
+        deleted = []
+        for home in sorted(path for path in self._ready_folder().iterdir() if _HOME.fullmatch(path.name)):
+            with contextlib.suppress(BlockingIOError), _locked(home.with_suffix(_LOCK), wait=False):
+                if _is_unused(home / _STAMP, time.time() - unused_seconds):
+                    shutil.rmtree(home)
+                    deleted.append(home.name)
+        return deleted
+
+    def _build(self, home: Path, environment: Environment, base: Base, lock: int) -> None:
         try:
             if home.exists():
                 shutil.rmtree(home)  # a build that was interrupted
             try:
-                packages = build(home, environment, base)
+                packages = build(home, environment, base, lock)
             except BuildError:
                 shutil.rmtree(home)
                 raise
@@ -111,12 +130,49 @@ def _key(environment: Environment, base: Base) -> str:
     return hashlib.blake2b(content.encode(), digest_size=_KEY_BYTES).hexdigest()
 
 
+def use_own() -> None:
+    """Note that the environment in which this process runs is used now. Does nothing outside of one."""
+    _used_now(Path(sys.prefix) / _STAMP)
+
+
+def _used_now(stamp: Path) -> bool:
+    """Whether an environment is finished; the time of its stamp is now where this process may change it."""
+    try:
+        os.utime(stamp)
+    except FileNotFoundError:
+        return False
+    except OSError:  # such as a file system that can only be read
+        return stamp.exists()
+    return True
+
+
+def _is_unused(stamp: Path, since: float) -> bool:
+    """Whether nobody has used an environment since a time, in unix seconds; it is not finished any more then.
+
+    Who uses it holds no lock. So the stamp is taken away first, and put back when it was touched before that.
+    """
+    away = stamp.with_suffix(".pruned")
+    with contextlib.suppress(FileNotFoundError):
+        stamp.replace(away)
+    try:
+        used_at = away.stat().st_mtime
+    except FileNotFoundError:
+        return True  # a build that was interrupted
+    if used_at < since:
+        return True
+    away.replace(stamp)
+    return False
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process at a time, until this one ends, however it ends. Raises BuildError."""
+def _locked(path: Path, wait: bool = True) -> Iterator[int]:
+    """The descriptor of a lock that one process has at a time, until it ends, however it ends, with the commands that
+    it has given it to. Raises BuildError, and BlockingIOError where another one has it and `wait` is false."""
     try:
         with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield file.fileno()
+    except BlockingIOError:
+        raise
     except OSError as error:
         raise BuildError(f"{path}: {error.strerror or error}") from None

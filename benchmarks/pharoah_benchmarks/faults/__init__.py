@@ -15,7 +15,7 @@ from pharoah_benchmarks.faults._fault import (
     Place,
     Schedule,
 )
-from pharoah_benchmarks.faults._injection import beside_command, injected
+from pharoah_benchmarks.faults._injection import beside_command, injected, ready
 from pharoah_benchmarks.faults._registry import FAULTS, GROUP, name_now
 
 __all__ = [
@@ -32,4 +32,5 @@ __all__ = [
     "beside_command",
     "injected",
     "name_now",
+    "ready",
 ]

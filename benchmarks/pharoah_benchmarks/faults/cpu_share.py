@@ -18,13 +18,14 @@ def _stress(place: Place) -> None:
     schedule, last, owed = place.schedule, time.monotonic(), 0.0
     time.sleep(max(0.0, schedule.began + schedule.onset_seconds - last))
     while (now := time.monotonic()) - schedule.began < place.limit_seconds:
-        owed = min(owed + schedule.dose * schedule.share(now) * (now - last), PERIOD_SECONDS)
+        wanted = schedule.dose * schedule.share(now)
+        owed = min(owed + wanted * (now - last), PERIOD_SECONDS)
         last = now
         before = time.process_time()
         while time.process_time() - before < owed:
             target[:] = source
         owed -= time.process_time() - before
-        if owed < PERIOD_SECONDS / 2 and schedule.dose < 1:
+        if owed < PERIOD_SECONDS / 2 and wanted < 1:  # a ramp begins with no share at all
             time.sleep(PERIOD_SECONDS / 4)
 
 

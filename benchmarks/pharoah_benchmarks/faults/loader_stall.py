@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
 from pharoah_benchmarks.faults._fault import Dose, Effect, Fault, Schedule
 from pharoah_benchmarks.micro import Resource
+from pharoah_protocol.parent_process import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +26,16 @@ class _Stalled(Effect):
                     time.sleep(schedule.dose * schedule.share())
                     yield 0.0  # a tensor would be shared through a socket, which adds waits of its own
 
-        # One batch ahead: a batch that was made before the onset hides one stall.
-        self._batches: Any = iter(DataLoader(Late(), batch_size=None, num_workers=1, prefetch_factor=1))
+        rank = os.getpid()
+        loader = DataLoader(
+            Late(),
+            batch_size=None,
+            num_workers=1,
+            prefetch_factor=1,  # one batch ahead: a batch that was made before the onset hides one stall
+            multiprocessing_context="fork",  # another one, which a script may have chosen, would have to pickle `Late`
+            worker_init_fn=lambda _: end_with_parent(rank),  # torch's own watchdog does not look while it sleeps
+        )
+        self._batches: Any = iter(loader)
 
     def before_step(self) -> None:
         next(self._batches)

@@ -93,14 +93,15 @@ class Campaigns:
     async def plan(self, text: str, options: PlanOptions = NO_OPTIONS) -> Campaign:
         """Store a new campaign: with the executor `agents` for the nodes that are connected and not in use.
 
-        Raises PlanError for the file, Invalid for an option, and NotReady without such a node.
+        Raises PlanError for the file, also where it has too many works on these nodes, Invalid for an option, and
+        NotReady without such a node.
         """
-        plan = parse_plan(text)
+        plan = await asyncio.to_thread(parse_plan, text)
         settings = _executor_settings(plan, options)
         campaign = replace(self._new(plan.name, text, options, settings), skip_same_code=plan.skip_same_code)
         if EXECUTORS[settings.name].has_contexts:
             nodes = self._untried_nodes() if options.untried else self._free_nodes()
-            works = scheduled(plan, nodes, campaign.seed, campaign.context_rule)
+            works = await asyncio.to_thread(scheduled, plan, nodes, campaign.seed, campaign.context_rule)
         elif options.untried:
             raise Invalid(f"untried: the executor {settings.name} has no contexts; use the executor agents")
         elif plan.degraded:
@@ -109,7 +110,7 @@ class Campaigns:
                 "be learned; leave the table out, or use the executor agents"
             )
         else:
-            works = scheduled_without_context(plan, campaign.seed)
+            works = await asyncio.to_thread(scheduled_without_context, plan, campaign.seed)
         await self._store.campaigns.put_campaign(campaign, works)
         return campaign
 

@@ -16,6 +16,7 @@ class CellRequest:
     cell: str
     """As JSON."""
     limit_seconds: float
+    """What the worker may take, beside the start of a process."""
 
 
 @dataclass(frozen=True)

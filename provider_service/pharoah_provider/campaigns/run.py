@@ -13,6 +13,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from pharoah_benchmarks.campaign.cell import CellResult
 from pharoah_learning.confirmations import Decision
@@ -22,7 +23,7 @@ from pharoah_provider.campaigns.budget import Budget
 from pharoah_provider.campaigns.campaign_time import campaign_time
 from pharoah_provider.campaigns.executors import EXECUTORS, Executor
 from pharoah_provider.campaigns.failed_attempts import MOST_ATTEMPTS, Consequence, FailedAttempts
-from pharoah_provider.campaigns.open_works import OpenWorks, blocks_of
+from pharoah_provider.campaigns.open_works import OpenWorks, Place
 from pharoah_provider.campaigns.same_code import same_code
 from pharoah_provider.campaigns.suspect_pairs import with_its_pairs
 from pharoah_provider.campaigns.works import Campaign, SuspectPair, Work, WorkKind, WorkResult, WorkState
@@ -96,7 +97,7 @@ class CampaignRun:
         async with asyncio.TaskGroup() as group:
             group.create_task(own.complete(cells))
             group.create_task(self._run_works())
-        return not self._works.left()
+        return not self._works.any_left()
 
     async def _end_same_code(self, same: Mapping[str, str]) -> None:
         """End the works that cannot differ from others. `same`: content of a cell, and the environment that runs."""
@@ -110,7 +111,7 @@ class CampaignRun:
     async def _run_works(self) -> None:
         busy: dict[asyncio.Task[None], Node] = {}
         try:
-            while self._works.left():
+            while self._works.any_left():
                 await self._look_for_nodes()
                 measured = self._all_measured()
                 for node in self._free_nodes(busy.values()):
@@ -149,19 +150,18 @@ class CampaignRun:
     def _is_spent(self) -> bool:
         """Whether nothing that a node which is there could begin can end within the budget, so that the campaign is
         over. Where no node is there, all that is left counts."""
-        left = self._works.left()
-        there = [work for work in left if not self._is_unattended(work)] or left
-        return bool(left) and not self._can_go_on(there)
+        places = self._works.places()
+        there = [place for place in places if not self._is_unattended(place)] or places
+        return bool(there) and not self._can_go_on(there)
 
-    def _can_go_on(self, works: Iterable[Work]) -> bool:
-        """Whether one of these works belongs to a block of cells that was begun, which is completed, or can end within
-        the budget."""
-        waiting: list[Work] = []
-        for work in works:
-            if work.node and work.cell:
-                return True
-            waiting.append(work)
-        return self._budget.choose(blocks_of(waiting), 1, self._now()) is not None
+    def _can_go_on(self, places: Iterable[Place]) -> bool:
+        """Whether what is not done at one of these places is a block of cells that was begun, which is completed, or
+        can end within the budget."""
+        places = list(places)
+        if any(place.node and self._works.has_cells(place) for place in places):
+            return True
+        blocks = chain.from_iterable(map(self._works.blocks_at, places))
+        return self._budget.choose(blocks, 1, self._now()) is not None
 
     def _free_nodes(self, busy: Iterable[Node]) -> Iterator[Node]:
         """Nodes that may be given work, those of the rarest context first; `busy` may grow meanwhile."""
@@ -181,24 +181,23 @@ class CampaignRun:
         campaign = self._campaign.campaign_id
         for owner in filter(self._is_gone, self._works.owners()):
             if self._usable(self._contexts[owner]):
-                blocks = {
-                    work.block for work in self._works.left(WorkKind.CELL, WorkKind.DEGRADED) if work.node == owner
-                }
+                blocks = set(self._works.begun_by(owner))
                 self._budget.move(blocks)
                 await self._store.move_blocks(campaign, blocks, self._works.release(owner))
-        somebody = any(not self._is_gone(node) for node in self._contexts)
-        cells_left = bool(self._works.left(WorkKind.CELL, WorkKind.DEGRADED))
-        for work in self._works.left():
-            # Nobody else can measure a node that is gone; the campaign of the others need not wait for it.
-            needless = not work.cell and not cells_left and self._is_gone(work.node)
-            if somebody and (needless or self._has_only_rejected(work)):
-                dropped = replace(work, state=WorkState.DROPPED)
-                await self._end([dropped], "all nodes that could do it have left the campaign")
+        if any(not self._is_gone(node) for node in self._contexts):
+            cells_left = self._works.any_left(WorkKind.CELL, WorkKind.DEGRADED)
+            for place in self._works.places():
+                # Nobody else can measure a node that is gone; the campaign of the others need not wait for it.
+                needless = place.node and not cells_left and self._is_gone(place.node)
+                works = self._works.at(place) if needless or self._has_only_rejected(place) else []
+                if works:
+                    dropped = [replace(work, state=WorkState.DROPPED) for work in works]
+                    await self._end(dropped, "all nodes that could do it have left the campaign")
 
-    def _has_only_rejected(self, work: Work) -> bool:
-        """Whether all nodes that may do a work have answered what they were not asked. A node that is excluded because
-        it fails may do its works when the campaign is resumed."""
-        candidates = self._candidates(work) if self._excluded else []
+    def _has_only_rejected(self, place: Place) -> bool:
+        """Whether all nodes at a place have answered what they were not asked. A node that is excluded because it fails
+        may do its works when the campaign is resumed."""
+        candidates = self._candidates(place) if self._excluded else []
         return bool(candidates) and all(isinstance(self._excluded.get(node), WrongAnswer) for node in candidates)
 
     async def _end(self, works: Sequence[Work], reason: str) -> None:
@@ -209,12 +208,12 @@ class CampaignRun:
 
     def _all_measured(self) -> bool:
         """Whether no cell is left that a node could run within the budget."""
-        left = self._works.left(WorkKind.CELL, WorkKind.DEGRADED)
-        return not self._can_go_on(work for work in left if not self._is_unattended(work))
+        places = (place for place in self._works.places() if self._works.has_cells(place))
+        return not self._can_go_on(place for place in places if not self._is_unattended(place))
 
-    def _is_unattended(self, work: Work) -> bool:
-        """Whether no node is there that may do a work. Nodes that are not known yet have as long to come as others."""
-        candidates = self._candidates(work)
+    def _is_unattended(self, place: Place) -> bool:
+        """Whether no node of a place is there. Nodes that are not known yet have as long to come as others."""
+        candidates = self._candidates(place)
         return all(self._is_gone(node) for node in candidates) if candidates else self._has_waited()
 
     def _has_waited(self) -> bool:
@@ -228,19 +227,20 @@ class CampaignRun:
         """Nodes of a context that are there, or may be back soon."""
         return [node for node, own in self._contexts.items() if own == context_id and not self._is_gone(node)]
 
-    def _candidates(self, work: Work) -> list[str]:
-        """The nodes that may do a work."""
-        if work.node:
-            return [work.node]
-        return [node for node, context_id in self._contexts.items() if context_id == work.context_id]
+    def _candidates(self, place: Place) -> list[str]:
+        """The nodes that may do what is not done at a place."""
+        if place.node:
+            return [place.node]
+        return [node for node, context_id in self._contexts.items() if context_id == place.context_id]
 
     def _check_hope(self) -> None:
         """Raises NotReady when nobody was there for long who could do what is left."""
-        left, resume = self._works.left(), f"`pharoah-provider campaign resume {self._campaign.campaign_id}`"
+        resume = f"`pharoah-provider campaign resume {self._campaign.campaign_id}`"
         first = next(iter(self._excluded.values()), None)
         if self._excluded and self._excluded.keys() == self._contexts.keys():
             raise NotReady(f"every node has left the campaign; the first: {first}; {resume} goes on with them")
-        if left and self._has_waited() and all(self._is_unattended(work) for work in left):
+        if self._works.any_left() and self._has_waited() and all(map(self._is_unattended, self._works.places())):
+            left = self._works.left()
             contexts = ", ".join(sorted({work.context_id for work in left} - {""}))
             where = (
                 f"node of context {contexts}" if contexts else f"process of the executor {self._campaign.executor.name}"

@@ -14,11 +14,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pharoah_benchmarks.campaign.cell import Cell
-from pharoah_benchmarks.campaign.plan import CampaignPlan
+from pharoah_benchmarks.campaign.plan import CampaignPlan, PlanError
 from pharoah_learning.context_rule import ALL_FACTS, ContextRule
 from pharoah_learning.opinions import LEAST_NODES
 from pharoah_provider.campaigns.works import Work, WorkKind
 from pharoah_provider.domain import Node
+
+MOST_WORKS = 200_000
+"""Works of one campaign: ten contexts with all the cells that a campaign file may have. The provider keeps them all in
+memory while the campaign runs: 180,000 take 240 MB."""
 
 
 class SuspectArms(NamedTuple):
@@ -53,15 +57,19 @@ def scheduled_pairs(arms: Sequence[SuspectArms], most_pairs: int, seed: int) -> 
 def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int, rule: ContextRule = ALL_FACTS) -> list[Work]:
     """All works for these nodes: the cells for each of their contexts, the degraded cells for the context that most of
     them share, and a baseline for each node. Equal arguments give equal works. `rule`: what makes contexts; without one
-    every set of facts does."""
+    every set of facts does. Raises PlanError, before they are made, for more than `MOST_WORKS`."""
     context_of = {node.node: rule.context_of(node.server_facts) for node in nodes}
     contexts: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         contexts[context_of[node.node]].append(node.node)
+    cells_of = {
+        context: [*plan.cells, *(_once_more(plan.cells) if len(names) >= LEAST_NODES else ())]
+        for context, names in sorted(contexts.items())
+    }
+    _check_number(sum(map(len, cells_of.values())) + len(plan.degraded) + len(nodes), len(contexts))
     found: list[Work] = []
     blocks = 0
-    for context, names in sorted(contexts.items()):
-        cells = [*plan.cells, *(_once_more(plan.cells) if len(names) >= LEAST_NODES else ())]
+    for context, cells in cells_of.items():
         for arms in _blocks_of(cells, random.Random(f"{seed}/{context}")):
             found += (_work(WorkKind.CELL, context, blocks, cell) for cell in arms)
             blocks += 1
@@ -73,6 +81,14 @@ def scheduled(plan: CampaignPlan, nodes: Sequence[Node], seed: int, rule: Contex
         found.append(replace(_work(WorkKind.BASELINE, context_of[node.node], blocks, None), node=node.node))
         blocks += 1
     return [replace(work, number=number) for number, work in enumerate(found)]
+
+
+def _check_number(works: int, contexts: int) -> None:
+    if works > MOST_WORKS:
+        raise PlanError(
+            f"workload: the cells are {works:,} works in the {contexts} contexts of the nodes that are connected; a "
+            f"campaign has at most {MOST_WORKS:,}"
+        )
 
 
 def begun_again(works: Iterable[Work], number: int, block: int) -> list[Work]:

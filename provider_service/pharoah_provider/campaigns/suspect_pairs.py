@@ -38,6 +38,30 @@ class ChosenSuspects:
     """What makes the contexts of the suspects."""
 
 
+class _PlannedCells:
+    """The cells that campaigns have had, which are read once for each workload: there are many of them."""
+
+    def __init__(self, store: Storage) -> None:
+        self._store = store
+        self._cells: dict[str, dict[str, Cell]] = {}
+        """Workload to its cells by their content."""
+
+    async def cell(self, content: str, cell_id: str) -> Cell:
+        """A cell that trains this, with the steps and the time that a campaign has given it before. Raises
+        SettingError."""
+        workload, settings = json.loads(content)
+        check(workload, settings)
+        if workload not in self._cells:
+            planned = await self._store.campaigns.planned_cells(workload)
+            self._cells[workload] = await asyncio.to_thread(_newest_by_content, planned)
+        return replace(self._cells[workload].get(content) or Cell(cell_id, workload, settings), id=cell_id)
+
+
+def _newest_by_content(planned: Sequence[Cell]) -> dict[str, Cell]:
+    """`planned`: the newest first."""
+    return {cell.content: cell for cell in reversed(planned) if cell.degradation is None}
+
+
 async def suspects_to_confirm(store: Storage, suspect_ids: Sequence[str], nodes: Sequence[Node]) -> ChosenSuspects:
     """These suspects of the newest release, or all where none is given, as far as these nodes can confirm them.
 
@@ -50,16 +74,16 @@ async def suspects_to_confirm(store: Storage, suspect_ids: Sequence[str], nodes:
     rule = release.context_rule if release else ALL_FACTS
     usable = await asyncio.to_thread(usable_trials, await store.evidence.trials(), LeftOut())
     trials = in_contexts(usable, rule)
-    chosen = ChosenSuspects(context_rule=rule)
+    chosen, planned = ChosenSuspects(context_rule=rule), _PlannedCells(store)
     for suspect_id in dict.fromkeys(suspect_ids or known):
         suspect = known[suspect_id]
-        if reason := await _add(chosen, suspect, trials, nodes, store):
+        if reason := await _add(chosen, suspect, trials, nodes, planned):
             chosen.notices.append(f"suspect {suspect_id} ({suspect.title} on {suspect.node}): {reason}")
     return chosen
 
 
 async def _add(
-    chosen: ChosenSuspects, suspect: Suspect, trials: Sequence[Trial], nodes: Sequence[Node], store: Storage
+    chosen: ChosenSuspects, suspect: Suspect, trials: Sequence[Trial], nodes: Sequence[Node], planned: _PlannedCells
 ) -> str:
     """Add a suspect; why it cannot be confirmed where it cannot."""
     there = sum(chosen.context_rule.context_of(node.server_facts) == suspect.context_id for node in nodes)
@@ -71,8 +95,8 @@ async def _add(
     if not control:
         return "no cell that differs from it in one setting has always worked in its context; run such cells first"
     try:
-        suspected_cell = await _cell(store, suspect.content, f"suspect/{suspect.suspect_id}")
-        control_cell = await _cell(store, control, f"control/{suspect.suspect_id}")
+        suspected_cell = await planned.cell(suspect.content, f"suspect/{suspect.suspect_id}")
+        control_cell = await planned.cell(control, f"control/{suspect.suspect_id}")
     except SettingError as error:
         return f"this provider cannot order it any more: {error}"
     chosen.arms.append(SuspectArms(suspect.suspect_id, suspect.context_id, suspected_cell, control_cell))
@@ -86,15 +110,6 @@ async def _add(
         )
     )
     return ""
-
-
-async def _cell(store: Storage, content: str, cell_id: str) -> Cell:
-    """A cell that trains this, with the steps and the time that a campaign has given it before. Raises SettingError."""
-    workload, settings = json.loads(content)
-    check(workload, settings)
-    planned = await store.campaigns.planned_cells(workload)
-    before = next((cell for cell in planned if cell.content == content and cell.degradation is None), None)
-    return replace(before or Cell(cell_id, workload, settings), id=cell_id)
 
 
 def pairs_of(suspect: SuspectPair, works: Iterable[Work]) -> list[Pair]:

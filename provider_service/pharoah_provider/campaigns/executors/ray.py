@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from itertools import count
 
+from pharoah_benchmarks.campaign.cell import Cell
+from pharoah_benchmarks.environments.answer import BUILD_SECONDS
 from pharoah_protocol.own_python import own_environment, own_module
 from pharoah_protocol.with_parent import WITH_PARENT
 from pharoah_provider.agent.child_processes import ChildProcess
@@ -75,7 +77,7 @@ class RayExecutor:
             raise NotReady(f"{node.node}: this Ray worker is gone")
         number, result = next(self._numbers), asyncio.get_running_loop().create_future()
         self._waiting[number] = result
-        request = CellRequest(number, node.node, work.cell.to_json(), work.cell.limit_seconds)
+        request = CellRequest(number, node.node, work.cell.to_json(), _longest_seconds(work.cell))
         try:
             self._process.writer.write(to_line(request))
             return checked_result(node, work.cell, await result)
@@ -126,6 +128,11 @@ class RayExecutor:
                 result.set_exception(NotReady(f"a Ray worker was lost: {reason}"))
         if not self.started.done():
             self.started.set_exception(NotReady(f"executor ray: {reason}"))
+
+
+def _longest_seconds(cell: Cell) -> float:
+    """What a worker may take for a cell, whose environment it may have to build first."""
+    return cell.limit_seconds + (BUILD_SECONDS if cell.environment else 0.0)
 
 
 @asynccontextmanager
